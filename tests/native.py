@@ -12,8 +12,10 @@ import platform
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN_DIR = ROOT / "plugin"
@@ -25,6 +27,7 @@ BUILD_TIMEOUT_S = 580
 RUN_TIMEOUT_S = 300
 TAIL_CHARS = 6000
 LOWEST_PRIORITY = 19
+POLL_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,14 +60,36 @@ def fuzz_targets() -> list[str]:
     return [file.stem.removeprefix("fuzz_") for file in sorted((TESTS_DIR / "fuzz").glob("fuzz_*.c"))]
 
 
+def _locked(lock: TextIO) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _hasten(group: str) -> None:
+    """Give a make in the background the priority of who waits for it, which may take root."""
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        if group and ours < os.getpriority(os.PRIO_PGRP, int(group)):
+            os.setpriority(os.PRIO_PGRP, int(group), ours)
+
+
 @contextlib.contextmanager
-def _making() -> Iterator[None]:
-    """Be the only one who makes: two makes in one folder would build the same files."""
+def _making() -> Iterator[TextIO]:
+    """Be the only one who makes: two makes in one folder would build the same files.
+
+    Provides the lock's file, for the process group of a make that others may hasten.
+    """
     folder = PLUGIN_DIR / "build"
     folder.mkdir(exist_ok=True)
-    with (folder / ".making").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    with (folder / ".making").open("a+") as lock:
+        while not _locked(lock):
+            lock.seek(0)
+            _hasten(lock.read())
+            time.sleep(POLL_S)
+        lock.truncate(0)
+        yield lock
 
 
 def _make_argv(*words: str) -> list[str]:
@@ -86,20 +111,24 @@ def make(*words: str, timeout_s: int = BUILD_TIMEOUT_S) -> subprocess.CompletedP
 
 
 def make_ahead(jobs: Sequence[Sequence[str]]) -> Callable[[], None]:
-    """Make one thing after the other in the background, at the lowest priority; return what ends that.
+    """Make one thing after the other in the background; return what ends that.
 
-    For what later tests need, while earlier ones mostly wait. What fails is made again by who needs it.
+    For what later tests need, while earlier ones mostly wait: at the lowest priority until somebody waits for
+    it. What fails is made again by who needs it.
     """
     ended = threading.Event()
     running: list[subprocess.Popen[bytes]] = []
 
     def work() -> None:
         for words in jobs:
-            with _making():
+            with _making() as lock:
                 if ended.is_set():
                     return
                 argv = ["nice", "-n", str(LOWEST_PRIORITY), *_make_argv("--keep-going", *words)]
-                running[:] = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+                quiet = subprocess.DEVNULL
+                running[:] = [subprocess.Popen(argv, stdout=quiet, stderr=quiet, start_new_session=True)]
+                lock.write(str(running[0].pid))
+                lock.flush()
                 running[0].wait()
 
     def end() -> None:

@@ -84,7 +84,7 @@ class Job:
         self.ifname = ifname
         self.count = ranks or len(lab.hosts)
         self._start_by = list(start_by)
-        self._until_finished = tuple(words) == UNTIL_FINISHED
+        self._until_finished = tuple(words[: len(UNTIL_FINISHED)]) == UNTIL_FINISHED
         self._argv = [
             str(plugin.parent / "harp-perf"),
             "--plugin",

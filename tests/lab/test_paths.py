@@ -15,7 +15,7 @@ import pytest
 
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec, Offload
-from tests.lab.job import ALL_SIZES, ENI, Job, drop, dropped, until
+from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, drop, dropped, until
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -43,7 +43,7 @@ def ports(tmp_path: Path) -> dict[str, str]:
     """Provide the environment of ranks that bind known ports, the first path FIRST_PORT."""
     text = f"[eni]\ninterface = {ENI}\n[transport]\nports = {FIRST_PORT}-{FIRST_PORT + PORTS - 1}\n"
     (tmp_path / "ztcp0.conf").write_text(text)
-    return {"HARP_CONF_DIR": str(tmp_path)}
+    return {"HARP_CONF_DIR": str(tmp_path), "HARP_DRIVER": "udp"}
 
 
 @pytest.mark.usefixtures("driver")
@@ -72,7 +72,7 @@ def test_a_clean_network(
 def test_loss_and_reordering(make_lab: MakeLab, plugin_file: Path, paths: int, connections: int) -> None:
     lab = make_lab(LabSpec(enis=2, switch=True, offload=Offload.OFF, cap_mbps=1000))
     faults = lab.faults(1, 0).set(drop=0.01, reorder=0.05, reorder_ms=1)
-    env = {"HARP_PATHS": str(paths)}
+    env = {"HARP_DRIVER": "udp", "HARP_PATHS": str(paths)}
     words = ("--iters", "60", "--warmup", "4", "--connections", str(connections))
     with Job(lab, plugin_file, mode="bidir", sizes="8,1000,16384,131072", words=words, env=env) as job:
         counted = _checked(job, paths)
@@ -88,12 +88,12 @@ def test_a_path_dies(
     """What one source port sends is lost from some moment on: the others carry all, and what it had."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=400))
     env = {**ports, "HARP_PATHS": str(paths)}
-    # At the cap 2 s of work, so that most of it is left when the port is cut off.
-    words = ("--iters", str(1600 // connections), "--warmup", "1", "--connections", str(connections))
+    words = (*UNTIL_FINISHED, "--connections", str(connections))
     with Job(lab, plugin_file, mode="stream", sizes="64K", words=words, env=env) as job:
         job.until_moving()
         drop(lab, 1, f"udp sport {FIRST_PORT}")
         until("the path carries something", lambda: dropped(lab, 1) > 0)
+        job.until_moving(48 << 20)  # for a second at the cap, in which the path is given up
         counted = _checked(job, paths)
         assert counted["path_down"] > 0
 

@@ -80,7 +80,7 @@ def _until_reported(job: Job, rank: int, what: re.Pattern[str], eni: int) -> Non
 @pytest.mark.parametrize("subnets", [Subnets.EACH, Subnets.ONE])
 def test_all_are_used(make_lab: MakeLab, start: StartJob, subnets: Subnets, engine: str) -> None:
     lab = make_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS, subnets=subnets, switch=subnets is not Subnets.EACH))
-    with start(lab, words=("--iters", "400"), env={"HARP_ENGINE": engine}) as job:
+    with start(lab, words=UNTIL_FINISHED, env={"HARP_ENGINE": engine}) as job:
         _until_moving(job, 1)
         job.finish()
         assert "eni0+eni1+eni2+eni3: connected" in job.log(0)

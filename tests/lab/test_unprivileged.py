@@ -23,6 +23,7 @@ pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 
 CAP_MBPS = 4000.0
+UDP = {"HARP_DRIVER": "udp"}  # TCP connections have buffers of their own
 SENDERS = 8
 FEW_FILES = 90  # a 16th of them may be connected sockets
 SIZE_BYTES = 512 << 10
@@ -99,7 +100,7 @@ def test_connections_share_a_small_buffer(
     make_lab: MakeLab, plugin_file: Path, connections: int, paths: int, engine: str, mode: str
 ) -> None:
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS, unprivileged=True))
-    env = {"HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
+    env = {**UDP, "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
     count = TOTAL_BYTES // SIZE_BYTES // connections
     words = ("--iters", str(count), "--warmup", "4", "--connections", str(connections))
     with Job(lab, plugin_file, mode=mode, sizes=str(SIZE_BYTES), words=words, env=env) as job:
@@ -129,7 +130,7 @@ def test_incast(make_lab: MakeLab, plugin_file: Path, engine: str, unprivileged:
     """Eight processes send to one, 64 connections in all; most of them wait for cores, and so does it."""
     lab = make_lab(LabSpec(hosts=1 + SENDERS, enis=2, unprivileged=unprivileged))
     words = ("--iters", "12", "--warmup", "2", "--connections", "8", "--no-check")
-    env = {"HARP_ENGINE": engine}
+    env = {**UDP, "HARP_ENGINE": engine}
     with Job(lab, plugin_file, mode="incast", sizes="8,4K,512K", words=words, env=env) as job:
         job.finish()
         counted = job.statistics()
@@ -142,7 +143,7 @@ def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path, engine: str)
     """With few files only some peers get a connected socket: the packets of the others come to one."""
     lab = make_lab(LabSpec(hosts=1 + SENDERS, enis=2, unprivileged=True))
     words = ("--iters", "80", "--warmup", "2", "--no-check")
-    env = {"HARP_ENGINE": engine}
+    env = {**UDP, "HARP_ENGINE": engine}
     few = ("prlimit", f"--nofile={FEW_FILES}")
     with Job(
         lab, plugin_file, mode="incast", sizes=str(SIZE_BYTES), words=words, env=env, start_by=few
@@ -155,7 +156,7 @@ def test_small_messages(make_lab: MakeLab, plugin_file: Path) -> None:
     """Of every size, with as many connections as a rank of a small job has."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=1000, unprivileged=True))
     words = ("--iters", "60", "--warmup", "4", "--connections", "8")
-    with Job(lab, plugin_file, mode="bidir", sizes="1,8,1000,4096,16385,128K", words=words) as job:
+    with Job(lab, plugin_file, mode="bidir", sizes="1,8,1000,4096,16385,128K", words=words, env=UDP) as job:
         job.finish()
         assert all(BUFFER in job.log(rank) for rank in range(2))
     assert _overflows(lab) == 0
