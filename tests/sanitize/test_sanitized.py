@@ -22,11 +22,13 @@ SIZES = ("--sizes", "0,8,4K,70000,1M", "--iters", 6, "--warmup", 2)
 FOREVER = ("--sizes", "70000", "--time", 600)
 OK, PLUGIN, PEER, INTERRUPTED = 0, 3, 4, 130
 ENGINES = ("inline", "thread")
-TRAFFIC: dict[str, tuple[tuple[object, ...], int]] = {  # words, paths
-    "one": (("--mode", "stream", "--nranks", 2), 1),
-    "pingpong": (("--mode", "pingpong", "--nranks", 2, "--connections", 3), 2),
-    "many": (("--mode", "bidir", "--nranks", 2, "--connections", 8), 4),
-    "ranks": (("--mode", "alltoall", "--nranks", 3), 1),
+BOTH = "udp+tcp"  # large messages take TCP, small ones datagrams
+TRAFFIC: dict[str, tuple[tuple[object, ...], int, str]] = {  # words, paths, carriers
+    "one": (("--mode", "stream", "--nranks", 2), 1, BOTH),
+    "pingpong": (("--mode", "pingpong", "--nranks", 2, "--connections", 3), 2, BOTH),
+    "many": (("--mode", "bidir", "--nranks", 2, "--connections", 8), 4, BOTH),
+    "ranks": (("--mode", "alltoall", "--nranks", 3), 1, BOTH),
+    "datagrams": (("--mode", "bidir", "--nranks", 2, "--connections", 2), 4, "udp"),
 }
 
 
@@ -41,10 +43,9 @@ def perf(variant: str) -> Iterator[Perf]:
             child.communicate()
 
 
-def _env(variant: str, engine: str, paths: int) -> dict[str, str]:
-    carriers = {"HARP_DRIVER": "udp+tcp"}  # large messages take the one, small ones the other
+def _env(variant: str, engine: str, paths: int, carriers: str = BOTH) -> dict[str, str]:
     own = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
-    return OPTIONS[variant] | carriers | own
+    return OPTIONS[variant] | own | {"HARP_DRIVER": carriers}
 
 
 def _clean(ended: Ended) -> Ended:
@@ -55,8 +56,8 @@ def _clean(ended: Ended) -> Ended:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("traffic", TRAFFIC)
 def test_traffic(perf: Perf, variant: str, traffic: str, engine: str) -> None:
-    words, paths = TRAFFIC[traffic]
-    ended = _clean(perf.run(*words, *SIZES, env=_env(variant, engine, paths)))
+    words, paths, carriers = TRAFFIC[traffic]
+    ended = _clean(perf.run(*words, *SIZES, env=_env(variant, engine, paths, carriers)))
     assert ended.code == OK, ended.err[-native.TAIL_CHARS :]
 
 
