@@ -130,6 +130,7 @@ def make_ahead(jobs: Sequence[Sequence[str]]) -> Callable[[], None]:
                 lock.write(str(running[0].pid))
                 lock.flush()
                 running[0].wait()
+            time.sleep(2 * POLL_S)  # who waits goes first
 
     def end() -> None:
         ended.set()

@@ -1,43 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is built in the background while tests run: whoever needs it does not wait for the lowest priority."""
+"""What is made in the background is there for whoever needs it, and made once."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from tests import native
 
-WAITS_FOR_PRIORITY = """
-slow: ; touch started; while [ $$(nice) = {lowest} ]; do sleep 0.02; done; touch slow
-quick: ; test -f slow
+MAKEFILE = """
+%.done:
+\tsleep 0.3
+\techo made >> $*.log
+\ttouch $@
+"""
+
+SLOW_MAKEFILE = """
+slow:
+\ttouch started
+\twhile [ $$(nice) = %d ]; do sleep 0.02; done
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="to raise a priority takes root")
-def test_a_make_that_is_waited_for_is_hastened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "Makefile").write_text(MAKEFILE)
     monkeypatch.setattr(native, "PLUGIN_DIR", tmp_path)
-    (tmp_path / "build").mkdir()
-    (tmp_path / "Makefile").write_text(WAITS_FOR_PRIORITY.format(lowest=native.LOWEST_PRIORITY))
+    return tmp_path
+
+
+def test_what_is_made_ahead_is_made_once(folder: Path) -> None:
+    native.make_ahead([["a.done"]])
+    done = native.make("a.done")
+    assert done.returncode == 0
+    assert (folder / "a.log").read_text() == "made\n"
+
+
+def test_a_failure_is_reported_to_the_caller(folder: Path) -> None:
+    native.make_ahead([["nonsense"], ["b.done"]])
+    assert native.make("nonsense").returncode != 0
+    assert native.make("b.done").returncode == 0
+    assert (folder / "b.done").exists()
+
+
+def test_no_more_is_made_when_it_is_ended(folder: Path) -> None:
+    end = native.make_ahead([["c.done"], ["d.done"]])
+    end()
+    native.make("e.done")  # waits for what was running
+    assert not (folder / "d.done").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
+def test_what_is_waited_for_gets_the_priority_of_who_waits(folder: Path) -> None:
+    (folder / "Makefile").write_text(SLOW_MAKEFILE % native.LOWEST_PRIORITY)
     end = native.make_ahead([["slow"]])
-    while not (tmp_path / "started").exists():
-        pass
-    done = native.make("quick")
+    while not (folder / "started").exists():
+        time.sleep(native.POLL_S)
+    assert native.make("--version").returncode == 0  # waits for it, and it for another priority
     end()
-    assert done.returncode == 0, done.stdout
-
-
-def test_an_end_leaves_no_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that nobody waited for."""
-    monkeypatch.setattr(native, "PLUGIN_DIR", tmp_path)
-    (tmp_path / "build").mkdir()
-    (tmp_path / "Makefile").write_text(
-        "slow: ; touch started; sleep 600; touch slow\nquick: ; ! test -f slow\n"
-    )
-    end = native.make_ahead([["slow"], ["slow"]])
-    while not (tmp_path / "started").exists():
-        pass
-    end()
-    assert native.make("quick").returncode == 0
