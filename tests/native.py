@@ -7,10 +7,13 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
+import json
 import os
 import platform
 import re
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +26,16 @@ TESTS_DIR = ROOT / "tests"
 KINDS = ("unit", "script", "golden")
 TEST_NAME = re.compile(r"^(?:static )?void (test_\w+)\(void \*\*", re.MULTILINE)
 OUTCOME = re.compile(r"^\[\s+(?P<outcome>OK|FAILED|SKIPPED)\s+\] (?P<name>[\w.]+)$", re.MULTILINE)
-BUILD_TIMEOUT_S = 580
+BUILD_TIMEOUT_S = 1500
 RUN_TIMEOUT_S = 300
 TAIL_CHARS = 6000
 LOWEST_PRIORITY = 19
 POLL_S = 0.05
+AHEAD = """
+import json, pathlib, sys
+from tests import native
+native.make_each(pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +84,13 @@ def _hasten(group: str) -> None:
 
 
 @contextlib.contextmanager
-def _making() -> Iterator[TextIO]:
+def _making(folder: Path) -> Iterator[TextIO]:
     """Be the only one who makes: two makes in one folder would build the same files.
 
     Provides the lock's file, for the process group of a make that others may hasten.
     """
-    folder = PLUGIN_DIR / "build"
-    folder.mkdir(exist_ok=True)
-    with (folder / ".making").open("a+") as lock:
+    (folder / "build").mkdir(exist_ok=True)
+    with (folder / "build" / ".making").open("a+") as lock:
         while not _locked(lock):
             lock.seek(0)
             _hasten(lock.read())
@@ -92,15 +99,15 @@ def _making() -> Iterator[TextIO]:
         yield lock
 
 
-def _make_argv(*words: str) -> list[str]:
-    return ["make", "-C", str(PLUGIN_DIR), f"-j{os.cpu_count() or 1}", *words]
+def _make_argv(folder: Path, *words: str) -> list[str]:
+    return ["make", "-C", str(folder), f"-j{os.cpu_count() or 1}", *words]
 
 
 def make(*words: str, timeout_s: int = BUILD_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run make in the plugin's folder, when no other one runs; output and errors come together."""
-    with _making():
+    with _making(PLUGIN_DIR):
         return subprocess.run(
-            _make_argv(*words),
+            _make_argv(PLUGIN_DIR, *words),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -114,31 +121,45 @@ def make_ahead(jobs: Sequence[Sequence[str]]) -> Callable[[], None]:
     """Make one thing after the other in the background; return what ends that.
 
     For what later tests need, while earlier ones mostly wait: at the lowest priority until somebody waits for
-    it. What fails is made again by who needs it.
+    it. What fails is made again by who needs it. A process of its own: tests count the files and threads of
+    this one.
     """
-    ended = threading.Event()
-    running: list[subprocess.Popen[bytes]] = []
-
-    def work() -> None:
-        for words in jobs:
-            with _making() as lock:
-                if ended.is_set():
-                    return
-                argv = ["nice", "-n", str(LOWEST_PRIORITY), *_make_argv("--keep-going", *words)]
-                quiet = subprocess.DEVNULL
-                running[:] = [subprocess.Popen(argv, stdout=quiet, stderr=quiet, start_new_session=True)]
-                lock.write(str(running[0].pid))
-                lock.flush()
-                running[0].wait()
-            time.sleep(2 * POLL_S)  # who waits goes first
+    words = [sys.executable, "-c", AHEAD, str(PLUGIN_DIR), json.dumps(jobs)]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+    )
 
     def end() -> None:
+        process.terminate()
+        process.wait()
+
+    return end
+
+
+def make_each(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
+    """Be the process of make_ahead, until all is made, SIGTERM comes or its parent is gone."""
+    ended, parent = threading.Event(), os.getppid()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def end(*_: object) -> None:
         ended.set()
         for process in running:
             process.terminate()
 
-    threading.Thread(target=work, daemon=True).start()
-    return end
+    signal.signal(signal.SIGTERM, end)
+    for words in jobs:
+        with _making(folder) as lock:
+            if ended.is_set() or os.getppid() != parent:
+                return
+            argv = ["nice", "-n", str(LOWEST_PRIORITY), *_make_argv(folder, "--keep-going", *words)]
+            running[:] = [subprocess.Popen(argv, start_new_session=True)]
+            lock.write(str(running[0].pid))
+            lock.flush()
+            if ended.is_set():  # before it was in the list
+                running[0].terminate()
+            running[0].wait()
+        time.sleep(2 * POLL_S)  # who waits goes first
 
 
 def _folder(variant: str) -> str:

@@ -16,6 +16,7 @@ import pytest
 from tests import native
 from tests.conftest import SANITIZERS
 
+pytestmark = pytest.mark.timeout(native.BUILD_TIMEOUT_S + native.RUN_TIMEOUT_S)
 REPLAY_TIMEOUT_S = 120
 SIM_TIMEOUT_S = 3000
 # Of the simulation: what the search among ten million found.

@@ -15,7 +15,8 @@ from tests import native
 from tests.conftest import SANITIZERS
 from tests.lab.conftest import compile_c, xdp_hold
 
-__all__ = ["OPTIONS", "REPORT", "compile_c", "xdp_hold"]
+__all__ = ["MAY_BUILD", "OPTIONS", "REPORT", "compile_c", "xdp_hold"]
+MAY_BUILD = pytest.mark.timeout(native.BUILD_TIMEOUT_S + native.RUN_TIMEOUT_S)
 OPTIONS = {
     "asan": {"ASAN_OPTIONS": "detect_leaks=1:exitcode=66", "UBSAN_OPTIONS": "print_stacktrace=1"},
     "tsan": {"TSAN_OPTIONS": "exitcode=66:halt_on_error=0"},

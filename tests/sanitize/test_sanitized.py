@@ -16,7 +16,9 @@ import pytest
 
 from tests import native
 from tests.bench.conftest import Ended, Perf, finish
-from tests.sanitize.conftest import OPTIONS, REPORT
+from tests.sanitize.conftest import MAY_BUILD, OPTIONS, REPORT
+
+pytestmark = MAY_BUILD
 
 SIZES = ("--sizes", "0,8,4K,70000,1M", "--iters", 6, "--warmup", 2)
 FOREVER = ("--sizes", "70000", "--time", 600)

@@ -18,9 +18,9 @@ from harpctl.testbed.lab.plan import LabSpec
 from tests import native
 from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, holding, until_connected
-from tests.sanitize.conftest import OPTIONS, REPORT
+from tests.sanitize.conftest import MAY_BUILD, OPTIONS, REPORT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, MAY_BUILD]
 MakeLab = Callable[[LabSpec], Lab]
 FEW = ("--iters", "8", "--warmup", "2")
 FOREVER = ("--time", "600", "--warmup", "2")
