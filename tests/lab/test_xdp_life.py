@@ -24,7 +24,7 @@ MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1", "--timeout", "60")
 NEW_MAC = "02:48:41:52:50:01"
 FALLEN = "AF_XDP disabled: "
-IDLE_PASSES_MAX = 50_000
+IDLE_PASSES_MAX = 200_000
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 
 
@@ -119,6 +119,7 @@ def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) ->
         for verb in ("delete", "add"):
             run_command(ip_inside(lab.hosts[1], *(word.format(verb) for word in address)))
             _passed(0.3)
+        job.until_moving()
         job.finish(may_fall_back=True)
 
 
