@@ -14,13 +14,13 @@ import pytest
 from tests.bench.conftest import Ended, Perf, finish
 
 OK, USAGE, PLUGIN = 0, 2, 3
-WINDOW = ("--sizes", "64K", "--time", 0.3, "--interval-ms", 10, "--json", "-")
+WINDOW = ("--sizes", "64K", "--time", 1, "--interval-ms", 10, "--json", "-")
 
 
 def window_of(ended: Ended) -> dict[str, Any]:
     row = ended.json()["results"][0]
     window: dict[str, Any] = row["window"]
-    assert len(window["samples"]) == 30
+    assert len(window["samples"]) == 100
     return window
 
 
@@ -40,7 +40,7 @@ def test_samples_are_the_bytes_of_the_connections(perf: Perf, mode: str) -> None
     assert row["messages"] == moved // 65536
     assert row["wrong"] == 0
     assert (window["failures"], window["undelivered"]) == ([], 0)
-    assert row["seconds"] == pytest.approx(0.3)
+    assert row["seconds"] == pytest.approx(1)
 
 
 def test_the_start_is_written_to_standard_error(perf: Perf) -> None:
@@ -56,7 +56,7 @@ def wait_in_window(child: subprocess.Popen[str]) -> None:
     """Let some time of the window pass; the process is rank 0 or has it."""
     assert child.stderr
     assert any("window starts at" in line for line in child.stderr)
-    time.sleep(0.3)
+    time.sleep(1)
 
 
 def check_ended_early(ended: Ended) -> None:
@@ -66,7 +66,7 @@ def check_ended_early(ended: Ended) -> None:
     assert (window["failures"], window["undelivered"], row["wrong"]) == ([], 0, 0)
     assert row["seconds"] == pytest.approx(len(window["samples"]) * 0.01)
     assert 0.2 <= row["seconds"] < 60
-    assert sum(window["samples"][-5:]) > 0
+    assert sum(window["samples"][len(window["samples"]) // 2 :]) > 0  # they end with the window
 
 
 def test_a_signal_ends_it(perf: Perf) -> None:

@@ -97,7 +97,7 @@ def test_job_runs(tmp_path: Path) -> None:
 
 def test_job_hangs(tmp_path: Path) -> None:
     python = script(tmp_path, "python", 'test "$RANK" = 0 && exit 3; exec sleep 600')
-    done = job.run_job(python, [], {}, "lo", timeout_s=1)
+    done = job.run_job(python, [], {}, "lo", timeout_s=5)
     assert done.codes == (3, -9), done.describe()
 
 

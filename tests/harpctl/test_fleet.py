@@ -28,7 +28,7 @@ from harpctl.fleet import Remote, answer_of, collect_answers, find_json, find_re
 from harpctl.plugin.command import install, status
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin")
-WAIT_S = 10
+WAIT_S = 60
 FAKE_SSH = r"""
 import json, os, sys, time
 at = sys.argv.index("--")
@@ -313,10 +313,10 @@ def test_json_is_a_list_in_the_order_of_the_hosts(ssh_log: Log) -> None:
 
 def test_a_host_that_hangs_is_given_up(ssh_log: Log) -> None:
     begin = time.monotonic()
-    result = run("plain", "-H", "hangs,up1", "--remote-timeout", "1")
+    result = run("plain", "-H", "hangs,up1", "--remote-timeout", "4")
     assert time.monotonic() - begin < WAIT_S
     assert result.exit_code == 1
-    assert "hangs timed out it did not end within 1 s" in rows(result.stdout)
+    assert "hangs timed out it did not end within 4 s" in rows(result.stdout)
     assert "up1 ok HARP is enabled on up1." in rows(result.stdout)
     del ssh_log
 

@@ -352,7 +352,7 @@ static void test_a_slow_link(void **state) {
   netns_run("ip link add v0 type veth peer name v1 && ip address add 10.9.0.1/24 dev v0 && "
             "ip link set v0 up && ip link set v1 up && "
             "ip neighbour add 10.9.0.7 lladdr 02:48:41:52:50:07 dev v0 nud permanent && "
-            "tc qdisc add dev v0 root tbf rate 200mbit burst 128k limit 64m");
+            "tc qdisc add dev v0 root tbf rate 20mbit burst 128k limit 64m");
   open_at(&a, "10.9.0.1", 0, 1);
   struct harp_io_route *r = route(&a, 0, "10.9.0.7", PEER_PORT);
   assert_int_equal(send_one(&a, r, 0, FULL, false), 0);

@@ -408,7 +408,7 @@ def harpctl_is_killed_while_cut_off(host: Host) -> None:
 
 @case
 def harpctl_is_killed_and_somebody_confirms(host: Host) -> None:
-    with other_harpctl(host, losing(SLEEP)) as pid:
+    with other_harpctl(host, losing(SLEEP), deadline_s=8) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGKILL)
     confirm_all(host)
@@ -429,7 +429,7 @@ def harpctl_is_killed_and_all_is_well(host: Host) -> None:
 @case
 def harpctl_hangs(host: Host) -> None:
     before = state()
-    with other_harpctl(host, losing(SLEEP), grace_s=0.5) as pid:
+    with other_harpctl(host, losing(SLEEP), deadline_s=8, grace_s=0.5) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGSTOP)
     await_that(lambda: state() == before, "the rollback timer has ended harpctl and taken it back")

@@ -122,7 +122,7 @@ def test_an_eni_that_fails_in_a_lab(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_flow_of_tcp_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    done = call("bench", "--cap", "500", "--beside-tcp", "--seconds", "1", "--no-check", "--json", str(file))
+    done = call("bench", "--cap", "500", "--beside-tcp", "--seconds", "3", "--no-check", "--json", str(file))
     assert done.exit_code == 0, done.output
     assert "a flow of kernel TCP beside it" in done.stdout
     (side,) = json.loads(file.read_text())["sides"]
