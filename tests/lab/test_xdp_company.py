@@ -177,7 +177,8 @@ def test_ports_that_lead_to_our_queues(
             Job(lab, plugin_file, words=words, env=env, rank_env=(sockets, {}), port=20500 + turn) as job,
         ):
             job.finish()
-            assert (job.driver_mode(1), job.queues(1)) == (NATIVE, "queue 0")
+            assert job.driver_mode(1) == NATIVE
+            assert job.queues(1) in {"queue 0", "queue 1"}  # the kernel may not have freed the last job's yet
             counted = job.statistics_of(1)
         assert counted["rx_packets"] > 200_000
         assert socket_datagrams(lab, 1) - before < counted["rx_superframes"] / 10
