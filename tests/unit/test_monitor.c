@@ -607,6 +607,7 @@ static void test_reset_with_one_interface_fails(void **state) {
   reset(&s);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   assert_false(s.link->peer->monitor.lost);
+  assert_non_null(strstr(s.link->error, "was reset: the process ended, or "));
   close_scene(&s);
 }
 

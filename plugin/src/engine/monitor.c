@@ -5,6 +5,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -20,6 +21,7 @@
 
 /* Reads before a close, of a message's size each: more than a peer that keeps the protocol has unread. */
 enum { CLOSE_READS = 4 };
+enum { ERROR_BYTES = 128 };
 
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
                        harp_ns peer_timeout_ns) {
@@ -144,8 +146,12 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
         peer->engine->name, peer->name, strerror(error));
     return;
   }
+  char text[ERROR_BYTES];
+  snprintf(text, sizeof text, "broke: %s", strerror(error));
   on_gone(peer,
-          error == ETIMEDOUT ? "timed out: the host or the network in between is down" : strerror(error),
+          error == ETIMEDOUT    ? "timed out: the host or the network in between is down"
+          : error == ECONNRESET ? "was reset: the process ended, or a firewall in between reset it"
+                                : text,
           now);
 }
 
