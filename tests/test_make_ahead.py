@@ -13,6 +13,7 @@ from tests import native
 
 MAKEFILE = """
 %.done:
+\ttouch $*.begun
 \tsleep 0.3
 \techo made >> $*.log
 \ttouch $@
@@ -32,8 +33,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def wait_for(file: Path) -> None:
+    while not file.exists():
+        time.sleep(native.POLL_S)
+
+
 def test_what_is_made_ahead_is_made_once(folder: Path) -> None:
     native.make_ahead([["a.done"]])
+    wait_for(folder / "a.begun")
     done = native.make("a.done")
     assert done.returncode == 0
     assert (folder / "a.log").read_text() == "made\n"
@@ -48,16 +55,17 @@ def test_a_failure_is_reported_to_the_caller(folder: Path) -> None:
 
 def test_no_more_is_made_when_it_is_ended(folder: Path) -> None:
     end = native.make_ahead([["c.done"], ["d.done"]])
+    wait_for(folder / "c.begun")
     end()
     native.make("e.done")  # waits for what was running
-    assert not (folder / "d.done").exists()
+    assert not (folder / "c.done").exists()
+    assert not (folder / "d.begun").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
 def test_what_is_waited_for_gets_the_priority_of_who_waits(folder: Path) -> None:
     (folder / "Makefile").write_text(SLOW_MAKEFILE % native.LOWEST_PRIORITY)
     end = native.make_ahead([["slow"]])
-    while not (folder / "started").exists():
-        time.sleep(native.POLL_S)
+    wait_for(folder / "started")
     assert native.make("--version").returncode == 0  # waits for it, and it for another priority
     end()

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from harpctl.host.host import Host
 from harpctl.stats.files import find
-from harpctl.stats.layout import Value
+from harpctl.stats.layout import Row, Value
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, fabric_name, port_name, run_inside
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, until
@@ -63,17 +63,22 @@ def _connections(lab: Lab, host: int, port: int) -> str:
     return run_command(run_inside(lab.hosts[host], *words))
 
 
+def _tables(job: Job, rank: int) -> Mapping[str, Sequence[Row]]:
+    """Return the tables of a rank's statistics."""
+    # A process that had the same number before it may have left a file.
+    (process,) = (one for one in find(Host(), job.ranks[rank].pid).processes if one.state != "gone")
+    return process.page.tables
+
+
 def _large(job: Job) -> set[tuple[Value, Value]]:
     """Return what the large messages of each session take, and why, by the statistics."""
-    found = [process for rank in job.ranks for process in find(Host(), rank.pid).processes]
-    pages = [process.page for process in found if process.state != "gone"]
-    return {(row["large"], row["large_why"]) for page in pages for row in page.tables["session"]}
+    rows = [row for rank in range(2) for row in _tables(job, rank)["session"]]
+    return {(row["large"], row["large_why"]) for row in rows}
 
 
 def _engine(job: Job, rank: int) -> Counter[str]:
     """Return what a rank's engine has counted by the statistics."""
-    (process,) = (one for one in find(Host(), job.ranks[rank].pid).processes if one.state != "gone")
-    (row,) = process.page.tables["engine"]
+    (row,) = _tables(job, rank)["engine"]
     return Counter({name: value for name, value in row.items() if isinstance(value, int)})
 
 
