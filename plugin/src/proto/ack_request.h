@@ -14,8 +14,6 @@
 
 enum { HARP_ACK_REQUEST_PARTS = 4 };
 
-struct harp_path;
-
 struct harp_ack_request {
   uint64_t number;                                /* of the packet with the last request */
   uint32_t unrequested_bytes, unrequested_bursts; /* sent since */
@@ -37,10 +35,12 @@ static inline void harp_ack_request_on_requested(struct harp_ack_request *r, uin
   r->unrequested_bytes = r->unrequested_bursts = 0;
 }
 
-/* Returns whether enough of the path's window, or of its records, was used since the last request. */
-bool harp_ack_request_is_due(const struct harp_path *p);
-
-/* Returns whether a requested acknowledgement has yet to come. */
-bool harp_ack_request_is_open(const struct harp_path *p);
+/* Returns whether enough of a window of so many bytes, or of so many records, was used since the last
+ * request. */
+static inline bool harp_ack_request_is_due(const struct harp_ack_request *r, uint32_t window_bytes,
+                                           uint32_t records) {
+  return r->unrequested_bytes >= window_bytes / HARP_ACK_REQUEST_PARTS ||
+         r->unrequested_bursts >= records / HARP_ACK_REQUEST_PARTS;
+}
 
 #endif

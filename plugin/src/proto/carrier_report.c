@@ -4,7 +4,7 @@
 struct harp_carrier_report harp_carrier_report_of(const struct harp_session *c) {
   const struct harp_sender *s = c->sender;
   const struct harp_carrier_trial *t = &s->carriers.trial;
-  uint64_t large = s->carriers.by_class[HARP_TX_LARGE], tcp = harp_path_set_tcp(s, large);
+  uint64_t large = s->carriers.by_class[HARP_TX_LARGE], tcp = harp_path_set_tcp(s->paths, large);
   return (struct harp_carrier_report){
       .takes_tcp = tcp != 0,
       .takes_datagrams = large != tcp,

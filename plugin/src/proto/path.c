@@ -65,6 +65,6 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->to->inflight_bytes += harp_burst_cost_bytes(burst, burst->count);
   harp_path_stats_on_sent(&p->stats, bytes);
   harp_ack_request_on_sent(&p->ack_request, (uint32_t)bytes);
-  harp_path_pace_on_sent(p, bytes, now);
+  if (!p->is_tcp) harp_path_pace_on_sent(&p->pace, harp_path_pace_bytes_ns(&p->rtt, &p->cc, bytes), now);
   return burst->number;
 }

@@ -31,7 +31,7 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
   };
   if (p->is_tcp && r->flight_bytes) harp_path_speed_on_flight(p, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_loss_on_round(p);
-  harp_path_pairs_on_acked(s, p, &sample);
+  if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_acked(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
   harp_path_account_window_cut(s, p, window, now);

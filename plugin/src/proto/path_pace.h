@@ -10,12 +10,11 @@
 #ifndef HARP_PATH_PACE_H
 #define HARP_PATH_PACE_H
 
-#include "base/base.h"
+#include "proto/cc.h"
+#include "proto/rtt.h"
 
 /* A superframe or two may leave at once; the pace holds over any longer time. */
 #define HARP_PACE_BURST_NS HARP_US(20)
-
-struct harp_path;
 
 struct harp_path_pace {
   harp_ns next_ns; /* the next superframe leaves no earlier, less HARP_PACE_BURST_NS */
@@ -31,7 +30,17 @@ static inline harp_ns harp_path_pace_open_ns(const struct harp_path_pace *pace, 
   return HARP_MAX(now, pace->next_ns > HARP_PACE_BURST_NS ? pace->next_ns - HARP_PACE_BURST_NS : 0);
 }
 
-/* Notes that bytes are sent on the path. */
-void harp_path_pace_on_sent(struct harp_path *p, uint64_t bytes, harp_ns now);
+/* Returns what so many bytes take at the pace: 0 while the RTT is unknown. */
+static inline harp_ns harp_path_pace_bytes_ns(const struct harp_rtt *rtt, const struct harp_cc *cc,
+                                              uint64_t bytes) {
+  if (!harp_rtt_known(rtt)) return 0;
+  uint64_t per_rtt = (uint64_t)cc->window_bytes * (cc->slow_start ? 8 : 5) / 4;
+  return bytes * rtt->smoothed_ns / per_rtt;
+}
+
+/* Notes that what takes so long at the pace is sent. */
+static inline void harp_path_pace_on_sent(struct harp_path_pace *pace, harp_ns ns, harp_ns now) {
+  pace->next_ns = HARP_MAX(pace->next_ns, now) + ns;
+}
 
 #endif

@@ -173,13 +173,8 @@ void harp_path_pairs_init(struct harp_sender *s, harp_ns now) {
 
 /* ---- flows ---- */
 
-void harp_path_pairs_on_sent(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  if (s->pairs.count < s->path_count) harp_flows_on_sent(&s->pairs.flows[p->pair], now);
-}
-
 void harp_path_pairs_on_acked(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
-  if (s->pairs.count == s->path_count) return;
   struct harp_flows *f = &s->pairs.flows[p->pair];
   bool busy = false;
   HARP_EACH_BIT (i, f->paths & s->set.eligible) {

@@ -41,8 +41,16 @@ bool harp_path_pairs_other_answers(const struct harp_sender *s, const struct har
 /* Resets the congestion window of a path that was DOWN or DORMANT. */
 void harp_path_pairs_restart_window(struct harp_path *p);
 
+/* Returns whether a pair has several paths, so that it is of interest what they carry. */
+static inline bool harp_path_pairs_is_choice(const struct harp_path_pairs *pairs, unsigned path_count) {
+  return pairs->count < path_count;
+}
+
 /* Notes that something is sent on a path. */
-void harp_path_pairs_on_sent(struct harp_sender *s, const struct harp_path *p, harp_ns now);
+static inline void harp_path_pairs_on_sent(struct harp_path_pairs *pairs, const struct harp_path *p,
+                                           harp_ns now) {
+  harp_flows_on_sent(&pairs->flows[p->pair], now);
+}
 
 /* Notes what was acknowledged on a path. */
 void harp_path_pairs_on_acked(struct harp_sender *s, const struct harp_path *p,

@@ -4,12 +4,6 @@
 #include "base/assert.h"
 #include "proto/send.h"
 
-uint64_t harp_path_set_tcp(const struct harp_sender *s, uint64_t among) {
-  uint64_t tcp = 0;
-  HARP_EACH_BIT (i, among) tcp |= (uint64_t)s->paths[i].is_tcp << i;
-  return tcp;
-}
-
 /* ---- which may carry data ---- */
 
 /* Takes out the paths that make a detour at the receiver while others between the same ENIs do not. */

@@ -30,7 +30,11 @@ static inline uint64_t harp_path_bit(const struct harp_path *p) {
 }
 
 /* Returns the tcp paths among some. */
-uint64_t harp_path_set_tcp(const struct harp_sender *s, uint64_t among);
+static inline uint64_t harp_path_set_tcp(const struct harp_path *paths, uint64_t among) {
+  uint64_t tcp = 0;
+  HARP_EACH_BIT (i, among) tcp |= (uint64_t)paths[i].is_tcp << i;
+  return tcp;
+}
 
 /* Moves a path to another state. */
 void harp_path_set_move(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now);

@@ -19,7 +19,7 @@ static void divide_classes(struct harp_send_carriers *c, unsigned i, unsigned k)
 
 static void choose_carriers(struct harp_sender *s) {
   struct harp_send_carriers *c = &s->carriers;
-  uint64_t tcp = harp_path_set_tcp(s, s->set.eligible);
+  uint64_t tcp = harp_path_set_tcp(s->paths, s->set.eligible);
   c->by_class[HARP_TX_SMALL] = c->by_class[HARP_TX_LARGE] = s->set.eligible;
   c->has_choice = false;
   HARP_EACH_BIT (i, tcp) {

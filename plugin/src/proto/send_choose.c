@@ -147,10 +147,11 @@ static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns
   return NULL;
 }
 
-/* Whether small messages on these paths may wait for others: there is none among them that the kernel packs
- * by itself, and nothing lost waits. */
+/* Whether what waits for these paths may wait for more: it does not fill a superframe, nothing lost waits,
+ * and the kernel of a tcp path among them does not pack it by itself. */
 static bool may_cork(const struct harp_sender *s, uint64_t among) {
-  return !s->load.resend_lines && !harp_path_set_tcp(s, among);
+  return !harp_send_cork_is_out(&s->cork, &s->load) && !s->load.resend_lines &&
+         !harp_path_set_tcp(s->paths, among);
 }
 
 /* Chooses what goes out next. The rules, of which the first that applies decides:

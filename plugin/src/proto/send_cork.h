@@ -13,7 +13,7 @@
 #ifndef HARP_SEND_CORK_H
 #define HARP_SEND_CORK_H
 
-#include "base/base.h"
+#include "proto/tx_stream.h"
 
 enum { HARP_CORK_BYTES = 61440 }; /* about a superframe: no reason to wait for more */
 
@@ -25,6 +25,11 @@ struct harp_send_cork {
 
 static inline void harp_send_cork_init(struct harp_send_cork *k) {
   k->until_ns = HARP_NEVER;
+}
+
+/* Returns whether the cork is out, and stays so: enough waits for a superframe. */
+static inline bool harp_send_cork_is_out(const struct harp_send_cork *k, const struct harp_tx_load *load) {
+  return k->until_ns == HARP_NEVER && (uint64_t)load->waiting_lines * HARP_LINE_BYTES >= HARP_CORK_BYTES;
 }
 
 /* Returns whether what waits is to wait for more. `among`: the paths of small messages, a bit each. */

@@ -108,15 +108,21 @@ static bool is_last_for_now(struct harp_sender *s) {
   return !s->load.resend_lines && (left < HARP_CORK_BYTES || !harp_send_turns_next(s));
 }
 
+/* Whether a requested acknowledgement has yet to come. */
+static bool awaits_ack(const struct harp_path *p) {
+  return p->inflight_bytes && (!p->loss.any_acked || p->ack_request.number > p->loss.largest_acked);
+}
+
 /* Whether the last packet is to request an acknowledgement: the rules of the head. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  if (harp_ack_request_is_due(p)) return true;
+  if (harp_ack_request_is_due(&p->ack_request, HARP_MIN(p->cc.window_bytes, p->to->bytes), p->flight.records))
+    return true;
   if (s->load.awaited
           ? is_last_for_now(s)
           : p->ack_request.unrequested_bursts * harp_popcount(s->carriers.by_class[HARP_TX_SMALL]) >=
                 UNAWAITED_PER_ACK)
     return true;
-  return !harp_ack_request_is_open(p) && !harp_path_allowance(p, now);
+  return !awaits_ack(p) && !harp_path_allowance(p, now);
 }
 
 static struct harp_trace_entry entry_of(enum harp_event event, const struct harp_tx_run *run,
@@ -142,7 +148,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
   struct harp_path *p = &s->paths[c->path];
   uint32_t lines = HARP_MIN(c->lines, max_packets * p->size.lines);
-  harp_path_pairs_on_sent(s, p, now);
+  if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_sent(&s->pairs, p, now);
   bool first = !harp_path_awaits_answer(p), in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
   case HARP_TX_PROBE:

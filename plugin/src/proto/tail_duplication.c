@@ -28,7 +28,7 @@ static struct harp_burst *oldest_unrepeated_burst(const struct harp_path *p) {
 
 /* The paths that take part: what is on a tcp path is repeated by the kernel. */
 static uint64_t paths_that_take_part(const struct harp_sender *s) {
-  return s->set.eligible & ~harp_path_set_tcp(s, s->set.eligible);
+  return s->set.eligible & ~harp_path_set_tcp(s->paths, s->set.eligible);
 }
 
 /* Whether something may be repeated: there is another path for it, and budget. */
