@@ -312,7 +312,7 @@ static void sender_init(struct sending *s, struct fuzz_input *in) {
   config.first_number = start_number(fuzz_u8(in));
   config.path_count = 1 + fuzz_u8(in) % 3u;
   config.window_bytes = 1u << (12 + fuzz_u8(in) % 14u);
-  config.cc = fuzz_u8(in) & 1 ? &harp_cc_delay : &harp_cc_reno;
+  config.cc = fuzz_u8(in) & 1 ? &harp_cc_target : &harp_cc_reno;
   for (unsigned i = 0; i < config.path_count; i++) {
     config.paths[i].lines_max = lines[fuzz_u8(in) % HARP_ARRAY_COUNT(lines)];
     config.paths[i].local_eni = (uint8_t)(i / 2);

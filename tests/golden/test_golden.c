@@ -20,7 +20,7 @@ static void start(const char *name, unsigned paths, uint32_t lines) {
                          .path_count = paths,
                          .first_number = 100,
                          .window_bytes = 1 << 20,
-                         .cc = &harp_cc_delay,
+                         .cc = &harp_cc_target,
                          .superframe_packets = 64,
                          .is_one_way = true,
                          .trace = true};

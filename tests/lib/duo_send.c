@@ -84,7 +84,9 @@ static void check_run(struct duo *d, struct duo_end *e, const struct harp_tx_run
   if (!s) duo_fail(d, "run of stream %u, which is not open", run->stream);
   duo_stream_check_run(d, s, run);
   e->exceeds |= probing;
-  if (!probing && p->inflight_bytes > p->cc.window_bytes)
+  /* a window of few packets is rounded up (harp_path_room) */
+  uint32_t window = p->cc.window_bytes, packet = p->cc.packet_bytes;
+  if (!probing && p->inflight_bytes > window + (window < HARP_PACE_EXACT_PACKETS * packet ? packet : 0))
     duo_fail(d, "path %u: %u bytes in flight, window %u", run->path, p->inflight_bytes, p->cc.window_bytes);
 }
 

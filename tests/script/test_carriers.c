@@ -28,7 +28,7 @@ static void start(const char *name, uint64_t datagrams_bytes_s, uint64_t tcp_byt
       .seed = 11,
       .path_count = PATHS,
       .window_bytes = 4 << 20,
-      .cc = &harp_cc_delay,
+      .cc = &harp_cc_target,
       .superframe_packets = 64,
       .paths = {[DATAGRAMS] = {.lines_max = MTU_LINES},
                 [TCP] = {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},

@@ -69,11 +69,11 @@ static uint32_t goodput(const struct net *n) {
 static void test_links_are_filled(void **state) {
   (void)state;
   static const struct net nets[] = {
-      {"2 Gbit/s, 50 us, 1500", 1, 11, 250000000, HARP_US(25), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0},
-      {"2 Gbit/s, 50 us, 9000", 1, 69, 250000000, HARP_US(25), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0},
-      {"2 Gbit/s, 1 ms, 1500", 1, 11, 250000000, HARP_US(500), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0},
-      {"25 Gbit/s, 100 us, 9000", 1, 69, 3125000000, HARP_US(50), 2 << 20, 0, 1 << 20, &harp_cc_delay, 0},
-      {"2 Gbit/s, small queue", 1, 11, 250000000, HARP_US(25), 100000, 0, 1 << 20, &harp_cc_delay, 0},
+      {"2 Gbit/s, 50 us, 1500", 1, 11, 250000000, HARP_US(25), 1 << 20, 0, 1 << 20, &harp_cc_target, 0},
+      {"2 Gbit/s, 50 us, 9000", 1, 69, 250000000, HARP_US(25), 1 << 20, 0, 1 << 20, &harp_cc_target, 0},
+      {"2 Gbit/s, 1 ms, 1500", 1, 11, 250000000, HARP_US(500), 1 << 20, 0, 1 << 20, &harp_cc_target, 0},
+      {"25 Gbit/s, 100 us, 9000", 1, 69, 3125000000, HARP_US(50), 2 << 20, 0, 1 << 20, &harp_cc_target, 0},
+      {"2 Gbit/s, small queue", 1, 11, 250000000, HARP_US(25), 100000, 0, 1 << 20, &harp_cc_target, 0},
       {"2 Gbit/s, 50 us, reno", 1, 11, 250000000, HARP_US(25), 1 << 20, 0, 1 << 20, &harp_cc_reno, 0},
   };
   for (size_t i = 0; i < HARP_ARRAY_COUNT(nets); i++) {
@@ -84,7 +84,7 @@ static void test_links_are_filled(void **state) {
 
 static void test_random_loss_costs_little(void **state) {
   (void)state;
-  struct net n = {"2 Gbit/s, no loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0};
+  struct net n = {"2 Gbit/s, no loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_target, 0};
   uint32_t clean = goodput(&n);
   n.name = "2 Gbit/s, 0.1 % loss", n.loss_ppm = 1000;
   assert_true(goodput(&n) >= clean * 90 / 100);
@@ -102,7 +102,7 @@ static void test_reordering_costs_little(void **state) {
                   1 << 20,
                   0,
                   1 << 20,
-                  &harp_cc_delay,
+                  &harp_cc_target,
                   HARP_US(50)};
   assert_true(goodput(&n) >= 900);
   n.name = "2 Gbit/s, up to 500 us of jitter", n.jitter_ns = HARP_US(500);
@@ -112,13 +112,13 @@ static void test_reordering_costs_little(void **state) {
 static void test_heavy_loss_is_survived(void **state) {
   (void)state;
   struct net n = {"2 Gbit/s, 10 % loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 100000, 1 << 20,
-                  &harp_cc_delay,        0};
+                  &harp_cc_target,        0};
   assert_true(goodput(&n) >= 20);
 }
 
 static void test_paths_add_up(void **state) {
   (void)state;
-  struct net n = {"1 x 1 Gbit/s", 1, 11, 125000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_delay, 0};
+  struct net n = {"1 x 1 Gbit/s", 1, 11, 125000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_target, 0};
   uint32_t one = goodput(&n);
   n.name = "4 x 1 Gbit/s", n.paths = 4;
   assert_true(goodput(&n) >= one * 90 / 100);

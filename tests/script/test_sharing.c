@@ -22,7 +22,7 @@ static void start(unsigned count, uint32_t lines, harp_ns delay_ns, uint32_t in_
                            .path_count = 1,
                            .paths = {{.lines_max = lines}},
                            .window_bytes = 4 << 20,
-                           .cc = &harp_cc_delay,
+                           .cc = &harp_cc_target,
                            .superframe_packets = 64,
                            .is_one_way = true};
     duo_start(&duos[i], &c);

@@ -22,7 +22,7 @@ static void start_ways(const char *name, uint64_t rate_bytes_s, bool both, bool 
                          .paths = {{.lines_max = 11}},
                          .stream_max = STREAMS_MAX,
                          .window_bytes = 4 << 20,
-                         .cc = &harp_cc_delay,
+                         .cc = &harp_cc_target,
                          .superframe_packets = 64,
                          .batch = true};
   duo_start(&duo, &c);

@@ -24,7 +24,7 @@ static void start(const char *name, const struct way *ways, unsigned paths, uint
                          .path_count = paths,
                          .first_number = 3,
                          .window_bytes = 4 << 20,
-                         .cc = &harp_cc_delay,
+                         .cc = &harp_cc_target,
                          .superframe_packets = 64,
                          .is_one_way = true};
   for (unsigned i = 0; i < paths; i++) {

@@ -215,7 +215,7 @@ static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
   c->first_number = near_wrap(r, wrap, 500);
   c->window_bytes = windows[rng_below(r, 3)];
   c->window_ppm = draw_ppm(r, 50000, 3);
-  c->cc = rng_below(r, 3) ? &harp_cc_delay : &harp_cc_reno;
+  c->cc = rng_below(r, 3) ? &harp_cc_target : &harp_cc_reno;
   c->superframe_packets = frames[rng_below(r, 4)];
   c->pad = rng_below(r, 2);
   c->ride = rng_below(r, 2);

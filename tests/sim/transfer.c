@@ -37,7 +37,7 @@ static void set_up(struct transfer *t, uint32_t lines, unsigned paths, unsigned 
   struct harp_sender_config sc = {.path_count = paths,
                                   .stream_max = 1,
                                   .window_bytes = (8u << 20) / enis,
-                                  .cc = &harp_cc_delay,
+                                  .cc = &harp_cc_target,
                                   .first_number = 0};
   for (unsigned i = 0; i < paths; i++)
     sc.paths[i] = (struct harp_path_config){

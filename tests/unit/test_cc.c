@@ -31,7 +31,7 @@ static void feed_round(harp_ns rtt_ns, uint32_t lost_bytes) {
 
 static void test_names_are_found(void **state) {
   (void)state;
-  assert_ptr_equal(harp_cc_find("delay"), &harp_cc_delay);
+  assert_ptr_equal(harp_cc_find("target"), &harp_cc_target);
   assert_ptr_equal(harp_cc_find("reno"), &harp_cc_reno);
   assert_null(harp_cc_find("cubic"));
   assert_null(harp_cc_find(""));
@@ -41,7 +41,7 @@ static void test_names_are_found(void **state) {
 
 static void test_the_window_keeps_its_bounds(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   harp_cc_set_window(&cc, 0);
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
   harp_cc_set_window(&cc, UINT64_MAX);
@@ -53,7 +53,7 @@ static void test_the_window_keeps_its_bounds(void **state) {
 
 static void test_both_start_by_doubling(void **state) {
   (void)state;
-  const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
+  const struct harp_cc_ops *const all[] = {&harp_cc_target, &harp_cc_reno};
   for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
     start(all[i]);
     uint32_t before = cc.window_bytes;
@@ -66,7 +66,7 @@ static void test_both_start_by_doubling(void **state) {
 
 static void test_an_idle_window_does_not_grow(void **state) {
   (void)state;
-  const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
+  const struct harp_cc_ops *const all[] = {&harp_cc_target, &harp_cc_reno};
   for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
     start(all[i]);
     uint32_t before = cc.window_bytes;
@@ -84,7 +84,7 @@ enum { FLOOR = 256 * 1024 }; /* of the window, as far as delay goes */
 
 static void test_delay_yields_to_a_queue(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   for (int k = 0; k < 20; k++) feed_round(HARP_US(50), 0);
   feed_round(HARP_MS(100), 0);
   assert_int_equal(cc.window_bytes, WINDOW_MAX / 2); /* never less than half at once */
@@ -102,14 +102,14 @@ static void test_delay_yields_to_a_queue(void **state) {
 /* Paths between the same ENIs have together what one has alone. */
 static void test_sharers_divide_start_and_floor(void **state) {
   (void)state;
-  harp_cc_init(&cc, &harp_cc_delay, PACKET, WINDOW_MAX, 4);
+  harp_cc_init(&cc, &harp_cc_target, PACKET, WINDOW_MAX, 4);
   assert_int_equal(cc.window_bytes, HARP_CC_INITIAL_BYTES / 4);
   for (int k = 0; k < 20; k++) feed_round(HARP_US(50), 0);
   for (int k = 0; k < 40; k++) feed_round(HARP_MS(100), 0);
   assert_int_equal(cc.window_bytes, FLOOR / 4);
   harp_cc_set_window(&cc, 0);
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS / 4 * PACKET);
-  harp_cc_init(&cc, &harp_cc_delay, PACKET, WINDOW_MAX, 64); /* no path is left without a few packets */
+  harp_cc_init(&cc, &harp_cc_target, PACKET, WINDOW_MAX, 64); /* no path is left without a few packets */
   harp_cc_set_window(&cc, 0);
   assert_int_equal(cc.window_bytes, HARP_CC_SHARE_MIN_PACKETS * PACKET);
   for (int k = 0; k < 40; k++) feed_round(HARP_MS(100), 0);
@@ -118,7 +118,7 @@ static void test_sharers_divide_start_and_floor(void **state) {
 
 static void test_delay_tolerates_random_loss_but_not_much(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   for (int k = 0; k < 40; k++) feed_round(HARP_US(50), cc.window_bytes / 100);
   assert_int_equal(cc.window_bytes, WINDOW_MAX);
   for (int k = 0; k < 16; k++) feed_round(HARP_US(50), cc.window_bytes / 5);
@@ -127,12 +127,12 @@ static void test_delay_tolerates_random_loss_but_not_much(void **state) {
 
 static void test_loss_that_a_smaller_window_does_not_cure_is_excused(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   for (int k = 0; k < 300; k++) feed_round(HARP_US(50), cc.window_bytes / 10);
   assert_int_equal(cc.window_bytes, WINDOW_MAX);
   for (int k = 0; k < 16; k++) feed_round(HARP_US(50), cc.window_bytes / 3); /* but not much more of it */
   assert_true(cc.window_bytes < WINDOW_MAX / 2);
-  start(&harp_cc_delay); /* nor what a window above a policed rate loses: the rest of it */
+  start(&harp_cc_target); /* nor what a window above a policed rate loses: the rest of it */
   for (int k = 0; k < 300; k++)
     feed_round(HARP_US(50), cc.window_bytes > 500000 ? cc.window_bytes - 500000 : 0);
   assert_in_range(cc.window_bytes, 250000, 800000);
@@ -140,7 +140,7 @@ static void test_loss_that_a_smaller_window_does_not_cure_is_excused(void **stat
 
 static void test_loss_beside_a_queue_counts(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   for (int k = 0; k < 20; k++) feed_round(HARP_MS(2), cc.window_bytes / 100);
   assert_true(cc.window_bytes < FLOOR / 4);
   uint32_t before = cc.window_bytes;
@@ -150,7 +150,7 @@ static void test_loss_beside_a_queue_counts(void **state) {
 
 static void test_one_slow_sample_of_a_round_is_not_a_queue(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   uint32_t before = cc.window_bytes;
   struct harp_cc_sample s = {.rtt_ns = HARP_MS(50),
                              .rtt_min_ns = HARP_US(50),
@@ -178,7 +178,7 @@ static void test_reno_halves_once_a_round(void **state) {
 
 static void test_timeouts_shrink(void **state) {
   (void)state;
-  start(&harp_cc_delay);
+  start(&harp_cc_target);
   uint32_t before = cc.window_bytes;
   cc.ops->on_timeout(&cc);
   assert_int_equal(cc.window_bytes, before / 2);

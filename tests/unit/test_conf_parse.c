@@ -238,7 +238,7 @@ static void test_values(void **state) {
       {"transport", "peer_timeout", "0", false},
       {"transport", "peer_timeout", "1.5", false},
       {"transport", "peer_timeout", "10s", false},
-      {"transport", "congestion", "delay", true},
+      {"transport", "congestion", "target", true},
       {"transport", "congestion", "cubic", false},
       {"transport", "devices", "striped", true},
       {"transport", "devices", "enis", true},

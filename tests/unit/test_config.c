@@ -80,7 +80,7 @@ static void test_minimal_file(void **state) {
   assert_string_equal(error.text, "");
   assert_int_equal(cfg.instance_count, 1);
   assert_string_equal(cfg.conf_dir, conf_dir);
-  assert_int_equal(cfg.job.congestion, HARP_CONGESTION_DELAY);
+  assert_int_equal(cfg.job.congestion, HARP_CONGESTION_TARGET);
   assert_int_equal(cfg.job.peer_timeout_ns, HARP_SEC(10));
   const struct harp_instance *one = &cfg.instances[0];
   assert_string_equal(one->name, "ztcp0");

@@ -22,7 +22,7 @@ static int init(void **state) {
   (void)state;
   static const struct harp_path_config config = {.lines_max = LINES};
   window.inflight_bytes = 0;
-  harp_path_init(&p, 0, FIRST, &config, &harp_cc_delay, &window, ring, HARP_FLIGHT_RECORDS_MAX, 0);
+  harp_path_init(&p, 0, FIRST, &config, &harp_cc_target, &window, ring, HARP_FLIGHT_RECORDS_MAX, 0);
   p.state = HARP_PATH_UP;
   harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
   load = (struct harp_tx_load){0};

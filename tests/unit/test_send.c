@@ -38,7 +38,7 @@ static int init(void **state) {
       .path_count = 2,
       .paths = {{.lines_max = PACKET_LINES}, {.lines_max = PACKET_LINES, .local_eni = 1}},
       .window_bytes = 4 << 20,
-      .cc = &harp_cc_delay};
+      .cc = &harp_cc_target};
   s = malloc(harp_sender_bytes(&c));
   assert_non_null(s);
   memset(&counters, 0, sizeof counters);
@@ -262,7 +262,7 @@ static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
                                  .path_count = 1,
                                  .paths = {{.lines_max = 69}},
                                  .window_bytes = 4 << 20,
-                                 .cc = &harp_cc_delay};
+                                 .cc = &harp_cc_target};
   const struct harp_tx_stream_config other = {.id = 0, .first_message = FIRST_MESSAGE};
   static struct harp_tx_stream refused;
   struct harp_sender *own = malloc(harp_sender_bytes(&c));
@@ -385,7 +385,7 @@ static struct harp_sender *start_flows(void) {
                 {.lines_max = 8, .local_eni = 1},
                 {.lines_max = 8, .local_eni = 1, .remote_eni = 1, .standby = true}},
       .window_bytes = 4 << 20,
-      .cc = &harp_cc_delay};
+      .cc = &harp_cc_target};
   struct harp_sender *own = malloc(harp_sender_bytes(&c));
   assert_non_null(own);
   memset(own, 0xa5, harp_sender_bytes(&c));
@@ -475,7 +475,7 @@ static void test_a_timeout_probes_all_idle_paths(void **state) {
   (void)state;
   enum { ENIS = 4, STANDBY = ENIS, PATHS };
   struct harp_sender_config c = {
-      .stream_max = 1, .path_count = PATHS, .window_bytes = 4 << 20, .cc = &harp_cc_delay};
+      .stream_max = 1, .path_count = PATHS, .window_bytes = 4 << 20, .cc = &harp_cc_target};
   for (uint8_t i = 0; i < ENIS; i++)
     c.paths[i] = (struct harp_path_config){.lines_max = PACKET_LINES, .local_eni = i, .remote_eni = i};
   c.paths[STANDBY] =
@@ -735,7 +735,7 @@ static void test_connections_begin_with_different_paths(void **state) {
                                    .stream_max = STREAM + 1,
                                    .path_count = PATHS,
                                    .window_bytes = 4 << 20,
-                                   .cc = &harp_cc_delay};
+                                   .cc = &harp_cc_target};
     for (unsigned k = 0; k < PATHS; k++)
       c.paths[k] = (struct harp_path_config){.lines_max = 8,
                                              .local_eni = (uint8_t)(k % PRIMARY),
@@ -779,7 +779,7 @@ static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
                                            {.lines_max = 11, .local_eni = 1, .remote_eni = 1},
                                            {.lines_max = 11, .local_eni = 2, .remote_eni = 2}},
                                  .window_bytes = 4 << 20,
-                                 .cc = &harp_cc_delay};
+                                 .cc = &harp_cc_target};
   struct harp_packet credit = ack(0, 0, 0, FIRST_MESSAGE + 50);
   struct harp_tx_run run;
   struct harp_sender *own = malloc(harp_sender_bytes(&c));

@@ -28,7 +28,7 @@ static int init(void **state) {
   struct harp_sender_config sc = {.path_count = 1,
                                   .paths = {{.lines_max = 8}},
                                   .window_bytes = 1 << 20,
-                                  .cc = &harp_cc_delay,
+                                  .cc = &harp_cc_target,
                                   .stream_max = 1,
                                   .first_number = 50};
   struct harp_tx_stream_config ts = {.id = 0};

@@ -23,7 +23,7 @@ static int init(void **state) {
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) {
     windows[i] = (struct harp_window){.bytes = PATHS * HARP_PATH_TCP_WINDOW_BYTES};
-    harp_path_init(&paths[i], i, 0, &config, &harp_cc_delay, &windows[i], rings[i], HARP_FLIGHT_RECORDS_MAX,
+    harp_path_init(&paths[i], i, 0, &config, &harp_cc_target, &windows[i], rings[i], HARP_FLIGHT_RECORDS_MAX,
                    0);
     paths[i].state = HARP_PATH_UP;
     paths[i].blocked = false;

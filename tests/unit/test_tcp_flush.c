@@ -34,7 +34,7 @@ static void make_sender(void) {
       .path_count = PATHS,
       .paths = {{.lines_max = 11}, {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
       .window_bytes = 4 << 20,
-      .cc = &harp_cc_delay,
+      .cc = &harp_cc_target,
   };
   static const struct harp_receiver_config rc = {
       .first_number = NUMBER, .path_count = PATHS, .stream_max = 1};

@@ -39,7 +39,7 @@ static int init_with(bool has_udp) {
       .paths = {{.lines_max = has_udp ? PACKET_LINES : HARP_RECORD_MAX_LINES, .is_tcp = !has_udp},
                 {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
       .window_bytes = WINDOW_BYTES,
-      .cc = &harp_cc_delay,
+      .cc = &harp_cc_target,
   };
   static const struct harp_tx_stream_config stream = {.id = STREAM};
   s = malloc(harp_sender_bytes(&c));

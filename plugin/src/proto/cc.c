@@ -6,7 +6,7 @@
 #include "base/assert.h"
 
 const struct harp_cc_ops *harp_cc_find(const char *name) {
-  static const struct harp_cc_ops *const all[] = {&harp_cc_delay, &harp_cc_reno};
+  static const struct harp_cc_ops *const all[] = {&harp_cc_target, &harp_cc_reno};
   for (size_t i = 0; i < HARP_ARRAY_COUNT(all); i++) {
     size_t n = 0;
     while (name[n] && name[n] == all[i]->name[n]) n++;
@@ -18,11 +18,15 @@ const struct harp_cc_ops *harp_cc_find(const char *name) {
 void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
                   uint32_t window_max_bytes, uint32_t sharers) {
   HARP_ASSERT(sharers);
+  struct harp_cc_clock clock = cc->target.clock;
+  struct harp_base_loss base_loss = cc->target.base_loss;
   *cc = (struct harp_cc){.ops = ops,
                          .packet_bytes = packet_bytes,
                          .window_max_bytes = window_max_bytes,
+                         .bursts = HARP_CC_BURSTS_MIN,
                          .sharers = sharers,
-                         .slow_start = true};
+                         .slow_start = true,
+                         .target = {.clock = clock, .base_loss = base_loss}};
   harp_cc_set_window(cc, HARP_CC_INITIAL_BYTES / sharers);
   harp_cc_round_restart(cc);
   ops->init(cc);
@@ -43,13 +47,10 @@ static void fixed_on_timeout(struct harp_cc *cc) {
 
 const struct harp_cc_ops harp_cc_fixed = {"fixed", fixed_init, fixed_on_ack, fixed_on_timeout};
 
-uint32_t harp_cc_min_bytes(const struct harp_cc *cc) {
-  return HARP_MAX(HARP_CC_MIN_PACKETS / cc->sharers, (uint32_t)HARP_CC_SHARE_MIN_PACKETS) * cc->packet_bytes;
-}
-
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes) {
   bytes = HARP_MIN(bytes, cc->window_max_bytes);
-  cc->window_bytes = (uint32_t)HARP_MAX(bytes, (uint64_t)harp_cc_min_bytes(cc));
+  cc->window_bytes = (uint32_t)HARP_MAX(bytes, (uint64_t)HARP_CC_MIN_PACKETS * cc->packet_bytes);
+  cc->window_q8 = (uint64_t)cc->window_bytes << 8;
 }
 
 bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s) {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Congestion control of one path: how many bytes may be in flight. One file per algorithm, behind one table.
+/* Congestion control of one path: how many bytes may be in flight, and how many may leave at once. One file
+ * per algorithm, behind one table.
  *
  * Owned by a path (path.h), which calls on_ack after each acknowledgement that acknowledged or lost bytes,
  * with what happened since the one before. Called by the thread that runs the engine's pass. An algorithm
- * keeps its state in struct harp_cc and has no other; no clock, no floating point. cc_delay.c and cc_reno.c
+ * keeps its state in struct harp_cc and has no other; no clock, no floating point. cc_target.c and cc_reno.c
  * name their sources. */
 #ifndef HARP_CC_H
 #define HARP_CC_H
 
-#include "base/base.h"
+#include "proto/base_loss.h"
 
-/* An RTT above 5/4 of the base RTT by more than this counts as a queue. It keeps a software receiver busy. */
-#define HARP_CC_QUEUE_NS HARP_US(100)
+/* An RTT above 5/4 of the base RTT by more than this counts as a queue for the search for flows (flows.h). */
+#define HARP_CC_QUEUE_NS HARP_US(50)
 
 struct harp_cc;
 
@@ -22,9 +23,12 @@ struct harp_cc_sample {
   harp_ns rtt_min_ns;      /* the path's base RTT */
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
+  harp_ns lost_sent_ns;    /* when the youngest of the lost packets was sent */
   uint32_t inflight_bytes; /* before this acknowledgement */
   /* All paths to the peer's interface together used at least half of its window. */
   bool peer_limited;
+  /* The session has other paths in use, and none of them has lost anything that counted lately. */
+  bool is_lossy_alone;
   /* A packet sent after the last round's end was acknowledged: one RTT has passed. */
   bool round_end;
 };
@@ -37,11 +41,60 @@ struct harp_cc_ops {
   void (*on_timeout)(struct harp_cc *cc); /* no acknowledgement for two probe timeouts or more */
 };
 
+/* The clock that the hosts of a job share, for drains: ours plus an offset. */
+struct harp_cc_clock {
+  harp_ns offset_ns;
+  bool is_own; /* hosts share none: drains of different hosts do not coincide */
+};
+
+/* State of `target`; cc_target.c alone writes it. */
+struct harp_cc_target {
+  struct harp_cc_clock clock;
+  harp_ns rtt_ns; /* of the last acknowledgement */
+
+  /* decisions by delay */
+  harp_ns lowest_ns;        /* RTT since the last decision; HARP_NEVER: none */
+  harp_ns decide_at_ns;     /* when the next decision is due */
+  bool is_stale;            /* the next round is of packets that were sent before the last decrease */
+  uint64_t floor_q8;        /* delay takes no more until the next drain */
+  bool is_futile;           /* the queue stays although delay has taken all that it may */
+  unsigned compete_periods; /* of the shared clock, for which delay does not count: others fill the queue */
+  harp_ns base_ns;          /* base RTT at the last drain; 0: none yet */
+  harp_ns queue_max_ns;     /* the longest queue seen lately */
+  harp_ns loss_queue_ns;    /* the queue at which packets were lost; HARP_NEVER: none were */
+
+  /* decisions by loss */
+  uint32_t excess_bytes; /* CUSUM: lost beyond what is tolerated */
+  harp_ns cut_ns;        /* of the last decrease for loss; 0: none yet */
+  unsigned hold_rounds;  /* until the effect of the last decrease for loss shows */
+  uint32_t cuts;         /* decreases for loss, for the trace */
+  struct harp_base_loss base_loss;
+
+  /* growth */
+  uint32_t ceiling_bytes; /* the window before the last decrease */
+  bool was_delay;         /* the reason of the last decrease */
+  unsigned samples;       /* RTTs in the current round */
+  unsigned rounds;        /* in the current round of decision: windows of few packets take several */
+
+  /* the drain */
+  uint64_t period;                /* of the shared clock, counted */
+  harp_ns drain_from_ns;          /* 0: none is under way */
+  unsigned drain_rounds;          /* since then */
+  uint64_t drain_from_q8;         /* the window before it */
+  struct harp_loss_count settled; /* since the last drain began */
+  harp_ns drain_lowest_ns, usual_base_ns;
+  harp_ns drain_rtt_ns;           /* the RTT before it */
+  harp_ns round_rtt_ns;           /* the lowest RTT of the last round; 0: none yet */
+};
+
 struct harp_cc {
   const struct harp_cc_ops *ops;
   uint32_t packet_bytes; /* of a full packet on this path */
-  uint32_t window_bytes; /* the result: most bytes in flight */
+  /* The result: most bytes in flight, and the same times 256. Of less than a packet: the pace keeps to it. */
+  uint32_t window_bytes;
+  uint64_t window_q8;
   uint32_t window_max_bytes;
+  uint32_t bursts;  /* the result: a window takes so many bursts at least */
   uint32_t sharers; /* paths in use between the same ENIs, including this one */
   bool slow_start;
 
@@ -50,22 +103,17 @@ struct harp_cc {
   uint32_t round_acked_bytes, round_lost_bytes;
   bool round_limited; /* the window was in use */
 
-  /* state of the algorithms; levels are shares of bytes lost, in 1/16 permille */
-  uint32_t loss_permille_q4; /* smoothed */
-  uint32_t good_rounds;      /* since the last decrease */
-  /* Loss without a queue: the level at the first decrease for it, and the rounds since. */
-  uint32_t cut_level_q4, cut_rounds;
-  uint32_t loss_excused_q4; /* the level that decreases did not reduce: not congestion */
-  uint32_t decrease_hold;   /* rounds until the next decrease for loss */
+  struct harp_cc_target target;
 };
 
 enum {
-  HARP_CC_INITIAL_BYTES = 256 * 1024, /* of all sharers together */
-  HARP_CC_MIN_PACKETS = 8,            /* of all sharers together */
-  HARP_CC_SHARE_MIN_PACKETS = 2,      /* of one path */
+  HARP_CC_INITIAL_BYTES = 64 * 1024,   /* of all sharers together: one superframe */
+  HARP_CC_BURST_MAX_BYTES = 64 * 1024, /* one superframe */
+  HARP_CC_BURSTS_MIN = 4,              /* of a window: acknowledgements keep it moving */
+  HARP_CC_MIN_PACKETS = 2,             /* least window, for algorithms without pacing of single packets */
 };
 
-extern const struct harp_cc_ops harp_cc_delay, harp_cc_reno;
+extern const struct harp_cc_ops harp_cc_target, harp_cc_reno;
 
 /* Keeps the window at its maximum: for tcp paths, whose congestion the kernel controls. */
 extern const struct harp_cc_ops harp_cc_fixed;
@@ -74,15 +122,30 @@ extern const struct harp_cc_ops harp_cc_fixed;
 const struct harp_cc_ops *harp_cc_find(const char *name);
 
 /* Sets the window to the path's share of HARP_CC_INITIAL_BYTES: `sharers` paths are in use between the same
- * ENIs. */
+ * ENIs. Keeps the clock. */
 void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t packet_bytes,
                   uint32_t window_max_bytes, uint32_t sharers);
 
-/* Returns the least window: the path's share of HARP_CC_MIN_PACKETS packets. */
-uint32_t harp_cc_min_bytes(const struct harp_cc *cc);
-
-/* Sets the window, bounded below by harp_cc_min_bytes and above by window_max_bytes. */
+/* Sets the window, bounded below by HARP_CC_MIN_PACKETS packets and above by window_max_bytes. */
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes);
+
+/* Sets by how much the clock that the hosts share is ahead of ours; is_own: they share none, and drains of
+ * different hosts do not coincide. */
+static inline void harp_cc_set_clock(struct harp_cc *cc, harp_ns offset_ns, bool is_own) {
+  cc->target.clock = (struct harp_cc_clock){offset_ns, is_own};
+}
+
+/* A path without a loss that counted for so long, more than two periods of drains, is clean. */
+#define HARP_CC_CLEAN_NS HARP_MS(300)
+static inline bool harp_cc_is_clean(const struct harp_cc *cc, harp_ns now) {
+  return !cc->target.cut_ns || now - cc->target.cut_ns >= HARP_CC_CLEAN_NS;
+}
+
+/* Returns the most bytes that may leave at once: a packet at least. */
+static inline uint32_t harp_cc_burst_bytes(const struct harp_cc *cc) {
+  uint32_t bytes = HARP_MIN(cc->window_bytes / cc->bursts, (uint32_t)HARP_CC_BURST_MAX_BYTES);
+  return HARP_MAX(bytes, cc->packet_bytes);
+}
 
 /* Adds a sample to the round. Returns whether the round has ended, so that the algorithm sets a new
  * window. */

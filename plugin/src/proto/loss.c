@@ -73,6 +73,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     uint64_t late = fresh & b->lost;
     b->acked |= fresh;
     result->acked_bytes += harp_path_on_settled(p, b, harp_popcount(fresh & ~late));
+    harp_path_size_on_acked(&p->size, b, fresh);
     if (b->stream) lines_arrived(b, fresh, now);
     if (harp_unlikely(late)) packets_came_late(p, b, late, result, trace, now);
     result->advanced = true;
@@ -93,6 +94,8 @@ static void packets_are_lost(struct harp_path *p, struct harp_burst *b, uint64_t
   b->lost |= bits;
   result->lost_bytes += harp_path_on_settled(p, b, harp_popcount(bits));
   result->lost_packets += harp_popcount(bits);
+  result->lost_sent_ns = HARP_MAX(result->lost_sent_ns, b->sent_ns);
+  harp_path_size_on_lost(&p->size, b, bits);
   uint32_t first = (uint32_t)__builtin_ctzll(bits);
   harp_trace(trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_LOST,

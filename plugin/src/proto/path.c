@@ -37,9 +37,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {
   if (harp_path_silent(p) || p->blocked) return 0;
   if (!harp_path_pace_is_open(&p->pace, now)) return 0;
-  if (p->cc.window_bytes <= p->inflight_bytes) return 0;
-  uint32_t packets = (p->cc.window_bytes - p->inflight_bytes) / p->cc.packet_bytes;
-  return HARP_MIN(packets, harp_window_packets(p->to, p->cc.packet_bytes));
+  return HARP_MIN(harp_path_room(p), harp_window_packets(p->to, p->cc.packet_bytes));
 }
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
@@ -65,6 +63,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->to->inflight_bytes += harp_burst_cost_bytes(burst, burst->count);
   harp_path_stats_on_sent(&p->stats, bytes);
   harp_ack_request_on_sent(&p->ack_request, (uint32_t)bytes);
-  if (!p->is_tcp) harp_path_pace_on_sent(&p->pace, harp_path_pace_bytes_ns(&p->rtt, &p->cc, bytes), now);
+  if (!p->is_tcp && harp_rtt_known(&p->rtt))
+    harp_path_pace_on_sent(&p->pace, &p->cc, p->speed.drain_q16, bytes, now);
   return burst->number;
 }

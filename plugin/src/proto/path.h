@@ -78,10 +78,18 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
 /* What a tcp path has in flight at most, in bytes: more than the kernel's buffers hold. */
 enum { HARP_PATH_TCP_WINDOW_BYTES = 8 << 20 };
 
+/* Returns how many full packets the congestion window has room for. A window of few packets is rounded up, so
+ * that one of less than a packet lets one go: the pace keeps to it. */
+static inline uint32_t harp_path_room(const struct harp_path *p) {
+  if (p->inflight_bytes >= p->cc.window_bytes) return !p->inflight_bytes;
+  uint32_t room = p->cc.window_bytes - p->inflight_bytes;
+  if (p->cc.window_bytes < HARP_PACE_EXACT_PACKETS * p->cc.packet_bytes) room += p->cc.packet_bytes - 1;
+  return room / p->cc.packet_bytes;
+}
+
 /* Returns whether the windows have room for a full packet. */
 static inline bool harp_path_has_room(const struct harp_path *p) {
-  return !p->blocked && p->cc.window_bytes >= p->inflight_bytes + p->cc.packet_bytes &&
-         harp_window_open(p->to, p->cc.packet_bytes);
+  return !p->blocked && harp_path_room(p) && harp_window_open(p->to, p->cc.packet_bytes);
 }
 
 /* Returns whether windows, pace and flight let a full packet go now, on a path that is not silent. */

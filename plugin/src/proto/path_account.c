@@ -13,6 +13,18 @@ void harp_path_account_window_cut(const struct harp_sender *s, const struct harp
                                        .b = (uint32_t)(p->rtt.smoothed_ns / HARP_US(1))});
 }
 
+/* Whether other paths carry data, to other ENIs, and none of them has lost anything that counted lately. */
+static bool is_lossy_alone(const struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  bool has_others = false;
+  HARP_EACH_BIT (i, s->set.eligible & ~harp_path_bit(p)) {
+    const struct harp_path *q = &s->paths[i];
+    if (q->is_tcp) continue;
+    if (q->to == p->to || !harp_cc_is_clean(&q->cc, now)) return false;
+    has_others = true;
+  }
+  return has_others;
+}
+
 void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
                              uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
   s->counters->spurious_losses += r->spurious_packets;
@@ -25,8 +37,10 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
       .rtt_min_ns = p->rtt.min_ns,
       .acked_bytes = r->acked_bytes,
       .lost_bytes = r->lost_bytes,
+      .lost_sent_ns = r->lost_sent_ns,
       .inflight_bytes = inflight_bytes,
       .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
+      .is_lossy_alone = r->lost_bytes && is_lossy_alone(s, p, now),
       .round_end = r->advanced && p->loss.largest_acked >= p->loss.round_end_number,
   };
   if (p->is_tcp && r->flight_bytes) harp_path_speed_on_flight(p, r->flight_bytes, rtt_ns);
@@ -34,6 +48,7 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
   if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_acked(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
+  harp_path_speed_update(p);
   harp_path_account_window_cut(s, p, window, now);
 }
 

@@ -37,6 +37,10 @@ void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, 
   harp_path_set_on_size(s, p);
 }
 
+void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (harp_unlikely(harp_path_size_is_hole(&p->size)) && p->state == HARP_PATH_UP) shrink_path_size(s, p, now);
+}
+
 /* ---- answers ---- */
 
 void harp_path_health_on_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
@@ -160,6 +164,7 @@ static void path_timer_expired(struct harp_sender *s, struct harp_path *p, harp_
     uint32_t inflight = p->inflight_bytes;
     harp_loss_detect(p, &r, s->trace, now);
     harp_path_account_event(s, p, &r, inflight, 0, now);
+    harp_path_health_on_losses(s, p, now);
   }
   if (harp_path_timers_of(s, p) > now) return;
   if (p->state == HARP_PATH_DORMANT)

@@ -3,44 +3,53 @@
  *
  * Owns and alone writes struct harp_path_pace, a part of struct harp_path. Called by path.c. Rules:
  *
- *   1. What is sent moves the time of the next superframe on by what it takes at the pace: 5/4 of the window
- *      per RTT, twice the window in slow start. So the window is the limit, not the pace.
- *   2. HARP_PACE_BURST_NS may be sent ahead of the pace.
- *   3. The kernel paces tcp paths. */
+ *   1. What is sent moves the time of the next superframe on by what it takes at the pace: 17/16 of the window
+ *      per RTT, twice the window in slow start, and exactly the window where it holds less than
+ *      HARP_PACE_EXACT_PACKETS packets. So window and pace limit alike.
+ *   2. A superframe may leave half a burst early, HARP_PACE_EARLY_NS at most, since passes take time.
+ *   3. Time in which the caller was late is made up, half a burst of it.
+ *   4. The kernel paces tcp paths. */
 #ifndef HARP_PATH_PACE_H
 #define HARP_PATH_PACE_H
 
 #include "proto/cc.h"
 #include "proto/rtt.h"
 
-/* A superframe or two may leave at once; the pace holds over any longer time. */
-#define HARP_PACE_BURST_NS HARP_US(20)
+#define HARP_PACE_EARLY_NS HARP_US(20)
+enum { HARP_PACE_EXACT_PACKETS = 4 };
 
 struct harp_path_pace {
-  harp_ns next_ns; /* the next superframe leaves no earlier, less HARP_PACE_BURST_NS */
+  harp_ns next_ns;  /* the next superframe leaves no earlier, */
+  harp_ns early_ns; /* less this */
 };
 
 /* Returns whether the pace lets a superframe leave now. */
 static inline bool harp_path_pace_is_open(const struct harp_path_pace *pace, harp_ns now) {
-  return now + HARP_PACE_BURST_NS >= pace->next_ns;
+  return now + pace->early_ns >= pace->next_ns;
 }
 
 /* Returns when the pace lets a superframe leave. */
 static inline harp_ns harp_path_pace_open_ns(const struct harp_path_pace *pace, harp_ns now) {
-  return HARP_MAX(now, pace->next_ns > HARP_PACE_BURST_NS ? pace->next_ns - HARP_PACE_BURST_NS : 0);
+  return HARP_MAX(now, pace->next_ns > pace->early_ns ? pace->next_ns - pace->early_ns : 0);
 }
 
-/* Returns what so many bytes take at the pace: 0 while the RTT is unknown. */
-static inline harp_ns harp_path_pace_bytes_ns(const struct harp_rtt *rtt, const struct harp_cc *cc,
-                                              uint64_t bytes) {
-  if (!harp_rtt_known(rtt)) return 0;
-  uint64_t per_rtt = (uint64_t)cc->window_bytes * (cc->slow_start ? 8 : 5) / 4;
-  return bytes * rtt->smoothed_ns / per_rtt;
+/* Takes over the window, which has changed; a byte takes `drain_q16` ns, times 2^16, at its rate. */
+static inline void harp_path_pace_update(struct harp_path_pace *pace, const struct harp_cc *cc,
+                                         uint64_t drain_q16) {
+  pace->early_ns = HARP_MIN((harp_cc_burst_bytes(cc) * drain_q16 >> 16) / 2, HARP_PACE_EARLY_NS);
 }
 
-/* Notes that what takes so long at the pace is sent. */
-static inline void harp_path_pace_on_sent(struct harp_path_pace *pace, harp_ns ns, harp_ns now) {
-  pace->next_ns = HARP_MAX(pace->next_ns, now) + ns;
+/* Notes that so many bytes are sent. */
+static inline void harp_path_pace_on_sent(struct harp_path_pace *pace, const struct harp_cc *cc,
+                                          uint64_t drain_q16, uint64_t bytes, harp_ns now) {
+  bool is_exact = cc->window_bytes < HARP_PACE_EXACT_PACKETS * cc->packet_bytes;
+  harp_ns took_ns = bytes * drain_q16 >> 16;
+  harp_ns late_ns = is_exact ? 0 : (harp_cc_burst_bytes(cc) * drain_q16 >> 16) / 2;
+  if (cc->slow_start)
+    took_ns /= 2;
+  else if (!is_exact)
+    took_ns -= took_ns / 17;
+  pace->next_ns = HARP_MAX(pace->next_ns, now - HARP_MIN(late_ns, now)) + took_ns;
 }
 
 #endif

@@ -12,28 +12,33 @@ static const uint32_t sizes[] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_
 #define PROBE_AGAIN_NS    HARP_MS(100) /* from the probe of the largest size to the next one */
 #define PROBE_INTERVAL_NS HARP_SEC(10) /* from any other probe to the next one */
 
+/* Takes a size; what was lost of another says nothing about it. */
+static void set_size(struct harp_path_size *z, uint32_t lines) {
+  z->lines = lines;
+  z->smaller = 0;
+  z->hole_packets = 0;
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(sizes) && sizes[i] < lines; i++) z->smaller = sizes[i];
+}
+
 void harp_path_size_init(struct harp_path_size *z, uint32_t lines_max) {
-  *z = (struct harp_path_size){.lines = lines_max, .lines_max = lines_max};
+  *z = (struct harp_path_size){.lines_max = lines_max};
+  set_size(z, lines_max);
 }
 
 void harp_path_size_restart(struct harp_path_size *z) {
   if (z->lines == HARP_PACKET_MIN_LINES && z->try_max) return;
-  z->lines = HARP_MIN(z->lines_max, (uint32_t)HARP_PACKET_MIN_LINES);
+  set_size(z, HARP_MIN(z->lines_max, (uint32_t)HARP_PACKET_MIN_LINES));
   z->probe_lines = 0;
   z->try_max = z->lines < z->lines_max;
   z->probe_ns = 0;
 }
 
 bool harp_path_size_shrink(struct harp_path_size *z, harp_ns now) {
-  for (size_t i = HARP_ARRAY_COUNT(sizes); i-- > 0;) {
-    if (sizes[i] < z->lines) {
-      z->lines = sizes[i];
-      z->probe_lines = 0;
-      z->probe_ns = now + PROBE_FIRST_NS;
-      return true;
-    }
-  }
-  return false;
+  if (!z->smaller) return false;
+  set_size(z, z->smaller);
+  z->probe_lines = 0;
+  z->probe_ns = now + PROBE_FIRST_NS;
+  return true;
 }
 
 uint32_t harp_path_size_next(const struct harp_path_size *z) {
@@ -53,7 +58,7 @@ void harp_path_size_on_probe_sent(struct harp_path_size *z, uint32_t lines, uint
 }
 
 void harp_path_size_on_probe_acked(struct harp_path_size *z, harp_ns now) {
-  z->lines = HARP_MAX(z->lines, z->probe_lines);
+  set_size(z, HARP_MAX(z->lines, z->probe_lines));
   z->probe_lines = 0;
   z->probe_ns = now + PROBE_NEXT_NS;
 }

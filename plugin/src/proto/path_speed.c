@@ -17,7 +17,9 @@ void harp_path_speed_restart(struct harp_path *p) {
 
 void harp_path_speed_update(struct harp_path *p) {
   p->speed.travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
-  if (!p->is_tcp) p->speed.drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 16) / p->cc.window_bytes, 1u);
+  if (p->is_tcp) return;
+  p->speed.drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 24) / p->cc.window_q8, 1u);
+  harp_path_pace_update(&p->pace, &p->cc, p->speed.drain_q16);
 }
 
 void harp_path_speed_on_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns) {

@@ -12,8 +12,9 @@ struct harp_rtt {
   harp_ns min_since_ns; /* start of the current window */
 };
 
-/* A base RTT older than this is forgotten: the route may have changed. */
-#define HARP_RTT_MIN_WINDOW_NS HARP_SEC(10)
+/* The base RTT is the lowest of the current and the previous window of so long: each holds a drain of the
+ * congestion control (cc_target.c), and a longer route is known within two. */
+#define HARP_RTT_MIN_WINDOW_NS HARP_MS(130)
 /* Assumed until the first sample. */
 #define HARP_RTT_INITIAL_NS HARP_MS(5)
 

@@ -112,13 +112,17 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   if (r.size_probe_acked) harp_path_health_on_size_probe(s, path, now);
   harp_loss_detect(path, &r, s->trace, now);
   harp_path_account_event(s, path, &r, inflight, rtt_ns, now);
-  if (s->path_count > 1) harp_path_speed_update(path);
+  harp_path_health_on_losses(s, path, now);
   /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
   harp_path_timers_on_changed(s, path);
   return HARP_DROP_NONE;
 }
 
 /* ---- paths and timers ---- */
+
+void harp_sender_set_clock(struct harp_sender *s, harp_ns offset_ns, bool is_own) {
+  for (unsigned i = 0; i < s->path_count; i++) harp_cc_set_clock(&s->paths[i].cc, offset_ns, is_own);
+}
 
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   HARP_ASSERT(path < s->path_count);

@@ -172,6 +172,10 @@ static inline struct harp_tx_stream *harp_sender_take_changed(struct harp_sender
  * work, and the receiver gets a packet. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
+/* Sets by how much the clock that all hosts share is ahead of ours, for the drains of the congestion control;
+ * is_own: the hosts share none. Zero and false at first. */
+void harp_sender_set_clock(struct harp_sender *s, harp_ns offset_ns, bool is_own);
+
 /* Takes a path DOWN because its connection or link is known to be down: its flight moves to the others. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 

@@ -48,7 +48,7 @@ static bool carries_data(const struct harp_sender *s, const struct harp_path *p)
  * ones. */
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   if (p->is_tcp) return HARP_MIN(harp_path_allowance(p, now), 1u);
-  uint32_t packets = HARP_MIN(harp_path_allowance(p, now), p->cc.window_bytes / 2 / p->cc.packet_bytes);
+  uint32_t packets = HARP_MIN(harp_path_allowance(p, now), harp_cc_burst_bytes(&p->cc) / p->cc.packet_bytes);
   packets = HARP_MIN(packets, p->to->bytes / 2 / harp_window_cost_bytes(1, p->cc.packet_bytes));
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }

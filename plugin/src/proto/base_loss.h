@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The share of packets that a path loses whatever its sender does: random loss, told from congestion.
+ *
+ * One flow of many cannot tell: where many share a policer, each sees the same loss whether it sends less or
+ * not. So the loss is taken from drains (cc_target.c), in which all flows send less at once, and congestion
+ * loses nothing. Rules:
+ *   1. An interval of drains gives the share; the estimate moves to it, by half up and by a quarter down.
+ *   2. Outside of drains loss is presumed to be random where congestion would lose less: with a window of
+ *      QUIET_PACKETS or more that is still small after a decrease; and where the session's other paths lose
+ *      nothing, with one of less than half a packet, which was below two since a drain.
+ *   3. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles the time
+ *      to the next.
+ * State of a path's congestion control, which alone calls this. No clock, no floating point. */
+#ifndef HARP_BASE_LOSS_H
+#define HARP_BASE_LOSS_H
+
+#include "base/base.h"
+
+/* Packets that were settled in an interval, by bytes. */
+struct harp_loss_count {
+  uint32_t bytes, lost_bytes;
+};
+
+struct harp_base_loss {
+  uint32_t share_q16; /* the estimate, of bytes, times 2^16 */
+  bool is_presumed;   /* not known from drains yet */
+  harp_ns presumed_ns, presume_from_ns, presume_wait_ns;
+  bool is_starved; /* the window was below two packets since the last drain */
+  struct harp_loss_count drained, starved, quiet;
+};
+
+/* What was settled since the last call, outside of drains, and the window at that. */
+struct harp_base_loss_sample {
+  harp_ns now;
+  uint32_t packet_bytes, acked_bytes, lost_bytes;
+  uint64_t window_q8;    /* bytes, times 256 */
+  bool is_below_ceiling; /* the window is small after a decrease for loss */
+  bool is_lossy_alone;   /* the session's other paths lose nothing */
+};
+
+/* Begins: nothing is known of the path. Zeroed memory will do. */
+void harp_base_loss_init(struct harp_base_loss *b);
+
+/* The path may be another one than before: what is known of it is presumed only. */
+void harp_base_loss_restart(struct harp_base_loss *b);
+
+/* Returns whether the path loses packets by itself. */
+bool harp_base_loss_is_known(const struct harp_base_loss *b);
+
+/* Counts what was settled in a drain. Returns whether the estimate has changed. */
+bool harp_base_loss_on_drained(struct harp_base_loss *b, uint32_t packet_bytes, uint32_t acked_bytes,
+                               uint32_t lost_bytes, harp_ns now);
+
+/* Counts what was settled outside of drains. Returns whether random loss is presumed from now on. */
+bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_loss_sample *s);
+
+/* Begins the count with a starved window anew: a drain has ended. */
+void harp_base_loss_on_drain_end(struct harp_base_loss *b);
+
+/* Ends the count: a queue, not loss, has made the window small. */
+void harp_base_loss_on_queue(struct harp_base_loss *b);
+
+#endif

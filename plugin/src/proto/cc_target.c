@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The default: additive increase, multiplicative decrease on a target delay and on a target loss.
+ *
+ * Sources: the target delay, its scaling by the window and windows below one packet are Swift's (Kumar et
+ * al., SIGCOMM 2020); the drain of the queue is BBR's (draft-ietf-ccwg-bbr); the mode beside flows that fill
+ * a queue is Copa's (Arun and Balakrishnan, NSDI 2018); loss is judged by Page's CUSUM test (1954), and
+ * counts once for what was sent before the last decrease (RFC 9002, 7.3.2); a window that is not in use does
+ * not grow (RFC 7661).
+ *
+ * Operating point. The window keeps a queue of a quarter of the base RTT, TARGET_NS, and more for a small
+ * window, so that windows become equal; and loses TOLERATED_Q16 more than the path does by itself.
+ * Responses:
+ *   1. Growth, once a round while the window is in use: a quarter of a packet for STEP_RTT_NS, less for few
+ *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
+ *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds. The window shrinks by
+ *      DELAY_PERCENT of the excess, by half at most, and by three quarters between two drains. Where that was
+ *      not enough another flow fills the queue, or the route is longer: delay does not count for
+ *      COMPETE_PERIODS; the next drains show a longer route.
+ *   3. Loss: when CUSUM finds more than is tolerated, the window shrinks to BETA_PERCENT, or to what came
+ *      through. The queue at that moment bounds the target from then on, so that delay acts before a short
+ *      queue overflows.
+ *   4. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
+ *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
+ * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the tolerated loss
+ *      stays below TOLERATED_OWN_Q16.
+ *   5. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least.
+ * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
+ * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
+#include "base/assert.h"
+#include "proto/cc.h"
+
+/* Constant              value          unit and effect */
+#define TARGET_NS                                                                                            \
+  HARP_US(50) /* queue at the operating point; a shorter one cannot be told from a host's delays */
+#define SCALING_NS     HARP_US(100) /* more queue for a window of 32 KiB; by the root of the window */
+#define SCALING_MAX_NS HARP_US(400) /* most of it: 255 flows of an incast */
+#define SHALLOW_MIN_NS HARP_US(64)  /* a queue at a loss bounds the target from here on, */
+#define SHALLOW_MAX_NS HARP_MS(1)   /* and up to here */
+#define DRAIN_EVERY_NS HARP_MS(128) /* a longer route is known within two periods */
+#define DRAIN_NS       HARP_MS(4)   /* longer than clocks differ: 3 ms */
+#define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
+#define DECIDE_NS      HARP_US(500) /* longer than a pause of a host: 20 to 300 us */
+#define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
+#define BURST_LOSSY_NS                                                                                       \
+  HARP_US(10)                     /* where a loss counted lately: a short queue or bucket may be the reason */
+#define LOSSY_FOR_NS HARP_SEC(2)  /* lately */
+#define LEAST_NS     HARP_MS(4)   /* a packet each, at least */
+#define EMPTY_NS     HARP_US(10)  /* a drain that leaves a longer queue: another flow fills it */
+#define RTT_MAX_NS   HARP_MS(100) /* a longer RTT counts as this */
+enum {
+  BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full */
+  DELAY_PERCENT = 80,        /* of the excess of the RTT over the target, taken from the window */
+  COMPETE_PERIODS = 16,      /* of DRAIN_EVERY_NS: 2 s */
+  TOLERATED_Q16 = 262,       /* 0.4 %: loss without a response, beside 5/4 of the base loss */
+  TOLERATED_OWN_Q16 = 655,   /* 1 %: most where hosts share no clock */
+  TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
+  EXCESS_KNOWN_MIN = 4,  /* packets of excess that count beside a known base loss, which is a rough value */
+  EXCESS_KNOWN_MAX = 12, /* and with a window of 24 or more */
+  FAST_SHARE = 64,       /* growth of a round well below the ceiling, as a part of the window */
+  STARVED_SHARE = 32,    /* the same of a window below half a packet, which no congestion needs */
+  DRAIN_ROUNDS = 3,      /* of a drain at least; the first two are of packets that were sent before */
+  SAMPLES_MIN = 4,       /* RTTs for a decision with a window of less than FEW_PACKETS */
+  FEW_PACKETS = 8,
+};
+
+/* ---- windows ---- */
+
+/* Returns the least window: a packet each LEAST_NS. */
+static uint64_t least_q8(const struct harp_cc *cc) {
+  return HARP_MAX((uint64_t)cc->packet_bytes * 256 * cc->target.rtt_ns / LEAST_NS, 256u);
+}
+
+static void set_window(struct harp_cc *cc, uint64_t window_q8) {
+  uint64_t most_q8 = (uint64_t)cc->window_max_bytes << 8;
+  cc->window_q8 = HARP_MIN(HARP_MAX(window_q8, least_q8(cc)), most_q8);
+  cc->window_bytes = (uint32_t)(cc->window_q8 >> 8);
+}
+
+static void target_init(struct harp_cc *cc) {
+  cc->target.loss_queue_ns = cc->target.lowest_ns = HARP_NEVER;
+  harp_base_loss_restart(&cc->target.base_loss);
+}
+
+/* Returns the integer square root. */
+static uint32_t root_of(uint32_t n) {
+  uint32_t r = 0;
+  for (uint32_t bit = 1u << 15; bit; bit >>= 1)
+    if ((r | bit) * (r | bit) <= n) r |= bit;
+  return r;
+}
+
+/* Returns the RTT at the operating point. */
+static harp_ns target_ns(const struct harp_cc *cc, harp_ns base_ns) {
+  harp_ns loss_queue_ns = cc->target.loss_queue_ns;
+  uint32_t root = HARP_MAX(root_of(cc->window_bytes * cc->sharers), 1u);
+  harp_ns scaling_ns = HARP_MIN(SCALING_NS * 181 / root, SCALING_MAX_NS);
+  harp_ns queue_ns = TARGET_NS + scaling_ns;
+  if (loss_queue_ns == HARP_NEVER) return base_ns + base_ns / 4 + queue_ns;
+  queue_ns = HARP_MIN(queue_ns, loss_queue_ns / 5 + loss_queue_ns * 5 / 4 * scaling_ns / SCALING_MAX_NS);
+  queue_ns = HARP_MIN(base_ns / 4 + queue_ns, HARP_MAX(queue_ns, loss_queue_ns * 9 / 16));
+  return base_ns + queue_ns;
+}
+
+static void note_decrease(struct harp_cc *cc) {
+  cc->target.ceiling_bytes = cc->window_bytes;
+  cc->slow_start = false;
+}
+
+/* ---- growth ---- */
+
+/* Returns which part of a window grows at most: a 128th, less where packets are few, since many flows
+ * together must not grow by more than their queue holds. Below a packet its root, which still makes windows
+ * equal. */
+static uint32_t growth_share(const struct harp_cc *cc) {
+  uint32_t packets_q8 = (uint32_t)HARP_MIN(cc->window_q8 / cc->packet_bytes, 1u << 20);
+  if (packets_q8 < 128) return STARVED_SHARE;
+  if (packets_q8 < 256) return root_of(packets_q8 << 8);
+  return packets_q8 < 1024 ? 256 - (packets_q8 - 256) / 6 : 128;
+}
+
+static bool is_below_ceiling(const struct harp_cc *cc) {
+  return cc->window_bytes < cc->target.ceiling_bytes - cc->target.ceiling_bytes / 10;
+}
+
+/* Whether the window limits the path: it was in use, and half of it was settled in the round. */
+static bool is_in_use(const struct harp_cc *cc) {
+  return cc->round_limited && cc->window_bytes <= 2 * (cc->round_acked_bytes + cc->round_lost_bytes);
+}
+
+/* Returns what a round adds to the window. */
+static uint64_t step_q8(const struct harp_cc *cc) {
+  uint64_t window_q8 = cc->window_q8, packet_q8 = (uint64_t)cc->packet_bytes << 8;
+  if (cc->slow_start) return window_q8;
+  if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc)) return window_q8 / FAST_SHARE + 1;
+  uint64_t step = packet_q8 / 4 * HARP_MAX(cc->target.rtt_ns, STEP_RTT_NS) / STEP_RTT_NS;
+  if (cc->target.was_delay) step *= 4; /* no loss is near */
+  step = HARP_MAX(HARP_MIN(step, window_q8 / growth_share(cc)), window_q8 / 1024);
+  return (step / cc->sharers + 1) * cc->target.rounds;
+}
+
+/* ---- loss ---- */
+
+static uint32_t tolerated_q16(const struct harp_cc *cc) {
+  uint32_t base_q16 = cc->target.base_loss.share_q16;
+  uint32_t most_q16 = cc->target.clock.is_own ? TOLERATED_OWN_Q16 : TOLERATED_MAX_Q16 + 0u;
+  return HARP_MIN(TOLERATED_Q16 + base_q16 + base_q16 / 4, most_q16);
+}
+
+/* Returns how many bytes may be lost beyond what is tolerated: one packet to four by the window; more where
+ * the path loses by itself, since the estimate is rough. */
+static uint32_t excess_max_bytes(const struct harp_cc *cc) {
+  uint32_t packet = cc->packet_bytes;
+  if (harp_base_loss_is_known(&cc->target.base_loss) && !cc->target.clock.is_own)
+    return HARP_MAX(HARP_MIN(cc->window_bytes / 2, EXCESS_KNOWN_MAX * packet), EXCESS_KNOWN_MIN * packet);
+  return HARP_MAX(HARP_MIN(cc->window_bytes / 16, 4 * packet), packet) - packet / 2;
+}
+
+/* Shrinks the window for loss. */
+static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  uint64_t settled = (uint64_t)cc->round_acked_bytes + cc->round_lost_bytes;
+  uint64_t keep_q10 = BETA_PERCENT * 1024 / 100;
+  if (cc->round_lost_bytes > 4 * cc->packet_bytes)
+    keep_q10 = HARP_MAX(HARP_MIN(keep_q10, cc->round_acked_bytes * 1024ull / settled), 256u);
+  bool was_slow_start = cc->slow_start;
+  if (t->queue_max_ns >= SHALLOW_MIN_NS) t->loss_queue_ns = t->queue_max_ns;
+  note_decrease(cc);
+  if (was_slow_start) t->ceiling_bytes = (uint32_t)(t->ceiling_bytes * keep_q10 >> 10);
+  set_window(cc, cc->window_q8 * keep_q10 >> 10);
+  t->hold_rounds = 2;
+  t->excess_bytes = 0;
+  t->cut_ns = s->now;
+  t->was_delay = false;
+  t->cuts++;
+}
+
+/* Feeds the search for a base loss. */
+static void account_base_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  bool was_known = harp_base_loss_is_known(&t->base_loss), has_changed = false;
+  if (!t->drain_from_ns && !t->hold_rounds) {
+    struct harp_base_loss_sample settled = {
+        .now = s->now,
+        .packet_bytes = cc->packet_bytes,
+        .acked_bytes = s->acked_bytes,
+        .lost_bytes = s->lost_bytes,
+        .window_q8 = cc->window_q8,
+        .is_below_ceiling = !cc->slow_start && !t->was_delay && is_below_ceiling(cc),
+        .is_lossy_alone = s->is_lossy_alone,
+    };
+    has_changed = harp_base_loss_on_settled(&t->base_loss, &settled);
+  } else if (t->drain_from_ns && t->drain_rounds + 1 >= DRAIN_ROUNDS) {
+    has_changed =
+        harp_base_loss_on_drained(&t->base_loss, cc->packet_bytes, s->acked_bytes, s->lost_bytes, s->now);
+  }
+  /* Random loss is known now: earlier decreases were wrong. */
+  if (has_changed && !was_known && harp_base_loss_is_known(&t->base_loss)) cc->slow_start = true;
+}
+
+static void account_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  if (!t->drain_from_ns && s->lost_bytes && s->lost_sent_ns <= t->cut_ns) return;
+  account_base_loss(cc, s);
+  if (t->drain_from_ns) return;
+  uint32_t credit = (uint32_t)((uint64_t)(s->acked_bytes + s->lost_bytes) * tolerated_q16(cc) >> 16);
+  t->excess_bytes += s->lost_bytes;
+  t->excess_bytes -= HARP_MIN(t->excess_bytes, credit);
+  if (s->lost_bytes && t->excess_bytes >= excess_max_bytes(cc)) decrease_for_loss(cc, s);
+}
+
+/* ---- delay ---- */
+
+static void decide_by_delay(struct harp_cc *cc, const struct harp_cc_sample *s, harp_ns wanted_ns) {
+  struct harp_cc_target *t = &cc->target;
+  harp_ns rtt_ns = t->lowest_ns;
+  t->lowest_ns = HARP_NEVER;
+  t->decide_at_ns = s->now + HARP_MAX(DECIDE_NS, 2 * t->rtt_ns);
+  if (rtt_ns <= wanted_ns || t->compete_periods) return;
+  if (cc->window_q8 <= t->floor_q8) {
+    t->is_futile = true;
+    return;
+  }
+  uint64_t less_q8 = cc->window_q8 * (rtt_ns - wanted_ns) / rtt_ns * DELAY_PERCENT / 100;
+  note_decrease(cc);
+  t->was_delay = t->is_stale = true;
+  harp_base_loss_on_queue(&t->base_loss);
+  set_window(cc, HARP_MAX(cc->window_q8 - HARP_MIN(less_q8, cc->window_q8 / 2), t->floor_q8));
+}
+
+static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  bool is_known = cc->round_rtt_min_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER;
+  harp_ns wanted_ns = is_known ? target_ns(cc, s->rtt_min_ns) : 0;
+  bool is_queued = is_known && cc->round_rtt_min_ns > wanted_ns && !t->compete_periods;
+  if (is_queued) cc->slow_start = false;
+  if (is_in_use(cc) && !t->hold_rounds && !is_queued) set_window(cc, cc->window_q8 + step_q8(cc));
+  if (!is_known) return;
+  if (!t->is_stale) t->lowest_ns = HARP_MIN(t->lowest_ns, cc->round_rtt_min_ns);
+  t->is_stale = false;
+  if (s->now >= t->decide_at_ns && t->lowest_ns != HARP_NEVER) decide_by_delay(cc, s, wanted_ns);
+}
+
+/* ---- drains ---- */
+
+/* Begins a drain when a period of the shared clock has begun. */
+static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  uint64_t period = (s->now + t->clock.offset_ns) / DRAIN_EVERY_NS;
+  if (period == t->period) return;
+  uint64_t settled = t->settled.bytes + 1ull, delivered = settled - t->settled.lost_bytes;
+  t->settled = (struct harp_loss_count){0};
+  t->period = period;
+  t->floor_q8 = cc->window_q8 / 4;
+  if (t->compete_periods) t->compete_periods--;
+  if (cc->slow_start || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
+  t->drain_from_ns = s->now;
+  t->drain_rounds = 0;
+  t->drain_lowest_ns = HARP_NEVER;
+  t->drain_from_q8 = cc->window_q8;
+  t->drain_rtt_ns = HARP_MAX(t->round_rtt_ns, s->rtt_min_ns);
+  uint64_t delivered_q8 = cc->window_q8 * (delivered * 1024 / settled) >> 10;
+  set_window(cc, delivered_q8 * 3 / 4 * s->rtt_min_ns / t->drain_rtt_ns);
+}
+
+/* Ends it: the window comes back as far as the target allows, and grows anew where the route is longer. */
+static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  harp_ns wanted_ns = target_ns(cc, s->rtt_min_ns);
+  set_window(cc, t->drain_from_q8 * HARP_MIN(wanted_ns, t->drain_rtt_ns) / t->drain_rtt_ns);
+  bool is_longer = t->base_ns && s->rtt_min_ns > t->base_ns + t->base_ns / 2;
+  if (is_longer) cc->slow_start = true;
+  harp_ns usual_ns = HARP_MIN(t->usual_base_ns, s->rtt_min_ns);
+  if (is_longer || !usual_ns) usual_ns = s->rtt_min_ns;
+  if (is_longer) t->compete_periods = 0;
+  if ((t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer &&
+      t->drain_lowest_ns > usual_ns + usual_ns / 8 + EMPTY_NS)
+    t->compete_periods = COMPETE_PERIODS;
+  t->is_futile = false;
+  t->usual_base_ns = usual_ns + (s->rtt_min_ns - usual_ns) / 64;
+  if (harp_base_loss_is_known(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
+    cc->slow_start = true;
+  harp_base_loss_on_drain_end(&t->base_loss);
+  t->base_ns = s->rtt_min_ns;
+  t->drain_from_ns = 0;
+  if (t->loss_queue_ns != HARP_NEVER) t->loss_queue_ns += t->loss_queue_ns / 16;
+  if (t->loss_queue_ns > SHALLOW_MAX_NS) t->loss_queue_ns = HARP_NEVER;
+  t->queue_max_ns -= t->queue_max_ns / 8;
+}
+
+/* ---- events ---- */
+
+static void note_rtt(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  bool is_lossy = t->cut_ns && s->now - t->cut_ns < LOSSY_FOR_NS;
+  t->rtt_ns = HARP_MIN(s->rtt_ns, RTT_MAX_NS);
+  t->samples++;
+  cc->bursts =
+      HARP_MAX((uint32_t)(t->rtt_ns / (is_lossy ? BURST_LOSSY_NS : BURST_NS)), HARP_CC_BURSTS_MIN + 0u);
+  if (s->rtt_min_ns < s->rtt_ns) t->queue_max_ns = HARP_MAX(t->queue_max_ns, s->rtt_ns - s->rtt_min_ns);
+}
+
+static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  bool round_end = harp_cc_round(cc, s);
+  t->settled.bytes += s->acked_bytes + s->lost_bytes;
+  t->settled.lost_bytes += s->lost_bytes;
+  if (s->rtt_ns) note_rtt(cc, s);
+  account_loss(cc, s);
+  if (!t->drain_from_ns) maybe_begin_drain(cc, s);
+  if (!round_end) return;
+  t->rounds++;
+  if (cc->round_rtt_min_ns != HARP_NEVER) t->round_rtt_ns = cc->round_rtt_min_ns;
+  if (t->hold_rounds) t->hold_rounds--;
+  if (t->drain_from_ns) {
+    t->drain_rounds++;
+    if (t->drain_rounds > 1) t->drain_lowest_ns = HARP_MIN(t->drain_lowest_ns, cc->round_rtt_min_ns);
+    if (t->drain_rounds >= DRAIN_ROUNDS && s->now - t->drain_from_ns >= DRAIN_NS) end_drain(cc, s);
+  } else {
+    if (t->samples < SAMPLES_MIN && cc->window_bytes < FEW_PACKETS * cc->packet_bytes) return;
+    on_round(cc, s);
+  }
+  t->samples = t->rounds = 0;
+  harp_cc_round_restart(cc);
+}
+
+static void target_on_timeout(struct harp_cc *cc) {
+  cc->target.drain_from_ns = 0;
+  note_decrease(cc);
+  set_window(cc, cc->window_q8 / 2);
+}
+
+const struct harp_cc_ops harp_cc_target = {"target", target_init, target_on_ack, target_on_timeout};
