@@ -92,13 +92,29 @@ static double late_messages(const struct network *n) {
   return late;
 }
 
-static double step_ms(const struct network *n) {
+static void sum_steps(const struct network *n, struct measured *m) {
   uint64_t steps = 0, ns = 0;
   for (unsigned i = 0; i < n->flow_count; i++) {
     steps += n->flows[i].traffic[0].steps;
     ns += n->flows[i].traffic[0].steps_ns;
   }
-  return steps ? (double)ns / (double)steps / 1e6 : 0;
+  m->steps = (double)steps;
+  m->step_ms = steps ? (double)ns / (double)steps / 1e6 : 0;
+  double messages = n->flow_count * n->scenario.streams * n->flows[0].traffic[0].step_messages;
+  double ideal_ms = messages * n->message_bytes / n->capacity_bytes_ns / 1e6;
+  m->step_share = ideal_ms > 0 ? m->step_ms / ideal_ms : 0;
+}
+
+static double paths_in_use(const struct network *n) {
+  unsigned used = 0;
+  for (unsigned i = 0; i < n->flow_count; i++) {
+    const struct flow *f = &n->flows[i];
+    for (unsigned k = 0; k < f->path_count; k++) {
+      struct harp_path_report r = probe_path(f->sender, f->receiver, f->path_count, k);
+      used += !r.is_tcp && r.state == HARP_PATH_UP;
+    }
+  }
+  return (double)used / n->flow_count;
 }
 
 static void measure_messages(struct network *n) {
@@ -114,15 +130,17 @@ static struct measured summarize(struct network *n, const struct sums *from, con
     squares += bytes * bytes;
   }
   for (unsigned i = 0; i < n->cubic_count; i++) tcp += (double)(to->tcp[i] - from->tcp[i]);
-  return (struct measured){.rate = sum / room,
-                           .lost = lost_percent(from, to),
-                           .jain = squares > 0 ? sum * sum / (n->flow_count * squares) : 0,
-                           .queue_us = sampler->count ? sampler->sum_ns / (double)sampler->count / 1e3 : 0,
-                           .queue_max_us = longest_queue_us(n),
-                           .p99 = late_messages(n),
-                           .tcp = tcp / room,
-                           .step_ms = step_ms(n),
-                           .packets = (double)to->packets};
+  struct measured m = {.rate = sum / room,
+                       .lost = lost_percent(from, to),
+                       .jain = squares > 0 ? sum * sum / (n->flow_count * squares) : 0,
+                       .queue_us = sampler->count ? sampler->sum_ns / (double)sampler->count / 1e3 : 0,
+                       .queue_max_us = longest_queue_us(n),
+                       .p99 = late_messages(n),
+                       .tcp = tcp / room,
+                       .paths = paths_in_use(n),
+                       .packets = (double)to->packets};
+  sum_steps(n, &m);
+  return m;
 }
 
 struct measured measure_network(const struct scenario *s) {
@@ -142,11 +160,6 @@ struct measured measure_network(const struct scenario *s) {
   network_fini(&n);
   m.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
   return m;
-}
-
-void measure_print(const struct measured *m) {
-  printf("rate %.3f lost %.2f jain %.3f queue_us %.0f queue_max_us %.0f p99 %.2f tcp %.3f step_ms %.1f",
-         m->rate, m->lost, m->jain, m->queue_us, m->queue_max_us, m->p99, m->tcp, m->step_ms);
 }
 
 /* ---- in steps ---- */

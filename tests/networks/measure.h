@@ -13,16 +13,16 @@ struct measured {
   double queue_max_us; /* the longest */
   double p99;          /* the 99th percentile of a message's time, as a multiple of the ideal */
   double tcp;          /* what the flows beside got of the rate */
-  double step_ms;      /* the mean time of a training step; 0: none has ended */
-  double packets;      /* simulated in all */
-  double cpu_s;        /* that took */
+  double steps;        /* of training that have ended, of all flows */
+  double step_ms;      /* their mean time */
+  double step_share; /* the same as a multiple of what it is when all flows step at once and share the rate */
+  double paths;      /* of datagrams in use at the end, of a flow in the mean */
+  double packets;    /* simulated in all */
+  double cpu_s;      /* that took */
 };
 
 /* Builds the network, runs it and measures it. */
 struct measured measure_network(const struct scenario *s);
-
-/* Prints the line of a network. */
-void measure_print(const struct measured *m);
 
 /* Runs the network and prints a line for each of `steps` equal parts of its time. */
 void measure_print_steps(const struct scenario *s, unsigned steps);

@@ -52,15 +52,16 @@ static void plan_messages(struct network *n) {
   n->depth = HARP_MIN((uint32_t)(need / n->message_bytes) + DEPTH_MIN, (uint32_t)DEPTH_MAX);
 }
 
-/* Flows come to equal shares within 2 s, many within 4 s; a single one need not. */
+/* Flows come to equal shares within 2 s, many within 4 s; a single one need not. Those of an incast do the
+ * same all the time. */
 static void plan_time(struct network *n) {
   const struct scenario *s = &n->scenario;
-  double seconds = s->seconds ? s->seconds : s->flows > FEW_FLOWS ? 6 : s->flows > 1 ? 3 : 1.5;
-  double warm = s->warm                ? s->warm
-                : s->seconds           ? 0.4 * seconds
-                : s->flows > FEW_FLOWS ? 4
-                : s->flows > 1         ? 2
-                                       : 0.5;
+  double warm = s->incast ? 1 : s->flows > FEW_FLOWS ? 4 : s->flows > 1 ? 2 : 0.5, seconds = warm + 1;
+  if (s->seconds) {
+    seconds = s->seconds;
+    warm = 0.4 * seconds;
+  }
+  if (s->warm) warm = s->warm;
   n->end_ns = (harp_ns)(seconds * 1e9);
   n->warm_ns = HARP_MIN((harp_ns)(warm * 1e9), n->end_ns);
 }
