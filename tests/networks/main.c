@@ -9,7 +9,7 @@
  *     --only TEXT      rows whose group or parameters contain TEXT
  *     --again SET      set these parameters in each row as well: pauses of hosts, wrong clocks
  *     --jobs N         processes (2)
- *   networks --markdown FILE             print the results as tables
+ *     --markdown       print the results as tables
  *   networks --list                      print the rows, with their groups
  *   networks --help                      list the keys */
 #include <stdio.h>
@@ -24,8 +24,8 @@ enum { JOBS = 2 };
 static int usage(const char *wrong) {
   if (wrong) fprintf(stderr, "not an option, not a parameter, or not a value: %s\n", wrong);
   printf("networks [--steps N] [key=value ...]\n"
-         "networks --all|--quick [--out FILE] [--only TEXT] [--again SET] [--jobs N]\n"
-         "networks --markdown FILE\nnetworks --list\n\n  %-16s%-10s%s\n",
+         "networks --all|--quick [--out FILE] [--only TEXT] [--again SET] [--jobs N] [--markdown]\n"
+         "networks --list\n\n  %-16s%-10s%s\n",
          "key", "default", "");
   scenario_print_help();
   return wrong ? 2 : 0;
@@ -49,38 +49,41 @@ static int list_rows(void) {
   return 0;
 }
 
-static int print_markdown(const char *file) {
-  struct results rs = results_read(file);
-  results_print_markdown(&rs);
-  free(rs.all);
-  return 0;
-}
-
-static int run_suite(const struct suite *s) {
+static int run_suite(const struct suite *s, bool as_markdown) {
   struct results rs = suite_run(s);
-  unsigned broken = results_print(&rs);
-  printf("%u networks, %u bounds broken\n", rs.count, broken);
+  unsigned broken = 0;
+  if (as_markdown) {
+    results_print_markdown(&rs);
+  } else {
+    broken = results_print(&rs);
+    printf("%u networks, %u bounds broken\n", rs.count, broken);
+  }
   free(rs.all);
   return broken != 0;
 }
 
-/* Reads the options of a suite from argv[i] on; returns the first that is none, or NULL. */
-static const char *read_suite(struct suite *s, int argc, char **argv) {
-  for (int i = 2; i < argc; i += 2) {
-    const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-    if (!value) return argv[i];
-    if (!strcmp(argv[i], "--out"))
-      s->out = value;
-    else if (!strcmp(argv[i], "--only"))
-      s->only = value;
-    else if (!strcmp(argv[i], "--again"))
-      s->again = value;
-    else if (!strcmp(argv[i], "--jobs"))
-      s->jobs = (unsigned)strtoul(value, NULL, 10);
+/* Where an option of a suite goes that has a value; NULL: it is none. */
+static const char **text_option(struct suite *s, const char *option) {
+  if (!strcmp(option, "--out")) return &s->out;
+  if (!strcmp(option, "--only")) return &s->only;
+  return strcmp(option, "--again") ? NULL : &s->again;
+}
+
+static int read_and_run_suite(int argc, char **argv) {
+  struct suite s = {.is_quick = !strcmp(argv[1], "--quick"), .out = "build/networks.txt", .jobs = JOBS};
+  bool as_markdown = false;
+  for (int i = 2; i < argc; i++) {
+    const char **to = text_option(&s, argv[i]);
+    if (!strcmp(argv[i], "--markdown"))
+      as_markdown = true;
+    else if (to && i + 1 < argc)
+      *to = argv[++i];
+    else if (!strcmp(argv[i], "--jobs") && i + 1 < argc && atoi(argv[i + 1]) > 0)
+      s.jobs = (unsigned)atoi(argv[++i]);
     else
-      return argv[i];
+      return usage(argv[i]);
   }
-  return s->jobs ? NULL : "--jobs";
+  return run_suite(&s, as_markdown);
 }
 
 static int run_one(int argc, char **argv) {
@@ -102,9 +105,6 @@ int main(int argc, char **argv) {
   const char *first = argc > 1 ? argv[1] : "";
   if (!strcmp(first, "--help")) return usage(NULL);
   if (!strcmp(first, "--list")) return list_rows();
-  if (!strcmp(first, "--markdown") && argc == 3) return print_markdown(argv[2]);
-  if (strcmp(first, "--all") && strcmp(first, "--quick")) return run_one(argc, argv);
-  struct suite s = {.is_quick = !strcmp(first, "--quick"), .out = "build/networks.txt", .jobs = JOBS};
-  const char *wrong = read_suite(&s, argc, argv);
-  return wrong ? usage(wrong) : run_suite(&s);
+  if (!strcmp(first, "--all") || !strcmp(first, "--quick")) return read_and_run_suite(argc, argv);
+  return run_one(argc, argv);
 }

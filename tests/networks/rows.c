@@ -259,7 +259,8 @@ static const struct row special[] = {
      {.rate_min = 0.3},
      FULL},
 
-    /* a second interface that loses at random: 0.8 of 9.7, 8.8, 6.9 and 2.5 Gbit/s on top of the first */
+    /* a second interface that loses at random: 0.8 of 9.7, 8.8, 6.9 and 2.5 Gbit/s on top of the first;
+     * of 8.3, 6.6, 4.3 and 0.4 with small packets */
     {"gray",
      "interfaces=2 loss2=2 mtu=9000 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
      NULL,
@@ -283,22 +284,22 @@ static const struct row special[] = {
     {"gray",
      "interfaces=2 loss2=2 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
      NULL,
-     {.rate_min = 0.898},
+     {.rate_min = 0.83},
      FULL},
     {"gray",
      "interfaces=2 loss2=10 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
      NULL,
-     {.rate_min = 0.857},
+     {.rate_min = 0.765},
      FULL},
     {"gray",
      "interfaces=2 loss2=20 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
      NULL,
-     {.rate_min = 0.78},
+     {.rate_min = 0.67},
      FULL},
     {"gray",
      "interfaces=2 loss2=40 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
      NULL,
-     {.rate_min = 0.6},
+     {.rate_min = 0.515},
      FULL},
 
     /* a minute */

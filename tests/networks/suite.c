@@ -31,9 +31,10 @@ static struct row row_of(const struct suite *s, const struct row *from) {
   if (!s->again) return r;
   size_t used = strlen(r.params);
   snprintf(r.params + used, sizeof r.params - used, " %s", s->again);
+  r.group = "again";
   r.reference = NULL;
   double random = scenario_of(r.params, NULL).loss;
-  r.bounds = (struct bounds){.lost_max = !strcmp(r.group, "feasible") ? AGAIN_LOST_MAX + random : 0};
+  r.bounds = (struct bounds){.lost_max = !strcmp(from->group, "feasible") ? AGAIN_LOST_MAX + random : 0};
   return r;
 }
 
@@ -70,6 +71,20 @@ static bool all_ended_well(unsigned processes) {
   return is_well;
 }
 
+/* Returns the results of the chosen rows, in their order. */
+static struct results choose_results(const struct suite *s, const struct results *from) {
+  struct results chosen = {.all = calloc(ROWS_MAX, sizeof chosen.all[0])};
+  unsigned count;
+  const struct row *all = rows_all(&count);
+  if (!chosen.all) abort();
+  for (unsigned i = 0; i < count; i++) {
+    struct row r = row_of(s, &all[i]);
+    const struct result *found = is_chosen(s, &all[i]) ? results_find(from, r.params) : NULL;
+    if (found) chosen.all[chosen.count++] = *found;
+  }
+  return chosen;
+}
+
 struct results suite_run(const struct suite *s) {
   struct results done = results_read(s->out);
   int file = open(s->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -97,5 +112,8 @@ struct results suite_run(const struct suite *s) {
   close(file);
   munmap((void *)next, sizeof *next);
   free(done.all);
-  return results_read(s->out);
+  done = results_read(s->out);
+  struct results chosen = choose_results(s, &done);
+  free(done.all);
+  return chosen;
 }

@@ -8,12 +8,14 @@
 struct suite {
   bool is_quick;     /* only the rows of the quick suite */
   const char *only;  /* only rows whose group or parameters contain this; NULL: all */
-  const char *again; /* parameters set in each row, of which then only LOST is asserted; NULL: none */
+  const char *again; /* parameters set in each row, of which then only the share lost is
+                      * asserted; NULL: none */
   const char *out;   /* the file of results */
   unsigned jobs;
 };
 
-/* Runs the rows that the file lacks; returns all results of it. */
+/* Runs the chosen rows that the file lacks; returns the results of all that are chosen, in the order of the
+ * matrix. */
 struct results suite_run(const struct suite *s);
 
 #endif
