@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A TCP flow that always has data, beside the flows under test: CUBIC (RFC 9438) or Reno (RFC 5681), as a
+ * model.
+ *
+ * Each segment is acknowledged. A lost one is known after a smoothed RTT, as by ideal selective
+ * acknowledgements, and sent again in effect, since the model counts bytes only. One decrease for each
+ * window. No HyStart, no pacing, no timeouts: cwnd is at least two segments. */
+#ifndef HARP_TESTS_CUBIC_H
+#define HARP_TESTS_CUBIC_H
+
+#include "networks/lane.h"
+#include "networks/wire.h"
+
+struct cubic {
+  struct lane acks, losses;
+  struct source start;
+  struct wire *wire;
+  harp_ns delay_ns; /* one way */
+  uint32_t segment_bytes;
+  bool is_reno;
+  /* in segments: */
+  double cwnd, ssthresh, w_max;
+  double epoch_cwnd;    /* at the start of the epoch */
+  double k_s;           /* seconds from then until w_max is reached */
+  harp_ns epoch_ns;     /* 0: the next acknowledgement starts one */
+  harp_ns decreased_ns; /* losses of what was sent before do not count */
+  harp_ns srtt_ns;
+  uint64_t inflight;
+  uint64_t acked_bytes; /* payload */
+  uint64_t sent_segments, lost_segments;
+};
+
+void cubic_init(struct cubic *c, struct agenda *a, struct wire *w, harp_ns delay_ns, uint32_t segment_bytes,
+                bool is_reno, harp_ns start_ns);
+void cubic_fini(struct cubic *c);
+
+#endif

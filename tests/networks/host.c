@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "networks/host.h"
+
+#include <math.h>
+
+void host_init(struct host *h, harp_ns every_ns, harp_ns least_ns, harp_ns most_ns, uint64_t seed) {
+  *h = (struct host){.every_ns = every_ns, .least_ns = least_ns, .most_ns = most_ns, .rng.state = seed};
+}
+
+static void draw_pause(struct host *h) {
+  double share = (double)((rng_next(&h->rng) >> 11) + 1) * 0x1p-53; /* in (0, 1] */
+  h->from_ns = h->to_ns + (harp_ns)((double)h->every_ns * -log(share));
+  h->to_ns = h->from_ns + rng_between(&h->rng, h->least_ns, h->most_ns);
+}
+
+harp_ns host_wakes_ns(struct host *h, harp_ns now) {
+  if (!h->every_ns) return 0;
+  while (now >= h->to_ns) draw_pause(h);
+  return now >= h->from_ns ? h->to_ns : 0;
+}

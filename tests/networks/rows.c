@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "networks/rows.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bounds that several groups share; docs/networks.md has them in one table. */
+#define RATE_QUEUE   .rate_min = 0.9 /* behind a queue of 100 us or a BDP */
+#define RATE_POLICER .rate_min = 0.85
+#define LOST_QUEUE   .lost_max = 1.0
+#define LOST_POLICER .lost_max = 2.0
+#define LOST_ANY     .lost_max = 3.0 /* where hosts pause or clocks are wrong */
+#define FAIR         .jain_min = 0.9
+#define QUICK        .is_quick = true
+#define FULL         .is_quick = false
+/* the standing queue: 400 us, or a quarter of the buffer where that is more */
+enum { STANDING_US = 400, STANDING_SHARE = 4 };
+
+static const struct row special[] = {
+    /* what was found in the reviews, and a network of each kind */
+    {"incast",
+     "flows=255 incast=1 depth=2 rate=25 queue_kb=2048 rtt_us=50 mtu=9000 seconds=1.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .p99_max = 1.6, .queue_max_us = STANDING_US},
+     QUICK},
+    {"incast",
+     "flows=255 incast=1 depth=2 rate=25 queue_kb=2048 rtt_us=50 mtu=1500 seconds=1.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .p99_max = 1.6, .queue_max_us = STANDING_US},
+     QUICK},
+    {"incast",
+     "flows=64 incast=1 depth=2 rate=25 queue_kb=2048 rtt_us=50 mtu=9000 seconds=1.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .p99_max = 1.6, .queue_max_us = STANDING_US},
+     QUICK},
+    {"incast",
+     "flows=255 incast=1 depth=2 rate=25 queue_kb=8192 rtt_us=50 mtu=9000 seconds=1.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .p99_max = 1.6, .queue_max_us = 671},
+     FULL},
+    {"incast",
+     "flows=255 incast=1 depth=2 rate=100 queue_kb=8192 rtt_us=50 mtu=9000 seconds=1",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .p99_max = 1.6, .queue_max_us = STANDING_US},
+     FULL},
+
+    /* late comers: measured 2 s after the last one, 64 flows 4 s after it */
+    {"late",
+     "flows=2 late_ms=500 rate=10 rtt_us=1000 queue_us=1000 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = STANDING_US},
+     QUICK},
+    {"late",
+     "flows=4 late_ms=300 rate=25 rtt_us=400 queue_us=2000 seconds=3.9 warm=2.9",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = 500},
+     QUICK},
+    {"late",
+     "flows=2 late_ms=300 bucket_kb=256 seconds=3.3 warm=2.3",
+     NULL,
+     {RATE_POLICER, LOST_POLICER, FAIR},
+     QUICK},
+    {"late",
+     "flows=2 late_ms=300 queue_us=100 seconds=3.3 warm=2.3",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR},
+     QUICK},
+    {"late", "flows=2 late_ms=300 queue_us=50 mtu=9000 seconds=3.3 warm=2.3", NULL, {LOST_QUEUE, FAIR}, FULL},
+    {"late",
+     "flows=8 late_ms=300 queue_us=200 mtu=9000 seconds=5.1 warm=4.1",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR},
+     FULL},
+    {"late",
+     "flows=8 late_ms=300 bucket_kb=1024 rate=25 rtt_us=1000 seconds=5.1 warm=4.1",
+     NULL,
+     {RATE_POLICER, LOST_POLICER, FAIR},
+     FULL},
+    {"late",
+     "flows=2 late_ms=300 rate=100 mtu=9000 queue_us=200 seconds=3.3 warm=2.3",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR},
+     FULL},
+    {"late",
+     "flows=2 late_ms=300 rate=1 queue_us=30000 seconds=3.3 warm=2.3",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = 7500},
+     FULL},
+    {"late",
+     "flows=64 late_ms=10 queue_us=2000 seconds=6 warm=4.7",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = 500},
+     QUICK},
+    {"late",
+     "flows=64 late_ms=10 bucket_kb=256 seconds=6 warm=4.7",
+     NULL,
+     {RATE_POLICER, LOST_POLICER, FAIR},
+     QUICK},
+    {"late",
+     "flows=64 late_ms=10 queue_us=100 rate=25 seconds=6 warm=4.7",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR},
+     FULL},
+
+    /* the route, or the rate, changes: measured from 500 ms after it */
+    {"route",
+     "queue_us=6000 at_s=1 rtt2_us=1000 seconds=2.5 warm=1.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 1500},
+     QUICK},
+    {"route",
+     "queue_us=6000 rtt_us=1000 at_s=1 rtt2_us=100 seconds=2.5 warm=1.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 1500},
+     QUICK},
+    {"route",
+     "flows=4 queue_us=6000 at_s=2 rtt2_us=1000 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 1500},
+     QUICK},
+    {"route",
+     "flows=4 queue_us=2000 rate=25 rtt_us=30 at_s=2 rtt2_us=1000 mtu=9000 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 500},
+     FULL},
+    {"route",
+     "flows=4 queue_us=2000 rate=100 rtt_us=1000 at_s=2 rtt2_us=30 mtu=9000 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 500},
+     FULL},
+    {"route",
+     "flows=4 queue_us=2000 at_s=2 rate2=2 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 2500},
+     FULL},
+    {"route",
+     "flows=4 queue_us=2000 rate=2 at_s=2 rate2=10 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE},
+     FULL},
+    {"route",
+     "flows=4 bucket_kb=256 at_s=2 rate2=2 seconds=3.5 warm=2.5",
+     NULL,
+     {RATE_POLICER, LOST_POLICER},
+     FULL},
+
+    /* training steps with pauses */
+    {"training",
+     "flows=8 step_mb=16 pause_ms=50 queue_us=100 seconds=4 warm=1",
+     NULL,
+     {LOST_QUEUE, .step_max = 1.1},
+     QUICK},
+    {"training",
+     "flows=8 step_mb=16 pause_ms=50 queue_us=2000 seconds=4 warm=1",
+     NULL,
+     {LOST_QUEUE, .step_max = 1.1, .queue_max_us = 500},
+     FULL},
+    {"training",
+     "flows=8 step_mb=16 pause_ms=50 bucket_kb=256 seconds=4 warm=1",
+     NULL,
+     {LOST_POLICER, .step_max = 1.15},
+     QUICK},
+    {"training",
+     "flows=1 step_mb=64 pause_ms=1500 queue_us=100 seconds=8 warm=1",
+     NULL,
+     {LOST_QUEUE, .step_max = 1.1},
+     FULL},
+    {"training",
+     "flows=1 step_mb=64 pause_ms=1500 bucket_kb=256 mtu=9000 seconds=8 warm=1",
+     NULL,
+     {LOST_POLICER, .step_max = 1.15},
+     FULL},
+    {"training",
+     "flows=4 step_mb=64 pause_ms=300 rate=100 queue_us=80 mtu=9000 seconds=4 warm=1",
+     NULL,
+     {LOST_QUEUE, .step_max = 1.15},
+     FULL},
+    {"training",
+     "flows=64 step_mb=2 pause_ms=100 rate=25 queue_us=200 seconds=6 warm=2",
+     NULL,
+     {LOST_QUEUE, .step_max = 1.15},
+     FULL},
+
+    /* several paths of a flow on one queue, or each with its cap */
+    {"paths", "paths=4 queue_us=100 seconds=3", NULL, {RATE_QUEUE, LOST_QUEUE, .paths_max = 2}, QUICK},
+    {"paths", "paths=8 flows=8 queue_us=50 seconds=4", NULL, {LOST_QUEUE, FAIR, .paths_max = 2}, FULL},
+    {"paths",
+     "paths=8 flows=8 bucket_kb=256 seconds=4",
+     NULL,
+     {RATE_POLICER, LOST_POLICER, FAIR, .paths_max = 2},
+     QUICK},
+    {"paths",
+     "paths=8 flows=8 queue_kb=4096 step_mb=16 pause_ms=20 seconds=6 warm=2",
+     NULL,
+     {LOST_QUEUE, .step_max = 1.1, .paths_max = 2, .queue_max_us = 839},
+     QUICK},
+    {"paths",
+     "paths=8 own=1 rate=5 seconds=4 depth=16 message_kb=1024",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE},
+     QUICK},
+    {"paths",
+     "paths=8 rate=10 cap=0.5 seconds=6 warm=4 depth=16 message_kb=1024",
+     NULL,
+     {.rate_min = 0.93, LOST_POLICER},
+     QUICK},
+    {"paths",
+     "paths=8 flows=2 both=1 rate=10 cap=0.5 seconds=6 warm=4 depth=16 message_kb=1024",
+     NULL,
+     {.rate_min = 0.93, LOST_POLICER},
+     FULL},
+
+    /* both directions: acknowledgements stand behind data */
+    {"both", "flows=2 both=1 queue_us=100 seconds=3", NULL, {RATE_QUEUE, LOST_QUEUE}, QUICK},
+    {"both",
+     "flows=8 both=1 queue_us=2000 mtu=9000 seconds=3",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 500},
+     FULL},
+    {"both", "flows=8 both=1 bucket_kb=256 seconds=3", NULL, {RATE_POLICER, LOST_POLICER}, QUICK},
+
+    /* one carrier is better than the other: found within 10 s */
+    {"carriers",
+     "paths=4 own=1 rate=5 tcp=4 tcp_rate=2.5 depth=16 message_kb=1024 seconds=12 warm=10",
+     NULL,
+     {.rate_min = 0.95},
+     QUICK},
+    {"carriers",
+     "paths=4 own=1 rate=5 tcp=4 tcp_rate=10 tcp_shared=1 depth=16 message_kb=1024 seconds=12 warm=10",
+     NULL,
+     {.rate_min = 0.95},
+     FULL},
+    {"carriers",
+     "rate=20 queue_kb=1024 tcp=1 tcp_rate=10 depth=16 message_kb=1024 seconds=12 warm=10",
+     NULL,
+     {.rate_min = 0.95},
+     FULL},
+    {"carriers",
+     "rate=10 queue_kb=1024 tcp=1 tcp_rate=20 depth=16 message_kb=1024 seconds=12 warm=10",
+     NULL,
+     {.rate_min = 1.9},
+     FULL},
+
+    /* packets larger than the path's MTU, beside small ones: all of it found within 200 ms */
+    {"size",
+     "mtu=9000 path_mtu=8500 message_kb=16 depth=1 small_us=200 seconds=1 warm=0.2",
+     NULL,
+     {.rate_min = 0.1},
+     QUICK},
+    {"size",
+     "mtu=9000 path_mtu=8500 message_kb=64 depth=1 small_us=200 seconds=1 warm=0.2",
+     NULL,
+     {.rate_min = 0.3},
+     QUICK},
+    {"size",
+     "mtu=9000 path_mtu=1500 message_kb=64 depth=1 small_us=800 seconds=1 warm=0.2",
+     NULL,
+     {.rate_min = 0.3},
+     FULL},
+
+    /* a second interface that loses at random: 0.8 of 9.7, 8.8, 6.9 and 2.5 Gbit/s on top of the first;
+     * of 8.3, 6.6, 4.3 and 0.4 with small packets */
+    {"gray",
+     "interfaces=2 loss2=2 mtu=9000 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.898},
+     QUICK},
+    {"gray",
+     "interfaces=2 loss2=10 mtu=9000 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.857},
+     QUICK},
+    {"gray",
+     "interfaces=2 loss2=20 mtu=9000 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.78},
+     FULL},
+    {"gray",
+     "interfaces=2 loss2=40 mtu=9000 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.6},
+     QUICK},
+    {"gray",
+     "interfaces=2 loss2=2 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.83},
+     FULL},
+    {"gray",
+     "interfaces=2 loss2=10 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.765},
+     FULL},
+    {"gray",
+     "interfaces=2 loss2=20 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.67},
+     FULL},
+    {"gray",
+     "interfaces=2 loss2=40 mtu=1500 queue_kb=1024 message_kb=1024 depth=2 seconds=2.5 warm=0.5",
+     NULL,
+     {.rate_min = 0.515},
+     FULL},
+
+    /* a minute */
+    {"long",
+     "flows=16 rate=1 queue_kb=65536 seconds=60 warm=10",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = STANDING_US},
+     QUICK},
+    {"long",
+     "flows=8 rate=1 bucket_kb=256 seconds=60 warm=10",
+     NULL,
+     {RATE_POLICER, LOST_POLICER, FAIR},
+     QUICK},
+    {"long", "flows=2 rate=1 loss=1 seconds=60 warm=10", NULL, {.rate_min = 0.9, .lost_max = 2, FAIR}, QUICK},
+    {"long",
+     "flows=4 rate=10 queue_us=30000 mtu=9000 seconds=60 warm=10",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = STANDING_US},
+     FULL},
+    {"long", "flows=64 rate=10 queue_us=100 seconds=60 warm=10", NULL, {RATE_QUEUE, LOST_QUEUE, FAIR}, FULL},
+    {"long", "flows=1 rate=25 queue_us=80 mtu=9000 seconds=60 warm=10", NULL, {LOST_QUEUE}, FULL},
+};
+
+/* ---- the products ---- */
+
+static struct row rows[ROWS_MAX];
+static unsigned row_count;
+
+static HARP_PRINTF(4, 5) void add(const char *group, const char *reference, struct bounds b,
+                                  const char *format, ...) {
+  struct row *r = &rows[row_count++];
+  *r = (struct row){.group = group, .reference = reference, .bounds = b};
+  va_list list;
+  va_start(list, format);
+  vsnprintf(r->params, sizeof r->params, format, list);
+  va_end(list);
+}
+
+/* A bottleneck: a policer, or a queue. */
+struct place {
+  bool is_policer;
+  double size; /* KiB of its bucket, or us of its queue */
+};
+
+static const struct place places[] = {{true, 8},   {true, 64},   {true, 1024},  {false, 20},   {false, 50},
+                                      {false, 80}, {false, 200}, {false, 2000}, {false, 30000}};
+static const double rates[] = {1, 10, 25, 100};
+static const unsigned flows[] = {1, 2, 4, 64, 255}, mtus[] = {1500, 9000}, rtts[] = {30, 100, 1000};
+
+static const char *place_key(const struct place *p) {
+  return p->is_policer ? "bucket_kb" : "queue_us";
+}
+
+static double bytes_of_us(double rate, double us) {
+  return rate * 125 * us;
+}
+
+static double place_bytes(const struct place *p, double rate) {
+  return p->is_policer ? p->size * 1024 : bytes_of_us(rate, p->size);
+}
+
+/* Whether a congestion control can do well: one packet of each flow fits into pipe and queue, and queue or
+ * bucket hold 20 us of the rate. */
+static bool is_feasible(const struct place *p, double rate, unsigned flow_count, unsigned mtu,
+                        unsigned rtt_us) {
+  double room = bytes_of_us(rate, rtt_us) + (p->is_policer ? 0 : place_bytes(p, rate));
+  return room >= (double)flow_count * mtu && place_bytes(p, rate) >= bytes_of_us(rate, 20);
+}
+
+static void add_product_row(const struct place *p, double rate, unsigned flow_count, unsigned mtu,
+                            unsigned rtt) {
+  enum { SHORT_US = 100 };
+  struct bounds b = {.of_rate_min = 0.97, .more_lost_max = 0.1};
+  bool is_feasible_row = is_feasible(p, rate, flow_count, mtu, rtt);
+  if (is_feasible_row) {
+    b = (struct bounds){FAIR, .lost_max = p->is_policer ? 2 : 1};
+    if (p->is_policer)
+      b.rate_min = 0.85;
+    else if (p->size >= SHORT_US || p->size >= rtt)
+      b.rate_min = 0.9;
+    if (!p->is_policer) b.queue_max_us = HARP_MAX((double)STANDING_US, p->size / STANDING_SHARE);
+  }
+  add(is_feasible_row ? "feasible" : "infeasible", is_feasible_row ? NULL : "cc=reno", b,
+      "%s=%g rate=%g flows=%u%s mtu=%u rtt_us=%u", place_key(p), p->size, rate, flow_count,
+      flow_count == 255 ? " incast=1 depth=2" : "", mtu, rtt);
+}
+
+static void add_product(void) {
+  for (unsigned p = 0; p < HARP_ARRAY_COUNT(places); p++)
+    for (unsigned r = 0; r < HARP_ARRAY_COUNT(rates); r++)
+      for (unsigned f = 0; f < HARP_ARRAY_COUNT(flows); f++)
+        for (unsigned m = 0; m < HARP_ARRAY_COUNT(mtus); m++)
+          for (unsigned t = 0; t < HARP_ARRAY_COUNT(rtts); t++) {
+            if (places[p].is_policer && place_bytes(&places[p], rates[r]) < mtus[m])
+              continue; /* never passes */
+            add_product_row(&places[p], rates[r], flows[f], mtus[m], rtts[t]);
+          }
+}
+
+static void add_losses(void) {
+  static const double losses[] = {0.1, 1, 3};
+  for (unsigned l = 0; l < HARP_ARRAY_COUNT(losses); l++)
+    for (unsigned r = 0; r < HARP_ARRAY_COUNT(rates); r++)
+      for (unsigned m = 0; m < HARP_ARRAY_COUNT(mtus); m++)
+        for (unsigned t = 0; t < HARP_ARRAY_COUNT(rtts); t++) {
+          bool is_long = rtts[t] >= 1000;
+          double share = losses[l] < 3 ? (is_long ? 0.8 : 0.95) : is_long ? 0.6 : 0.8;
+          add("loss", "loss=0", (struct bounds){.of_rate_min = share, .more_lost_max = losses[l] + 1},
+              "loss=%g rate=%g mtu=%u rtt_us=%u seconds=5 warm=4", losses[l], rates[r], mtus[m], rtts[t]);
+        }
+}
+
+static void add_beside_tcp(void) {
+  static const struct place beside[] = {{true, 64},   {true, 256},   {true, 1024},  {false, 20},
+                                        {false, 50},  {false, 80},   {false, 100},  {false, 200},
+                                        {false, 500}, {false, 2000}, {false, 30000}};
+  static const unsigned beside_rtts[] = {100, 500};
+  for (unsigned p = 0; p < HARP_ARRAY_COUNT(beside); p++)
+    for (unsigned t = 0; t < HARP_ARRAY_COUNT(beside_rtts); t++) {
+      bool is_deep = !beside[p].is_policer && beside[p].size >= 30000;
+      add("cubic", NULL, (struct bounds){.rate_min = 0.2, .tcp_min = 0.2},
+          "cubic=1 %s=%g rate=%d rtt_us=%u seconds=%d", place_key(&beside[p]), beside[p].size,
+          is_deep ? 1 : 10, beside_rtts[t], is_deep ? 20 : 6);
+    }
+}
+
+/* Hosts that pause, and clocks that are wrong, on networks of each kind; `--again` does it to all rows. */
+static void add_hosts(void) {
+  static const char *const hosts[] = {"jitter_us=300", "clock_ms=3", "clock_own=1",
+                                      "clock_ms=3 clock_step_s=1"};
+  static const char *const networks[] = {
+      "queue_us=100 seconds=3",
+      "flows=4 queue_us=100 seconds=4 warm=2",
+      "flows=4 queue_us=2000 seconds=4 warm=2",
+      "flows=8 bucket_kb=256 seconds=4 warm=2",
+      "flows=64 bucket_kb=256 seconds=6 warm=4",
+      "flows=64 queue_us=100 seconds=6 warm=4",
+      "flows=4 queue_us=80 rate=100 mtu=9000 seconds=3 warm=2",
+      "flows=255 incast=1 depth=2 rate=25 queue_kb=2048 rtt_us=50 mtu=9000 seconds=1.5",
+  };
+  for (unsigned h = 0; h < HARP_ARRAY_COUNT(hosts); h++)
+    for (unsigned n = 0; n < HARP_ARRAY_COUNT(networks); n++)
+      add("hosts", NULL, (struct bounds){LOST_ANY}, "%s %s", hosts[h], networks[n]);
+  add("hosts", NULL, (struct bounds){LOST_QUEUE, .queue_max_us = 131072},
+      "clock_own=1 flows=16 rate=1 queue_kb=65536 seconds=20");
+}
+
+/* Rows of the products that are in the quick suite. */
+static const char *const quick[] = {
+    "bucket_kb=64 rate=10 flows=1 mtu=1500 rtt_us=100",
+    "bucket_kb=64 rate=10 flows=1 mtu=9000 rtt_us=100",
+    "bucket_kb=1024 rate=25 flows=4 mtu=1500 rtt_us=1000",
+    "queue_us=20 rate=10 flows=4 mtu=1500 rtt_us=100",
+    "queue_us=50 rate=10 flows=4 mtu=1500 rtt_us=100",
+    "queue_us=80 rate=10 flows=4 mtu=9000 rtt_us=100",
+    "queue_us=80 rate=1 flows=64 mtu=9000 rtt_us=100",
+    "queue_us=200 rate=25 flows=4 mtu=1500 rtt_us=1000",
+    "queue_us=2000 rate=10 flows=4 mtu=1500 rtt_us=100",
+    "loss=0.1 rate=10 mtu=1500 rtt_us=100 seconds=5 warm=4",
+    "loss=1 rate=10 mtu=1500 rtt_us=100 seconds=5 warm=4",
+    "loss=3 rate=10 mtu=1500 rtt_us=100 seconds=5 warm=4",
+    "loss=1 rate=10 mtu=1500 rtt_us=1000 seconds=5 warm=4",
+    "cubic=1 queue_us=100 rate=10 rtt_us=100 seconds=6",
+    "cubic=1 queue_us=2000 rate=10 rtt_us=100 seconds=6",
+    "cubic=1 bucket_kb=256 rate=10 rtt_us=500 seconds=6",
+    "jitter_us=300 flows=4 queue_us=100 seconds=4 warm=2",
+    "clock_ms=3 flows=8 bucket_kb=256 seconds=4 warm=2",
+    "clock_own=1 flows=8 bucket_kb=256 seconds=4 warm=2",
+};
+
+static bool is_in_quick(const char *params) {
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(quick); i++) {
+    if (!strcmp(quick[i], params)) return true;
+  }
+  return false;
+}
+
+const struct row *rows_all(unsigned *count) {
+  if (!row_count) {
+    memcpy(rows, special, sizeof special);
+    row_count = HARP_ARRAY_COUNT(special);
+    add_losses();
+    add_beside_tcp();
+    add_hosts();
+    add_product();
+    for (unsigned i = 0; i < row_count; i++) rows[i].is_quick |= is_in_quick(rows[i].params);
+  }
+  *count = row_count;
+  return rows;
+}
+
+/* ---- judging ---- */
+
+struct verdict {
+  char *text;
+  size_t bytes;
+};
+
+static void check(struct verdict *v, const char *what, double is, double bound, bool is_minimum) {
+  if (is_minimum ? is >= bound : is <= bound) return;
+  size_t used = strlen(v->text);
+  snprintf(v->text + used, v->bytes - used, "%s%s %.3g %s %.3g", used ? ", " : "", what, is,
+           is_minimum ? "<" : ">", bound);
+}
+
+void row_judge(const struct row *r, const struct measured *m, const struct measured *reference, char *text,
+               size_t bytes) {
+  const struct bounds *b = &r->bounds;
+  struct verdict v = {text, bytes};
+  text[0] = 0;
+  if (b->rate_min) check(&v, "rate", m->rate, b->rate_min, true);
+  if (b->lost_max) check(&v, "lost", m->lost, b->lost_max, false);
+  if (b->jain_min) check(&v, "jain", m->jain, b->jain_min, true);
+  if (b->queue_max_us) check(&v, "queue_us", m->queue_us, b->queue_max_us, false);
+  if (b->p99_max) check(&v, "p99", m->p99, b->p99_max, false);
+  if (b->tcp_min) check(&v, "tcp", m->tcp, b->tcp_min, true);
+  if (b->paths_max) check(&v, "paths", m->paths, b->paths_max, false);
+  if (b->step_max) {
+    check(&v, "steps", m->steps, 1, true);
+    check(&v, "step", m->step_share, b->step_max, false);
+  }
+  if (!b->of_rate_min) return;
+  check(&v, "rate", m->rate, b->of_rate_min * reference->rate, true);
+  check(&v, "lost", m->lost, reference->lost + b->more_lost_max, false);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "networks/suite.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const double AGAIN_LOST_MAX = 3; /* percent, where hosts pause or clocks are wrong */
+
+static bool is_chosen(const struct suite *s, const struct row *r) {
+  if (s->is_quick && !r->is_quick) return false;
+  return !s->only || strstr(r->group, s->only) || strstr(r->params, s->only);
+}
+
+static struct scenario scenario_of(const char *params, const char *further) {
+  struct scenario s = scenario_default();
+  if (!scenario_set_all(&s, params) || (further && !scenario_set_all(&s, further))) {
+    fprintf(stderr, "not a network: %s %s\n", params, further ? further : "");
+    abort();
+  }
+  return s;
+}
+
+/* Returns the row as this suite runs it. */
+static struct row row_of(const struct suite *s, const struct row *from) {
+  struct row r = *from;
+  if (!s->again) return r;
+  size_t used = strlen(r.params);
+  snprintf(r.params + used, sizeof r.params - used, " %s", s->again);
+  r.group = "again";
+  r.reference = NULL;
+  double random = scenario_of(r.params, NULL).loss;
+  r.bounds = (struct bounds){.lost_max = !strcmp(from->group, "feasible") ? AGAIN_LOST_MAX + random : 0};
+  return r;
+}
+
+static void run_row(const struct row *row, int file) {
+  struct scenario scenario = scenario_of(row->params, NULL);
+  struct result r = {.measured = measure_network(&scenario)};
+  struct measured reference = {.rate = 0};
+  if (row->reference) {
+    scenario = scenario_of(row->params, row->reference);
+    reference = measure_network(&scenario);
+  }
+  snprintf(r.group, sizeof r.group, "%s", row->group);
+  snprintf(r.params, sizeof r.params, "%s", row->params);
+  row_judge(row, &r.measured, &reference, r.broken, sizeof r.broken);
+  r.measured.cpu_s += reference.cpu_s;
+  r.measured.packets += reference.packets;
+  if (!result_append(file, &r)) abort();
+}
+
+/* Runs rows until none is left; each process takes the next one. */
+static void run_rows(const struct suite *s, const struct results *done, int file, _Atomic unsigned *next) {
+  unsigned count;
+  const struct row *all = rows_all(&count);
+  for (unsigned i; (i = (*next)++) < count;) {
+    if (!is_chosen(s, &all[i])) continue;
+    struct row r = row_of(s, &all[i]);
+    if (!results_find(done, r.params)) run_row(&r, file);
+  }
+}
+
+static bool all_ended_well(unsigned processes) {
+  bool is_well = true;
+  for (int status; processes; processes--) is_well &= wait(&status) > 0 && status == 0;
+  return is_well;
+}
+
+/* Returns the results of the chosen rows, in their order. */
+static struct results choose_results(const struct suite *s, const struct results *from) {
+  struct results chosen = {.all = calloc(ROWS_MAX, sizeof chosen.all[0])};
+  unsigned count;
+  const struct row *all = rows_all(&count);
+  if (!chosen.all) abort();
+  for (unsigned i = 0; i < count; i++) {
+    struct row r = row_of(s, &all[i]);
+    const struct result *found = is_chosen(s, &all[i]) ? results_find(from, r.params) : NULL;
+    if (found) chosen.all[chosen.count++] = *found;
+  }
+  return chosen;
+}
+
+struct results suite_run(const struct suite *s) {
+  struct results done = results_read(s->out);
+  int file = open(s->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  _Atomic unsigned *next =
+      mmap(NULL, sizeof *next, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (file < 0 || next == MAP_FAILED) {
+    perror(s->out);
+    exit(2);
+  }
+  fflush(stdout);
+  for (unsigned i = 0; i < s->jobs; i++) {
+    pid_t pid = fork();
+    if (pid < 0) {
+      perror("fork");
+      exit(2);
+    }
+    if (pid) continue;
+    run_rows(s, &done, file, next);
+    _exit(0);
+  }
+  if (!all_ended_well(s->jobs)) {
+    fprintf(stderr, "a process ended early: run again to go on\n");
+    exit(2);
+  }
+  close(file);
+  munmap((void *)next, sizeof *next);
+  free(done.all);
+  done = results_read(s->out);
+  struct results chosen = choose_results(s, &done);
+  free(done.all);
+  return chosen;
+}

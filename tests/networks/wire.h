@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bottleneck of a network: a rate behind a queue that drops its tail, or a policer.
+ *
+ * A policer is a token bucket: it holds nothing back, and drops what its tokens do not cover (RFC 2697
+ * without colours; in the form of the virtual scheduling algorithm of ITU-T I.371). Several routes may share
+ * a wire. Bytes are those of the IP packet. Time within a wire is in picoseconds, since a packet at 100
+ * Gbit/s takes a fraction of a nanosecond more or less. */
+#ifndef HARP_TESTS_WIRE_H
+#define HARP_TESTS_WIRE_H
+
+#include "base/base.h"
+
+struct wire {
+  uint64_t ps_per_byte;  /* 0: no bottleneck */
+  uint64_t queue_bytes;  /* of packets that wait or are being sent */
+  uint64_t bucket_bytes; /* 0: it queues; else it polices */
+  /* state */
+  uint64_t busy_ps; /* until then the packets that have passed take the rate */
+  /* counted */
+  uint64_t packets, bytes, drops; /* that came, and that were dropped */
+  uint64_t queue_max_ns;
+};
+
+/* Returns the picoseconds that a byte takes at a rate. */
+uint64_t wire_ps_per_byte(double gbit_s);
+
+/* Lets a packet pass that arrives now: returns when it leaves, HARP_NEVER when it is dropped. Packets come in
+ * the order of time. */
+harp_ns wire_pass(struct wire *w, uint32_t bytes, harp_ns now);
+
+/* Returns how long a packet that came now would wait. 0 for a policer. */
+harp_ns wire_queue_ns(const struct wire *w, harp_ns now);
+
+#endif
