@@ -8,6 +8,7 @@
 #define PRESUME_FOR_NS HARP_MS(600)
 enum {
   KNOWN_Q16 = 328,           /* 0.5 %: less is none */
+  STARVED_MAX_Q16 = 39322,   /* 60 % */
   INTERVAL_PACKETS = 1024,   /* an interval has so many at most, */
   INTERVAL_MIN_PACKETS = 32, /* and at least, */
   INTERVAL_LOST = 3,         /* and ends when so many were lost, or twice as many should have been */
@@ -82,7 +83,7 @@ bool harp_base_loss_on_drained(struct harp_base_loss *b, uint32_t packet_bytes, 
 
 bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_loss_sample *s) {
   uint64_t packet_q8 = (uint64_t)s->packet_bytes << 8;
-  if (s->window_q8 >= 2 * packet_q8 || !s->is_lossy_alone) b->is_starved = false;
+  if (s->window_q8 >= 2 * packet_q8 || (s->lost_bytes && !s->is_lossy_alone)) b->is_starved = false;
   if (!b->presumed_ns) b->presumed_ns = s->now; /* after a restart */
   if (b->is_presumed && s->now - b->presumed_ns > PRESUME_FOR_NS) {
     contradict(b, s->now);
@@ -98,7 +99,9 @@ bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_
   if (!b->is_starved) return false;
   count(&b->starved, s->acked_bytes, s->lost_bytes);
   if (s->window_q8 >= packet_q8 / 2 || b->starved.lost_bytes < INTERVAL_LOST * s->packet_bytes) return false;
-  return presume(b, &b->starved, s->now);
+  if (!presume(b, &b->starved, s->now)) return false;
+  b->share_q16 = HARP_MIN(2 * b->share_q16, STARVED_MAX_Q16 + 0u); /* of few packets: a rough value */
+  return true;
 }
 
 void harp_base_loss_on_drain_end(struct harp_base_loss *b) {

@@ -27,7 +27,8 @@ struct harp_cc_sample {
   uint32_t inflight_bytes; /* before this acknowledgement */
   /* All paths to the peer's interface together used at least half of its window. */
   bool peer_limited;
-  /* The session has other paths in use, and none of them has lost anything that counted lately. */
+  /* Beside a loss: the session has other paths in use, and none of them has lost anything that counted
+   * lately. */
   bool is_lossy_alone;
   /* A packet sent after the last round's end was acknowledged: one RTT has passed. */
   bool round_end;
@@ -83,8 +84,8 @@ struct harp_cc_target {
   uint64_t drain_from_q8;         /* the window before it */
   struct harp_loss_count settled; /* since the last drain began */
   harp_ns drain_lowest_ns, usual_base_ns;
-  harp_ns drain_rtt_ns;           /* the RTT before it */
-  harp_ns round_rtt_ns;           /* the lowest RTT of the last round; 0: none yet */
+  harp_ns drain_rtt_ns; /* the RTT before it */
+  harp_ns round_rtt_ns; /* the lowest RTT of the last round; 0: none yet */
 };
 
 struct harp_cc {

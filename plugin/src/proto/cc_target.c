@@ -124,7 +124,7 @@ static bool is_below_ceiling(const struct harp_cc *cc) {
 
 /* Whether the window limits the path: it was in use, and half of it was settled in the round. */
 static bool is_in_use(const struct harp_cc *cc) {
-  return cc->round_limited && cc->window_bytes <= 2 * (cc->round_acked_bytes + cc->round_lost_bytes);
+  return cc->round_limited && 2 * cc->window_bytes <= 3 * (cc->round_acked_bytes + cc->round_lost_bytes);
 }
 
 /* Returns what a round adds to the window. */
@@ -252,7 +252,7 @@ static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s
   t->period = period;
   t->floor_q8 = cc->window_q8 / 4;
   if (t->compete_periods) t->compete_periods--;
-  if (cc->slow_start || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
+  if ((cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
   t->drain_from_ns = s->now;
   t->drain_rounds = 0;
   t->drain_lowest_ns = HARP_NEVER;
