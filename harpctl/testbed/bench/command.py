@@ -466,7 +466,7 @@ def bench(
         ),
     ] = None,
     flow_cap: Annotated[
-        float | None, typer.Option(help="Cap per flow (source port) in Mbit/s.", rich_help_panel=_LAB)
+        float | None, typer.Option(help="Cap per flow (5-tuple) in Mbit/s.", rich_help_panel=_LAB)
     ] = None,
     loss: Annotated[
         str,

@@ -3,7 +3,7 @@
 
 An ENI's cap is a token bucket before its link, and where a switch joins the hosts another one at the
 switch's port, as a cloud caps both directions: there many senders meet one receiver. The cap of a flow is at
-its sender.
+its sender. A flow is a 5-tuple, as clouds have it: a hash of addresses, ports and protocol chooses its class.
 What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's own queues by.
 """
 
@@ -14,7 +14,9 @@ from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names,
 
 BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1
-FLOW_CLASSES = 2048  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
+FLOW_CLASSES = 2048  # of the per-flow cap, by a hash; two flows in one class share its cap (8 flows: 1.4 %)
+FLOW_HASH_SEED = 0x4841  # any number: without one the kernel draws a seed, and runs are not repeatable
+FLOW_CLASS_FIRST = 0x10001  # 1:1 as the kernel writes a class: handle << 16 | number
 TOTAL_CLASS = "1:fff"  # of all flows together
 
 
@@ -61,7 +63,7 @@ def _plan_total(namespace: str, device: str, cap_mbps: float | None, queue_ms: f
 def _plan_flows(
     namespace: str, name: str, flow_mbps: float, cap_mbps: float | None, queue_ms: float
 ) -> list[Command]:
-    """One class per bucket of source ports, as a cloud polices each flow by itself."""
+    """Plan a class for each value of the flows' hash, as a cloud polices each flow by itself."""
     burst_bytes = _bytes_in(flow_mbps, BURST_MS)
     bursts = f"burst {burst_bytes} cburst {burst_bytes} quantum 65536"
     lines = [f"qdisc add dev {name} root handle 1: htb default 1"]
@@ -75,16 +77,21 @@ def _plan_flows(
     for bucket in range(1, FLOW_CLASSES + 1):
         lines.append(f"class add dev {name} parent {parent} classid 1:{bucket:x} htb {rate} {bursts}")
         lines.append(f"qdisc add dev {name} parent 1:{bucket:x} bfifo limit {_bytes_in(flow_mbps, queue_ms)}")
-    buckets = ", ".join(f"{bucket} : 1:{bucket + 1:x}" for bucket in range(FLOW_CLASSES))
-    bucket_of = f"th sport and {FLOW_CLASSES - 1} map {{ {buckets} }}"
+    chooses = [f"    {_class_rule(family)}\n" for family in ("ip", "ip6")]
     rules = (
         f"table netdev harp_flow_{name} {{\n"
         f"  chain flows {{\n"
         f'    type filter hook egress device "{name}" priority 0; policy accept;\n'
-        f"    meta l4proto {{ tcp, udp }} meta priority set {bucket_of}\n"
-        "  }\n}\n"
+        f"{''.join(chooses)}  }}\n}}\n"
     )
     return [
         Command(("tc", "-netns", namespace, "-batch", "-"), "\n".join(lines) + "\n"),
         run_inside(namespace, "nft", "-f", "-", stdin=rules),
     ]
+
+
+def _class_rule(family: str) -> str:
+    """Write the rule that chooses a flow's class."""
+    key = f"{family} saddr . {family} daddr . meta l4proto . th sport . th dport"
+    hashed = f"jhash {key} mod {FLOW_CLASSES} seed {FLOW_HASH_SEED:#x} offset {FLOW_CLASS_FIRST}"
+    return f"meta protocol {family} meta l4proto {{ tcp, udp }} meta priority set {hashed}"

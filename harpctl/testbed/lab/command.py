@@ -68,7 +68,7 @@ def up(
         str | None,
         typer.Option(help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."),
     ] = None,
-    flow_cap: Annotated[float | None, typer.Option(help="Mbit/s per flow (source port).")] = None,
+    flow_cap: Annotated[float | None, typer.Option(help="Mbit/s per flow (5-tuple).")] = None,
     queue_ms: Annotated[
         float, typer.Option(help="The longest wait for a cap before packets drop.")
     ] = QUEUE_MS,

@@ -65,15 +65,17 @@ def test_cap_is_on_every_eni_and_holds_a_superframe() -> None:
     assert "burst 3125000 " in fast
 
 
-def test_flow_cap_has_a_class_per_low_bits_of_the_source_port() -> None:
+def test_flow_cap_has_a_class_per_hash_of_the_5_tuple() -> None:
     plan = plan_build(LabSpec(flow_cap_mbps=500), "p-")
     (batch, *_) = (command for command in plan if "-batch" in command.argv)
     classes = [line for line in batch.stdin.splitlines() if line.startswith("class add")]
     assert len(classes) == len(set(classes)) == FLOW_CLASSES
     assert all("htb rate 500mbit" in line for line in classes)
     (rules, *_) = (command for command in plan if "nft" in command.argv)
-    assert f"th sport and {FLOW_CLASSES - 1} map" in rules.stdin
-    assert f"{FLOW_CLASSES - 1} : 1:{FLOW_CLASSES:x} }}" in rules.stdin
+    for family in ("ip", "ip6"):
+        key = f"{family} saddr . {family} daddr . meta l4proto . th sport . th dport"
+        assert f"jhash {key} mod {FLOW_CLASSES} " in rules.stdin
+    assert f"offset {0x10001}" in rules.stdin
 
 
 def test_each_host_has_its_core_for_what_arrives() -> None:
