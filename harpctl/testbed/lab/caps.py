@@ -5,6 +5,13 @@ An ENI's cap is a token bucket before its link, and where a switch joins the hos
 switch's port, as a cloud caps both directions: there many senders meet one receiver. The cap of a flow is at
 its sender. A flow is a 5-tuple, as clouds have it: a hash of addresses, ports and protocol chooses its class.
 What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's own queues by.
+
+- By default a bucket holds two superframes or 1 ms, and the queue 10 ms: superframes cross whole.
+- A short queue (queue_us) has a bucket of some microseconds. What is larger than the bucket is cut there.
+  The bucket counts for what fits into it alone: of what is cut, as much passes as the queue holds.
+- A policer is a bucket of its burst, with a queue of one packet, the least that the kernel's bucket has: what
+  comes when the bucket is empty and a packet waits is dropped. It is at the switch's port alone, where
+  packets arrive one by one: of a superframe that is cut in the queue all packets but one would be dropped.
 """
 
 from __future__ import annotations
@@ -14,6 +21,8 @@ from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names,
 
 BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1
+SHORT_BURST_US = 32  # of a short queue's bucket: how late the kernel's timer may be without loss of rate
+SHORT_BURST_PACKETS = 2  # at least
 FLOW_CLASSES = 2048  # of the per-flow cap, by a hash; two flows in one class share its cap (8 flows: 1.4 %)
 FLOW_HASH_SEED = 0x4841  # any number: without one the kernel draws a seed, and runs are not repeatable
 FLOW_CLASS_FIRST = 0x10001  # 1:1 as the kernel writes a class: handle << 16 | number
@@ -26,9 +35,9 @@ def plan_caps(spec: LabSpec, prefix: str, host: int, eni: int, cap_mbps: float |
     if spec.flow_cap_mbps is not None:
         plan = _plan_flows(namespace, name, spec.flow_cap_mbps, cap_mbps, spec.queue_ms)
     else:
-        plan = _plan_total(namespace, name, cap_mbps, spec.queue_ms)
+        plan = [] if spec.is_policed else _plan_total(spec, namespace, name, cap_mbps)
     if spec.has_fabric:
-        plan += _plan_total(fabric_name(prefix), port_name(host, name), cap_mbps, spec.queue_ms)
+        plan += _plan_total(spec, fabric_name(prefix), port_name(host, name), cap_mbps)
     return plan
 
 
@@ -52,12 +61,24 @@ def _bytes_in(cap_mbps: float, ms: float) -> int:
     return max(BURST_MIN_BYTES, int(cap_mbps * 1e6 / 8 * ms / 1000))
 
 
-def _plan_total(namespace: str, device: str, cap_mbps: float | None, queue_ms: float) -> list[Command]:
+def _plan_total(spec: LabSpec, namespace: str, device: str, cap_mbps: float | None) -> list[Command]:
     if cap_mbps is None:
         return []
-    burst = ("burst", str(_bytes_in(cap_mbps, BURST_MS)))
-    rate = ("rate", f"{cap_mbps:g}mbit", *burst, "latency", f"{queue_ms:g}ms")
-    return [_tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", *rate)]
+    bucket = _bucket_words(spec, cap_mbps)
+    return [
+        _tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{cap_mbps:g}mbit", *bucket)
+    ]
+
+
+def _bucket_words(spec: LabSpec, cap_mbps: float) -> tuple[str, ...]:
+    """Write a bucket's size, and how much waits for it."""
+    bytes_per_us = cap_mbps / 8
+    if spec.police_burst_kib is not None:
+        return "burst", str(int(spec.police_burst_kib * 1024)), "limit", str(spec.frame_bytes)
+    if spec.queue_us is not None:
+        burst = max(SHORT_BURST_PACKETS * spec.frame_bytes, int(bytes_per_us * SHORT_BURST_US))
+        return "burst", str(burst), "limit", str(int(bytes_per_us * spec.queue_us))
+    return "burst", str(_bytes_in(cap_mbps, BURST_MS)), "latency", f"{spec.queue_ms:g}ms"
 
 
 def _plan_flows(

@@ -16,7 +16,17 @@ from harpctl.option_types import AsJson
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import TCP_BUFFER_HELP, parse_caps, parse_enis, parse_loss, parse_share
+from harpctl.testbed.lab.numbers import (
+    POLICE_BURST_HELP,
+    POLICE_HELP,
+    QUEUE_US_HELP,
+    TCP_BUFFER_HELP,
+    parse_caps,
+    parse_enis,
+    parse_loss,
+    parse_police,
+    parse_share,
+)
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
@@ -72,6 +82,9 @@ def up(
     queue_ms: Annotated[
         float, typer.Option(help="The longest wait for a cap before packets drop.")
     ] = QUEUE_MS,
+    queue_us: Annotated[float | None, typer.Option(help=QUEUE_US_HELP)] = None,
+    police: Annotated[bool, typer.Option("--police", help=POLICE_HELP)] = False,
+    police_burst: Annotated[float | None, typer.Option(help=POLICE_BURST_HELP, metavar="KIB")] = None,
     loss: Annotated[
         str,
         typer.Option(
@@ -108,6 +121,8 @@ def up(
         cap_mbps=parse_caps(cap),
         flow_cap_mbps=flow_cap,
         queue_ms=queue_ms,
+        queue_us=queue_us,
+        police_burst_kib=parse_police(police=police, burst_kib=police_burst),
         loss_share=parse_loss(loss),
         mtu_bytes=mtu,
         offload=offload,
