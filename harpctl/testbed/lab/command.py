@@ -163,6 +163,8 @@ def status(
         OUT.print("No lab stands." if name is None else f"No lab named {name} stands.", markup=False)
     for lab in labs:
         OUT.print(f"Lab {lab.name}: {lab.description}", markup=False)
+        if lab.is_ready:
+            OUT.print(f"  {lab.dropped} of {lab.packets} packets dropped by caps and rules", markup=False)
         for host in lab.hosts:
             OUT.print(f"  host {host.host} ({host.namespace})", markup=False)
             for eni in host.enis:
