@@ -22,6 +22,7 @@ struct harp_cc_sample {
   harp_ns rtt_min_ns;      /* the path's base RTT */
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
+  uint32_t ce_bytes;       /* newly reported as marked by the network (ECN); of packets acknowledged so far */
   uint32_t inflight_bytes; /* before this acknowledgement */
   /* All paths to the peer's interface together used at least half of its window. */
   bool peer_limited;

@@ -25,6 +25,7 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
       .rtt_min_ns = p->rtt.min_ns,
       .acked_bytes = r->acked_bytes,
       .lost_bytes = r->lost_bytes,
+      .ce_bytes = harp_path_ecn_take_new(&p->ecn),
       .inflight_bytes = inflight_bytes,
       .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
       .round_end = r->advanced && p->loss.largest_acked >= p->loss.round_end_number,
