@@ -83,6 +83,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("harp")
     group.addoption("--nccl", action="store_true", help="drive an official NCCL (fetches wheels once)")
+    group.addoption(
+        "--beside-socket", action="store_true", help="with --nccl: judge NCCL's times beside its own sockets'"
+    )
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
     group.addoption("--packages", action="store_true", help="build and run the self-contained file")
     group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")

@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
         taken = alternate(
             place, [plain, *settings], job, given.runs, lambda text: print(text, file=sys.stderr)
         )
-    rows = [{size: row_of(plain, runs, size).time_us for size in sizes} for runs in taken]
+    rows = [{size: row_of(plain, side.runs, size).time_us for size in sizes} for side in taken]
     times = {side.name: row for side, row in zip(settings, rows[1:], strict=True)}
     print(f"NCCL {NEWEST}, {given.op}, {given.ranks} ranks, microseconds, median of {given.runs} runs")
     print(*notes, sep="\n", end="\n" if notes else "")

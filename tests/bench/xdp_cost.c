@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
   memset(umem, 0, harp_xdp_queue_umem_bytes(RX, RUNS));
   q.rx = ring(&rx), q.tx = ring(&tx), q.fill = ring(&fill), q.completion = ring(&completion);
   if (harp_xdp_queue_init(&q, umem, RX, RUNS)) return 1;
-  harp_xdp_header_init(&header, mac, mac, &local, &peer, -1);
+  harp_xdp_header_init(&header, mac, mac, &local, &peer, 0);
   harp_xdp_queue_refill(&q);
   for (int i = 0; i < sends; i++) send_superframe(&q, &header);
   for (int i = 0; i < receives; i++) receive_batch(&q, &header);

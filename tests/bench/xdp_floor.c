@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
   if (harp_nic_mac(ifindex, mac)) fail("no such interface");
   bool floods = !strcmp(argv[1], "flood");
   open_all(ifindex, &local, floods ? RX_FRAMES : (uint32_t)atoi(argv[6]));
-  harp_xdp_header_init(&header, mac, everybody, &local, &peer, -1);
+  harp_xdp_header_init(&header, mac, everybody, &local, &peer, 0);
   if (floods)
     flood(&header, atoi(argv[5]), (uint32_t)atoi(argv[6]), (uint32_t)atoi(argv[7]));
   else

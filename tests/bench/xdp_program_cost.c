@@ -122,7 +122,7 @@ static uint8_t *packet_of(int family, uint32_t *bytes) {
   ((struct sockaddr_in *)&to)->sin_port = htons(PORT);
   memset(frame, 0, sizeof frame);
   memcpy(frame + 128 + 8, &token, sizeof token);
-  harp_xdp_header_init(&header, mac, mac, &from, &to, -1);
+  harp_xdp_header_init(&header, mac, mac, &from, &to, 0);
   harp_xdp_header_write(&header, frame + 128, PAYLOAD);
   if (harp_bpf_map_write(ports_fd, &key, &value, false)) fail("table of ports");
   *bytes = header.bytes + PAYLOAD;

@@ -62,6 +62,7 @@ static enum harp_drop feed(struct harp_session *c, uint8_t *wire, size_t bytes, 
   enum harp_drop drop = harp_packet_decode(wire, bytes, p);
   place->count = 0;
   if (drop) return drop;
+  p->ce = p->number % 3 == 0;
   if (p->path < c->path_count && (p->type == HARP_PACKET_ACK) == (c->sender != NULL)) {
     uint64_t number = c->sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
     struct harp_be32 crc = harp_to_be32(harp_crc32c(harp_packet_seed(keys.rx_seed, number),
@@ -316,6 +317,7 @@ static void sender_init(struct sending *s, struct fuzz_input *in) {
   for (unsigned i = 0; i < config.path_count; i++) {
     config.paths[i].lines_max = lines[fuzz_u8(in) % HARP_ARRAY_COUNT(lines)];
     config.paths[i].local_eni = (uint8_t)(i / 2);
+    config.paths[i].ecn = config.first_number & 1;
   }
   s->now = s->deadline_ns = HARP_SEC(1);
   s->sender = malloc(harp_sender_bytes(&config));
@@ -351,7 +353,7 @@ static void sender_pump(struct sending *s, struct fuzz_input *in) {
       uint64_t end =
           run.offset + (uint64_t)(run.count - 1) * run.lines_per_packet * HARP_LINE_BYTES + run.last_bytes;
       FUZZ_CHECK(end <= run.size && run.data == source + run.offset);
-      FUZZ_CHECK(run.lines_per_packet <= path->lines_max);
+      FUZZ_CHECK(run.lines_per_packet <= path->size.lines_max);
       harp_sender_check(s->sender);
     }
   }
@@ -376,7 +378,8 @@ static void sender_ack(struct sending *s, struct fuzz_input *in) {
   p.token = keys.rx_token;
   p.ack.echo_time = harp_ticks_from_ns(s->now) - fuzz_u16(in);
   p.ack.echo_delay = fuzz_u8(in);
-  p.ack.window_bytes = p.ack.echo_delay % 4 ? 4u << 20 : p.ack.echo_delay << 18; /* 0 to 63 MiB */
+  p.ack.window_bytes = p.ack.echo_delay % 4 ? 4u << 20 : p.ack.echo_delay << 18;          /* 0 to 63 MiB */
+  p.ack.ce_bytes = p.ack.echo_delay % 3 ? p.ack.echo_delay * 44 : p.ack.echo_delay << 24; /* or absurd */
   p.ack.credit_count = fuzz_u8(in) % 3u;
   for (uint32_t i = 0; i < p.ack.credit_count; i++)
     p.ack.credits[i] =

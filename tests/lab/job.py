@@ -226,11 +226,16 @@ def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:
 
 def drop(lab: Lab, host: int, rule: str, ifname: str = ENI) -> None:
     """Drop packets that arrive at a host's ENI and match a rule of nft, before anything there sees them."""
+    treat(lab, host, rule, "drop", ifname)
+
+
+def treat(lab: Lab, host: int, rule: str, statement: str, ifname: str = ENI) -> None:
+    """Apply a statement of nft to packets that arrive at a host's ENI and match a rule."""
     namespace, hook, device = _last_hop(lab, host, ifname)
     text = (
         f"table netdev harp_test_{device} {{ chain drops {{\n"
         f'type filter hook {hook} device "{device}" priority 0; policy accept;\n'
-        f"{rule} counter drop\n}}\n}}\n"
+        f"{rule} counter {statement}\n}}\n}}\n"
     )
     run_command(run_inside(namespace, "nft", "-f", "-", stdin=text))
 
@@ -242,7 +247,7 @@ def drop_no_more(lab: Lab, host: int, ifname: str = ENI) -> None:
 
 
 def dropped(lab: Lab, host: int, ifname: str = ENI) -> int:
-    """Count what the rules of a host have dropped."""
+    """Count what the rules of a host have dropped, or treated."""
     namespace, _, device = _last_hop(lab, host, ifname)
     listed = run_command(run_inside(namespace, "nft", "list", "table", "netdev", f"harp_test_{device}"))
     return sum(int(count) for count in re.findall(r"counter packets (\d+)", listed))

@@ -26,6 +26,7 @@ CAP_MBPS = 400.0
 LONG = ("--time", "600", "--iters", "10000000", "--warmup", "1")
 STRIPED = {"HARP_IFNAME": "eni"}
 CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
+MODES = pytest.mark.parametrize("mode", ["stream", "bidir"])
 REPORT_S = 20.0
 OUT = re.compile(r"WARN .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*used again")
 WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*works again")
@@ -76,12 +77,15 @@ def _until_reported(job: Job, rank: int, what: re.Pattern[str], eni: int) -> Non
     until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), REPORT_S)
 
 
+@MODES
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 @pytest.mark.parametrize("subnets", [Subnets.EACH, Subnets.ONE])
-def test_all_are_used(make_lab: MakeLab, start: StartJob, subnets: Subnets, engine: str) -> None:
+def test_all_are_used(make_lab: MakeLab, start: StartJob, subnets: Subnets, engine: str, mode: str) -> None:
     lab = make_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS, subnets=subnets, switch=subnets is not Subnets.EACH))
-    with start(lab, words=UNTIL_FINISHED, env={"HARP_ENGINE": engine}) as job:
+    with start(lab, mode=mode, words=UNTIL_FINISHED, env={"HARP_ENGINE": engine}) as job:
         _until_moving(job, 1)
+        if mode == "bidir":
+            _until_moving(job, 0)
         job.finish()
         assert "eni0+eni1+eni2+eni3: connected" in job.log(0)
 
@@ -181,16 +185,19 @@ def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
         _until_moving(job, 1)
 
 
+@MODES
 @pytest.mark.parametrize("how", HURTS)
-def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str) -> None:
+def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str, mode: str) -> None:
     """The others go on at once; one WARN names it; it is used again. Over the first one processes met."""
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
     hurt, heal = HURTS[how]
-    with start(lab, env={"HARP_PEER_TIMEOUT": "60"}) as job:
+    with start(lab, mode=mode, env={"HARP_PEER_TIMEOUT": "60"}) as job:
         _until_moving(job, 1)
         for eni in (1, 0):
             hurt(lab, eni)
             _until_moving(job, 1, without=frozenset({f"eni{eni}"}))
+            if mode == "bidir":
+                _until_moving(job, 0, without=frozenset({f"eni{eni}"}))
             _until_reported(job, 0, OUT, eni)
             heal(lab, eni)
             _until_reported(job, 0, WORKS, eni)

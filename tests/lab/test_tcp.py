@@ -329,18 +329,19 @@ def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
 
 
 @CARRIERS
-def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
-    """Where the network caps each flow, more connections are put to use."""
+@pytest.mark.parametrize(("mode", "ways"), [("stream", 1), ("bidir", 2)])
+def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str, mode: str, ways: int) -> None:
+    """Where the network caps each flow, more connections are put to use, in both directions at once too."""
     lab = make_lab(LabSpec(enis=2, flow_cap_mbps=100))
     words = ("--time", "2", "--warmup", "20")
     env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
-    with Job(lab, plugin_file, mode="stream", sizes="1M", words=words, env=env) as job:
+    with Job(lab, plugin_file, mode=mode, sizes="1M", words=words, env=env) as job:
         report = job.finish()
         assert "8 of TCP" in job.log(0)
         result = report.results[0]
         rate = result.bytes * result.messages * 8 / result.seconds
         print(f"{rate / 1e6:.0f} Mbit/s")
-        assert rate > 200e6
+        assert rate > ways * 200e6
 
 
 def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:

@@ -244,6 +244,7 @@ static void on_datagram(struct duo *d, struct duo_end *e) {
   struct harp_placement where;
   simnet_take(&d->net, &g);
   enum harp_drop drop = harp_packet_decode(g.wire, g.bytes, &p);
+  p.ce = g.ce;
   if (!drop && p.token != e->session.keys.rx_token) drop = HARP_DROP_TOKEN;
   if (!drop)
     drop = harp_session_on_packet(&e->session, g.wire, &p, &where, d->now);
@@ -268,6 +269,7 @@ static void check(struct duo *d, struct duo_end *e) {
   if (d->check_steps && d->steps % d->check_steps) return;
   if (d->stream_count > CHECKED_STREAMS && d->steps % CHECK_STEPS) return;
   if (e->sender) harp_sender_check(e->sender);
+  if (e->counters.absurd_marks) duo_fail(d, "%s: an honest sum of marked bytes was refused", e->name);
   if (e->receiver) harp_receiver_check(e->receiver);
   for (unsigned i = 0; i < d->stream_count; i++) duo_stream_check(d, &d->streams[i]);
 }

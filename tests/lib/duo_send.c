@@ -27,6 +27,7 @@ static bool lacks_frame(struct duo *d, struct duo_end *e) {
 /* A superframe under way to the driver. All its packets but the last have the same length. */
 struct superframe {
   unsigned path;
+  bool ect;
   uint32_t segment_bytes, last_bytes;
   uint32_t count, count_max;
   uint8_t frame[DATAGRAM_MAX + HARP_PACKET_MAX_BYTES];
@@ -51,7 +52,7 @@ static void submit(struct duo *d, struct duo_end *e, const struct superframe *sf
   e->superframes++;
   for (uint32_t i = 0; i < sf->count; i++) {
     simnet_send(&d->net, (enum simnet_way)e->index, sf->path, sf->frame + i * sf->segment_bytes,
-                i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes, d->now);
+                i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes, sf->ect, d->now);
   }
 }
 
@@ -161,6 +162,8 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
     check_run(d, e, &run, p, probing);
     if (p->size.lines != lines) duo_fail(d, "the packet size changed within a superframe");
     if (run.type == HARP_PACKET_PROBE && sf.count) duo_fail(d, "a probe in mid-superframe");
+    if (sf.count && run.ect != sf.ect) duo_fail(d, "a superframe of packets with and without ECT");
+    sf.ect = run.ect;
     if (run.count > room) duo_fail(d, "%u packets where %u were requested", run.count, room);
     add_run(d, e, &sf, &run);
     if (run.type == HARP_PACKET_PROBE) break;
@@ -224,6 +227,7 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
       continue;
     }
     sf.path = (unsigned)over;
+    sf.ect = false;
     sf.count = 0;
     sf.count_max = 1;
     sf.segment_bytes = HARP_ACK_MAX_BYTES;

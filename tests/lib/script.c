@@ -221,7 +221,8 @@ static bool expect_ack(struct script *s, const struct out *o) {
     ranges[i][0] = a->ack.ranges[i].begin - FIRST_NUMBER;
     ranges[i][1] = a->ack.ranges[i].end - FIRST_NUMBER;
   }
-  return expect_number(s, "path", a->path) && expect_pairs(s, "ranges", ranges, a->ack.range_count, '-') &&
+  return expect_number(s, "path", a->path) && expect_number(s, "ce", a->ack.ce_bytes) &&
+         expect_pairs(s, "ranges", ranges, a->ack.range_count, '-') &&
          expect_number(s, "delivered", o->delivered - FIRST_LINE) &&
          (!a->ack.credit_count || expect_number(s, "posted", a->ack.credits[0].posted - FIRST_MESSAGE));
 }
@@ -231,7 +232,7 @@ static bool expect_run(struct script *s, const struct harp_tx_run *r) {
   bool ok = expect_number(s, "path", r->path) &&
             expect_number(s, "number", (uint32_t)r->number - FIRST_NUMBER) &&
             expect_number(s, "count", r->count) && expect_number(s, "bytes", bytes) &&
-            expect_yes(s, "soon", r->flags & HARP_FLAG_ACK_SOON) &&
+            expect_yes(s, "soon", r->flags & HARP_FLAG_ACK_SOON) && expect_yes(s, "ect", r->ect) &&
             expect_yes(s, "credit", r->flags & HARP_FLAG_CREDIT);
   if (!ok || r->type == HARP_PACKET_PROBE) return ok;
   return expect_number(s, "message", r->message - FIRST_MESSAGE) &&
@@ -259,7 +260,8 @@ static bool on_path(struct script *s, unsigned index) {
   if (value_of(s, "state", text, sizeof text) && strcmp(text, states[p->state]))
     return fail(s, "the path is not %s", text);
   return expect_number(s, "lines", p->size.lines) && expect_number(s, "inflight", p->inflight_bytes) &&
-         expect_number(s, "pto", p->probe.pto_count) &&
+         expect_number(s, "pto", p->probe.pto_count) && expect_yes(s, "withheld", p->ecn.is_withheld) &&
+         expect_number(s, "ce", (uint32_t)p->ecn.ce_bytes) &&
          expect_yes(s, "stalled", s->sender->stall.since_ns != 0);
 }
 
@@ -278,6 +280,7 @@ static bool on_ack(struct script *s) {
     p.ack.ranges[i].begin = FIRST_NUMBER + pairs[i][0];
     p.ack.ranges[i].end = FIRST_NUMBER + pairs[i][1];
   }
+  p.ack.ce_bytes = number_of(s, "ce", 0);
   if (p.ack.range_count) p.ack.echo_time = harp_ticks_from_ns(s->sent_ns[path][(pairs[0][1] - 1) % SENT_MAX]);
   if (value_of(s, "delay", text, sizeof text)) p.ack.echo_delay = harp_ticks_from_ns(time_of(text));
   p.number = (uint32_t)s->sender->paths[path].ack_next;
@@ -301,6 +304,7 @@ static bool on_packet(struct script *s, enum harp_packet_type type) {
   struct harp_packet p = {.type = type, .path = (uint8_t)number_of(s, "path", 0)};
   p.flags = has_word(s, "soon") ? HARP_FLAG_ACK_SOON : 0;
   if (has_word(s, "credit")) p.flags |= HARP_FLAG_CREDIT;
+  p.ce = has_word(s, "ce");
   p.data.stream = (uint16_t)number_of(s, "stream", 0);
   p.number = FIRST_NUMBER + number_of(s, "number", 0);
   p.data.time = harp_ticks_from_ns(s->now);
@@ -359,6 +363,7 @@ static bool start(struct script *s) {
                                    .window_bytes = 4 << 20};
     for (unsigned i = 0; i < paths; i++)
       c.paths[i] = (struct harp_path_config){.lines_max = number_of(s, "lines", HARP_PACKET_MIN_LINES),
+                                             .ecn = has_word(s, "ecn"),
                                              .local_eni = (uint8_t)(i % 8),
                                              .remote_eni = (uint8_t)(i / 8)};
     value_of(s, "cc", text, sizeof text);

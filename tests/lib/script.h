@@ -4,7 +4,8 @@
  * A script is a text file. `#` starts a comment. The first line names the side that is played and its
  * settings:
  *
- *   sender   [paths=1] [lines=8] [cc=delay] [new]  lines: of the largest packet; new: paths are not up yet
+ *   sender   [paths=1] [lines=8] [cc=delay] [new] [ecn]
+ *            lines: of the largest packet; new: paths are not up yet; ecn: packets are ECN-capable
  *   receiver [paths=1]
  *
  * Every other line begins with a time: `0us`, `1.5ms`, `2s` from the start, `+50us` from the line before.
@@ -12,18 +13,18 @@
  * in scripts. A line that is no `expect` fails when the side has sent something that no `expect` took.
  *
  * - `T post BYTES...`: messages to send (sender); `T copy BYTES...`: likewise, but nobody waits for them.
- * - `T ack path=P ranges=A-B,C-D delivered=L posted=M [delay=T] [drop=REASON]`: B and D are one above, the
- *   highest range is first.
+ * - `T ack path=P ranges=A-B,C-D delivered=L posted=M [delay=T] [ce=B] [drop=REASON]`: B and D are one above,
+ *   the highest range is first.
  * - `T down path=P`, `T final delivered=L`.
  * - `T recv CAPACITY... [early=FROM+BYTES,...]`: receives to post (receiver).
- * - `T data path=P number=N message=M line=L offset=O length=B size=S [soon] [place=FROM+BYTES,...]
- *   [drop=REASON]`
- * - `T probe path=P number=N [soon]`
+ * - `T data path=P number=N message=M line=L offset=O length=B size=S [soon] [ce]
+ *   [place=FROM+BYTES,...] [drop=REASON]`
+ * - `T probe path=P number=N [soon] [ce]`
  * - `T expect data|probe|ack KEY=VALUE...`: the next thing sent, at T at the latest; checks what is named.
  * - `T nothing`: until T nothing more was sent.
  * - `T done COUNT`, `T received COUNT [bytes=B]`: messages completed so far; size of the last.
  * - `T path P KEY=VALUE...`: state of a sender's path: state= lines= inflight= pto=
- * stalled=. */
+ *   stalled= withheld= ce=. */
 #ifndef HARP_TESTS_SCRIPT_H
 #define HARP_TESTS_SCRIPT_H
 

@@ -28,10 +28,11 @@ static uint32_t draw(struct side *s) {
 }
 
 void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                uint32_t bytes) {
+                uint32_t bytes, bool ect) {
   struct side *s = wire;
   (void)port, (void)to;
-  if (draw(s) % 1000 >= s->loss_permille) harp_io_sim_deliver(s->other->engine->io, data, bytes);
+  if (draw(s) % 1000 >= s->loss_permille)
+    harp_io_sim_deliver(s->other->engine->io, data, bytes, ect && s->marks);
 }
 
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {

@@ -15,6 +15,7 @@ struct side {
   struct harp_counters wire_counters;
   uint32_t random;
   uint32_t loss_permille;
+  bool marks; /* its network marks ECN-capable packets as CE */
 };
 
 /* The time of all engines. */
@@ -28,7 +29,7 @@ extern bool sides_gather;    /* their drivers take payload from where it lies */
 
 /* The sim driver's sending function: hands a superframe to the other side, or loses it. */
 void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                uint32_t bytes);
+                uint32_t bytes, bool ect);
 
 /* Opens an engine; its driver packs as GSO does, or frames as AF_XDP. */
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss);

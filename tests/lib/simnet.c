@@ -108,12 +108,13 @@ static harp_ns leave_queue(struct simnet_wire *w, uint32_t bytes, harp_ns now) {
 }
 
 static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way, unsigned path,
-                    const uint8_t *wire, uint32_t bytes, harp_ns left) {
+                    const uint8_t *wire, uint32_t bytes, bool ect, harp_ns left) {
   struct simnet_event e = {.at = left + l->delay_ns, .order = n->order++};
   if (l->jitter_ns) e.at += rng_below(&n->rng, l->jitter_ns);
   if (rng_chance(&n->rng, l->late_ppm)) e.at += l->late_ns;
   e.datagram = (struct simnet_datagram){.way = way, .path = path, .bytes = bytes, .wire = wire_take(n)};
   memcpy(e.datagram.wire, wire, bytes);
+  e.datagram.ce = ect && rng_chance(&n->rng, l->ce_ppm);
   if (rng_chance(&n->rng, l->corrupt_ppm)) {
     e.datagram.touched = true;
     e.datagram.touched_at = (uint32_t)rng_below(&n->rng, bytes);
@@ -126,7 +127,7 @@ static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way
 }
 
 void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
-                 harp_ns now) {
+                 bool ect, harp_ns now) {
   struct simnet_link *l = &n->links[way][path];
   if (bytes > SIMNET_DATAGRAM_MAX_BYTES) abort();
   uint64_t nth = l->sent++;
@@ -134,14 +135,15 @@ void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uin
     n->dropped++;
     return;
   }
-  harp_ns left =
-      is_lost(n, l, bytes, now) ? HARP_NEVER : leave_queue(l->wire ? l->wire : &l->own, bytes, now);
+  harp_ns left = is_lost(n, l, bytes, now) || (ect && l->drops_ect)
+                     ? HARP_NEVER
+                     : leave_queue(l->wire ? l->wire : &l->own, bytes, now);
   if (left == HARP_NEVER) {
     n->dropped++;
     return;
   }
-  deliver(n, l, way, path, wire, bytes, left);
-  if (rng_chance(&n->rng, l->duplicate_ppm)) deliver(n, l, way, path, wire, bytes, left);
+  deliver(n, l, way, path, wire, bytes, ect, left);
+  if (rng_chance(&n->rng, l->duplicate_ppm)) deliver(n, l, way, path, wire, bytes, ect, left);
 }
 
 harp_ns simnet_next_ns(const struct simnet *n) {

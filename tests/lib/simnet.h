@@ -36,6 +36,8 @@ struct simnet_link {
     harp_ns from_ns, to_ns;
   } blackholes[SIMNET_BLACKHOLES_MAX]; /* nothing passes */
   unsigned blackhole_count;
+  uint32_t ce_ppm; /* of ECN-capable datagrams that are marked as CE */
+  bool drops_ect;  /* ECN-capable datagrams vanish, for ever */
   /* state */
   uint32_t burst_left;
   uint64_t sent; /* datagrams given to the link */
@@ -45,6 +47,7 @@ struct simnet_datagram {
   enum simnet_way way;
   unsigned path;
   uint32_t bytes;
+  bool ce;             /* it was marked */
   bool touched;        /* corrupted or cut */
   uint32_t touched_at; /* first byte that differs */
   uint8_t *wire;
@@ -73,7 +76,7 @@ void simnet_reset(struct simnet *n, uint64_t seed);
 void simnet_fini(struct simnet *n);
 
 void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
-                 harp_ns now);
+                 bool ect, harp_ns now);
 
 /* Returns when the next datagram arrives, HARP_NEVER when none is under way. */
 harp_ns simnet_next_ns(const struct simnet *n);
@@ -94,7 +97,7 @@ void simnet_postpone(struct simnet *n, harp_ns at);
 void simnet_take(struct simnet *n, struct simnet_datagram *d);
 void simnet_release(struct simnet *n, struct simnet_datagram *d);
 
-/* Ends every fault but blackholes that last for ever, MTU, rate and delay. */
+/* Ends every fault but blackholes that last for ever, MTU, rate, delay, marks and drops_ect. */
 void simnet_heal(struct simnet *n);
 
 /* Drops all that is sent on the link during [from_ns, to_ns). */

@@ -9,7 +9,14 @@
 
 #define FAULTS_MAX_NS HARP_SEC(3)
 enum { PPM_ALWAYS = 1000000 };
-enum { TCP_ONE_IN = 4, PROMPT_ONE_IN = 4, TOTAL_MAX_BYTES = 3 << 20, LONG_MESSAGES = 11, EDGE_MESSAGES = 8 };
+enum {
+  TCP_ONE_IN = 4,
+  PROMPT_ONE_IN = 4,
+  ECN_ONE_IN = 2,
+  TOTAL_MAX_BYTES = 3 << 20,
+  LONG_MESSAGES = 11,
+  EDGE_MESSAGES = 8
+};
 
 static struct duo *duo; /* of the scenario that is drawn */
 
@@ -201,6 +208,25 @@ static void draw_prompt(uint64_t seed, struct duo_config *c) {
   struct rng r = {seed * 0xD1B54A32D192ED03ull + 5};
   if (rng_below(&r, PROMPT_ONE_IN)) return;
   c->prompt_ppm = rng_below(&r, 2) ? PPM_ALWAYS : (uint32_t)rng_below(&r, PPM_ALWAYS);
+}
+
+/* Whether packets are ECN-capable, and what the network makes of it: it marks some, or drops them all on some
+ * links. Its own numbers are drawn for that, as above. */
+static void draw_ecn(struct rng *r, struct duo_config *c) {
+  bool ecn = rng_below(r, ECN_ONE_IN) == 0;
+  for (unsigned i = 0; i < c->path_count; i++) c->paths[i].ecn = ecn;
+}
+
+static void draw_marks(struct rng *r, bool clean) {
+  bool drops = !clean && rng_below(r, 3) == 0;
+  uint32_t ce_ppm = draw_ppm(r, PPM_ALWAYS, 3);
+  for (unsigned way = 0; way < SIMNET_WAYS; way++) {
+    for (unsigned i = 0; i < duo->config.path_count; i++) {
+      struct simnet_link *l = &duo->net.links[way][i];
+      l->ce_ppm = ce_ppm;
+      l->drops_ect = drops && rng_below(r, 2);
+    }
+  }
 }
 
 static uint32_t near_wrap(struct rng *r, bool wrap, uint32_t span) {
@@ -422,11 +448,12 @@ struct scenario scenario_start(struct duo *d, uint64_t seed, bool trace, int rid
   struct scenario s = {.clean = !rng_below(&r, 10)};
   struct duo_config c = {.seed = seed, .trace = trace};
   struct counts n;
-  struct rng tcp = {seed * 0x9FB21C651E98DF25ull + 7};
+  struct rng tcp = {seed * 0x9FB21C651E98DF25ull + 7}, ecn = {seed * 0xA24BAED4963EE407ull + 3};
   duo = d;
   draw_config(&r, &c, s.clean);
   draw_tcp(&tcp, &c, s.clean);
   draw_prompt(seed, &c);
+  draw_ecn(&ecn, &c);
   if (ride >= 0) c.ride = ride;
   s.churns = !rng_below(&r, 3);
   s.misused = !s.clean && !rng_below(&r, 10);
@@ -435,6 +462,7 @@ struct scenario scenario_start(struct duo *d, uint64_t seed, bool trace, int rid
   c.stream_max = draw_counts(&r, &s, c.is_one_way, &n);
   duo_start(d, &c);
   draw_network(&r, &s);
+  draw_marks(&ecn, s.clean);
   if (s.longer)
     draw_long(&r, s.heal);
   else

@@ -45,6 +45,7 @@ static void test_every_key(void **state) {
                          "paths = 5\n"
                          "peer_timeout = 30\n"
                          "congestion = reno\n"
+                         "ecn = off\n"
                          "devices = enis\n"),
                    0);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++)
@@ -73,6 +74,7 @@ static void test_every_key(void **state) {
   assert_int_equal(conf.values.paths, 5);
   assert_int_equal(conf.values.peer_timeout_ns, HARP_SEC(30));
   assert_int_equal(conf.values.congestion, HARP_CONGESTION_RENO);
+  assert_int_equal(conf.values.ecn, HARP_ECN_OFF);
   assert_int_equal(conf.values.devices, HARP_DEVICES_ENIS);
 }
 
@@ -240,6 +242,8 @@ static void test_values(void **state) {
       {"transport", "peer_timeout", "10s", false},
       {"transport", "congestion", "target", true},
       {"transport", "congestion", "cubic", false},
+      {"transport", "ecn", "on", true},
+      {"transport", "ecn", "1", false},
       {"transport", "devices", "striped", true},
       {"transport", "devices", "enis", true},
       {"transport", "devices", "both", false},

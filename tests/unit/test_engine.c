@@ -27,6 +27,13 @@ static uint8_t byte_of(unsigned message, size_t i) {
   return (uint8_t)(message * 37 + i * 11 + (i >> 8));
 }
 
+/* All that `a` sent came marked. */
+static void check_marks(const struct harp_counters *a, const struct harp_counters *b) {
+  assert_true(b->ce_packets > 0 && b->ce_packets <= a->tx_packets);
+  assert_true(a->ce_reported_bytes > 0 && a->ce_reported_bytes <= a->tx_bytes);
+  assert_int_equal(a->ce_packets + b->ce_reported_bytes + a->absurd_marks + b->absurd_marks, 0);
+}
+
 static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) {
   static uint8_t from[MESSAGES][MESSAGE_MAX], to[MESSAGES][MESSAGE_MAX];
   static const uint32_t sizes[] = {0, 1, 128, 129, 5000, 16384, 16385, 65536, 300000, 8, 8, 8};
@@ -34,6 +41,7 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
   sides_now_ns = HARP_SEC(1);
   side_open(&a, &b, framed_a, 1000, loss);
   side_open(&b, &a, framed_b, 2000, loss);
+  a.marks = true;
   sides_connect(&a, &b, 0xfffffff0u);
   memset(to, 0xee, sizeof to);
   for (unsigned m = 0; m < MESSAGES; m++) {
@@ -68,6 +76,7 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
       assert_int_equal(to[m][i], 0xee);
   }
   if (trouble) assert_true(a.wire_counters.tx_busy > 0);
+  check_marks(&a.engine->counters, &b.engine->counters);
   side_close(&a);
   side_close(&b);
 }

@@ -50,12 +50,12 @@ struct side {
 
 /* Interface n here is joined to interface n there. */
 static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                  uint32_t bytes) {
+                  uint32_t bytes, bool ect) {
   struct wire *w = wire;
-  (void)port, (void)to;
+  (void)port, (void)to, (void)ect;
   if (w->from->stuck[w->eni]) return;
   w->from->carried[w->eni]++;
-  harp_io_sim_deliver(harp_engine_io(w->from->other->engine, w->eni), data, bytes);
+  harp_io_sim_deliver(harp_engine_io(w->from->other->engine, w->eni), data, bytes, false);
 }
 
 static void open_side(struct side *s, struct side *other, uint16_t port) {

@@ -58,8 +58,8 @@ struct scene {
 
 /* The network loses everything: the link stalls as soon as it sends. */
 static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                  uint32_t bytes) {
-  (void)wire, (void)port, (void)to, (void)data, (void)bytes;
+                  uint32_t bytes, bool ect) {
+  (void)wire, (void)port, (void)to, (void)data, (void)bytes, (void)ect;
 }
 
 static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, uint16_t eni_count) {

@@ -42,8 +42,8 @@ struct scene {
 };
 
 static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, const uint8_t *data,
-                  uint32_t bytes) {
-  (void)wire, (void)port, (void)to, (void)data, (void)bytes;
+                  uint32_t bytes, bool ect) {
+  (void)wire, (void)port, (void)to, (void)data, (void)bytes, (void)ect;
 }
 
 static struct in_addr address(unsigned host, unsigned eni) {

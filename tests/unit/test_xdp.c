@@ -7,6 +7,7 @@
  * Whole jobs are in tests/lab. Needs root; skipped without. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -21,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "io/ecn.h"
 #include "io/io.h"
 #include "io/nic.h"
 #include "io/xdp/filter.h"
@@ -519,9 +521,11 @@ static void test_a_lent_superframe_is_sent_by_the_sockets(void **state) {
 
 enum { WORTHLESS = 3 * 512 /* more than the kernel has frames for */, AT_ONCE = 64, PAYLOAD_BYTES = 20 };
 
-/* Sends a packet to our port from the other end: one whose length of UDP is wrong, or a right one. */
-static void arrive(int from, bool is_right) {
-  uint8_t frame[14 + 20 + 8 + PAYLOAD_BYTES] = {[12] = 8, [14] = 0x45, [22] = 64, [23] = IPPROTO_UDP};
+/* Sends a packet of this traffic class to our port from the other end: one whose length of UDP is wrong, or a
+ * right one. */
+static void arrive_marked(int from, bool is_right, uint8_t traffic_class) {
+  uint8_t frame[14 + 20 + 8 + PAYLOAD_BYTES] = {
+      [12] = 8, [14] = 0x45, [15] = traffic_class, [22] = 64, [23] = IPPROTO_UDP};
   struct sockaddr_storage to = address("10.9.0.1", eni.io->info.ports[0]);
   struct sockaddr_storage by = address("10.9.0.7", PEER_PORT);
   const struct sockaddr_in *local = (struct sockaddr_in *)&to, *peer = (struct sockaddr_in *)&by;
@@ -535,8 +539,14 @@ static void arrive(int from, bool is_right) {
   assert_int_equal(send(from, frame, sizeof frame, 0), sizeof frame);
 }
 
-static int open_wire(void) {
-  struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_ifindex = (int)netns_index("v1")};
+static void arrive(int from, bool is_right) {
+  arrive_marked(from, is_right, HARP_ECN_NOT_ECT);
+}
+
+/* protocol: of the packets that it receives; 0: none. */
+static int open_wire(uint16_t protocol) {
+  struct sockaddr_ll at = {
+      .sll_family = AF_PACKET, .sll_protocol = htons(protocol), .sll_ifindex = (int)netns_index("v1")};
   int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
   assert_true(fd >= 0);
   assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
@@ -558,7 +568,7 @@ static unsigned take_all(void) {
 static void test_dropped_packets_return_their_frames(void **state) {
   (void)state;
   if (!has_namespace) skip();
-  int wire = open_wire();
+  int wire = open_wire(0);
   for (unsigned i = 0; i < WORTHLESS; i++) {
     arrive(wire, false);
     if (i % AT_ONCE == AT_ONCE - 1) assert_int_equal(take_all(), 0);
@@ -566,6 +576,48 @@ static void test_dropped_packets_return_their_frames(void **state) {
   assert_int_equal(counters.drops[HARP_DROP_SHORT], WORTHLESS);
   arrive(wire, true);
   assert_int_equal(take_all(), 1);
+  close(wire);
+}
+
+/* Returns the traffic class of the next IPv4 packet to the peer that is seen on the wire. */
+static int class_on_wire(int wire) {
+  uint8_t frame[2048];
+  do {
+    assert_true(recv(wire, frame, sizeof frame, 0) > 34);
+  } while (frame[23] != IPPROTO_UDP);
+  return frame[15];
+}
+
+static void test_packets_carry_their_marks(void **state) {
+  (void)state;
+  struct harp_tx_superframe sf;
+  if (!has_namespace) skip();
+  int wire = open_wire(ETH_P_IP);
+  for (unsigned ect = 0; ect < 2; ect++) {
+    build(&sf);
+    assert_false(sf.ect);
+    sf.ect = ect;
+    assert_int_equal(eni.io->ops->tx_submit(eni.io, &sf), 0);
+    until_back(SEGMENTS);
+    for (unsigned i = 0; i < SEGMENTS; i++)
+      assert_int_equal(class_on_wire(wire), ect ? HARP_ECN_ECT0 : HARP_ECN_NOT_ECT);
+  }
+  close(wire);
+}
+
+static void test_marks_of_received_packets_are_reported(void **state) {
+  (void)state;
+  struct harp_rx_superframe got[HARP_RX_BATCH_MAX];
+  if (!has_namespace) skip();
+  int wire = open_wire(0);
+  for (uint8_t mark = 0; mark <= HARP_ECN_MASK; mark++) {
+    unsigned n = 0;
+    arrive_marked(wire, true, mark);
+    for (int i = 0; !n && i < REAPS_MAX; i++) n = eni.io->ops->rx(eni.io, got, HARP_RX_BATCH_MAX);
+    assert_int_equal(n, 1);
+    assert_int_equal(got[0].ce, mark == HARP_ECN_CE);
+    eni.io->ops->rx_release(eni.io, got, n);
+  }
   close(wire);
 }
 
@@ -692,6 +744,8 @@ int main(void) {
       ON_ENI(test_falls_back_without_completions),
       cmocka_unit_test(test_falls_back_when_one_queue_is_stuck),
       ON_ENI(test_dropped_packets_return_their_frames),
+      ON_ENI(test_packets_carry_their_marks),
+      ON_ENI(test_marks_of_received_packets_are_reported),
       ON_ENI(test_a_lent_superframe_is_sent_by_the_sockets),
   };
   return cmocka_run_group_tests(tests, enter, NULL);

@@ -71,11 +71,12 @@ static void test_ip4(void **state) {
 
 static void test_ip6(void **state) {
   (void)state;
-  struct harp_xdp_header h = header_of(AF_INET6, -1);
+  struct harp_xdp_header h = header_of(AF_INET6, 0xb9);
   for (uint32_t bytes = 0; bytes < 1453; bytes++) { /* every length: the sum has a tail of its own */
     const uint8_t *f = write_packet(&h, bytes, bytes + 1), *ip = f + 14, *udp = ip + 40;
     assert_int_equal(h.bytes, 62);
     assert_int_equal(ip[0] >> 4, 6);
+    assert_int_equal((ip[0] & 15) << 4 | ip[1] >> 4, 0xb9);
     assert_int_equal((ip[1] & 15) << 16 | ip[2] << 8 | ip[3], HARP_XDP_FLOW_LABEL);
     assert_int_equal(ip[4] << 8 | ip[5], 8 + bytes);
     assert_int_equal(ip[6], 17);
@@ -90,7 +91,7 @@ static void test_what_was_written_is_read(void **state) {
   (void)state;
   static const int families[] = {AF_INET, AF_INET6};
   for (int i = 0; i < 2; i++) {
-    struct harp_xdp_header h = header_of(families[i], -1);
+    struct harp_xdp_header h = header_of(families[i], 0);
     uint32_t got = 0;
     const uint8_t *f = write_packet(&h, 1000, 7);
     assert_int_equal(harp_xdp_header_read(f, h.bytes + 1000, h.bytes + 1000, &got), h.bytes);
@@ -104,11 +105,22 @@ static void test_what_was_written_is_read(void **state) {
   }
 }
 
+static void test_every_traffic_class_is_read(void **state) {
+  (void)state;
+  static const int families[] = {AF_INET, AF_INET6};
+  for (int i = 0; i < 2; i++) {
+    for (int traffic_class = 0; traffic_class < 256; traffic_class++) {
+      struct harp_xdp_header h = header_of(families[i], traffic_class);
+      assert_int_equal(harp_xdp_header_traffic_class(write_packet(&h, 10, 7)), traffic_class);
+    }
+  }
+}
+
 static void test_lengths_that_lie_are_refused(void **state) {
   (void)state;
   static const int families[] = {AF_INET, AF_INET6};
   for (int i = 0; i < 2; i++) {
-    struct harp_xdp_header h = header_of(families[i], -1);
+    struct harp_xdp_header h = header_of(families[i], 0);
     uint32_t got;
     uint8_t *f = write_packet(&h, 100, 7), *udp = f + h.bytes - 8;
     for (uint32_t cut = 0; cut < h.bytes; cut++) assert_int_equal(harp_xdp_header_read(f, cut, cut, &got), 0);
@@ -152,6 +164,7 @@ int main(void) {
       cmocka_unit_test(test_ip4),
       cmocka_unit_test(test_ip6),
       cmocka_unit_test(test_what_was_written_is_read),
+      cmocka_unit_test(test_every_traffic_class_is_read),
       cmocka_unit_test(test_lengths_that_lie_are_refused),
       cmocka_unit_test(test_random_frames_never_lead_outside),
   };

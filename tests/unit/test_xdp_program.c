@@ -108,7 +108,7 @@ static uint8_t *wrap(int family, uint16_t port, uint32_t payload_bytes) {
   struct harp_xdp_header header;
   struct sockaddr_storage from = address(family == AF_INET6 ? "fd00::2" : "10.0.0.2", 40000),
                           to = ours(family, port);
-  harp_xdp_header_init(&header, mac, mac, &from, &to, -1);
+  harp_xdp_header_init(&header, mac, mac, &from, &to, 0);
   harp_xdp_header_write(&header, frame + PAYLOAD_AT, payload_bytes);
   return frame + PAYLOAD_AT - header.bytes;
 }

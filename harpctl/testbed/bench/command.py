@@ -55,7 +55,16 @@ from harpctl.testbed.bench.timed import (
     timed_job,
 )
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import TCP_BUFFER_HELP, parse_caps, parse_enis, parse_loss
+from harpctl.testbed.lab.numbers import (
+    POLICE_BURST_HELP,
+    POLICE_HELP,
+    QUEUE_US_HELP,
+    TCP_BUFFER_HELP,
+    parse_caps,
+    parse_enis,
+    parse_loss,
+    parse_police,
+)
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -466,7 +475,12 @@ def bench(
         ),
     ] = None,
     flow_cap: Annotated[
-        float | None, typer.Option(help="Cap per flow (source port) in Mbit/s.", rich_help_panel=_LAB)
+        float | None, typer.Option(help="Cap per flow (5-tuple) in Mbit/s.", rich_help_panel=_LAB)
+    ] = None,
+    queue_us: Annotated[float | None, typer.Option(help=QUEUE_US_HELP, rich_help_panel=_LAB)] = None,
+    police: Annotated[bool, typer.Option("--police", help=POLICE_HELP, rich_help_panel=_LAB)] = False,
+    police_burst: Annotated[
+        float | None, typer.Option(help=POLICE_BURST_HELP, metavar="KIB", rich_help_panel=_LAB)
     ] = None,
     loss: Annotated[
         str,
@@ -556,6 +570,8 @@ def bench(
         offload=Offload.OFF if no_offload else offload,
         cap_mbps=parse_caps(cap),
         flow_cap_mbps=flow_cap,
+        queue_us=queue_us,
+        police_burst_kib=parse_police(police=police, burst_kib=police_burst),
         loss_share=parse_loss(loss),
         congestion=congestion,
         tcp_buffer_kib=tcp_buffer,

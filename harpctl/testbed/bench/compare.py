@@ -31,6 +31,7 @@ class Row:
     busbw_max_gbps: float
     time_min_us: float
     time_max_us: float
+    lost_share: float | None  # of the packets of all runs, by the network; None: nobody counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,13 @@ def median_latency(values: Sequence[Latency]) -> Latency | None:
     )
 
 
-def summarize(results: Sequence[PerfResult], cpu: Sequence[float | None], *, checked: bool = True) -> Row:
+def summarize(
+    results: Sequence[PerfResult],
+    cpu: Sequence[float | None],
+    *,
+    checked: bool = True,
+    lost_share: float | None = None,
+) -> Row:
     """Fold the runs of one size into a row."""
     if not results or len({result.bytes for result in results}) != 1:
         raise HarpError("The runs of one row have to be of one message size.")
@@ -103,6 +110,7 @@ def summarize(results: Sequence[PerfResult], cpu: Sequence[float | None], *, che
         busbw_max_gbps=max(rates),
         time_min_us=min(times),
         time_max_us=max(times),
+        lost_share=lost_share,
     )
 
 

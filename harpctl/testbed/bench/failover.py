@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from harpctl.testbed.bench.perf import Latency
-from harpctl.testbed.bench.table import print_rows
+from harpctl.testbed.bench.table import percent_text, print_rows
 from harpctl.testbed.bench.timeline import Phase, Samples, jain, phases
 from harpctl.testbed.bench.window import WindowResult
+from harpctl.testbed.lab.counts import lost_share
 
 EXPLAINED = (
     "rate: of the later half of a phase; stall: the longest time without a byte",
@@ -37,6 +38,7 @@ class TimedRun:
     tcp_gbps: float | None
     tcp_beside_gbps: float | None  # the side's own rate in the same time
     tcp: Samples | None
+    lost_share: float | None  # of all packets, by the network; None: nobody counted
 
     @property
     def ended_well(self) -> bool:
@@ -70,6 +72,7 @@ def timed_run_of(name: str, window_result: WindowResult, seconds: float, interva
         tcp=tcp,
         tcp_gbps=tcp.rate_gbps(settled_s, samples.seconds()) if tcp else None,
         tcp_beside_gbps=samples.rate_gbps(settled_s, samples.seconds()) if tcp else None,
+        lost_share=lost_share([window_result.packets]),
     )
 
 
@@ -124,6 +127,8 @@ def notes_of(run: TimedRun) -> list[str]:
             f"a flow of kernel TCP beside it: {run.tcp_gbps:.3f} Gbit/s to {run.tcp_beside_gbps:.3f}, "
             f"{share * 100:.0f} % of both"
         )
+    if run.lost_share is not None:
+        lines.append(f"the network dropped {percent_text(run.lost_share)} % of all packets")
     if run.undelivered:
         lines.append(f"{run.undelivered} accepted messages did not arrive")
     if run.wrong:

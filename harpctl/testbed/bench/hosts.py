@@ -20,6 +20,7 @@ from typing import IO, Protocol
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.cores import pinned_words
+from harpctl.testbed.lab.counts import PacketCounts
 from harpctl.testbed.lab.lab import Lab
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -68,6 +69,15 @@ class Hosts(Protocol):
 
     def cpu(self) -> CpuTimes:
         """Read the machine time of all machines together."""
+
+    def packets(self) -> PacketCounts | None:
+        """Read what the network was given and has dropped; None where nobody counts."""
+
+
+def count_packets(hosts: Hosts, before: PacketCounts | None) -> PacketCounts | None:
+    """Return what the network was given and has dropped since a reading."""
+    now = hosts.packets()
+    return now.since(before) if now is not None and before is not None else None
 
 
 def parse_proc_stat(text: str, ticks_per_s: int = 100) -> CpuTimes:
@@ -135,6 +145,9 @@ class LabHosts:
     def cpu(self) -> CpuTimes:
         return _own_cpu()
 
+    def packets(self) -> PacketCounts | None:
+        return self._lab.packet_counts()
+
 
 class LoopbackHosts:
     """Ranks on this machine over the loopback interface: what an ordinary user can run."""
@@ -162,6 +175,9 @@ class LoopbackHosts:
 
     def cpu(self) -> CpuTimes:
         return _own_cpu()
+
+    def packets(self) -> PacketCounts | None:
+        return None
 
 
 class SshHosts:
@@ -219,6 +235,9 @@ class SshHosts:
     def cpu(self) -> CpuTimes:
         times = [parse_proc_stat(self._remote(host, "cat /proc/stat")) for host in self._folders]
         return CpuTimes(sum(t.busy_s for t in times), sum(t.interrupt_s for t in times))
+
+    def packets(self) -> PacketCounts | None:
+        return None
 
     def _copy(self, file: Path) -> str:
         """Copy a file to each host's folder; return its path there with FOLDER for the folder."""

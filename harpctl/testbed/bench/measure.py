@@ -18,9 +18,10 @@ from typing import TypeVar
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
 from harpctl.testbed.bench.cores import UNWATCHED, Watch
-from harpctl.testbed.bench.hosts import Hosts, Program
+from harpctl.testbed.bench.hosts import Hosts, Program, count_packets
 from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_perf
 from harpctl.testbed.bench.sizes import format_size
+from harpctl.testbed.lab.counts import PacketCounts, lost_share
 
 START_UPS = 4  # of each side; the first one does not count
 TRIALS = 2  # of each setting; the faster one counts, since one may stall
@@ -46,10 +47,12 @@ class SideRuns:
     checked: bool
     results: list[PerfResult] = dataclasses.field(default_factory=list)
     cpu: list[float | None] = dataclasses.field(default_factory=list)
+    packets: list[PacketCounts | None] = dataclasses.field(default_factory=list)
 
     def row(self) -> Row:
         """Fold the runs into a row."""
-        return summarize(self.results, self.cpu, checked=self.checked)
+        lost = lost_share(self.packets)
+        return summarize(self.results, self.cpu, checked=self.checked, lost_share=lost)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +129,9 @@ class SideMeter:
     def take(self, job: PerfJob, into: SideRuns, label: str, watch: Watch) -> None:
         """Measure once."""
         self._step(f"{format_size(job.sizes_bytes[0])} {self.side.name} {label}")
+        before = self._hosts.packets()
         done = watch.take(lambda: self._perf(job, into.setting), _is_wrong)
+        into.packets.append(count_packets(self._hosts, before))
         into.results.append(_only_result(done, job))
         into.cpu.append(cpu_s_per_gb(done, statistics.median(self._startups_s[1:])))
 

@@ -156,7 +156,7 @@ def run_nccl_bench(
         open_place(spec, loopback=loopback) as (hosts, namespaces, where, notes),
     ):
         sides = options.sides(Path(folder))
-        place = NcclPlace(program, library, namespaces, cores, hosts.env(0))
+        place = NcclPlace(program, library, namespaces, cores, hosts.env(0), hosts.packets)
         with progress(len(sides) * options.runs) as step:
             watch = open_watch(len(sides) * options.runs)
             runs_by_side = alternate(place, sides, job, options.runs, step, watch=watch)

@@ -21,6 +21,7 @@ from harpctl.testbed.bench.cores import UNWATCHED, Watch
 from harpctl.testbed.bench.measure import Step, in_turn, setting_text
 from harpctl.testbed.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
 from harpctl.testbed.bench.sizes import format_size
+from harpctl.testbed.lab.counts import PacketCounts, lost_share
 
 SOCKET = "Socket"  # also NCCL's name for it
 PLUGIN_SUFFIX = "side"  # NCCL looks for libnccl-net-side.so
@@ -79,6 +80,7 @@ class NcclPlace:
     namespaces: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    packets: Callable[[], PacketCounts | None] = lambda: None
 
     def options(self) -> list[str]:
         """Write harp-nccl's options."""
@@ -120,9 +122,20 @@ class NcclMeasured:
     names: tuple[str, ...]
     rows: tuple[tuple[NcclRow, ...], ...]
     ratios: tuple[NcclRatio, ...]
+    lost_shares: tuple[float | None, ...]  # of each side's packets in all its runs, by the network
 
 
 Runs = dict[int, Size]  # of one side and run, by size
+
+
+@dataclasses.dataclass(frozen=True)
+class SideRuns:
+    """The runs of one side, and the packets of each."""
+
+    runs: list[Runs] = dataclasses.field(default_factory=list)
+    packets: list[PacketCounts | None] = dataclasses.field(default_factory=list)
+
+
 Runner = Callable[[Path, Path, Sequence[str], Mapping[str, str], float], NcclRun]
 
 
@@ -172,13 +185,16 @@ def alternate(
     step: Step,
     run: Runner = run_nccl,
     watch: Watch = UNWATCHED,
-) -> list[list[Runs]]:
+) -> list[SideRuns]:
     """Run all sides in turn, that many times; return each side's runs. The watch may make one again."""
-    runs_by_side: list[list[Runs]] = [[] for _ in sides]
+    runs_by_side = [SideRuns() for _ in sides]
     for number in range(runs):
         for side, into in in_turn(list(zip(sides, runs_by_side, strict=True)), number):
             step(f"{side.name} {side.setting} {number + 1}/{runs}".replace("  ", " "))
-            into.append(watch.take(functools.partial(run_side, place, side, job, run), _is_wrong))
+            before = place.packets()
+            into.runs.append(watch.take(functools.partial(run_side, place, side, job, run), _is_wrong))
+            now = place.packets()
+            into.packets.append(now.since(before) if now is not None and before is not None else None)
     return runs_by_side
 
 
@@ -213,9 +229,7 @@ def ratio_of(ours: Sequence[Runs], theirs: Sequence[Runs], size_bytes: int) -> N
     return NcclRatio(size_bytes, divided(statistics.median(a), statistics.median(b)), min(pairs), max(pairs))
 
 
-def fold(
-    sides: Sequence[NcclSide], runs_by_side: Sequence[Sequence[Runs]], sizes: Sequence[int]
-) -> NcclMeasured:
+def fold(sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Sequence[int]) -> NcclMeasured:
     """Make the rows of all sides. Those of one name are one side's settings: the best one for each size."""
     names = tuple(dict.fromkeys(side.name for side in sides))
     rows: list[list[NcclRow]] = [[] for _ in names]
@@ -224,8 +238,8 @@ def fold(
         best = []
         for name, into in zip(names, rows, strict=True):
             candidates = [
-                (row_of(side, runs, size), runs)
-                for side, runs in zip(sides, runs_by_side, strict=True)
+                (row_of(side, taken.runs, size), taken.runs)
+                for side, taken in zip(sides, runs_by_side, strict=True)
                 if side.name == name
             ]
             row, runs = min(candidates, key=lambda candidate: candidate[0].time_us)
@@ -233,7 +247,11 @@ def fold(
             best.append(runs)
         if len(best) == 2:
             ratios.append(ratio_of(best[0], best[1], size))
-    return NcclMeasured(names, tuple(tuple(into) for into in rows), tuple(ratios))
+    lost = []
+    for name in names:
+        of_name = [taken for side, taken in zip(sides, runs_by_side, strict=True) if side.name == name]
+        lost.append(lost_share([one for taken in of_name for one in taken.packets]))
+    return NcclMeasured(names, tuple(tuple(into) for into in rows), tuple(ratios), tuple(lost))
 
 
 def require_sizes(job: NcclJob) -> None:

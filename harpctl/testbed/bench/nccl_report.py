@@ -14,7 +14,7 @@ import msgspec
 from harpctl.testbed.bench.cores import CoreFigures
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
 from harpctl.testbed.bench.sizes import format_size
-from harpctl.testbed.bench.table import count_text, figure_text
+from harpctl.testbed.bench.table import count_text, figure_text, percent_text
 
 
 def _cells(row: NcclRow) -> list[str]:
@@ -68,6 +68,9 @@ def nccl_notes(where: str, version: str, job: NcclJob, runs: int, measured: Nccl
             f"ratio = time of {ours} / {theirs}; less is better for {ours}; "
             f"geometric mean {geometric_mean(measured):.2f}"
         )
+    for name, lost in zip(measured.names, measured.lost_shares, strict=True):
+        if lost is not None:
+            lines.append(f"{name}: the network dropped {percent_text(lost)} % of all packets")
     for name, rows in zip(measured.names, measured.rows, strict=True):
         chosen = [f"{format_size(row.bytes)}: {row.setting}" for row in rows if row.setting]
         if chosen:
@@ -99,9 +102,10 @@ def nccl_document(
             {
                 "name": name,
                 "settings": [dict(side.env) for side in sides if side.name == name],
+                "lost_share": lost,
                 "rows": [dataclasses.asdict(row) for row in rows],
             }
-            for name, rows in zip(measured.names, measured.rows, strict=True)
+            for name, lost, rows in zip(measured.names, measured.lost_shares, measured.rows, strict=True)
         ],
         "ratios": [dataclasses.asdict(ratio) for ratio in measured.ratios],
     }

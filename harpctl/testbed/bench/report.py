@@ -17,6 +17,8 @@ from harpctl.testbed.bench.perf import Mode, PerfJob
 from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.table import print_rows, single_table, versus_table
 
+LOST = "lost: of the packets that the network was given in both directions, those it dropped, handshakes too"
+
 
 def document(
     place: str,
@@ -62,6 +64,8 @@ def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[st
         f"median of {runs} run(s)"
         + ("" if by_time else "; cpu is machine time with softirq, without start-up"),
     ]
+    if any(row.lost_share is not None for rows in measured.rows for row in rows):
+        lines.append(LOST)
     if len(measured.names) == 2:
         less = "less" if by_time else "more"
         lines.append(

@@ -33,6 +33,11 @@ def figure_text(value: float | None) -> str:
     return f"{value:.{digits}f}"
 
 
+def percent_text(share: float | None) -> str:
+    """Write a share in percent."""
+    return "-" if share is None else f"{share * 100:.2f}"
+
+
 def count_text(value: int | None) -> str:
     """Write a count; nothing was counted without one."""
     return "N/A" if value is None else str(value)
@@ -47,6 +52,7 @@ RATE_COLUMNS = (
     Column("#wrong", "", lambda row: count_text(row.wrong)),
     Column("cpu", "(s/GB)", lambda row: figure_text(row.cpu_s_per_gb)),
 )
+LOST = Column("lost", "(%)", lambda row: percent_text(row.lost_share))
 
 
 def _percentile(field: str) -> Callable[[Row], str]:
@@ -64,14 +70,15 @@ LATENCY_COLUMNS = (
 )
 
 
-def columns_for(mode: str) -> tuple[Column, ...]:
-    """Return the columns that apply to a mode."""
-    return LATENCY_COLUMNS if mode == "pingpong" else RATE_COLUMNS
+def columns_for(mode: str, rows: Sequence[Row]) -> tuple[Column, ...]:
+    """Return the columns that apply to a mode; what the network dropped is the last where it was counted."""
+    columns = LATENCY_COLUMNS if mode == "pingpong" else RATE_COLUMNS
+    return (*columns, LOST) if any(row.lost_share is not None for row in rows) else columns
 
 
 def single_table(mode: str, rows: Sequence[Row]) -> list[list[str]]:
     """Lay out one side: a line of heads, a line of units, a line per size."""
-    columns = columns_for(mode)
+    columns = columns_for(mode, rows)
     return [
         [column.head for column in columns],
         [column.unit for column in columns],
@@ -82,30 +89,44 @@ def single_table(mode: str, rows: Sequence[Row]) -> list[list[str]]:
 def versus_table(
     mode: str, names: tuple[str, str], rows: Sequence[tuple[Row, Row]], ratios: Sequence[Ratio]
 ) -> list[list[str]]:
-    """Lay out two sides: the figure that is compared of each, the ratio, its spread, machine time of each."""
+    """Lay out two sides: the figure that is compared of each, the ratio, its spread, machine time of each.
+
+    What the network dropped of each is the last where it was counted.
+    """
     by_time = mode == "pingpong"
     unit = "(us)" if by_time else "(Gbit/s)"
     lines = [
-        ["size", *names, "ratio", "min-max", "#wrong", "cpu", "cpu", "cpu"],
-        ["", unit, unit, "of medians", "of pairs", "", *(f"{name} (s/GB)" for name in names), "ratio"],
+        ["size", *names, "ratio", "min-max", "#wrong"],
+        ["", unit, unit, "of medians", "of pairs", ""],
+        *(_compared(pair, ratio, by_time=by_time) for pair, ratio in zip(rows, ratios, strict=True)),
     ]
-    for (ours, theirs), ratio in zip(rows, ratios, strict=True):
-        figures = [figure_text(row.time_us if by_time else row.busbw_gbps) for row in (ours, theirs)]
-        lines.append(
-            [
-                format_size(ours.bytes),
-                *figures,
-                f"{ratio.of_medians:.2f}",
-                f"{ratio.least:.2f}-{ratio.greatest:.2f}",
-                count_text(None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong),
-                figure_text(ours.cpu_s_per_gb),
-                figure_text(theirs.cpu_s_per_gb),
-                figure_text(ratio.cpu),
-            ]
-        )
-    if by_time:
-        return [line[:6] for line in lines]
+    if not by_time:
+        _append(lines, ["cpu", "cpu", "cpu"], [*(f"{name} (s/GB)" for name in names), "ratio"])
+        for line, (ours, theirs), ratio in zip(lines[2:], rows, ratios, strict=True):
+            line += [figure_text(figure) for figure in (ours.cpu_s_per_gb, theirs.cpu_s_per_gb, ratio.cpu)]
+    if any(row.lost_share is not None for pair in rows for row in pair):
+        _append(lines, ["lost", "lost"], [f"{name} (%)" for name in names])
+        for line, pair in zip(lines[2:], rows, strict=True):
+            line += [percent_text(row.lost_share) for row in pair]
     return lines
+
+
+def _compared(pair: tuple[Row, Row], ratio: Ratio, *, by_time: bool) -> list[str]:
+    """Write the cells of one size that are compared."""
+    ours, theirs = pair
+    wrong = None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong
+    return [
+        format_size(ours.bytes),
+        *(figure_text(row.time_us if by_time else row.busbw_gbps) for row in pair),
+        f"{ratio.of_medians:.2f}",
+        f"{ratio.least:.2f}-{ratio.greatest:.2f}",
+        count_text(wrong),
+    ]
+
+
+def _append(lines: list[list[str]], heads: Sequence[str], units: Sequence[str]) -> None:
+    lines[0] += heads
+    lines[1] += units
 
 
 def print_rows(console: Console, lines: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:

@@ -22,9 +22,10 @@ import msgspec
 
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.failure import Event
-from harpctl.testbed.bench.hosts import Hosts, Program
+from harpctl.testbed.bench.hosts import Hosts, Program, count_packets
 from harpctl.testbed.bench.perf import PerfJob, PerfReport, Ranks, parse_report
 from harpctl.testbed.bench.timeline import Samples
+from harpctl.testbed.lab.counts import PacketCounts
 from harpctl.testbed.lab.lab import Lab
 
 POLL_S = 0.002
@@ -50,6 +51,7 @@ class WindowResult:
     errors: str
     events: tuple[PastEvent, ...]
     competing_flow: Samples | None  # TCP's, from the start of the window
+    packets: PacketCounts | None = None  # of the whole run, start-up included
 
 
 class FlowReport(msgspec.Struct, frozen=True):
@@ -124,6 +126,7 @@ def run_window(
     competing_flow: CompetingFlow | None = None,
 ) -> WindowResult:
     """Run one window; `do` is called for each event when it is due. A plugin that fails is no error here."""
+    before = hosts.packets()
     with Ranks(hosts, program, job) as ranks, competing_flow or contextlib.nullcontext():
         start_ns = _await_start(ranks, job)
         done: list[PastEvent] = []
@@ -143,7 +146,7 @@ def run_window(
         late = ranks.wait()
         errors = ranks.failure(late).hint if late or not ranks.all_well() else ""
         report = _report_of(ranks)
-        return WindowResult(report, errors, tuple(done), measured)
+        return WindowResult(report, errors, tuple(done), measured, count_packets(hosts, before))
 
 
 def _await_start(ranks: Ranks, job: PerfJob) -> int:

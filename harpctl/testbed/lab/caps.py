@@ -3,8 +3,15 @@
 
 An ENI's cap is a token bucket before its link, and where a switch joins the hosts another one at the
 switch's port, as a cloud caps both directions: there many senders meet one receiver. The cap of a flow is at
-its sender.
+its sender. A flow is a 5-tuple, as clouds have it: a hash of addresses, ports and protocol chooses its class.
 What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's own queues by.
+
+- By default a bucket holds two superframes or 1 ms, and the queue 10 ms: superframes cross whole.
+- A short queue (queue_us) has a bucket of some microseconds. What is larger than the bucket is cut there.
+  The bucket counts for what fits into it alone: of what is cut, as much passes as the queue holds.
+- A policer is a bucket of its burst, with a queue of one packet, the least that the kernel's bucket has: what
+  comes when the bucket is empty and a packet waits is dropped. It is at the switch's port alone, where
+  packets arrive one by one: of a superframe that is cut in the queue all packets but one would be dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +21,11 @@ from harpctl.testbed.lab.spec import LabSpec, eni_name, fabric_name, host_names,
 
 BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1
-FLOW_CLASSES = 2048  # classes of the per-flow cap: the low bits of the source port; two flows in one share it
+SHORT_BURST_US = 32  # of a short queue's bucket: how late the kernel's timer may be without loss of rate
+SHORT_BURST_PACKETS = 2  # at least
+FLOW_CLASSES = 2048  # of the per-flow cap, by a hash; two flows in one class share its cap (8 flows: 1.4 %)
+FLOW_HASH_SEED = 0x4841  # any number: without one the kernel draws a seed, and runs are not repeatable
+FLOW_CLASS_FIRST = 0x10001  # 1:1 as the kernel writes a class: handle << 16 | number
 TOTAL_CLASS = "1:fff"  # of all flows together
 
 
@@ -24,9 +35,9 @@ def plan_caps(spec: LabSpec, prefix: str, host: int, eni: int, cap_mbps: float |
     if spec.flow_cap_mbps is not None:
         plan = _plan_flows(namespace, name, spec.flow_cap_mbps, cap_mbps, spec.queue_ms)
     else:
-        plan = _plan_total(namespace, name, cap_mbps, spec.queue_ms)
+        plan = [] if spec.is_policed else _plan_total(spec, namespace, name, cap_mbps)
     if spec.has_fabric:
-        plan += _plan_total(fabric_name(prefix), port_name(host, name), cap_mbps, spec.queue_ms)
+        plan += _plan_total(spec, fabric_name(prefix), port_name(host, name), cap_mbps)
     return plan
 
 
@@ -50,18 +61,30 @@ def _bytes_in(cap_mbps: float, ms: float) -> int:
     return max(BURST_MIN_BYTES, int(cap_mbps * 1e6 / 8 * ms / 1000))
 
 
-def _plan_total(namespace: str, device: str, cap_mbps: float | None, queue_ms: float) -> list[Command]:
+def _plan_total(spec: LabSpec, namespace: str, device: str, cap_mbps: float | None) -> list[Command]:
     if cap_mbps is None:
         return []
-    burst = ("burst", str(_bytes_in(cap_mbps, BURST_MS)))
-    rate = ("rate", f"{cap_mbps:g}mbit", *burst, "latency", f"{queue_ms:g}ms")
-    return [_tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", *rate)]
+    bucket = _bucket_words(spec, cap_mbps)
+    return [
+        _tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{cap_mbps:g}mbit", *bucket)
+    ]
+
+
+def _bucket_words(spec: LabSpec, cap_mbps: float) -> tuple[str, ...]:
+    """Write a bucket's size, and how much waits for it."""
+    bytes_per_us = cap_mbps / 8
+    if spec.police_burst_kib is not None:
+        return "burst", str(int(spec.police_burst_kib * 1024)), "limit", str(spec.frame_bytes)
+    if spec.queue_us is not None:
+        burst = max(SHORT_BURST_PACKETS * spec.frame_bytes, int(bytes_per_us * SHORT_BURST_US))
+        return "burst", str(burst), "limit", str(int(bytes_per_us * spec.queue_us))
+    return "burst", str(_bytes_in(cap_mbps, BURST_MS)), "latency", f"{spec.queue_ms:g}ms"
 
 
 def _plan_flows(
     namespace: str, name: str, flow_mbps: float, cap_mbps: float | None, queue_ms: float
 ) -> list[Command]:
-    """One class per bucket of source ports, as a cloud polices each flow by itself."""
+    """Plan a class for each value of the flows' hash, as a cloud polices each flow by itself."""
     burst_bytes = _bytes_in(flow_mbps, BURST_MS)
     bursts = f"burst {burst_bytes} cburst {burst_bytes} quantum 65536"
     lines = [f"qdisc add dev {name} root handle 1: htb default 1"]
@@ -75,16 +98,21 @@ def _plan_flows(
     for bucket in range(1, FLOW_CLASSES + 1):
         lines.append(f"class add dev {name} parent {parent} classid 1:{bucket:x} htb {rate} {bursts}")
         lines.append(f"qdisc add dev {name} parent 1:{bucket:x} bfifo limit {_bytes_in(flow_mbps, queue_ms)}")
-    buckets = ", ".join(f"{bucket} : 1:{bucket + 1:x}" for bucket in range(FLOW_CLASSES))
-    bucket_of = f"th sport and {FLOW_CLASSES - 1} map {{ {buckets} }}"
+    chooses = [f"    {_class_rule(family)}\n" for family in ("ip", "ip6")]
     rules = (
         f"table netdev harp_flow_{name} {{\n"
         f"  chain flows {{\n"
         f'    type filter hook egress device "{name}" priority 0; policy accept;\n'
-        f"    meta l4proto {{ tcp, udp }} meta priority set {bucket_of}\n"
-        "  }\n}\n"
+        f"{''.join(chooses)}  }}\n}}\n"
     )
     return [
         Command(("tc", "-netns", namespace, "-batch", "-"), "\n".join(lines) + "\n"),
         run_inside(namespace, "nft", "-f", "-", stdin=rules),
     ]
+
+
+def _class_rule(family: str) -> str:
+    """Write the rule that chooses a flow's class."""
+    key = f"{family} saddr . {family} daddr . meta l4proto . th sport . th dport"
+    hashed = f"jhash {key} mod {FLOW_CLASSES} seed {FLOW_HASH_SEED:#x} offset {FLOW_CLASS_FIRST}"
+    return f"meta protocol {family} meta l4proto {{ tcp, udp }} meta priority set {hashed}"

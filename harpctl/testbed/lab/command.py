@@ -16,7 +16,17 @@ from harpctl.option_types import AsJson
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import TCP_BUFFER_HELP, parse_caps, parse_enis, parse_loss, parse_share
+from harpctl.testbed.lab.numbers import (
+    POLICE_BURST_HELP,
+    POLICE_HELP,
+    QUEUE_US_HELP,
+    TCP_BUFFER_HELP,
+    parse_caps,
+    parse_enis,
+    parse_loss,
+    parse_police,
+    parse_share,
+)
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
@@ -68,10 +78,13 @@ def up(
         str | None,
         typer.Option(help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."),
     ] = None,
-    flow_cap: Annotated[float | None, typer.Option(help="Mbit/s per flow (source port).")] = None,
+    flow_cap: Annotated[float | None, typer.Option(help="Mbit/s per flow (5-tuple).")] = None,
     queue_ms: Annotated[
         float, typer.Option(help="The longest wait for a cap before packets drop.")
     ] = QUEUE_MS,
+    queue_us: Annotated[float | None, typer.Option(help=QUEUE_US_HELP)] = None,
+    police: Annotated[bool, typer.Option("--police", help=POLICE_HELP)] = False,
+    police_burst: Annotated[float | None, typer.Option(help=POLICE_BURST_HELP, metavar="KIB")] = None,
     loss: Annotated[
         str,
         typer.Option(
@@ -108,6 +121,8 @@ def up(
         cap_mbps=parse_caps(cap),
         flow_cap_mbps=flow_cap,
         queue_ms=queue_ms,
+        queue_us=queue_us,
+        police_burst_kib=parse_police(police=police, burst_kib=police_burst),
         loss_share=parse_loss(loss),
         mtu_bytes=mtu,
         offload=offload,
@@ -148,6 +163,8 @@ def status(
         OUT.print("No lab stands." if name is None else f"No lab named {name} stands.", markup=False)
     for lab in labs:
         OUT.print(f"Lab {lab.name}: {lab.description}", markup=False)
+        if lab.is_ready:
+            OUT.print(f"  {lab.dropped} of {lab.packets} packets dropped by caps and rules", markup=False)
         for host in lab.hosts:
             OUT.print(f"  host {host.host} ({host.namespace})", markup=False)
             for eni in host.enis:

@@ -12,6 +12,7 @@ given another later; so the wanted one is set there under a lock while the names
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import itertools
 import os
@@ -27,6 +28,7 @@ from pathlib import Path
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.lab.caps import plan_caps, plan_uncap
 from harpctl.testbed.lab.commands import Command, Run, ip_inside, run_inside
+from harpctl.testbed.lab.counts import PacketCounts, read_counts
 from harpctl.testbed.lab.faults import Faults
 from harpctl.testbed.lab.plan import plan_destroy, plan_namespaces, plan_network, tools_needed
 from harpctl.testbed.lab.privileges import unprivileged_words
@@ -219,6 +221,10 @@ class Lab:
         words = unprivileged_words() if self.spec.unprivileged else []
         return ["ip", "netns", "exec", self.hosts[host], *words, *argv]
 
+    def packet_counts(self) -> PacketCounts:
+        """Read how many packets the network was given, and how many it dropped."""
+        return read_counts(self.spec, self.prefix, self._run)
+
     # ---- changes while it stands ----
 
     def faults(self, host: int, eni: int = 0) -> Faults:
@@ -270,8 +276,8 @@ class Lab:
     def cap(self, host: int, eni: int, cap_mbps: float | None) -> None:
         """Set the cap of an ENI, None for none, in both directions; flows keep theirs, the queue is lost."""
         self._check_eni(host, eni)
-        if cap_mbps is not None and cap_mbps < 1:
-            raise HarpError(f"A cap is at least 1 Mbit/s, not {cap_mbps:g}.", "", ExitCode.USAGE)
+        if cap_mbps is not None:
+            dataclasses.replace(self.spec, cap_mbps=cap_mbps).check()
         for command in plan_uncap(self.spec, self.prefix, host, eni):
             with contextlib.suppress(HarpError):
                 self._run(command)

@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of a lab as people write them: --enis 2,8, --cap 1000,4000, --loss 0.1."""
+"""Options of a lab as people write them: --enis 2,8, --cap 1000,4000, --loss 0.1, --police."""
 
 from __future__ import annotations
 
 import math
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.testbed.lab.spec import POLICE_BURST_KIB, QUEUE_MIN_US
 
 TCP_BUFFER_HELP = "Bound the buffers of each TCP socket in the lab. Default: as on this machine."
+
+QUEUE_US_HELP = (
+    f"A short queue before an ENI's cap, in microseconds of it: at least {QUEUE_MIN_US:g} and a packet. "
+    "Superframes are cut there."
+)
+POLICE_HELP = (
+    "Drop what exceeds an ENI's cap and a burst, instead of queueing it; at a switch, where senders have cut "
+    "superframes."
+)
+POLICE_BURST_HELP = f"With --police: the burst. Default: {POLICE_BURST_KIB:g}."
+
+
+def parse_police(*, police: bool, burst_kib: float | None) -> float | None:
+    """Return the burst of the caps' policers in KiB; None where caps queue."""
+    if burst_kib is not None and not police:
+        raise HarpError("--police-burst is for --police.", "Add --police.", ExitCode.USAGE)
+    return (POLICE_BURST_KIB if burst_kib is None else burst_kib) if police else None
 
 
 def parse_numbers(text: str, option: str) -> tuple[float, ...]:

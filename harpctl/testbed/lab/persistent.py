@@ -62,6 +62,8 @@ class LabStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     description: str
     hosts: list[HostStatus]
+    packets: int = 0  # that the network was given since the lab was made
+    dropped: int = 0  # of these, by caps and by the firewall
 
 
 def up(name: str, spec: LabSpec) -> Lab:
@@ -141,7 +143,15 @@ def _status(folder: Path) -> LabStatus:
         links = _links(namespace)
         enis = [_eni_status(lab, host, eni, links) for eni in range(spec.eni_count(host))]
         hosts.append(HostStatus(host=host, namespace=namespace, enis=enis))
-    return LabStatus(name=name, is_ready=True, description=spec.describe(), hosts=hosts)
+    counted = lab.packet_counts()
+    return LabStatus(
+        name=name,
+        is_ready=True,
+        description=spec.describe(),
+        hosts=hosts,
+        packets=counted.offered,
+        dropped=counted.dropped,
+    )
 
 
 def _eni_status(lab: Lab, host: int, eni: int, links: dict[str, Any]) -> EniStatus:

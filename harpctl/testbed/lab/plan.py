@@ -63,7 +63,7 @@ def tools_needed(spec: LabSpec) -> list[str]:
         tools.append("tc")
     if spec.loss_share or spec.flow_cap_mbps is not None:
         tools.append("nft")
-    if spec.offload is not Offload.STOCK:
+    if spec.cutting is not Offload.STOCK:
         tools.append("ethtool")
     if spec.subnets is not Subnets.EACH or spec.tcp_buffer_kib is not None:
         tools.append("sysctl")
@@ -148,8 +148,8 @@ def _plan_eni(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Comman
         ip_inside(namespace, "link", "set", name, "mtu", str(spec.mtu_bytes), "up"),
     ]
     plan += plan_routes(spec, namespace, host, eni)
-    if spec.offload is not Offload.STOCK:
-        gro = "on" if spec.offload is Offload.SEGMENT else "off"
+    if spec.cutting is not Offload.STOCK:
+        gro = "on" if spec.cutting is Offload.SEGMENT else "off"
         words = ("tso", "off", "gso", "off", "tx-udp-segmentation", "off", "gro", gro)
         plan.append(run_inside(namespace, "ethtool", "-K", name, *words))
     if spec.rps_cores:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 
 from harpctl.errors import ExitCode, HarpError
 
@@ -17,6 +18,11 @@ QUEUES_MAX = 16
 MTU_MIN_BYTES = 576
 MTU_MAX_BYTES = 65535
 QUEUE_MS = 10.0
+QUEUE_MAX_MS = 1000.0
+QUEUE_MIN_US = 20.0  # shorter ones are shorter than what the kernel's timers are late
+ETHERNET_BYTES = 14  # of a packet's header, which a cap counts
+POLICE_BURST_KIB = 64.0
+POLICE_BURST_MAX_KIB = 1 << 20
 TCP_BUFFER_MIN_KIB = 4
 TCP_BUFFER_DEFAULT_KIB = 16  # with which a socket begins
 TCP_BUFFER_MAX_KIB = 1 << 20
@@ -63,12 +69,25 @@ class LabSpec:
     host_enis: tuple[int, ...] = ()  # how many each host has, where they differ
     subnets: Subnets = Subnets.EACH
     queue_ms: float = QUEUE_MS  # how long a packet waits for a cap at most, before it is dropped
+    queue_us: float | None = None  # the same for an ENI's cap, and exactly; superframes are cut there
+    police_burst_kib: float | None = None  # an ENI's cap drops instead of queueing, beyond a burst of this
     unprivileged: bool = False
 
     @property
     def has_fabric(self) -> bool:
         """Return whether bridges join the hosts."""
-        return self.switch or self.hosts > 2 or bool(self.host_enis) or self.subnets is not Subnets.EACH
+        has_reason = self.switch or self.is_policed or self.subnets is not Subnets.EACH
+        return has_reason or self.hosts > 2 or bool(self.host_enis)
+
+    @property
+    def is_policed(self) -> bool:
+        """Return whether caps drop instead of queueing: at the switch, packet by packet."""
+        return self.police_burst_kib is not None
+
+    @property
+    def cutting(self) -> Offload:
+        """Return who cuts superframes: before a policer in any case somebody does."""
+        return Offload.SEGMENT if self.is_policed and self.offload is Offload.STOCK else self.offload
 
     def eni_count(self, host: int) -> int:
         """Return how many ENIs a host has."""
@@ -77,6 +96,11 @@ class LabSpec:
     def cap_of(self, eni: int) -> float | None:
         """Return the cap of the hosts' ENI of that number."""
         return self.cap_mbps[eni] if isinstance(self.cap_mbps, tuple) else self.cap_mbps
+
+    @property
+    def frame_bytes(self) -> int:
+        """Return the length of the largest packet on a link."""
+        return self.mtu_bytes + ETHERNET_BYTES
 
     @property
     def is_capped(self) -> bool:
@@ -125,25 +149,65 @@ class LabSpec:
                 kib is None or TCP_BUFFER_MIN_KIB <= kib <= TCP_BUFFER_MAX_KIB,
                 f"a TCP buffer has {TCP_BUFFER_MIN_KIB} to {TCP_BUFFER_MAX_KIB} KiB, not {kib}",
             ),
-            (1 <= self.queue_ms <= 1000, f"a queue holds 1 to 1000 ms, not {self.queue_ms:g}"),
+            (
+                1 <= self.queue_ms <= QUEUE_MAX_MS,
+                f"a queue holds 1 to {QUEUE_MAX_MS:.0f} ms, not {self.queue_ms:g}",
+            ),
+            *self._short_queue_rules([cap for cap in caps if cap is not None]),
         ]
         for holds, message in rules:
             if not holds:
                 raise HarpError(f"{message}.", exit_code=ExitCode.USAGE)
+
+    def _short_queue_rules(self, caps: Sequence[float]) -> list[tuple[bool, str]]:
+        """List what has to hold where a cap queues for microseconds, or not at all."""
+        queue_us, burst_kib = self.queue_us, self.police_burst_kib
+        if queue_us is None and burst_kib is None:
+            return []
+        option = "--queue-us" if queue_us is not None else "--police"
+        rules = [
+            (queue_us is None or burst_kib is None, "a cap has a queue (--queue-us) or polices (--police)"),
+            (bool(caps), f"{option} takes a cap of the ENIs (--cap)"),
+            (
+                self.flow_cap_mbps is None,
+                f"{option} is for the cap of an ENI; a flow's (--flow-cap) queues superframes",
+            ),
+        ]
+        packets = f"packets of {self.frame_bytes} bytes"
+        for cap in caps if queue_us is not None else []:
+            least_us, most_us = least_queue_us(self.frame_bytes, cap), 1000 * QUEUE_MAX_MS
+            bounds = f"holds {least_us:.0f} to {most_us:.0f} us"
+            message = f"at {cap:g} Mbit/s a queue for {packets} {bounds}, not {queue_us:g}"
+            rules.append((queue_us is None or least_us <= queue_us <= most_us, message))
+        if burst_kib is not None:
+            least_kib = 2 * self.frame_bytes / 1024
+            bounds = f"is {least_kib:.1f} to {POLICE_BURST_MAX_KIB} KiB"
+            message = f"the burst of a policer for {packets} {bounds}, not {burst_kib:g}"
+            rules.append((least_kib <= burst_kib <= POLICE_BURST_MAX_KIB, message))
+        return rules
+
+    def _describe_caps(self) -> list[str]:
+        parts = []
+        if self.cap_mbps is not None:
+            caps = self.cap_mbps if isinstance(self.cap_mbps, tuple) else (self.cap_mbps,)
+            parts.append(f"cap {', '.join(f'{cap:g}' for cap in caps)} Mbit/s per ENI")
+        if self.queue_us is not None:
+            parts.append(f"queues of {self.queue_us:g} us")
+        if self.police_burst_kib is not None:
+            parts.append(f"policed with a burst of {self.police_burst_kib:g} KiB")
+        if self.flow_cap_mbps is not None:
+            parts.append(f"cap {self.flow_cap_mbps:g} Mbit/s per flow")
+        return parts
 
     def describe(self) -> str:
         """Return in one line what the lab is, for the head of a table."""
         eni = "1 ENI each" if self.enis == 1 else f"{self.enis} ENIs each"
         if self.host_enis:
             eni = f"{' and '.join(str(count) for count in self.host_enis)} ENIs"
-        parts = [f"{self.hosts} hosts", eni, f"MTU {self.mtu_bytes}", f"offload {self.offload.value}"]
+        parts = [f"{self.hosts} hosts", eni, f"MTU {self.mtu_bytes}", f"offload {self.cutting.value}"]
         if self.subnets is not Subnets.EACH:
             parts.append(f"subnets {self.subnets.value}")
-        if self.cap_mbps is not None:
-            caps = self.cap_mbps if isinstance(self.cap_mbps, tuple) else (self.cap_mbps,)
-            parts.append(f"cap {', '.join(f'{cap:g}' for cap in caps)} Mbit/s per ENI")
-        if self.flow_cap_mbps is not None:
-            parts.append(f"cap {self.flow_cap_mbps:g} Mbit/s per flow")
+        parts += self._describe_caps()
         if self.loss_share:
             unit = "packets" if self.offload is Offload.OFF else "superframes"
             parts.append(f"loss {self.loss_share * 100:g} % of {unit}")
@@ -155,6 +219,11 @@ class LabSpec:
         if self.tcp_buffer_kib is not None:
             parts.append(f"TCP buffers of {self.tcp_buffer_kib} KiB")
         return ", ".join(parts)
+
+
+def least_queue_us(frame_bytes: int, cap_mbps: float) -> float:
+    """Return the shortest queue of a cap: it holds a packet, and is not shorter than timers are late."""
+    return max(QUEUE_MIN_US, frame_bytes * 8 / cap_mbps)
 
 
 def eni_name(eni: int) -> str:

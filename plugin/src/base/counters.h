@@ -40,9 +40,11 @@ const char *harp_drop_name(enum harp_drop drop);
   X(rx_superframes, "superframes", "superframes that a driver has brought")                                  \
   X(rx_packets, "packets", "packets in them, dropped ones included")                                         \
   X(rx_bytes, "bytes", "UDP payload of those packets, and records")                                          \
+  X(ce_packets, "packets", "of them data and probes that the network had marked as congested (ECN)")         \
   X(tx_superframes, "superframes", "superframes of data handed to a driver")                                 \
   X(tx_packets, "packets", "packets in them")                                                                \
   X(tx_bytes, "bytes", "UDP payload of those packets, and records")                                          \
+  X(ce_reported_bytes, "bytes", "bytes sent that peers have reported as marked as congested (ECN)")          \
   X(tx_acks, "packets", "acknowledgements sent")                                                             \
   X(acks_riding, "packets", "of them those that travelled with data")                                        \
   X(rx_acks, "packets", "acknowledgements received and used")                                                \
@@ -60,6 +62,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(messages_received, "messages", "messages received whole")                                                \
   X(early_messages, "messages", "of them those that came before their receive was posted")                   \
   X(absurd_windows, "packets", "acknowledgements with a window out of range")                                \
+  X(absurd_marks, "packets", "acknowledgements with a sum of marked bytes that cannot be")                   \
   X(absurd_credits, "credits", "credits that no receiver can have given for a stream of ours")               \
   X(absurd_deliveries, "messages", "CLOSE messages with more delivered than was ever sent")                  \
   X(tx_records, "records", "records sent on TCP connections")                                                \

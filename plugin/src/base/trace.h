@@ -44,6 +44,7 @@
   X(PATH_STATE, STATE,                                                                                       \
     "path {path} goes from {a:" HARP_TRACE_PATH_STATES "} to {b:" HARP_TRACE_PATH_STATES "}")                \
   X(PATH_SIZE, STATE, "path {path} packets from {a} to {b} lines")                                           \
+  X(PATH_ECN, STATE, "path {path} {a:uses ECN again|does without ECN}")                                      \
   X(SESSION_OPEN, STATE, "session {number} opens over {a} paths")                                            \
   X(SESSION_STATE, STATE,                                                                                    \
     "session goes from {a:" HARP_TRACE_SESSION_STATES "} to {b:" HARP_TRACE_SESSION_STATES "}")              \

@@ -137,6 +137,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       .port_low = instance->ports.low,
       .port_high = instance->ports.high,
       .port_count = ports_of(instance, instance->paths, count),
+      .ecn = instance->ecn == HARP_ECN_ON,
       .xdp_mode = modes[instance->driver],
       .ifindex = (unsigned)instance->index,
       .mtu = instance->mtu,

@@ -104,6 +104,7 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
                                          .remote_eni = (uint8_t)s.remote_eni,
                                          .standby = s.standby,
                                          .is_tcp = s.is_tcp,
+                                         .ecn = e->enis[s.local_eni].ecn == HARP_ECN_ON,
                                          .speed_mbps = speed_of(&e->enis[s.local_eni])};
     peer->route_enis[i] = (uint8_t)s.local_eni;
     peer->enis[s.remote_eni] = to;

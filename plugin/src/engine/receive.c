@@ -52,9 +52,9 @@ static void settle(struct arrival *a) {
   *a = (struct arrival){0};
 }
 
-/* Handles one packet. */
-static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t bytes, bool detour,
-                           struct arrival *a, harp_ns now) {
+/* Handles one packet of a superframe. */
+static void receive_packet(struct harp_engine *e, const struct harp_rx_superframe *sf, const uint8_t *wire,
+                           uint32_t bytes, struct arrival *a, harp_ns now) {
   struct harp_packet p;
   struct harp_placement where;
   enum harp_drop drop = harp_packet_decode(wire, bytes, &p);
@@ -67,7 +67,8 @@ static void receive_packet(struct harp_engine *e, const uint8_t *wire, uint32_t 
     e->counters.drops[HARP_DROP_TOKEN]++;
     return;
   }
-  p.detour = detour;
+  p.detour = sf->detour;
+  p.ce = sf->ce;
   drop = harp_session_on_packet(&peer->session, wire, &p, &where, now);
   if (drop && drop != HARP_DROP_CONTRADICTION && drop != HARP_DROP_DUPLICATE && drop != HARP_DROP_STREAM)
     return;
@@ -91,7 +92,7 @@ static void receive_superframe(struct harp_engine *e, const struct harp_rx_super
   struct arrival a = {0};
   HARP_ASSERT(sf->segment_bytes); /* or this never ends */
   for (uint32_t at = 0; at < sf->bytes; at += sf->segment_bytes) {
-    receive_packet(e, sf->data + at, HARP_MIN(sf->segment_bytes, sf->bytes - at), sf->detour, &a, now);
+    receive_packet(e, sf, sf->data + at, HARP_MIN(sf->segment_bytes, sf->bytes - at), &a, now);
     e->counters.rx_packets++;
   }
   settle(&a);

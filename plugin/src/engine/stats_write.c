@@ -113,6 +113,7 @@ static void count_path(struct harp_stats_path *s, struct harp_stats_eni *eni,
   count(&s->lost_packets, &eni->lost_packets, p->lost_packets);
   count(&s->resent_packets, &eni->resent_packets, p->resent_packets);
   count(&s->probe_timeouts, &eni->probe_timeouts, p->probe_timeouts);
+  s->ce_bytes = (int64_t)p->ce_bytes;
 }
 
 static struct harp_stats_path *path_entry(const struct harp_peer *peer, unsigned i) {

@@ -139,6 +139,8 @@ static void fill(const struct harp_peer *peer, struct harp_tx_superframe *sf, st
     if (sf->count && sf->last_bytes < sf->segment_bytes) pad_last(sf);
     harp_sender_take(s, &choice, room - sf->count, &run, now);
     HARP_ASSERT(run.count && run.count <= room - sf->count);
+    HARP_ASSERT(!sf->count || sf->ect == run.ect);
+    sf->ect = run.ect;
     for (uint32_t i = 0; i < run.count; i++) build_packet(peer, sf, &run, i, now);
     choice = harp_sender_choose_more(s, choice.path, now);
   } while (choice.kind != HARP_TX_NOTHING && sf->count < room &&

@@ -116,7 +116,8 @@ enum {
   C(rx_bytes, "bytes", "data received and acknowledged, with headers") \
   C(lost_packets, "packets", "packets found lost") \
   C(resent_packets, "packets", "packets that repeat lost data of any path") \
-  C(probe_timeouts, "timeouts", "probe timeouts")
+  C(probe_timeouts, "timeouts", "probe timeouts") \
+  C(ce_bytes, "bytes", "sent, and reported by the peer as marked as congested (ECN)")
 
 #define HARP_STATS_STREAM(C, G, T) \
   T(direction, 8, "send or receive") \

@@ -49,6 +49,7 @@ struct harp_tx_superframe {
   uint32_t head_bytes;
   const void *payload[HARP_SEGMENTS_MAX];
   uint32_t payload_bytes[HARP_SEGMENTS_MAX];
+  bool ect;       /* mark the packets as ECN-capable (ecn.h); false after tx_take, set before tx_submit */
   uint32_t frame; /* the driver's own */
 };
 
@@ -59,6 +60,7 @@ struct harp_rx_superframe {
   uint32_t frame;         /* the driver's own */
   /* Received through a socket though the driver has AF_XDP queues: another port may lead to one of these. */
   bool detour;
+  bool ce; /* all of its packets were marked as CE (ecn.h) */
 };
 
 /* What an instance has opened and can do; valid after open. */
@@ -87,6 +89,7 @@ struct harp_io_config {
   size_t frames_bytes;
   struct harp_counters *counters;
   uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts with a faulty offload */
+  bool ecn;         /* most superframes will have `ect` set */
   /* Set to which the driver adds its sockets, refreshed by its owner; NULL: the driver has its own. */
   struct harp_io_ready *ready;
 

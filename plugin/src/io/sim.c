@@ -23,7 +23,8 @@ struct sim {
   uint8_t owner[HARP_SIM_FRAMES];
   uint32_t frame_bytes[HARP_SIM_FRAMES]; /* of the datagram in it */
   struct harp_io_route *frame_route[HARP_SIM_FRAMES];
-  uint32_t queue[HARP_SIM_QUEUE]; /* of received frames */
+  bool frame_ecn[HARP_SIM_FRAMES]; /* to be sent: it is ECN-capable; received: it is marked as CE */
+  uint32_t queue[HARP_SIM_QUEUE];  /* of received frames */
   uint32_t queue_head, queue_tail;
   unsigned refuse;
   bool hold_completions;
@@ -119,7 +120,7 @@ static bool sim_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   sf->stride = s->config.framed ? HARP_SIM_FRAME_BYTES : segment_bytes;
   sf->count = sf->last_bytes = 0;
   sf->count_max = most;
-  sf->gather = false;
+  sf->gather = sf->ect = false;
   sf->frame = first << 16 | frames;
   return true;
 }
@@ -161,8 +162,10 @@ static int sim_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
       change_owner(s, first + i, TX_BUILD, TX_RING);
       s->frame_bytes[first + i] = bytes;
       s->frame_route[first + i] = sf->route;
+      s->frame_ecn[first + i] = sf->ect;
     } else {
-      s->config.send(s->config.wire, sf->route->port, &sf->route->to, segment_at(sf, i, bytes, room), bytes);
+      s->config.send(s->config.wire, sf->route->port, &sf->route->to, segment_at(sf, i, bytes, room), bytes,
+                     sf->ect);
     }
   }
   return_frames(s, sf, s->config.framed ? sf->count : 0);
@@ -175,7 +178,7 @@ static void sim_tx_flush(struct harp_io *io) {
     if (s->owner[f] != TX_RING) continue;
     if (s->frame_route[f])
       s->config.send(s->config.wire, s->frame_route[f]->port, &s->frame_route[f]->to, frame_at(s, f),
-                     s->frame_bytes[f]);
+                     s->frame_bytes[f], s->frame_ecn[f]);
     change_owner(s, f, TX_RING, TX_DONE);
   }
 }
@@ -202,7 +205,7 @@ void harp_io_sim_hold_completions(struct harp_io *io, bool hold) {
 
 /* ---- receiving ---- */
 
-bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes) {
+bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes, bool ce) {
   struct sim *s = sim_of(io);
   uint32_t f = HARP_SIM_FRAMES;
   /* From the top, so that runs for sending stay whole at the bottom. */
@@ -212,6 +215,7 @@ bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes
     return false;
   memcpy(frame_at(s, f), data, bytes);
   s->frame_bytes[f] = bytes;
+  s->frame_ecn[f] = ce;
   change_owner(s, f, POOL, RX_QUEUED);
   s->queue[s->queue_tail++ % HARP_SIM_QUEUE] = f;
   return true;
@@ -223,7 +227,11 @@ static unsigned sim_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   for (; n < max && s->queue_head != s->queue_tail; n++) {
     uint32_t f = s->queue[s->queue_head++ % HARP_SIM_QUEUE];
     change_owner(s, f, RX_QUEUED, RX_HELD);
-    out[n] = (struct harp_rx_superframe){frame_at(s, f), s->frame_bytes[f], s->frame_bytes[f], f, false};
+    out[n] = (struct harp_rx_superframe){.data = frame_at(s, f),
+                                         .bytes = s->frame_bytes[f],
+                                         .segment_bytes = s->frame_bytes[f],
+                                         .frame = f,
+                                         .ce = s->frame_ecn[f]};
   }
   return n;
 }

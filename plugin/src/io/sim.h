@@ -12,9 +12,9 @@
 
 enum { HARP_SIM_FRAMES = 128, HARP_SIM_FRAME_BYTES = 12288, HARP_SIM_QUEUE = 256 };
 
-/* Receives one datagram sent from local port `port` to `to`. Borrowed for the call. */
+/* Receives one datagram sent from local port `port` to `to`, ECN-capable or not. Borrowed for the call. */
 typedef void (*harp_sim_send)(void *wire, unsigned port, const struct sockaddr_storage *to,
-                              const uint8_t *data, uint32_t bytes);
+                              const uint8_t *data, uint32_t bytes, bool ect);
 
 struct harp_io_sim_config {
   bool framed;
@@ -29,9 +29,9 @@ struct harp_io_sim_config {
 /* Opens an instance; closed like any driver. */
 struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config);
 
-/* Puts a datagram into the receive queue; false when it is dropped because the queue is full or no frame is
- * free. */
-bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes);
+/* Puts a datagram, marked as CE or not, into the receive queue; false when it is dropped because the queue is
+ * full or no frame is free. */
+bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes, bool ce);
 
 /* Makes the next `count` tx_submit calls fail with -EAGAIN. */
 void harp_io_sim_refuse(struct harp_io *io, unsigned count);

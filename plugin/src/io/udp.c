@@ -31,6 +31,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "base/files.h"
+#include "io/ecn.h"
 #include "io/io.h"
 #include "io/nic.h"
 #include "io/ready.h"
@@ -43,9 +44,10 @@ enum {
   GRO_LARGE_BYTES = 16384, /* superframes of this size are received with one system call each */
   RX_SLOT_BYTES = 9216,    /* one packet, without GRO */
   CONTROL_BYTES = 128,
-  RX_DROPS_MAX = 16,    /* invalid datagrams or errors after which one rx call ends */
-  CONNECTED_MAX = 32,   /* connected sockets of an instance */
-  CONNECTED_SHARE = 16, /* connected sockets of all instances: at most RLIMIT_NOFILE divided by this */
+  RX_EACH_CONTROL_BYTES = 32, /* a traffic class */
+  RX_DROPS_MAX = 16,          /* invalid datagrams or errors after which one rx call ends */
+  CONNECTED_MAX = 32,         /* connected sockets of an instance */
+  CONNECTED_SHARE = 16,       /* connected sockets of all instances: at most RLIMIT_NOFILE divided by this */
   SOCKETS_MAX = HARP_IO_PORTS_MAX + CONNECTED_MAX,
 };
 
@@ -212,6 +214,7 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, st
   u->counters = config->counters;
   u->gso = !(config->disable & HARP_IO_NO_GSO);
   u->options.gro = !(config->disable & HARP_IO_NO_GRO);
+  u->options.ecn = config->ecn;
   u->tx_frames = config->frames;
   u->rx_frames = config->frames + (size_t)TX_FRAMES * FRAME_BYTES;
   u->tx_free = (1u << TX_FRAMES) - 1;
@@ -345,7 +348,7 @@ static bool udp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   sf->stride = sf->segment_bytes = segment_bytes;
   sf->last_bytes = sf->count = 0;
   sf->count_max = HARP_MIN((uint32_t)HARP_SUPERFRAME_MAX_BYTES / segment_bytes, io->info.segments_max);
-  sf->gather = false;
+  sf->gather = sf->ect = false;
   sf->frame = frame;
   return true;
 }
@@ -366,11 +369,10 @@ static size_t put_control(uint8_t *control, size_t at, int level, int type, cons
   return at + CMSG_SPACE(bytes);
 }
 
-static size_t put_traffic_class(uint8_t *control, const struct harp_io_route *r) {
-  if (r->traffic_class < 0) return 0;
-  return r->peer.ss_family == AF_INET6
-             ? put_control(control, 0, IPPROTO_IPV6, IPV6_TCLASS, &r->traffic_class, sizeof(int))
-             : put_control(control, 0, IPPROTO_IP, IP_TOS, &r->traffic_class, sizeof(int));
+static size_t put_traffic_class(uint8_t *control, int family, int traffic_class) {
+  return family == AF_INET6
+             ? put_control(control, 0, IPPROTO_IPV6, IPV6_TCLASS, &traffic_class, sizeof traffic_class)
+             : put_control(control, 0, IPPROTO_IP, IP_TOS, &traffic_class, sizeof traffic_class);
 }
 
 /* Writes the iovec of segments [from, to); returns its length. */
@@ -389,22 +391,25 @@ static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint3
   return n;
 }
 
-/* Sets destination and traffic class of a message, which connected sockets have themselves. Returns the
- * length of `control`. */
-static size_t set_destination(struct msghdr *m, struct harp_io_route *r, bool is_connected,
-                              uint8_t *control) {
-  if (is_connected) return 0;
-  m->msg_name = &r->peer;
-  m->msg_namelen = harp_address_bytes(&r->peer);
-  return put_traffic_class(control, r);
+/* Sets destination and traffic class of a message, which connected sockets have themselves; those of the
+ * ports have the class of routes without one. Returns the length of `control`. */
+static size_t set_destination(const struct udp *u, const struct harp_tx_superframe *sf, struct msghdr *m,
+                              bool is_connected, uint8_t *control) {
+  struct harp_io_route *r = sf->route;
+  bool has_class = is_connected || r->traffic_class < 0;
+  if (!is_connected) {
+    m->msg_name = &r->peer;
+    m->msg_namelen = harp_address_bytes(&r->peer);
+  }
+  if (harp_likely(has_class && sf->ect == u->options.ecn)) return 0;
+  return put_traffic_class(control, r->peer.ss_family, harp_ecn_traffic_class(r->traffic_class, sf->ect));
 }
 
-static int send_gso(const struct harp_tx_superframe *sf, int fd, bool is_connected) {
-  struct harp_io_route *r = sf->route;
+static int send_gso(const struct udp *u, const struct harp_tx_superframe *sf, int fd, bool is_connected) {
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
   struct msghdr m = {.msg_iov = iov, .msg_iovlen = pieces(sf, 0, sf->count, iov), .msg_control = control};
-  size_t n = set_destination(&m, r, is_connected, control);
+  size_t n = set_destination(u, sf, &m, is_connected, control);
   uint16_t segment = (uint16_t)sf->segment_bytes;
   if (sf->count > 1) n = put_control(control, n, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   m.msg_controllen = n;
@@ -421,13 +426,12 @@ static void skip(struct harp_tx_superframe *sf, uint32_t segments) {
 }
 
 /* Sends the segments as single datagrams. -EAGAIN: the superframe now has the unsent ones only. */
-static int send_each(struct harp_tx_superframe *sf, int fd, bool is_connected) {
-  struct harp_io_route *r = sf->route;
+static int send_each(const struct udp *u, struct harp_tx_superframe *sf, int fd, bool is_connected) {
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   struct mmsghdr m[HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
   struct msghdr common = {0};
-  common.msg_controllen = set_destination(&common, r, is_connected, control);
+  common.msg_controllen = set_destination(u, sf, &common, is_connected, control);
   if (common.msg_controllen) common.msg_control = control;
   unsigned at = 0;
   for (uint32_t i = 0; i < sf->count; i++) {
@@ -451,7 +455,7 @@ static bool is_retryable(int e) {
 static int send_by(struct udp *u, struct harp_tx_superframe *sf, unsigned socket) {
   int fd = u->sockets[socket].fd;
   bool is_connected = socket >= u->io.info.port_count;
-  return u->gso || sf->count == 1 ? send_gso(sf, fd, is_connected) : send_each(sf, fd, is_connected);
+  return u->gso || sf->count == 1 ? send_gso(u, sf, fd, is_connected) : send_each(u, sf, fd, is_connected);
 }
 
 static int send_superframe(struct udp *u, struct harp_tx_superframe *sf) {
@@ -530,14 +534,28 @@ static unsigned udp_reap(struct harp_io *io) {
 
 /* ---- receiving ---- */
 
-static uint32_t segment_of(struct msghdr *m, uint32_t bytes) {
+/* The kernel merges only packets of equal traffic class, so one is that of all. */
+static void read_control(struct msghdr *m, struct harp_rx_superframe *sf) {
   for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-    int segment;
-    if (c->cmsg_level != SOL_UDP || c->cmsg_type != UDP_GRO) continue;
-    memcpy(&segment, CMSG_DATA(c), sizeof segment);
-    if (segment > 0) return HARP_MIN((uint32_t)segment, bytes);
+    int value = 0;
+    if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+      memcpy(&value, CMSG_DATA(c), sizeof value);
+      if (value > 0) sf->segment_bytes = HARP_MIN((uint32_t)value, sf->bytes);
+    } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+      sf->ce = harp_ecn_is_ce(*CMSG_DATA(c)); /* one byte */
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+      memcpy(&value, CMSG_DATA(c), sizeof value);
+      sf->ce = harp_ecn_is_ce(value);
+    }
   }
-  return bytes;
+}
+
+/* Makes a superframe of a received message. */
+static struct harp_rx_superframe superframe_of(struct msghdr *m, uint32_t bytes, unsigned slot) {
+  struct harp_rx_superframe sf = {
+      .data = m->msg_iov->iov_base, .bytes = bytes, .segment_bytes = bytes, .frame = slot};
+  read_control(m, &sf);
+  return sf;
 }
 
 /* Receives one superframe by recvmsg. Drops empty and truncated ones. False when the socket is empty, or
@@ -555,7 +573,7 @@ static bool rx_gro_one(struct udp *u, int fd, unsigned slot, struct harp_rx_supe
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
-    *out = (struct harp_rx_superframe){iov.iov_base, (uint32_t)n, segment_of(&m, (uint32_t)n), slot, false};
+    *out = superframe_of(&m, (uint32_t)n, slot);
     return true;
   }
   return false;
@@ -580,8 +598,7 @@ static unsigned rx_gro_many(struct udp *u, int fd, unsigned slot, unsigned want,
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
-    out[kept++] = (struct harp_rx_superframe){iov[i].iov_base, bytes, segment_of(&m[i].msg_hdr, bytes),
-                                              slot + (unsigned)i, false};
+    out[kept++] = superframe_of(&m[i].msg_hdr, bytes, slot + (unsigned)i);
   }
   return kept;
 }
@@ -604,10 +621,12 @@ static unsigned rx_gro(struct udp *u, int fd, unsigned *slot, struct harp_rx_sup
 static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_superframe *out) {
   struct mmsghdr m[HARP_RX_BATCH_MAX];
   struct iovec iov[HARP_RX_BATCH_MAX];
+  _Alignas(struct cmsghdr) uint8_t control[HARP_RX_BATCH_MAX][RX_EACH_CONTROL_BYTES];
   unsigned kept = 0, free_slots = HARP_RX_BATCH_MAX - *slot;
   for (unsigned i = 0; i < free_slots; i++) {
     iov[i] = (struct iovec){rx_slot(u, *slot + i), RX_SLOT_BYTES};
-    m[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
+    m[i].msg_hdr = (struct msghdr){
+        .msg_iov = &iov[i], .msg_iovlen = 1, .msg_control = control[i], .msg_controllen = sizeof control[i]};
   }
   int n = recvmmsg(fd, m, free_slots, MSG_DONTWAIT, NULL);
   for (int i = 0; i < n; i++) {
@@ -615,8 +634,7 @@ static unsigned rx_each(struct udp *u, int fd, unsigned *slot, struct harp_rx_su
       u->counters->drops[HARP_DROP_SHORT]++;
       continue;
     }
-    out[kept++] =
-        (struct harp_rx_superframe){iov[i].iov_base, m[i].msg_len, m[i].msg_len, *slot + (unsigned)i, false};
+    out[kept++] = superframe_of(&m[i].msg_hdr, m[i].msg_len, *slot + (unsigned)i);
   }
   *slot += n > 0 ? (unsigned)n : 0;
   return kept;

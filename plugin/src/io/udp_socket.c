@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/address.h"
+#include "io/ecn.h"
 #include "io/socket.h"
 
 enum { BUFFER_BYTES = 8 << 20 }; /* requested; the kernel may grant less */
@@ -49,6 +50,15 @@ static uint32_t set_buffers(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &got, &n) ? 65536 : (uint32_t)got / 2;
 }
 
+/* Failure leaves the path without ECN, which the protocol does not depend on. */
+static void set_ecn(int fd, const struct harp_udp_options *options) {
+  if (options->ecn) harp_socket_set_traffic_class(fd, options->family, harp_ecn_traffic_class(-1, true));
+  if (options->family == AF_INET6)
+    harp_socket_set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+  else
+    harp_socket_set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+}
+
 int harp_udp_socket_prepare(int fd, const struct harp_udp_options *options, uint32_t *buffer_bytes) {
   if (options->ifindex) harp_udp_socket_set_interface(fd, options);
   *buffer_bytes = set_buffers(fd);
@@ -58,6 +68,7 @@ int harp_udp_socket_prepare(int fd, const struct harp_udp_options *options, uint
   } else {
     harp_socket_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
   }
+  set_ecn(fd, options);
   return options->gro ? harp_socket_set(fd, SOL_UDP, UDP_GRO, 1) : 0;
 }
 
@@ -92,7 +103,9 @@ int harp_udp_socket_connect(int bound, const struct sockaddr_storage *peer, int 
   int fd = harp_udp_socket_open(options->family);
   if (fd < 0) return fd;
   int e = harp_udp_socket_prepare(fd, options, &buffer_bytes);
-  if (!e && traffic_class >= 0) e = harp_socket_set_traffic_class(fd, options->family, traffic_class);
+  if (!e && traffic_class >= 0)
+    e = harp_socket_set_traffic_class(fd, options->family,
+                                      harp_ecn_traffic_class(traffic_class, options->ecn));
   if (!e) e = share_port(fd, bound);
   if (!e && connect(fd, (const struct sockaddr *)peer, harp_address_bytes(peer))) e = -errno;
   if (!e) return fd;

@@ -27,6 +27,7 @@ struct harp_udp_options {
   int family;
   unsigned ifindex; /* interface that it sends by; 0: as the routing tables say */
   bool gro;         /* the kernel merges received packets */
+  bool ecn;         /* packets leave as ECN-capable, unless sent with another traffic class */
 };
 
 /* Opens an unbound socket; returns it, or -errno. */
@@ -40,8 +41,9 @@ int harp_udp_socket_bind(int fd, const struct sockaddr_storage *addr, uint16_t l
 /* Returns the port that a socket is bound to, host byte order. */
 uint16_t harp_udp_socket_port(int fd);
 
-/* Sets all options, GRO last; stores the size of the receive buffer. Returns 0, or -errno when GRO is
- * requested and the kernel has none; the other options are set all the same. */
+/* Sets all options, GRO last, and has the traffic class of received packets reported; stores the size of the
+ * receive buffer. Returns 0, or -errno when GRO is requested and the kernel has none; the other options are
+ * set all the same. */
 int harp_udp_socket_prepare(int fd, const struct harp_udp_options *options,
                             uint32_t *buffer_bytes) HARP_MUST_CHECK;
 

@@ -24,6 +24,7 @@ struct harp_cc_sample {
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
   harp_ns lost_sent_ns;    /* when the youngest of the lost packets was sent */
+  uint32_t ce_bytes;       /* newly reported as marked by the network (ECN); of packets acknowledged so far */
   uint32_t inflight_bytes; /* before this acknowledgement */
   /* All paths to the peer's interface together used at least half of its window. */
   bool peer_limited;
@@ -70,6 +71,10 @@ struct harp_cc_target {
   unsigned hold_rounds;  /* until the effect of the last decrease for loss shows */
   uint32_t cuts;         /* decreases for loss, for the trace */
   struct harp_base_loss base_loss;
+
+  /* decisions by marks (ECN) */
+  uint32_t marked_bytes; /* in the current round */
+  uint32_t marked_q16;   /* smoothed share of bytes that came marked, times 2^16: DCTCP's alpha */
 
   /* growth */
   uint32_t ceiling_bytes; /* the window before the last decrease */

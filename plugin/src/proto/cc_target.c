@@ -19,11 +19,13 @@
  *   3. Loss: when CUSUM finds more than is tolerated, the window shrinks to BETA_PERCENT, or to what came
  *      through. The queue at that moment bounds the target from then on, so that delay acts before a short
  *      queue overflows.
- *   4. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
+ *   4. Marks (ECN): the share of bytes that came marked is smoothed over MARKED_ROUNDS, and a round with a
+ * mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
+ *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
  * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the tolerated loss
  *      stays below TOLERATED_OWN_Q16.
- *   5. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least.
+ *   6. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least.
  * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
 #include "base/assert.h"
@@ -59,6 +61,7 @@ enum {
   FAST_SHARE = 64,       /* growth of a round well below the ceiling, as a part of the window */
   STARVED_SHARE = 32,    /* the same of a window below half a packet, which no congestion needs */
   DRAIN_ROUNDS = 3,      /* of a drain at least; the first two are of packets that were sent before */
+  MARKED_ROUNDS = 16,    /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
   SAMPLES_MIN = 4,       /* RTTs for a decision with a window of less than FEW_PACKETS */
   FEW_PACKETS = 8,
 };
@@ -227,13 +230,30 @@ static void decide_by_delay(struct harp_cc *cc, const struct harp_cc_sample *s, 
   set_window(cc, HARP_MAX(cc->window_q8 - HARP_MIN(less_q8, cc->window_q8 / 2), t->floor_q8));
 }
 
+/* Takes the marks of a round into account; returns whether there were any. */
+static bool decide_by_marks(struct harp_cc *cc) {
+  struct harp_cc_target *t = &cc->target;
+  uint32_t settled = HARP_MAX(cc->round_acked_bytes, 1u), marked = HARP_MIN(t->marked_bytes, settled);
+  uint32_t now_q16 = (uint32_t)(((uint64_t)marked << 16) / settled);
+  t->marked_q16 += now_q16 / MARKED_ROUNDS - t->marked_q16 / MARKED_ROUNDS;
+  t->marked_bytes = 0;
+  if (!marked) return false;
+  note_decrease(cc);
+  t->was_delay = true;
+  harp_base_loss_on_queue(&t->base_loss);
+  set_window(cc, cc->window_q8 - (cc->window_q8 * t->marked_q16 >> 17));
+  return true;
+}
+
 static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   bool is_known = cc->round_rtt_min_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER;
   harp_ns wanted_ns = is_known ? target_ns(cc, s->rtt_min_ns) : 0;
   bool is_queued = is_known && cc->round_rtt_min_ns > wanted_ns && !t->compete_periods;
   if (is_queued) cc->slow_start = false;
-  if (is_in_use(cc) && !t->hold_rounds && !is_queued) set_window(cc, cc->window_q8 + step_q8(cc));
+  bool is_marked = (t->marked_bytes || t->marked_q16) && decide_by_marks(cc);
+  if (!is_marked && is_in_use(cc) && !t->hold_rounds && !is_queued)
+    set_window(cc, cc->window_q8 + step_q8(cc));
   if (!is_known) return;
   if (!t->is_stale) t->lowest_ns = HARP_MIN(t->lowest_ns, cc->round_rtt_min_ns);
   t->is_stale = false;
@@ -302,6 +322,7 @@ static void note_rtt(struct harp_cc *cc, const struct harp_cc_sample *s) {
 static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   bool round_end = harp_cc_round(cc, s);
+  t->marked_bytes += s->ce_bytes;
   t->settled.bytes += s->acked_bytes + s->lost_bytes;
   t->settled.lost_bytes += s->lost_bytes;
   if (s->rtt_ns) note_rtt(cc, s);

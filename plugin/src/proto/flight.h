@@ -35,6 +35,7 @@ struct harp_burst {
   bool is_padding;           /* a size probe */
   bool copied;               /* sent once more on another path: tail duplication */
   bool outside_window;       /* takes nothing of the peer's window: of a path that was not UP */
+  bool is_ect;               /* left as ECN-capable */
 };
 
 struct harp_flight {

@@ -77,6 +77,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     if (b->stream) lines_arrived(b, fresh, now);
     if (harp_unlikely(late)) packets_came_late(p, b, late, result, trace, now);
     result->advanced = true;
+    result->ect_acked |= b->is_ect;
     if (harp_path_size_is_probe_among(&p->size, b->number, fresh)) result->size_probe_acked = true;
     uint64_t highest = b->number + 63 - (uint64_t)__builtin_clzll(fresh);
     if (!p->loss.any_acked || highest > p->loss.largest_acked) {

@@ -28,6 +28,7 @@ struct harp_loss_result {
   uint32_t flight_bytes; /* of the record with the highest number that was newly acknowledged; 0: none */
   bool advanced;         /* at least one packet was newly acknowledged */
   bool size_probe_acked;
+  bool ect_acked; /* at least one of them was sent as ECN-capable */
 };
 
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number);

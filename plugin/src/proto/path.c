@@ -31,6 +31,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
   harp_path_speed_restart(p);
   harp_loss_init(&p->loss, first_number);
   harp_path_probe_init(&p->probe, first_number, now);
+  harp_path_ecn_init(&p->ecn, config->ecn && !config->is_tcp);
   harp_path_stats_init(&p->stats, first_number);
 }
 

@@ -14,6 +14,7 @@
 #include "proto/ack_request.h"
 #include "proto/cc.h"
 #include "proto/flight.h"
+#include "proto/path_ecn.h"
 #include "proto/path_loss.h"
 #include "proto/path_pace.h"
 #include "proto/path_probe.h"
@@ -37,6 +38,7 @@ struct harp_path_config {
   uint8_t local_eni, remote_eni; /* paths over the same interface fail together */
   bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
   bool is_tcp;
+  bool ecn;            /* datagrams leave as ECN-capable where the network lets them pass */
   uint32_t speed_mbps; /* of the local ENI; 0: unknown */
 };
 
@@ -66,6 +68,7 @@ struct harp_path {
   struct harp_path_speed speed;
   struct harp_path_loss loss; /* loss.c */
   struct harp_path_probe probe;
+  struct harp_path_ecn ecn;
   struct harp_path_stats stats;
 };
 

@@ -38,6 +38,7 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
       .acked_bytes = r->acked_bytes,
       .lost_bytes = r->lost_bytes,
       .lost_sent_ns = r->lost_sent_ns,
+      .ce_bytes = harp_path_ecn_take_new(&p->ecn),
       .inflight_bytes = inflight_bytes,
       .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
       .is_lossy_alone = r->lost_bytes && is_lossy_alone(s, p, now),

@@ -41,6 +41,30 @@ void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp
   if (harp_unlikely(harp_path_size_is_hole(&p->size)) && p->state == HARP_PATH_UP) shrink_path_size(s, p, now);
 }
 
+/* ---- ECN ---- */
+
+static void trace_ecn(const struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  harp_trace(
+      s->trace, now,
+      (struct harp_trace_entry){.event = HARP_EVENT_PATH_ECN, .path = p->index, .a = p->ecn.is_withheld});
+}
+
+static void withhold_ect(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (!p->ecn.is_used) return;
+  harp_path_ecn_on_silence(&p->ecn);
+  trace_ecn(s, p, now);
+}
+
+/* Sends the probe that tests whether ECN-capable packets pass, once the path answers without. */
+static void test_ect(struct harp_sender *s, struct harp_path *p) {
+  if (harp_path_ecn_on_answer(&p->ecn) && !harp_flight_full(&p->flight)) harp_path_set_request_probe(s, p);
+}
+
+void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  harp_path_ecn_on_acked(&p->ecn);
+  trace_ecn(s, p, now);
+}
+
 /* ---- answers ---- */
 
 void harp_path_health_on_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
@@ -61,6 +85,7 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
     harp_path_set_move(s, p, HARP_PATH_UP, now);
     harp_path_timers_on_changed(s, p);
   }
+  if (harp_unlikely(was_poor)) test_ect(s, p);
   if (harp_unlikely(harp_send_stall_on_answer(&s->stall))) harp_path_probing_on_stall_end(s);
   if (harp_unlikely(was_poor)) harp_path_pairs_settle(s, p, now);
 }
@@ -133,6 +158,7 @@ static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns n
   s->counters->probe_timeouts++;
   harp_path_stats_on_pto(&p->stats);
   harp_path_probe_on_pto(&p->probe, now);
+  if (p->probe.pto_count == HARP_PATH_SILENT_PTOS) withhold_ect(s, p, now);
   uint32_t window = p->cc.window_bytes;
   if (p->probe.pto_count == 2) p->cc.ops->on_timeout(&p->cc);
   harp_path_account_window_cut(s, p, window, now);
@@ -152,6 +178,7 @@ static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns n
 static void path_probe_timer_expired(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_path_account_give_up(s, p, now);
   harp_path_probe_on_interval(&p->probe, now);
+  if (p->probe.count == HARP_PATH_SILENT_PTOS) withhold_ect(s, p, now);
   harp_path_set_request_probe(s, p);
   if (p->probe.count >= HARP_PATH_DOUBTFUL_PTOS) harp_path_pairs_settle(s, p, now);
   if (p->probe.count >= HARP_PATH_SILENT_PTOS) harp_send_stall_on_silence(s, now);

@@ -13,7 +13,9 @@
  *      HARP_PATH_SILENT_PTOS timeouts in a row on each shrinks its packets.
  *   4. The flight of a tcp path is given up only with its connection, when the path goes DOWN.
  *   5. A path that went DOWN begins anew with the smallest packets, and when it returns with a new window.
- *   6. Whenever a path begins or ceases to answer, its pair of ENIs settles which paths are in use. */
+ *   6. A path that is silent does without ECN, since the network may drop what is ECN-capable, and tests it
+ * with one probe when it answers (path_ecn.h).
+ *   7. Whenever a path begins or ceases to answer, its pair of ENIs settles which paths are in use. */
 #ifndef HARP_PATH_HEALTH_H
 #define HARP_PATH_HEALTH_H
 
@@ -30,6 +32,9 @@ void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, 
 /* Takes smaller packets where those of the size in use are lost while smaller ones arrive. Called after losses
  * were looked for. */
 void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now);
+
+/* Notes that a packet was acknowledged that was sent as ECN-capable, while that was withheld. */
+void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Notes whether the receiver gets the path's packets by a slower way: its NIC spreads packets over queues by
  * their ports, and only some queues are the engine's. */

@@ -20,6 +20,7 @@ struct harp_path_report {
   uint64_t first_number;      /* of its first packet */
   uint64_t sent_packets, sent_bytes; /* DATA and PROBE; bytes with headers */
   uint64_t received_bytes;           /* acknowledged, with headers */
+  uint64_t ce_bytes;                 /* of sent_bytes: reported as marked as CE */
   uint64_t lost_packets, resent_packets, probe_timeouts;
 };
 

@@ -7,9 +7,10 @@
 #include "base/seq.h"
 #include "proto/window.h"
 
-/* When an acknowledgement leaves. At once: something is out of order, or a part of our window is used. Soon:
- * the sender requests it, as it does when it has used a part of its own window, or waits; a few microseconds
- * let the receiving thread hand the message to its caller first. Else late: it may ride on data. */
+/* When an acknowledgement leaves. At once: something is out of order, or came marked as CE (RFC 9000, section
+ * 13.2.1), or a part of our window is used. Soon: the sender requests it, as it does when it has used a part
+ * of its own window, or waits; a few microseconds let the receiving thread hand the message to its caller
+ * first. Else late: it may ride on data. */
 enum {
   ACK_WINDOW_PARTS = 4,
   ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */
@@ -143,9 +144,17 @@ static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uin
                                        .a = (uint32_t)(number - r->paths[path].next_number)});
 }
 
+/* Counts a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far counts: a
+ * number that later ones have overtaken may be a duplicate whose range is forgotten, and the sum must not
+ * exceed what the sender has sent. */
+static HARP_COLD void count_marked(struct harp_receiver *r, const struct harp_packet *p) {
+  r->counters->ce_packets++;
+  r->paths[p->path].ce_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
+}
+
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
-  bool in_order = number == path->next_number;
+  bool in_order = number == path->next_number, is_newest = number >= path->next_number;
   if (harp_unlikely(number > path->next_number)) trace_gap(r, p->path, number, now);
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
@@ -154,7 +163,8 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = true;
-  if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
+  if (harp_unlikely(p->ce) && is_newest) count_marked(r, p);
+  if (!fresh || !in_order || p->ce || path->unacked_bytes >= r->ack_every_bytes)
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
@@ -183,6 +193,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   ack->ack.echo_time = path->echo_time;
   ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);
   ack->ack.window_bytes = r->window_bytes;
+  ack->ack.ce_bytes = path->ce_bytes;
   ack->ack.range_count = path->received.count;
   for (uint32_t k = 0; k < path->received.count; k++) {
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;

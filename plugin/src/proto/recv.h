@@ -26,6 +26,7 @@ struct harp_rx_path {
   harp_ns echo_arrival_ns;
   bool detour; /* of the latest packet: it came by a slower way; reported in acknowledgements */
   uint32_t unacked_bytes;
+  uint32_t ce_bytes; /* of packets that came marked as CE, with headers; wraps. Acknowledgements report it */
   uint64_t received_bytes; /* statistics: acknowledged, with headers */
   harp_ns ack_due_ns;      /* HARP_NEVER: nothing to acknowledge */
 };

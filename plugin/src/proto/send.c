@@ -66,6 +66,14 @@ static void credit_came(struct harp_sender *s, const struct harp_credit *credit)
     s->counters->absurd_credits++;
 }
 
+/* The receiver's sum of bytes that came marked as CE; the congestion control gets what is new of it. */
+static void marks_came(struct harp_sender *s, struct harp_path *p, uint32_t ce_bytes) {
+  if (harp_likely(ce_bytes == (uint32_t)p->ecn.ce_bytes)) return;
+  uint64_t before = p->ecn.ce_bytes;
+  if (!harp_path_ecn_on_report(&p->ecn, ce_bytes)) s->counters->absurd_marks++;
+  s->counters->ce_reported_bytes += p->ecn.ce_bytes - before;
+}
+
 enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packet *p, uint64_t number,
                                   harp_ns now) {
   HARP_ASSERT(p->path < s->path_count);
@@ -82,6 +90,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   if (number >= path->ack_next) { /* no other of this path has overtaken it */
     path->ack_next = number + 1;
     harp_send_windows_on_announced(s, p->ack.window_bytes, now);
+    marks_came(s, path, p->ack.ce_bytes);
   }
   for (uint32_t i = 0; i < p->ack.credit_count; i++) credit_came(s, &p->ack.credits[i]);
 
@@ -92,6 +101,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
+  if (harp_unlikely(path->ecn.is_withheld) && r.ect_acked) harp_path_health_on_ect(s, path, now);
   harp_send_carriers_on_acked(s, r.acked_bytes, now);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_RX_ACK,

@@ -81,6 +81,7 @@ struct harp_tx_run {
   uint32_t message, line, lines_per_packet, last_bytes;
   uint32_t offset, size; /* bytes: of the first packet within the message; of the message */
   const uint8_t *data;   /* the first packet's payload */
+  bool ect;              /* the superframe is to leave as ECN-capable */
 };
 
 struct harp_sender {

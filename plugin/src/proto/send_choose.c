@@ -223,8 +223,8 @@ struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned pa
   const struct harp_path *p = &s->paths[path];
   struct harp_tx_stream *st = harp_send_turns_next(s);
   struct harp_tx_choice c = {.kind = HARP_TX_NOTHING};
-  if (!st || !(s->carriers.by_class[st->class] >> path & 1) || s->set.probes_due & harp_path_bit(p) ||
-      is_size_probe_due(s, p, now) || !choose_data(s, st, p, &c, now))
+  if (!st || p->ecn.was_test || !(s->carriers.by_class[st->class] >> path & 1) ||
+      s->set.probes_due & harp_path_bit(p) || is_size_probe_due(s, p, now) || !choose_data(s, st, p, &c, now))
     c = (struct harp_tx_choice){.kind = HARP_TX_NOTHING};
   return c;
 }

@@ -42,6 +42,7 @@ static enum harp_drop decode_ack(const uint8_t *wire, size_t bytes, struct harp_
   p->ack.window_bytes = (uint32_t)harp_from_be16(h.window) * HARP_WINDOW_UNIT_BYTES;
   p->ack.range_count = h.range_count;
   p->ack.credit_count = h.credit_count;
+  p->ack.ce_bytes = harp_from_be32(h.ce_bytes);
   if (p->ack.range_count > HARP_RANGES_MAX || p->ack.credit_count > HARP_ACK_CREDITS_MAX)
     return HARP_DROP_FIELD;
   if (ack_body_bytes(p) > bytes - sizeof h) return HARP_DROP_SHORT;
@@ -70,7 +71,7 @@ enum harp_drop harp_packet_decode(const uint8_t *wire, size_t bytes, struct harp
   p->path = h.path;
   p->token = harp_from_be64(h.token);
   p->number = harp_from_be32(h.number);
-  p->detour = false;
+  p->detour = p->ce = false;
   switch (h.type) {
   case HARP_PACKET_DATA:
   case HARP_PACKET_PROBE:
@@ -173,6 +174,7 @@ size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, u
       .window = harp_to_be16((uint16_t)(fields->ack.window_bytes / HARP_WINDOW_UNIT_BYTES)),
       .range_count = (uint8_t)fields->ack.range_count,
       .credit_count = (uint8_t)fields->ack.credit_count,
+      .ce_bytes = harp_to_be32(fields->ack.ce_bytes),
   };
   memcpy(h, &head, sizeof head);
   for (uint32_t i = 0; i < fields->ack.range_count; i++, at += HARP_ACK_RANGE_BYTES) {

@@ -18,7 +18,7 @@ enum {
   HARP_WIRE_VERSION_MIN = 2, /* the oldest supported */
 
   HARP_DATA_HEADER_BYTES = 44,
-  HARP_ACK_HEADER_BYTES = 32,
+  HARP_ACK_HEADER_BYTES = 36,
   HARP_ACK_RANGE_BYTES = 8,
   HARP_ACK_CREDIT_BYTES = 8,
   HARP_ACK_CREDITS_MAX = 32, /* credits in one acknowledgement */
@@ -80,6 +80,7 @@ struct harp_wire_ack {
   struct harp_be16 window;
   uint8_t range_count;
   uint8_t credit_count;
+  struct harp_be32 ce_bytes;
 } __attribute__((packed, aligned(4)));
 
 struct harp_wire_ack_range {
@@ -117,7 +118,7 @@ struct harp_packet {
   uint8_t path;
   uint64_t token;
   uint32_t number;
-  bool detour; /* not on the wire: harp_rx_superframe.detour */
+  bool detour, ce; /* not on the wire: those of harp_rx_superframe */
   union {
     struct { /* DATA and PROBE */
       uint32_t time;
@@ -134,6 +135,7 @@ struct harp_packet {
       uint32_t echo_delay;
       uint32_t window_bytes; /* a multiple of HARP_WINDOW_UNIT_BYTES */
       uint32_t range_count, credit_count;
+      uint32_t ce_bytes; /* of the path's packets that came marked as CE, since its start; wraps */
       struct {
         uint32_t begin, end;
       } ranges[HARP_RANGES_MAX];

@@ -21,6 +21,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "io/ecn.h"
 #include "io/io.h"
 #include "io/nic.h"
 #include "io/xdp/header.h"
@@ -44,8 +45,8 @@ struct harp_io_route {
   unsigned queue;                      /* index modulo the open queues: where it sends */
   struct sockaddr_storage local, peer; /* with their ports */
   int traffic_class;
-  bool is_fast; /* the header is valid; else the udp driver sends */
-  struct harp_xdp_header header;
+  bool is_fast;                              /* the headers are valid; else the udp driver sends */
+  struct harp_xdp_header header, header_ect; /* of packets that are not ECN-capable, and that are */
 };
 
 struct xdp {
@@ -245,7 +246,11 @@ static const char *check_health(struct xdp *x) {
 static void resolve(struct xdp *x, struct harp_io_route *r) {
   uint8_t next[6];
   r->is_fast = is_open(x) && harp_neighbour_find(x->nic.ifindex, &r->local, &r->peer, next) == 0;
-  if (r->is_fast) harp_xdp_header_init(&r->header, x->nic.mac, next, &r->local, &r->peer, r->traffic_class);
+  if (!r->is_fast) return;
+  harp_xdp_header_init(&r->header, x->nic.mac, next, &r->local, &r->peer,
+                       harp_ecn_traffic_class(r->traffic_class, false));
+  harp_xdp_header_init(&r->header_ect, x->nic.mac, next, &r->local, &r->peer,
+                       harp_ecn_traffic_class(r->traffic_class, true));
 }
 
 static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
@@ -327,7 +332,7 @@ static bool xdp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   sf->segment_bytes = segment_bytes;
   sf->last_bytes = sf->count = 0;
   sf->count_max = HARP_XDP_RUN_FRAMES * HARP_XDP_FRAME_BYTES / stride;
-  sf->gather = false;
+  sf->gather = sf->ect = false;
   sf->frame = frame_name(queue, run);
   return true;
 }
@@ -356,6 +361,7 @@ static int submit_through_inner(struct xdp *x, struct harp_tx_superframe *sf) {
   struct harp_tx_superframe copy;
   if (!x->inner->ops->tx_take(x->inner, sf->route->inner, sf->segment_bytes, &copy)) return -EAGAIN;
   copy.count = HARP_MIN(sf->count, copy.count_max);
+  copy.ect = sf->ect;
   for (uint32_t i = 0; i < copy.count; i++) {
     uint32_t bytes = i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes;
     memcpy(copy.base + (size_t)i * copy.stride, sf->base + (size_t)i * sf->stride, bytes);
@@ -365,7 +371,7 @@ static int submit_through_inner(struct xdp *x, struct harp_tx_superframe *sf) {
 }
 
 static int submit_fast(struct xdp *x, struct harp_tx_superframe *sf) {
-  const struct harp_xdp_header *h = &sf->route->header;
+  const struct harp_xdp_header *h = sf->ect ? &sf->route->header_ect : &sf->route->header;
   uint32_t bytes[HARP_XDP_RUN_FRAMES], run;
   struct harp_xdp_queue *q = queue_of_frame(x, sf->frame, &run);
   for (uint32_t i = 0; i < sf->count; i++) {
@@ -465,14 +471,20 @@ static bool unwrap(struct xdp *x, unsigned queue, const struct harp_xdp_received
   uint32_t at = harp_xdp_header_read(packet->data[0], packet->piece_bytes[0], packet->bytes, &bytes);
   uint8_t *data;
   if (!at || !bytes) return false;
+  *out = (struct harp_rx_superframe){
+      .data = packet->data[0] + at,
+      .bytes = bytes,
+      .segment_bytes = bytes,
+      .ce = harp_ecn_is_ce(harp_xdp_header_traffic_class(packet->data[0])),
+  };
   if (packet->piece_count == 1) {
-    uint32_t frame = frame_name(queue, packet->frames[0]);
-    *out = (struct harp_rx_superframe){packet->data[0] + at, bytes, bytes, frame, false};
+    out->frame = frame_name(queue, packet->frames[0]);
     return true;
   }
   if (!gather_pieces(x, packet, &data)) return false;
   release_pieces(queue_at(x, queue), packet);
-  *out = (struct harp_rx_superframe){data + at, bytes, bytes, SLOT_FRAME, false};
+  out->data = data + at;
+  out->frame = SLOT_FRAME;
   return true;
 }
 

@@ -50,7 +50,7 @@ static void init_v4(struct harp_xdp_header *h, const struct sockaddr_storage *lo
   uint8_t *ip = h->text + IP_AT;
   put16(h->text + ETHERTYPE_AT, 0x0800);
   ip[0] = 0x45;
-  ip[1] = (uint8_t)(traffic_class > 0 ? traffic_class : 0);
+  ip[1] = (uint8_t)traffic_class;
   ip[6] = DONT_FRAGMENT;
   ip[8] = HOP_LIMIT;
   ip[9] = IPPROTO_UDP;
@@ -66,7 +66,7 @@ static void init_v6(struct harp_xdp_header *h, const struct sockaddr_storage *lo
                     const struct sockaddr_storage *peer, int traffic_class) {
   uint8_t *ip = h->text + IP_AT;
   put16(h->text + ETHERTYPE_AT, 0x86dd);
-  put16(ip, 0x6000u | (uint32_t)(traffic_class > 0 ? traffic_class : 0) << 4 | HARP_XDP_FLOW_LABEL >> 16);
+  put16(ip, 0x6000u | (uint32_t)traffic_class << 4 | HARP_XDP_FLOW_LABEL >> 16);
   put16(ip + 2, HARP_XDP_FLOW_LABEL & 0xffff);
   ip[6] = IPPROTO_UDP;
   ip[7] = HOP_LIMIT;
@@ -103,6 +103,11 @@ void harp_xdp_header_write(const struct harp_xdp_header *h, uint8_t *payload, ui
   put16(ip + 4, udp_bytes);
   uint32_t sum = fold((uint64_t)h->sum + 2ull * udp_bytes + sum_words(payload, payload_bytes));
   put16(udp + 6, sum ? sum : 0xffff);
+}
+
+int harp_xdp_header_traffic_class(const uint8_t *frame) {
+  const uint8_t *ip = frame + IP_AT;
+  return get16(frame + ETHERTYPE_AT) == 0x0800 ? ip[1] : (int)(get16(ip) >> 4 & 0xff);
 }
 
 uint32_t harp_xdp_header_read(const uint8_t *frame, uint32_t linear, uint32_t bytes,

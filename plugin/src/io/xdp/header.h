@@ -28,7 +28,7 @@ struct harp_xdp_header {
 };
 
 /* Makes the template for packets from `local` to `peer`, both with their ports and of one IP version.
- * `next_mac` is the next hop's. traffic_class: DSCP << 2, or -1 for 0. */
+ * `next_mac` is the next hop's. traffic_class: all eight bits. */
 void harp_xdp_header_init(struct harp_xdp_header *h, const uint8_t local_mac[6], const uint8_t next_mac[6],
                           const struct sockaddr_storage *local, const struct sockaddr_storage *peer,
                           int traffic_class);
@@ -36,6 +36,9 @@ void harp_xdp_header_init(struct harp_xdp_header *h, const uint8_t local_mac[6],
 /* Writes the headers of a packet of `payload_bytes` at `payload - h->bytes`. The UDP checksum is 0 over IPv4,
  * which RFC 768 allows, because a HARP packet has its own; over IPv6 it is computed, as RFC 8200 requires. */
 void harp_xdp_header_write(const struct harp_xdp_header *h, uint8_t *payload, uint32_t payload_bytes);
+
+/* Returns the traffic class of a received frame whose headers harp_xdp_header_read has accepted. */
+int harp_xdp_header_traffic_class(const uint8_t *frame);
 
 /* Finds the UDP payload of a received frame of `bytes` bytes, the first `linear` of them at `frame`. Returns
  * its offset and stores its length; returns 0 when the headers contradict the frame's length. */

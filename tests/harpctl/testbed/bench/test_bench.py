@@ -20,6 +20,7 @@ from harpctl.testbed.bench import baseline, command, measure
 from harpctl.testbed.bench.command import build_side, with_distinct_names
 from harpctl.testbed.bench.hosts import CpuTimes, Hosts, LoopbackHosts, Program
 from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfResult, PerfRun
+from harpctl.testbed.lab.counts import PacketCounts
 from tests.harpctl.cli_app import app
 
 
@@ -190,6 +191,26 @@ class Recorder:
 def run_measure(recorder: Recorder, job: PerfJob, settings: tuple[dict[str, str], ...]) -> measure.Measured:
     side = measure.Side("X", Program(Path("p"), Path("x")), settings)
     return measure.measure(LoopbackHosts(), [side], job, 2, lambda _text: None, recorder)
+
+
+class CountingHosts(LoopbackHosts):
+    """Hosts whose network is given 100 packets between two readings, and drops 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+
+    def packets(self) -> PacketCounts:
+        self.readings += 1
+        return PacketCounts(100 * self.readings, 3 * self.readings)
+
+
+def test_rows_have_the_share_that_the_network_dropped() -> None:
+    side = measure.Side("X", Program(Path("p"), Path("x")))
+    job = PerfJob("stream", (1000,), iterations=10)
+    for hosts, share in ((CountingHosts(), 0.03), (LoopbackHosts(), None)):
+        measured = measure.measure(hosts, [side], job, 2, lambda _text: None, Recorder({"0": 10}))
+        assert measured.rows[0][0].lost_share == share
 
 
 def test_the_best_setting_is_found_per_size_and_used() -> None:

@@ -23,6 +23,7 @@ from harpctl.testbed.bench.nccl_measure import (
     NcclJob,
     NcclPlace,
     NcclSide,
+    SideRuns,
     alternate,
     fold,
     ratio_of,
@@ -32,6 +33,7 @@ from harpctl.testbed.bench.nccl_measure import (
 )
 from harpctl.testbed.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harpctl.testbed.bench.nccl_run import NcclRun, Size, Survivor, parse_lines
+from harpctl.testbed.lab.counts import PacketCounts
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
@@ -341,7 +343,13 @@ def test_medians_ratios_and_best_settings() -> None:
         [{8: _size(8, 20.0), 64: _size(64, 60.0)}, {8: _size(8, 22.0), 64: _size(64, 66.0)}],
         [{8: _size(8, 40.0), 64: _size(64, 20.0)}, {8: _size(8, 44.0), 64: _size(64, 22.0)}],
     ]
-    measured = fold(sides, taken, (8, 64))
+    counted: list[list[PacketCounts | None]] = [
+        [PacketCounts(100, 1), PacketCounts(300, 7)],
+        [PacketCounts(100, 0), None],
+        [None, None],
+    ]
+    runs = [SideRuns(one, packets) for one, packets in zip(taken, counted, strict=True)]
+    measured = fold(sides, runs, (8, 64))
     assert measured.names == ("HARP", "Socket")
     small, large = measured.ratios
     assert (small.of_medians, small.least, small.greatest) == (11 / 21, 10 / 20, 12 / 22)
@@ -349,13 +357,16 @@ def test_medians_ratios_and_best_settings() -> None:
     assert geometric_mean(measured) == pytest.approx((11 / 21 * 1.5) ** 0.5)
     assert [row.setting != "" for row in measured.rows[1]] == [False, True]
     notes = nccl_notes("here", "2.32.3", NcclJob(), 2, measured)
+    assert measured.lost_shares == (0.02, 0.0)
+    assert "HARP: the network dropped 2.00 % of all packets" in notes
     assert any(note.startswith("Socket best with 64: NCCL_SOCKET_NTHREADS=1") for note in notes)
     assert len(nccl_table(measured)) == 4
 
 
 def test_three_sides_have_no_ratio() -> None:
     sides = [NcclSide(name, {}) for name in "abc"]
-    measured = fold(sides, [[{8: _size(8, 10.0, None)}]] * 3, (8,))
+    measured = fold(sides, [SideRuns([{8: _size(8, 10.0, None)}], [None])] * 3, (8,))
+    assert measured.lost_shares == (None,) * 3
     assert measured.ratios == ()
     heads, _, row = nccl_table(measured)
     assert heads[-1] == "#wrong"
@@ -386,7 +397,7 @@ def test_runs_alternate() -> None:
     steps: list[str] = []
     taken = alternate(place, sides, NcclJob(sizes_bytes=(8,)), 2, steps.append, run)
     assert order == ["A", "B", "B", "A"]
-    assert [[one[8].time_us for one in side] for side in taken] == [[1, 4], [2, 3]]
+    assert [[one[8].time_us for one in side.runs] for side in taken] == [[1, 4], [2, 3]]
     assert len(steps) == 4
     with pytest.raises(HarpError, match="failed"):
         run_side(place, sides[0], NcclJob(sizes_bytes=(8, 16)), run)

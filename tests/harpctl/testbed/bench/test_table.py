@@ -45,6 +45,18 @@ def versus(mode: str, ours: PerfResult, theirs: PerfResult) -> str:
     return plain_text(versus_table(mode, ("HARP", "NCCL Socket"), [(a, b)], [ratio]))
 
 
+def test_what_the_network_dropped_is_shown_where_it_was_counted() -> None:
+    a = summarize([rate(60)], [0.1], lost_share=0.0149)
+    heads, units, row = single_table("stream", [a])
+    assert (heads[-1], units[-1], row[-1]) == ("lost", "(%)", "1.49")
+    b = summarize([rate(40)], [0.4])
+    ratio = compare([rate(60)], [rate(40)], a, b, by_time=False)
+    heads, units, row = versus_table("stream", ("HARP", "Socket"), [(a, b)], [ratio])
+    assert heads[-2:] == ["lost", "lost"]
+    assert units[-2:] == ["HARP (%)", "Socket (%)"]
+    assert row[-2:] == ["1.49", "-"]
+
+
 def test_versus_rates() -> None:
     row = versus("stream", rate(60), rate(40)).splitlines()[2]
     assert row.split() == ["1M", "60.00", "40.00", "1.50", "1.50-1.50", "0", "0.10", "0.40", "0.25"]

@@ -65,15 +65,27 @@ def test_cap_is_on_every_eni_and_holds_a_superframe() -> None:
     assert "burst 3125000 " in fast
 
 
-def test_flow_cap_has_a_class_per_low_bits_of_the_source_port() -> None:
+def test_short_queues_and_policers_have_small_buckets() -> None:
+    def words(**changes: float) -> set[str]:
+        spec = LabSpec(**changes)  # type: ignore[arg-type]
+        return {line.split(" tbf ")[1] for line in lines(spec) if " tbf " in line}
+
+    assert words(cap_mbps=2000, queue_us=64) == {"rate 2000mbit burst 8000 limit 16000"}
+    assert words(cap_mbps=100, queue_us=200) == {"rate 100mbit burst 3028 limit 2500"}
+    assert words(cap_mbps=1000, police_burst_kib=8, mtu_bytes=3498) == {"rate 1000mbit burst 8192 limit 3512"}
+
+
+def test_flow_cap_has_a_class_per_hash_of_the_5_tuple() -> None:
     plan = plan_build(LabSpec(flow_cap_mbps=500), "p-")
     (batch, *_) = (command for command in plan if "-batch" in command.argv)
     classes = [line for line in batch.stdin.splitlines() if line.startswith("class add")]
     assert len(classes) == len(set(classes)) == FLOW_CLASSES
     assert all("htb rate 500mbit" in line for line in classes)
     (rules, *_) = (command for command in plan if "nft" in command.argv)
-    assert f"th sport and {FLOW_CLASSES - 1} map" in rules.stdin
-    assert f"{FLOW_CLASSES - 1} : 1:{FLOW_CLASSES:x} }}" in rules.stdin
+    for family in ("ip", "ip6"):
+        key = f"{family} saddr . {family} daddr . meta l4proto . th sport . th dport"
+        assert f"jhash {key} mod {FLOW_CLASSES} " in rules.stdin
+    assert f"offset {0x10001}" in rules.stdin
 
 
 def test_each_host_has_its_core_for_what_arrives() -> None:
@@ -175,6 +187,15 @@ def test_everything_made_is_destroyed() -> None:
         ({"enis": 2, "host_enis": (2, 2, 2)}, "3 numbers of ENIs do not fit 2 hosts"),
         ({"enis": 1, "host_enis": (2, 1)}, "the most ENIs of a host are 2, not 1"),
         ({"queue_ms": 0}, "1 to 1000 ms"),
+        ({"queue_us": 64}, "--queue-us takes a cap of the ENIs"),
+        ({"queue_us": 19, "cap_mbps": 5000}, "holds 20 to 1000000 us, not 19"),
+        ({"queue_us": 64, "cap_mbps": 100}, "at 100 Mbit/s a queue for packets of 1514 bytes holds 121 to"),
+        ({"queue_us": 64, "cap_mbps": (2000, 100), "enis": 2}, "at 100 Mbit/s"),
+        ({"queue_us": 64, "cap_mbps": 2000, "flow_cap_mbps": 500}, "--queue-us is for the cap of an ENI"),
+        ({"queue_us": 64, "cap_mbps": 2000, "police_burst_kib": 64}, "or polices"),
+        ({"police_burst_kib": 64}, "--police takes a cap of the ENIs"),
+        ({"police_burst_kib": 64, "cap_mbps": 9, "flow_cap_mbps": 1}, "--police is for the cap of an ENI"),
+        ({"police_burst_kib": 2, "cap_mbps": 1000}, "is 3.0 to 1048576 KiB, not 2"),
         ({"tcp_buffer_kib": 3}, "a TCP buffer has 4 to 1048576 KiB, not 3"),
     ],
 )
@@ -185,6 +206,8 @@ def test_a_spec_out_of_range_is_named(change: dict[str, float], message: str) ->
 
 
 def test_description_contains_what_is_lost() -> None:
+    assert "cap 2000 Mbit/s per ENI, queues of 64 us," in LabSpec(cap_mbps=2000, queue_us=64).describe()
+    assert "policed with a burst of 8 KiB" in LabSpec(cap_mbps=2000, police_burst_kib=8).describe()
     assert "ranks without privileges" in LabSpec(unprivileged=True).describe()
     assert "loss 1 % of superframes" in LabSpec(loss_share=0.01).describe()
     assert "loss 0.1 % of packets" in LabSpec(loss_share=0.001, offload=Offload.OFF).describe()

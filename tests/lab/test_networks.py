@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of network that users have, each both ways: how much of the caps is moved.
+
+The caps are low, so that the network is the bottleneck on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
+from tests.lab.network import BOTH_WAYS, run_over
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+OTHER_SHARE = 0.5  # of one direction that the other has at least, from the first message on
+
+
+def assert_moved(
+    lab: Lab,
+    plugin: Path,
+    meeting: Path,
+    *,
+    mbps: float,
+    share: float,
+    env: Mapping[str, str],
+) -> None:
+    """A job both ways reaches a share of the network's rate, in each direction."""
+    moved = run_over(lab, plugin, meeting, "bidir", env)
+    print(moved)
+    assert moved.best_mbps >= share * BOTH_WAYS * mbps, moved
+    assert set(moved.directions_mbps) == {(0, 1), (1, 0)}
+    assert min(moved.directions_mbps.values()) >= OTHER_SHARE * max(moved.directions_mbps.values()), moved
+
+
+@pytest.mark.parametrize(
+    ("enis", "cap_mbps", "carrier"),
+    [(1, 200.0, "auto"), (1, 200.0, "tcp"), (4, 100.0, "udp"), (8, 50.0, "udp")],
+)
+def test_interfaces(
+    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, enis: int, cap_mbps: float, carrier: str
+) -> None:
+    lab = make_lab(LabSpec(enis=enis, cap_mbps=cap_mbps))
+    env = {"HARP_DRIVER": carrier}
+    assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=enis * cap_mbps, share=0.9, env=env)
+
+
+@pytest.mark.parametrize("carrier", ["udp"])
+def test_flow_caps(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
+    """Eight paths move what eight 5-tuples may, but for two that share a class by chance."""
+    lab = make_lab(LabSpec(flow_cap_mbps=40.0))
+    env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
+    assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=8 * 40.0, share=0.75, env=env)
+
+
+@pytest.mark.parametrize("carrier", ["udp"])
+def test_three_of_four_interfaces_are_left(
+    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str
+) -> None:
+    """A connection that begins without one of them moves what the others carry."""
+    lab = make_lab(LabSpec(enis=4, cap_mbps=100.0))
+    lab.faults(1, 2).blackhole("both")
+    env = {"HARP_DRIVER": carrier}
+    assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=3 * 100.0, share=0.85, env=env)
