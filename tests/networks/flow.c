@@ -36,6 +36,7 @@ static void send_run(struct flow *f, const struct harp_tx_run *run, harp_ns now)
   for (uint32_t i = 0; i < run->count; i++) {
     bool is_last = i + 1 == run->count;
     uint32_t length = is_last ? run->last_bytes : full;
+    bool is_marked = run->ect && path->there.wire && wire_marks(path->there.wire, now);
     harp_ns at = travel(f, &path->there, HARP_DATA_HEADER_BYTES + length + IP_UDP_BYTES, now);
     if (at == HARP_NEVER) {
       path->lost++;
@@ -51,6 +52,7 @@ static void send_run(struct flow *f, const struct harp_tx_run *run, harp_ns now)
                                 .length = length,
                                 .stream = run->stream,
                                 .type = (uint8_t)run->type,
+                                .ce = is_marked,
                                 .flags = is_last ? run->flags : 0}};
     lane_push(&path->data, &p);
   }
@@ -190,6 +192,7 @@ static void feed_packet(struct flow *f, const struct flow_path *path, const stru
   p.flags = a->data.flags;
   p.path = (uint8_t)path->index;
   p.number = (uint32_t)a->number;
+  p.ce = a->data.ce;
   p.data.time = a->data.time;
   p.data.message = a->data.message;
   p.data.line = a->data.line;

@@ -18,6 +18,7 @@ struct parcel {
       uint32_t time, message, line, offset, size, length;
       uint16_t stream;
       uint8_t type, flags;
+      bool ce;
     } data;
     struct harp_packet *ack;
     harp_ns sent_ns; /* of a segment of TCP */

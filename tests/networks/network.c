@@ -86,7 +86,9 @@ static void init_wires(struct network *n) {
   const struct scenario *s = &n->scenario;
   unsigned path_count = (unsigned)(s->flows * s->interfaces * s->paths);
   n->wire_count = s->own ? path_count : (unsigned)s->interfaces;
-  struct wire w = {.ps_per_byte = wire_ps_per_byte(s->rate), .queue_bytes = (uint64_t)queue_bytes(s)};
+  struct wire w = {.ps_per_byte = wire_ps_per_byte(s->rate),
+                   .queue_bytes = (uint64_t)queue_bytes(s),
+                   .mark_ns = us(s->mark_us)};
   if (s->bucket_kb) w.bucket_bytes = (uint64_t)HARP_MAX(s->bucket_kb * 1024, s->mtu);
   for (unsigned way = 0; way < 2; way++) {
     n->wires[way] = take_memory(n->wire_count, sizeof w);
@@ -172,7 +174,8 @@ static void init_flow(struct network *n, unsigned index) {
     c.paths[i] = (struct harp_path_config){.lines_max = is_tcp ? HARP_RECORD_MAX_LINES : n->packet_lines,
                                            .local_eni = (uint8_t)(i / each),
                                            .remote_eni = (uint8_t)(i / each),
-                                           .is_tcp = is_tcp};
+                                           .is_tcp = is_tcp,
+                                           .ecn = s->mark_us > 0};
   }
   struct flow *f = &n->flows[index];
   flow_init(f, &n->agenda, &c);

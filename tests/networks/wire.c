@@ -31,3 +31,7 @@ harp_ns wire_pass(struct wire *w, uint32_t bytes, harp_ns now) {
 harp_ns wire_queue_ns(const struct wire *w, harp_ns now) {
   return w->bucket_bytes ? 0 : backlog_ps(w, now) / PS_PER_NS;
 }
+
+bool wire_marks(const struct wire *w, harp_ns now) {
+  return w->mark_ns && wire_queue_ns(w, now) > w->mark_ns;
+}

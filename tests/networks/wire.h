@@ -14,6 +14,7 @@ struct wire {
   uint64_t ps_per_byte;  /* 0: no bottleneck */
   uint64_t queue_bytes;  /* of packets that wait or are being sent */
   uint64_t bucket_bytes; /* 0: it queues; else it polices */
+  harp_ns mark_ns;       /* packets that wait longer are marked (ECN); 0: none are */
   /* state */
   uint64_t busy_ps; /* until then the packets that have passed take the rate */
   /* counted */
@@ -27,6 +28,9 @@ uint64_t wire_ps_per_byte(double gbit_s);
 /* Lets a packet pass that arrives now: returns when it leaves, HARP_NEVER when it is dropped. Packets come in
  * the order of time. */
 harp_ns wire_pass(struct wire *w, uint32_t bytes, harp_ns now);
+
+/* Returns whether an ECN-capable packet that came now would be marked. */
+bool wire_marks(const struct wire *w, harp_ns now);
 
 /* Returns how long a packet that came now would wait. 0 for a policer. */
 harp_ns wire_queue_ns(const struct wire *w, harp_ns now);

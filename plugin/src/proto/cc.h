@@ -73,6 +73,8 @@ struct harp_cc_target {
   struct harp_base_loss base_loss;
 
   /* decisions by marks (ECN) */
+  bool was_mark;         /* a mark was the reason of the last decrease */
+  harp_ns marked_ns;     /* the last round with a mark; 0: none yet */
   uint32_t marked_bytes; /* in the current round */
   uint32_t marked_q16;   /* smoothed share of bytes that came marked, times 2^16: DCTCP's alpha */
 

@@ -43,12 +43,11 @@
 #define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
 #define DECIDE_NS      HARP_US(500) /* longer than a pause of a host: 20 to 300 us */
 #define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
-#define BURST_LOSSY_NS                                                                                       \
-  HARP_US(10)                     /* where a loss counted lately: a short queue or bucket may be the reason */
-#define LOSSY_FOR_NS HARP_SEC(2)  /* lately */
-#define LEAST_NS     HARP_MS(4)   /* a packet each, at least */
-#define EMPTY_NS     HARP_US(10)  /* a drain that leaves a longer queue: another flow fills it */
-#define RTT_MAX_NS   HARP_MS(100) /* a longer RTT counts as this */
+#define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
+#define SHORT_FOR_NS   HARP_SEC(2)  /* lately */
+#define LEAST_NS       HARP_MS(4)   /* a packet each, at least */
+#define EMPTY_NS       HARP_US(10)  /* a drain that leaves a longer queue: another flow fills it */
+#define RTT_MAX_NS     HARP_MS(100) /* a longer RTT counts as this */
 enum {
   BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full */
   DELAY_PERCENT = 80,        /* of the excess of the RTT over the target, taken from the window */
@@ -81,6 +80,7 @@ static void set_window(struct harp_cc *cc, uint64_t window_q8) {
 
 static void target_init(struct harp_cc *cc) {
   cc->target.loss_queue_ns = cc->target.lowest_ns = HARP_NEVER;
+  cc->target.marked_q16 = 1u << 16; /* RFC 8257, 3.3: the first mark counts in full */
   harp_base_loss_restart(&cc->target.base_loss);
 }
 
@@ -134,10 +134,12 @@ static bool is_in_use(const struct harp_cc *cc) {
 static uint64_t step_q8(const struct harp_cc *cc) {
   uint64_t window_q8 = cc->window_q8, packet_q8 = (uint64_t)cc->packet_bytes << 8;
   if (cc->slow_start) return window_q8;
-  if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc)) return window_q8 / FAST_SHARE + 1;
+  if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc) && !cc->target.was_mark)
+    return window_q8 / FAST_SHARE + 1;
   uint64_t step = packet_q8 / 4 * HARP_MAX(cc->target.rtt_ns, STEP_RTT_NS) / STEP_RTT_NS;
-  if (cc->target.was_delay) step *= 4; /* no loss is near */
-  step = HARP_MAX(HARP_MIN(step, window_q8 / growth_share(cc)), window_q8 / 1024);
+  if (cc->target.was_delay) step *= 4;                                           /* no loss is near */
+  if (!cc->target.was_mark) step = HARP_MIN(step, window_q8 / growth_share(cc)); /* marks bound the queue */
+  step = HARP_MAX(step, window_q8 / 1024);
   return (step / cc->sharers + 1) * cc->target.rounds;
 }
 
@@ -173,7 +175,7 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
   t->hold_rounds = 2;
   t->excess_bytes = 0;
   t->cut_ns = s->now;
-  t->was_delay = false;
+  t->was_delay = t->was_mark = false;
   t->cuts++;
 }
 
@@ -226,20 +228,22 @@ static void decide_by_delay(struct harp_cc *cc, const struct harp_cc_sample *s, 
   uint64_t less_q8 = cc->window_q8 * (rtt_ns - wanted_ns) / rtt_ns * DELAY_PERCENT / 100;
   note_decrease(cc);
   t->was_delay = t->is_stale = true;
+  t->was_mark = false;
   harp_base_loss_on_queue(&t->base_loss);
   set_window(cc, HARP_MAX(cc->window_q8 - HARP_MIN(less_q8, cc->window_q8 / 2), t->floor_q8));
 }
 
 /* Takes the marks of a round into account; returns whether there were any. */
-static bool decide_by_marks(struct harp_cc *cc) {
+static bool decide_by_marks(struct harp_cc *cc, harp_ns now) {
   struct harp_cc_target *t = &cc->target;
   uint32_t settled = HARP_MAX(cc->round_acked_bytes, 1u), marked = HARP_MIN(t->marked_bytes, settled);
   uint32_t now_q16 = (uint32_t)(((uint64_t)marked << 16) / settled);
   t->marked_q16 += now_q16 / MARKED_ROUNDS - t->marked_q16 / MARKED_ROUNDS;
   t->marked_bytes = 0;
   if (!marked) return false;
+  t->marked_ns = now;
   note_decrease(cc);
-  t->was_delay = true;
+  t->was_delay = t->was_mark = true;
   harp_base_loss_on_queue(&t->base_loss);
   set_window(cc, cc->window_q8 - (cc->window_q8 * t->marked_q16 >> 17));
   return true;
@@ -251,7 +255,7 @@ static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_ns wanted_ns = is_known ? target_ns(cc, s->rtt_min_ns) : 0;
   bool is_queued = is_known && cc->round_rtt_min_ns > wanted_ns && !t->compete_periods;
   if (is_queued) cc->slow_start = false;
-  bool is_marked = (t->marked_bytes || t->marked_q16) && decide_by_marks(cc);
+  bool is_marked = (t->marked_bytes || t->marked_q16) && decide_by_marks(cc, s->now);
   if (!is_marked && is_in_use(cc) && !t->hold_rounds && !is_queued)
     set_window(cc, cc->window_q8 + step_q8(cc));
   if (!is_known) return;
@@ -311,11 +315,12 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
 
 static void note_rtt(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
-  bool is_lossy = t->cut_ns && s->now - t->cut_ns < LOSSY_FOR_NS;
+  harp_ns short_ns = HARP_MAX(t->cut_ns, t->marked_ns);
+  bool is_short = short_ns && s->now - short_ns < SHORT_FOR_NS;
   t->rtt_ns = HARP_MIN(s->rtt_ns, RTT_MAX_NS);
   t->samples++;
   cc->bursts =
-      HARP_MAX((uint32_t)(t->rtt_ns / (is_lossy ? BURST_LOSSY_NS : BURST_NS)), HARP_CC_BURSTS_MIN + 0u);
+      HARP_MAX((uint32_t)(t->rtt_ns / (is_short ? BURST_SHORT_NS : BURST_NS)), HARP_CC_BURSTS_MIN + 0u);
   if (s->rtt_min_ns < s->rtt_ns) t->queue_max_ns = HARP_MAX(t->queue_max_ns, s->rtt_ns - s->rtt_min_ns);
 }
 
