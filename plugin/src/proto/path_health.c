@@ -270,6 +270,10 @@ static void settle(struct harp_sender *s, const struct harp_flows *f, harp_ns no
   if (in_use(s, f) != count) divide_window(s, f, bytes, c.straight | c.detours);
 }
 
+void harp_path_health_settle(struct harp_sender *s, unsigned pair, harp_ns now) {
+  settle(s, &s->flows[pair], now);
+}
+
 void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
   if (harp_likely(p->detour == detour)) return;
   p->detour = detour;
@@ -278,7 +282,7 @@ void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bo
 }
 
 void harp_path_health_init(struct harp_sender *s, harp_ns now) {
-  s->eligible = s->probes_due = s->sizing = s->tcp = s->avoided = 0;
+  s->eligible = s->probes_due = s->sizing = s->tcp = 0;
   for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].is_tcp) s->tcp |= 1ull << i;
   s->blocked = s->tcp;
@@ -350,20 +354,6 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
   if (harp_unlikely(was_poor)) settle(s, &s->flows[p->pair], now);
 }
 
-/* Reports what was acknowledged on a path to the flows of its pair of ENIs. */
-static void note_flow(struct harp_sender *s, const struct harp_path *p, const struct harp_cc_sample *sample) {
-  struct harp_flows *f = &s->flows[p->pair];
-  bool busy = false;
-  HARP_EACH_BIT (i, f->paths & s->eligible) {
-    busy = s->paths[i].inflight_bytes;
-    if (busy) break;
-  }
-  harp_flows_on_acked(f, sample->acked_bytes, busy, sample->now);
-  if (!sample->round_end) return;
-  bool held_back = harp_cc_held_back(&p->cc, sample);
-  if (harp_flows_on_round(f, held_back, p->rtt.smoothed_ns, sample->now)) settle(s, f, sample->now);
-}
-
 /* Traces a cut of the window by more than an eighth; the trace of acknowledgements shows smaller ones. */
 static void trace_window_cut(const struct harp_sender *s, const struct harp_path *p, uint32_t from_bytes,
                              harp_ns now) {
@@ -393,7 +383,8 @@ void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const 
   };
   if (p->is_tcp && r->flight_bytes) harp_path_note_flight(p, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_path_on_round(p);
-  if (s->pair_count < s->path_count) note_flow(s, p, &sample);
+  if (sample.round_end && s->pair_count < s->path_count)
+    harp_sender_on_round(s, p, harp_cc_held_back(&p->cc, &sample), now);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
   trace_window_cut(s, p, window, now);

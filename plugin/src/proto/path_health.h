@@ -43,6 +43,9 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
  * their ports, and only some queues are the engine's. */
 void harp_path_health_note_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
 
+/* Wakes paths of a pair of ENIs, or makes some dormant, until as many answer as are wanted. */
+void harp_path_health_settle(struct harp_sender *s, unsigned pair, harp_ns now);
+
 /* Probes a path of each of our ENIs over which nothing has come for so long. */
 void harp_path_health_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 

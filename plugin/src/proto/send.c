@@ -32,7 +32,7 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
   while (st->is_waiting && *at != st) at = &(*at)->next_waiting;
   if (st->is_waiting) *at = st->next_waiting;
   for (unsigned i = 0; i < s->path_count; i++) harp_flight_forget(&s->paths[i].flight, st);
-  if (!s->load.large) s->large_since_ns = HARP_NEVER;
+  if (!s->load.large) s->experiments.large_since_ns = HARP_NEVER;
 }
 
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
@@ -105,7 +105,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
-  harp_sender_measure(s, r.acked_bytes, now);
+  harp_sender_measure(s, path, r.acked_bytes, now);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_RX_ACK,
                                        .path = p->path,
@@ -157,10 +157,8 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_path_health_want_probe(s, p, true);
 }
 
-void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
-  HARP_ASSERT(s->tcp >> path & 1);
-  s->avoided = avoided ? s->avoided | 1ull << path : s->avoided & ~(1ull << path);
-  harp_sender_choose_carriers(s);
+bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now) {
+  return harp_experiments_on_trouble(&s->experiments, now);
 }
 
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
@@ -180,7 +178,7 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
 }
 
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
-  if (harp_unlikely(harp_carrier_trial_takes_other(&s->trial))) harp_sender_measure(s, 0, now);
+  if (harp_unlikely(harp_experiment_tries(&s->experiments.trial))) harp_sender_measure(s, NULL, 0, now);
   harp_path_health_on_timeout(s, now);
   if (s->credit_probe_ns <= now) harp_sender_on_credit_time(s, now);
 }

@@ -11,8 +11,7 @@
 #define HARP_SEND_H
 
 #include "base/counters.h"
-#include "proto/carrier_trial.h"
-#include "proto/flows.h"
+#include "proto/experiments.h"
 #include "proto/loss.h"
 #include "proto/stripe.h"
 #include "proto/tx_stream.h"
@@ -84,18 +83,12 @@ struct harp_sender {
   uint64_t eligible; /* may carry data */
   uint64_t tcp;      /* tcp paths */
   uint64_t blocked;  /* tcp paths that can take nothing now */
-  uint64_t avoided;  /* tcp paths that large messages avoid */
   /* Eligible for messages of a class: large ones use tcp where there is a tcp path between the same ENIs,
    * small ones do not. */
   uint64_t by_class[HARP_TX_CLASSES];
-  /* Large messages have the choice between tcp and other paths, and a trial makes it: kept by
-   * send_carrier.c. */
-  bool has_choice;
-  struct harp_carrier_trial trial;
-  harp_ns large_since_ns; /* large messages are under way, and counted up to then; HARP_NEVER: none are */
-  harp_ns sender_ns;      /* what the caller took to send, since then */
-  uint64_t probes_due;    /* those with probe_due */
-  uint64_t sizing;        /* look for a larger packet size now and then */
+  struct harp_experiments experiments; /* kept by send_experiment.c */
+  uint64_t probes_due;                 /* those with probe_due */
+  uint64_t sizing;                     /* look for a larger packet size now and then */
   unsigned start; /* where the search for the best path begins: differs from connection to connection */
   bool waits;     /* the last search left a path unused for a better one */
   uint32_t copy_budget_bytes;
@@ -183,16 +176,25 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* Has large messages avoid a tcp path while there is another path between the same ENIs, or use it again. */
-void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
+/* Notes that a tcp path's kernel shows loss or a queue. Returns whether datagrams are tried because of it. */
+bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now);
+
+/* Says whether the kernel takes the payload of tcp paths by reference, and experiments decide about it. */
+static inline void harp_sender_allow_reference(struct harp_sender *s, bool allowed) {
+  harp_experiments_allow_reference(&s->experiments, allowed);
+}
+/* Returns whether large payload is to go by reference now. */
+static inline bool harp_sender_takes_reference(const struct harp_sender *s) {
+  return harp_experiments_take_reference(&s->experiments);
+}
 
 /* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_note_time
  * feeds. */
 static inline bool harp_sender_is_measured(const struct harp_sender *s) {
-  return s->has_choice && harp_carrier_trial_measures(&s->trial);
+  return harp_experiments_measure_cpu(&s->experiments);
 }
 static inline void harp_sender_note_time(struct harp_sender *s, harp_ns ns) {
-  s->sender_ns += ns;
+  s->experiments.cpu_ns += ns;
 }
 
 /* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived

@@ -57,7 +57,7 @@ size_t harp_sender_bytes(const struct harp_sender_config *config) {
 }
 
 /* Numbers the pairs of ENIs, and assigns each its paths. */
-static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config, harp_ns now) {
+static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config) {
   s->pair_count = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
     unsigned first = first_of_pair(config, i);
@@ -68,7 +68,7 @@ static void init_pairs(struct harp_sender *s, const struct harp_sender_config *c
       paths |= 1ull << k;
       s->paths[k].pair = (uint8_t)s->pair_count;
     }
-    harp_flows_init(&s->flows[s->pair_count++], paths, speed_bytes_s, now);
+    harp_flows_init(&s->flows[s->pair_count++], paths, speed_bytes_s);
   }
 }
 
@@ -85,8 +85,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->small_lines = 0;
   s->cork_ns = HARP_NEVER;
   s->stalled_since_ns = 0;
-  harp_carrier_trial_init(&s->trial);
-  s->sender_ns = 0;
+  harp_experiments_init(&s->experiments);
   s->path_count = config->path_count;
   harp_sender_init_windows(s, config->window_bytes, now);
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
@@ -99,7 +98,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   }
   s->stream_max = config->stream_max;
   s->flows = (struct harp_flows *)ring;
-  init_pairs(s, config, now);
+  init_pairs(s, config);
   s->streams = (struct harp_tx_stream **)&s->flows[s->pair_count];
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
   s->was_open = (uint64_t *)&s->streams[s->stream_max];

@@ -6,7 +6,7 @@
  *   send_window.c  the windows that the peer announces
  *   send_credit.c  streams that lack credit
  *   send_turns.c   which stream is next
- *   send_carrier.c which carrier large messages take
+ *   send_experiment.c experiments, and what they have large messages take
  *   send_choose.c  what goes out next, and on which path
  *   send_take.c    what a choice sends: packet numbers, bursts, requests for acknowledgements
  *   send_check.c   invariants
@@ -49,13 +49,15 @@ struct harp_tx_stream *harp_sender_next_stream(struct harp_sender *s);
 /* Books the lines that a stream sent in its turn; the turn ends when its share is used up. */
 void harp_sender_end_turn(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t lines);
 
-/* ---- carriers ---- */
+/* ---- experiments ---- */
 
 /* Notes that large messages may be under way. */
 void harp_sender_note_large(struct harp_sender *s, harp_ns now);
-/* Feeds the trial of carriers what was acknowledged. */
-void harp_sender_measure(struct harp_sender *s, uint32_t acked_bytes, harp_ns now);
-/* Works out by_class and has_choice, and ends a trial, after paths or what is known of them have changed. */
+/* Feeds experiments what was acknowledged on a path; NULL: time has passed. */
+void harp_sender_measure(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes, harp_ns now);
+/* Notes a round trip of a path; `held_back`: its window was full, and the network queued or lost packets. */
+void harp_sender_on_round(struct harp_sender *s, const struct harp_path *p, bool held_back, harp_ns now);
+/* Works out by_class, and stops experiments where the set of pairs has changed. */
 void harp_sender_choose_carriers(struct harp_sender *s);
 
 /* Returns whether a stream may have something to send. */
