@@ -128,14 +128,14 @@ static void test_the_carrier_of_large_messages(void **state) {
   open_both(&a, &b);
   struct harp_peer *peer = a.link->peer;
   struct harp_sender *sender = peer->session.sender;
-  sender->by_class[HARP_TX_LARGE] = 1;
+  sender->carriers.by_class[HARP_TX_LARGE] = 1;
   harp_stats_write_peer(peer, 0);
   const struct harp_stats_session *s = ENTRY(&a, session, SESSION, peer->stats.entry);
   assert_string_equal(s->large, "datagrams");
   assert_string_equal(s->large_why, "no other carrier");
   assert_int_equal(s->experiment_time, 0);
   sender->experiments.has_choice = true;
-  sender->tcp = 1;
+  sender->paths[0].is_tcp = true;
   harp_stats_write_peer(peer, 0);
   assert_string_equal(s->large, "tcp");
   assert_string_equal(s->large_why, "no experiment yet");
@@ -145,7 +145,8 @@ static void test_the_carrier_of_large_messages(void **state) {
   assert_int_equal(s->experiment_time, 150);
   assert_int_equal(s->experiment_cpu, 120);
   sender->experiments.has_choice = false;
-  sender->tcp = sender->by_class[HARP_TX_LARGE] = 0;
+  sender->paths[0].is_tcp = false;
+  sender->carriers.by_class[HARP_TX_LARGE] = 0;
   side_close(&a);
   side_close(&b);
 }

@@ -28,7 +28,7 @@ static int init(void **state) {
     paths[i].state = HARP_PATH_UP;
     paths[i].blocked = false;
     harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS, 0);
-    harp_path_note_speed(&paths[i]);
+    harp_path_speed_update(&paths[i]);
   }
   return 0;
 }
@@ -36,7 +36,7 @@ static int init(void **state) {
 /* Measures that a path takes so many ns for a byte. */
 static void measure(unsigned path, harp_ns byte_ns) {
   for (unsigned i = 0; i < SAMPLES; i++)
-    harp_path_note_flight(&paths[path], RECORD_BYTES, BASE_RTT_NS + RECORD_BYTES * byte_ns);
+    harp_path_speed_on_flight(&paths[path], RECORD_BYTES, BASE_RTT_NS + RECORD_BYTES * byte_ns);
 }
 
 /* Sends so many records, none of which is acknowledged. */
@@ -63,7 +63,7 @@ static void test_paths_of_one_speed_share_alike(void **state) {
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) {
     harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS / (i + 1), 0);
-    harp_path_note_speed(&paths[i]);
+    harp_path_speed_update(&paths[i]);
     measure(i, 8);
   }
   send_records(2 * PATHS, sent);
@@ -90,11 +90,11 @@ static void test_a_single_record_takes_the_fast_path(void **state) {
 }
 
 static void test_a_probe_is_no_measurement(void **state) {
-  uint64_t before = paths[0].drain_q16;
+  uint64_t before = paths[0].speed.drain_q16;
   (void)state;
-  harp_path_note_flight(&paths[0], HARP_RECORD_HEAD_BYTES, BASE_RTT_NS);
-  harp_path_note_flight(&paths[0], RECORD_BYTES, 0);
-  assert_true(paths[0].drain_q16 == before);
+  harp_path_speed_on_flight(&paths[0], HARP_RECORD_HEAD_BYTES, BASE_RTT_NS);
+  harp_path_speed_on_flight(&paths[0], RECORD_BYTES, 0);
+  assert_true(paths[0].speed.drain_q16 == before);
 }
 
 /* What was measured while the network stood still is no reason to leave a path alone for ever. */
@@ -107,7 +107,8 @@ static void test_a_path_that_was_slow_is_tried_again(void **state) {
   assert_int_equal(sent[0], 0);
   init(state);
   for (unsigned i = 0; i < PATHS; i++) measure(i, i ? 8 : 100000);
-  for (unsigned i = 0; i < PROBES; i++) harp_path_note_flight(&paths[0], HARP_RECORD_HEAD_BYTES, BASE_RTT_NS);
+  for (unsigned i = 0; i < PROBES; i++)
+    harp_path_speed_on_flight(&paths[0], HARP_RECORD_HEAD_BYTES, BASE_RTT_NS);
   send_records(2 * PATHS, sent);
   assert_int_equal(sent[0], 2);
 }
@@ -116,7 +117,7 @@ static void test_a_new_connection_is_measured_anew(void **state) {
   unsigned sent[PATHS] = {0};
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) measure(i, i ? 8 : 100000);
-  harp_path_restart_speed(&paths[0]);
+  harp_path_speed_restart(&paths[0]);
   send_records(2 * PATHS, sent);
   assert_int_equal(sent[0], 2);
 }

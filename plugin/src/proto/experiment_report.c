@@ -14,10 +14,10 @@ static const char *under_way(const struct harp_experiments *x) {
 struct harp_experiment_report harp_experiment_report_of(const struct harp_session *c) {
   const struct harp_sender *s = c->sender;
   const struct harp_experiments *x = &s->experiments;
-  uint64_t large = s->by_class[HARP_TX_LARGE];
+  uint64_t large = s->carriers.by_class[HARP_TX_LARGE], tcp = harp_path_set_tcp(s->paths, large);
   return (struct harp_experiment_report){
-      .takes_tcp = (large & s->tcp) != 0,
-      .takes_datagrams = (large & ~s->tcp) != 0,
+      .takes_tcp = tcp != 0,
+      .takes_datagrams = (large & ~tcp) != 0,
       .has_choice = x->has_choice,
       .prefers_datagrams = x->datagrams,
       .prefers_reference = x->by_reference,

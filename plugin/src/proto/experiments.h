@@ -28,7 +28,7 @@
 #define HARP_EXPERIMENTS_CALM_NS HARP_SEC(10)
 /* A trial that begins so soon after a sign of trouble is urgent. */
 #define HARP_EXPERIMENTS_URGENT_NS HARP_MS(200)
-/* A search that gets no traffic for so long is stopped, for what else is to be found out. */
+/* A search whose phase lasts so long gets too little traffic: it is stopped, for what else is to be found. */
 #define HARP_EXPERIMENTS_STALE_NS HARP_SEC(10)
 enum {
   HARP_EXPERIMENTS_COST_PARTS = 100,
@@ -45,14 +45,14 @@ struct harp_experiments {
   struct harp_experiment search; /* for flows */
   struct harp_experiment trial;  /* of the carrier, or of references */
   struct harp_evidence carrier, reference;
-  int64_t earned_ns;  /* times HARP_EXPERIMENTS_COST_PARTS: what trials may cost now */
-  harp_ns trouble_ns; /* of the last sign that TCP loses or queues; 0: none yet */
-  harp_ns search_began_ns;
-  bool search_busy;       /* something of the pair is in flight */
-  harp_ns search_seen_ns; /* up to when its time is counted */
-  bool has_begun;         /* large messages have been under way */
-  harp_ns large_since_ns; /* they are, and counted up to then; HARP_NEVER: none are */
-  harp_ns cpu_ns;         /* what the caller took to send, since then */
+  int64_t earned_ns;       /* times HARP_EXPERIMENTS_COST_PARTS: what trials may cost now */
+  harp_ns trouble_ns;      /* of the last sign that TCP loses or queues; 0: none yet */
+  harp_ns search_began_ns; /* its phase */
+  bool search_busy;        /* something of the pair is in flight */
+  harp_ns search_seen_ns;  /* up to when its time is counted */
+  bool has_begun;          /* large messages have been under way */
+  harp_ns large_since_ns;  /* they are, and counted up to then; HARP_NEVER: none are */
+  harp_ns cpu_ns;          /* what the caller took to send, since then */
   /* for statistics and the log: the last trial of each kind */
   struct harp_trial_report {
     unsigned count; /* that have ended */
@@ -91,6 +91,11 @@ static inline bool harp_experiments_measure_cpu(const struct harp_experiments *x
   return harp_experiment_measures(&x->trial);
 }
 
+/* Adds that time. */
+static inline void harp_experiments_on_cpu_time(struct harp_experiments *x, harp_ns ns) {
+  x->cpu_ns += ns;
+}
+
 /* Returns whether a search for flows of a pair over this carrier may begin. */
 bool harp_experiments_allow_search(const struct harp_experiments *x, bool is_tcp);
 
@@ -103,6 +108,11 @@ static inline void harp_experiments_on_sent(struct harp_experiments *x, unsigned
   if (!harp_experiment_is_under_way(&x->search) || x->search.pair != pair || x->search_busy) return;
   x->search_busy = true;
   x->search_seen_ns = now;
+}
+
+/* Returns whether a search has got no traffic for so long that it is to be stopped. */
+static inline bool harp_experiments_search_is_stale(const struct harp_experiments *x, harp_ns now) {
+  return harp_experiment_is_under_way(&x->search) && now - x->search_began_ns >= HARP_EXPERIMENTS_STALE_NS;
 }
 
 /* Notes bytes that were acknowledged on the pair of the search; `busy`: something is still in flight. Returns
