@@ -78,6 +78,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   harp_send_credit_init(&s->credit);
   harp_send_turns_init(&s->turns);
   harp_send_cork_init(&s->cork);
+  s->carriers = (struct harp_send_carriers){0};
   harp_experiments_init(&s->experiments);
   harp_send_search_init(&s->search, config->first_number % HARP_MAX(pair_count(config, true), 1u));
   harp_tail_duplication_init(&s->duplication);
