@@ -92,6 +92,33 @@ static void test_datagrams_that_do_not_get_through_are_left(void **state) {
   assert_false(experiments()->datagrams);
 }
 
+/* Four flows of datagrams that are capped, together twice what TCP moves: the search for flows takes place
+ * while the carrier is tried, and does not end the experiment. */
+static void test_capped_flows_are_found_while_their_carrier_is_tried(void **state) {
+  (void)state;
+  enum { FLOWS = 4, CAP = 31250000, CALM = 16 };
+  struct duo_config c = {
+      .seed = 11,
+      .path_count = FLOWS + 1,
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_delay,
+      .superframe_packets = 64,
+      .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)},
+      .hurry = CALM,
+  };
+  for (unsigned i = 0; i < FLOWS; i++) c.paths[i].lines_max = MTU_LINES;
+  c.paths[FLOWS] = (struct harp_path_config){.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true};
+  duo_start(&duo, &c);
+  strcpy(duo.label, "4 capped flows");
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 8});
+  for (unsigned i = 0; i < FLOWS; i++) set_rate(i, CAP);
+  set_rate(FLOWS, 2 * CAP);
+  move(MESSAGE_BYTES, MESSAGES);
+  assert_true(report()->count >= 1);
+  assert_int_equal(report()->verdict, HARP_VERDICT_QUICKER);
+  assert_int_equal(duo.ends[0].sender->pairs.flows[0].proven, FLOWS);
+}
+
 static void test_small_messages_are_no_experiment(void **state) {
   (void)state;
   start("small messages alone", 250000000, 125000000);
@@ -112,6 +139,7 @@ int main(void) {
       cmocka_unit_test(test_the_quicker_carrier_is_kept),
       cmocka_unit_test(test_as_good_is_no_reason),
       cmocka_unit_test(test_datagrams_that_do_not_get_through_are_left),
+      cmocka_unit_test(test_capped_flows_are_found_while_their_carrier_is_tried),
       cmocka_unit_test(test_small_messages_are_no_experiment),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
