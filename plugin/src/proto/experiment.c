@@ -20,7 +20,7 @@ static const struct rule {
   unsigned doublings;  /* at most */
 } rules[HARP_QUESTIONS] = {
     [HARP_QUESTION_FLOWS] = {1, 4, 2, 0, HARP_MS(100), 8},
-    [HARP_QUESTION_CARRIER] = {2, 2, 0, HARP_MS(20), HARP_SEC(2), 5},
+    [HARP_QUESTION_CARRIER] = {2, 2, 0, HARP_MS(20), HARP_SEC(2), 2},
     [HARP_QUESTION_REFERENCE] = {1, 2, 0, HARP_MS(20), HARP_SEC(4), 6},
 };
 
