@@ -101,8 +101,8 @@ struct duo_config {
   uint32_t stray_ppm;    /* of acknowledgements with the credit of a stream that is not open */
   harp_ns control_ns[2]; /* of the control connection, to end 0 and to end 1: up to so long, as drawn */
   uint32_t watched_ppm;  /* of receives whose buffer is read while it fills */
-  uint32_t avoid_ppm;    /* after an event some tcp path is avoided, or no more */
-  uint32_t slice_bytes;  /* of trials of a carrier; 0: as in the product */
+  uint32_t trouble_ppm;  /* after an event some tcp path's kernel shows loss or a queue */
+  uint32_t hurry;        /* experiments are so many times shorter; 0: as in the product */
   struct tcpnet_config tcp;
   bool trace; /* keep the ends' traces; they go to trace_out as they grow */
 };

@@ -340,12 +340,12 @@ static harp_ns review_open(struct duo *d, struct duo_end *e, struct duo_tcp_end 
   return owes(e, p) ? HARP_MAX(p->look_ns, d->now + 1) : HARP_NEVER;
 }
 
-/* In place of the engine: avoids paths as the kernel's statistics would, and requests keepalives. */
+/* In place of the engine: reports signs of trouble as the kernel's statistics would, and requests keepalives.
+ */
 static harp_ns keep(struct duo *d, struct duo_end *e) {
   struct duo_tcp *t = d->tcp;
   harp_ns quiet_ns = d->config.tcp.timeout_ns / KEEPALIVES;
-  if (rng_chance(&t->rng, d->config.avoid_ppm))
-    harp_sender_avoid(e->sender, t->first + (unsigned)rng_below(&t->rng, t->count), rng_below(&t->rng, 2));
+  if (rng_chance(&t->rng, d->config.trouble_ppm)) (void)harp_sender_on_trouble(e->sender, d->now);
   if (duo_complete(d)) return HARP_NEVER;
   if (t->keepalive_ns[e->index] <= d->now) {
     harp_sender_keepalive(e->sender, quiet_ns, d->now);

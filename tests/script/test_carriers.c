@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which carrier large messages take by trials, on the virtual clock: a path of datagrams and a tcp path
+/* Which carrier large messages take by experiments, on the virtual clock: a path of datagrams and a tcp path
  * between the same interfaces, over networks that let each have another rate. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include "lib/duo.h"
 
 enum { DATAGRAMS, TCP, PATHS, MESSAGE_BYTES = 512 << 10, SMALL_BYTES = 4096, MESSAGES = 80 };
-enum { SLICE_BYTES = 8 << 10, MTU_LINES = 11 };
+enum { HURRY = 128, MTU_LINES = 11 };
 
 static struct duo duo;
 
@@ -33,7 +33,7 @@ static void start(const char *name, uint64_t datagrams_bytes_s, uint64_t tcp_byt
       .paths = {[DATAGRAMS] = {.lines_max = MTU_LINES},
                 [TCP] = {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
       .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)},
-      .slice_bytes = SLICE_BYTES,
+      .hurry = HURRY,
   };
   duo_start(&duo, &c);
   strcpy(duo.label, name);
@@ -42,16 +42,20 @@ static void start(const char *name, uint64_t datagrams_bytes_s, uint64_t tcp_byt
   set_rate(TCP, tcp_bytes_s);
 }
 
-static const struct harp_carrier_trial *trial(void) {
-  return &duo.ends[0].sender->carriers.trial;
+static const struct harp_experiments *experiments(void) {
+  return &duo.ends[0].sender->experiments;
+}
+
+static const struct harp_trial_report *report(void) {
+  return &experiments()->carrier_report;
 }
 
 static void move(uint32_t bytes, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) duo_add(&duo, bytes, bytes, duo.now, duo.now);
   assert_true(duo_run(&duo, duo.now + HARP_SEC(100)));
   duo_check_buffers(&duo);
-  print_message("%-24s %u trials, %u and %u %%, datagrams %d, %llu records\n", duo.label, trial()->count,
-                trial()->time_percent, trial()->cpu_percent, trial()->datagrams,
+  print_message("%-24s %u experiments, %u and %u %%, datagrams %d, %llu records\n", duo.label,
+                report()->count, report()->time_percent, report()->cpu_percent, experiments()->datagrams,
                 (unsigned long long)duo.path_packets[TCP]);
 }
 
@@ -59,42 +63,68 @@ static void test_the_quicker_carrier_is_found(void **state) {
   (void)state;
   start("TCP at a half", 250000000, 125000000);
   move(MESSAGE_BYTES, MESSAGES);
-  assert_true(trial()->datagrams);
-  assert_true(duo.ends[0].counters.carrier_changes == 1);
+  assert_true(experiments()->datagrams);
+  assert_true(duo.ends[0].counters.experiment_changes == 1);
 }
 
 static void test_the_quicker_carrier_is_kept(void **state) {
   (void)state;
   start("datagrams at a half", 125000000, 250000000);
   move(MESSAGE_BYTES, MESSAGES);
-  assert_true(trial()->count >= 2);
-  assert_false(trial()->datagrams);
-  assert_int_equal(trial()->verdict, HARP_CARRIER_KEPT);
+  assert_true(report()->count >= 1);
+  assert_false(experiments()->datagrams);
+  assert_int_equal(report()->verdict, HARP_VERDICT_LOST);
 }
 
 static void test_as_good_is_no_reason(void **state) {
   (void)state;
   start("both alike", 125000000, 125000000);
   move(MESSAGE_BYTES, MESSAGES);
-  assert_true(trial()->count >= 2);
-  assert_false(trial()->datagrams);
+  assert_true(report()->count >= 2);
+  assert_false(experiments()->datagrams);
 }
 
 static void test_datagrams_that_do_not_get_through_are_left(void **state) {
   (void)state;
   start("datagrams at 1 %", 2000000, 200000000);
   move(MESSAGE_BYTES, MESSAGES);
-  assert_true(trial()->count >= 1);
-  assert_false(trial()->datagrams);
+  assert_true(report()->count >= 1);
+  assert_false(experiments()->datagrams);
 }
 
-static void test_small_messages_are_no_trial(void **state) {
+/* Four flows of datagrams that are capped, together twice what TCP moves: the search for flows takes place
+ * while the carrier is tried, and does not end the experiment. */
+static void test_capped_flows_are_found_while_their_carrier_is_tried(void **state) {
+  (void)state;
+  enum { FLOWS = 4, CAP = 31250000, CALM = 16 };
+  struct duo_config c = {
+      .seed = 11,
+      .path_count = FLOWS + 1,
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_delay,
+      .superframe_packets = 64,
+      .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)},
+      .hurry = CALM,
+  };
+  for (unsigned i = 0; i < FLOWS; i++) c.paths[i].lines_max = MTU_LINES;
+  c.paths[FLOWS] = (struct harp_path_config){.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true};
+  duo_start(&duo, &c);
+  strcpy(duo.label, "4 capped flows");
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 8});
+  for (unsigned i = 0; i < FLOWS; i++) set_rate(i, CAP);
+  set_rate(FLOWS, 2 * CAP);
+  move(MESSAGE_BYTES, MESSAGES);
+  assert_true(report()->count >= 1);
+  assert_int_equal(report()->verdict, HARP_VERDICT_QUICKER);
+  assert_int_equal(duo.ends[0].sender->pairs.flows[0].proven, FLOWS);
+}
+
+static void test_small_messages_are_no_experiment(void **state) {
   (void)state;
   start("small messages alone", 250000000, 125000000);
   move(SMALL_BYTES, MESSAGES);
-  assert_int_equal(trial()->count, 0);
-  assert_int_equal(trial()->phase, HARP_CARRIER_IN_USE);
-  assert_int_equal(trial()->now.bytes, 0);
+  assert_int_equal(report()->count, 0);
+  assert_false(harp_experiment_is_under_way(&experiments()->trial));
 }
 
 static int fini(void **state) {
@@ -109,7 +139,8 @@ int main(void) {
       cmocka_unit_test(test_the_quicker_carrier_is_kept),
       cmocka_unit_test(test_as_good_is_no_reason),
       cmocka_unit_test(test_datagrams_that_do_not_get_through_are_left),
-      cmocka_unit_test(test_small_messages_are_no_trial),
+      cmocka_unit_test(test_capped_flows_are_found_while_their_carrier_is_tried),
+      cmocka_unit_test(test_small_messages_are_no_experiment),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

@@ -184,7 +184,7 @@ static void draw_tcp_faults(struct rng *r, struct duo_config *c) {
   c->tcp.silent_ppm = draw_ppm(r, 600000, 2);
   c->tcp.refuse_ppm = draw_ppm(r, 500000, 3);
   c->tcp.timeout_ns = HARP_MS(100) + rng_below(r, HARP_SEC(2));
-  c->slice_bytes = rng_below(r, 2) ? 1u << rng_below(r, 16) : 0;
+  c->hurry = rng_below(r, 2) ? 1u << rng_below(r, 16) : 0;
 }
 
 /* Makes the seed one with tcp paths, or not. Its own numbers are drawn for that: seeds without are what they
@@ -197,7 +197,7 @@ static void draw_tcp(struct rng *r, struct duo_config *c, bool clean) {
   c->tcp = (struct tcpnet_config){
       .room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)};
   if (clean) return;
-  c->avoid_ppm = draw_ppm(r, 10000, 2);
+  c->trouble_ppm = draw_ppm(r, 10000, 2);
   c->tcp.spoil_ppm = draw_ppm(r, 20000, 3);
   draw_tcp_faults(r, c);
 }

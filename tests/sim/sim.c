@@ -144,8 +144,8 @@ static void count_end(const struct duo_end *e) {
   tally->up += c->path_up;
   tally->duplicates += c->drops[HARP_DROP_DUPLICATE];
   tally->bad_crc += c->drops[HARP_DROP_CRC];
-  tally->trials += c->carrier_trials;
-  tally->changes += c->carrier_changes;
+  tally->trials += c->experiments;
+  tally->changes += c->experiment_changes;
   tally->smaller += smaller;
   tally->tails += c->tail_duplicates;
   tally->prompts += e->prompts;
@@ -198,7 +198,7 @@ static void print_tally(void) {
          " of them early, %" PRIu64 " over what is no record\n",
          tally->with_tcp, tally->tcp_alone, tally->records, tally->in_place, tally->scrapped,
          tally->connections, tally->ended, tally->broken);
-  printf("trials of a carrier %" PRIu64 ", after which it was taken %" PRIu64 "\n", tally->trials,
+  printf("experiments %" PRIu64 ", of them %" PRIu64 " that changed something\n", tally->trials,
          tally->changes);
 }
 

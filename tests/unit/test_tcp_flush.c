@@ -102,7 +102,8 @@ static int init_uncopied(void **state) {
   harp_tcp_socket_set_options(fds[0], &options);
   assert_int_equal(harp_tcp_socket_allow_zerocopy(fds[0]), 0);
   make(fds);
-  harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_ON);
+  p->can_reference = true;
+  engine->instance.zerocopy = HARP_ZEROCOPY_MODE_ON;
   return 0;
 }
 

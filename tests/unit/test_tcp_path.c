@@ -222,19 +222,22 @@ static void test_messages_under_way_are_a_queue(void **state) {
   }
 }
 
-/* Where the kernel repeats much: carrier.h. */
-static void test_one_that_is_avoided_is_left_alone(void **state) {
+/* What the kernel shows decides nothing: it makes an experiment due, where there is another carrier. */
+static void test_trouble_is_news_where_there_is_a_choice(void **state) {
   (void)state;
   struct harp_tx_run run;
   bring_both_up();
-  harp_sender_avoid(s, TCP, true);
+  assert_true(harp_sender_on_trouble(s, now));
+  assert_int_equal(s->experiments.carrier.next_ns, now);
+  assert_false(harp_sender_on_trouble(s, now)); /* the same one */
   post(MEDIUM);
   assert_true(take(&run));
-  assert_int_equal(run.path, UDP);
+  assert_int_equal(run.path, TCP);
+  now += HARP_EXPERIMENTS_CALM_NS;
+  assert_true(harp_sender_on_trouble(s, now));
+  now += HARP_EXPERIMENTS_CALM_NS;
   harp_sender_path_down(s, UDP, now);
-  do assert_true(take(&run));
-  while (run.type == HARP_PACKET_PROBE);
-  assert_int_equal(run.path, TCP); /* better than none */
+  assert_false(harp_sender_on_trouble(s, now)); /* TCP alone */
 }
 
 static void test_datagrams_alone_carry_all_and_so_does_tcp(void **state) {
@@ -473,7 +476,7 @@ int main(void) {
       T(test_small_messages_do_not),
       T(test_while_messages_queue_larger_ones_do_not),
       T(test_messages_under_way_are_a_queue),
-      T(test_one_that_is_avoided_is_left_alone),
+      T(test_trouble_is_news_where_there_is_a_choice),
       T(test_datagrams_alone_carry_all_and_so_does_tcp),
       T(test_what_is_blocked_is_waited_for),
       T(test_one_that_stops_is_given_up_to_the_other),

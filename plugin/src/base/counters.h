@@ -70,9 +70,9 @@ const char *harp_drop_name(enum harp_drop drop);
   X(tx_zerocopy, "records", "records sent whose payload the kernel took without a copy")                     \
   X(tx_unchecked, "records", "records sent whose payload has no CRC")                                        \
   X(tcp_ends, "connections", "TCP connections of paths that ended or were given up")                         \
-  X(tcp_avoided, "times", "times that large messages left a TCP connection to datagrams")                    \
-  X(carrier_trials, "trials", "trials of the carrier that large messages do not use")                        \
-  X(carrier_changes, "changes", "of them those after which large messages took the other carrier")           \
+  X(tcp_troubles, "times", "times that the kernel of a TCP connection began to show loss or a queue")        \
+  X(experiments, "experiments", "experiments that have ended: more flows, other carrier, by reference")      \
+  X(experiment_changes, "changes", "of them those that changed what a session does")                         \
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \
   X(driver_fallbacks, "times", "times that the xdp driver fell back to sockets")                             \

@@ -51,10 +51,11 @@
   X(STREAM_OPEN, STATE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                            \
   X(STREAM_CLOSED, STATE,                                                                                    \
     "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes: {b:" HARP_TRACE_STATUSES "}")                  \
-  X(CARRIER, STATE,                                                                                          \
-    "path {path} {a:carries large messages again|carries none, for loss|carries none, for a long queue}")    \
-  X(TRIAL, STATE,                                                                                            \
-    "large messages take {count:TCP|datagrams}: the other one took {a} percent of the time, {b} of the CPU") \
+  X(TCP_TROUBLE, STATE, "path {path} its TCP connection shows {a:loss|a long queue}")                        \
+  X(EXPERIMENT, STATE,                                                                                       \
+    "an experiment with {number:more flows|the other carrier|the other way of payload} "                     \
+    "{count:changes that|brings nothing|moves more|costs less CPU}: "                                        \
+    "{a} percent of the time, {b} of the CPU")                                                               \
   X(TCP_CLOSED, STATE, "path {path} its TCP connection ended")                                               \
   X(STALL, STATE,                                                                                            \
     "NCCL has waited for {b} ms: {a:nothing|no receive at the peer|peer sends nothing|peer stopped|"         \

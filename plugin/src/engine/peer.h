@@ -61,9 +61,10 @@ struct harp_peer {
   struct harp_io_route *routes[HARP_PATHS_MAX];
   unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */
   struct harp_tcp_path *tcp;
-  unsigned trials_seen;                                 /* trials of a carrier, up to the last look */
-  bool prefers_datagrams;                               /* large messages did then, by trials */
-  uint8_t route_enis[HARP_PATHS_MAX];                   /* which of the engine's interfaces each is of */
+  unsigned carrier_trials, reference_trials; /* experiments, up to the last look */
+  bool prefers_datagrams, prefers_reference; /* what they had found then */
+  bool denies_reference;                     /* the kernel did, or it has copied: no experiments with it */
+  uint8_t route_enis[HARP_PATHS_MAX];        /* which of the engine's interfaces each is of */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
 };
 

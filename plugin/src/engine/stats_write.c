@@ -7,7 +7,7 @@
 #include "base/seq.h"
 #include "engine/engine.h"
 #include "host/stats_file.h"
-#include "proto/carrier_report.h"
+#include "proto/experiment_report.h"
 #include "proto/path_report.h"
 
 static void set_text(char *to, size_t bytes, const char *from) {
@@ -204,11 +204,12 @@ static void write_stall(struct harp_stats_session *s, const struct harp_peer *pe
 
 static void write_carrier(struct harp_stats_session *s, const struct harp_peer *peer) {
   static const char *const names[] = {"none", "tcp", "datagrams", "both"};
-  struct harp_carrier_report r = harp_carrier_report_of(&peer->session);
+  struct harp_experiment_report r = harp_experiment_report_of(&peer->session);
   SET_TEXT(s->large, names[r.takes_tcp + 2 * r.takes_datagrams]);
   SET_TEXT(s->large_why, harp_tcp_why_large(peer));
-  s->trial_time = r.time_percent;
-  s->trial_cpu = r.cpu_percent;
+  SET_TEXT(s->experiment, r.under_way);
+  s->experiment_time = r.carrier.time_percent;
+  s->experiment_cpu = r.carrier.cpu_percent;
 }
 
 void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {

@@ -17,9 +17,8 @@
 
 #include "base/error.h"
 #include "io/tcp_socket.h"
-#include "proto/carrier.h"
 #include "proto/records.h"
-#include "proto/zerocopy.h"
+#include "proto/tcp_trouble.h"
 #include "wire/control.h"
 
 struct harp_engine;
@@ -28,7 +27,9 @@ struct harp_peer;
 enum {
   HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
-  HARP_TCP_OUT_BYTES = 16 << 10,  /* heads, acknowledgements and copied payload that wait for the kernel */
+  /* Payload of a record that may go by reference: below, a copy costs less than to pin pages. */
+  HARP_TCP_REFERENCE_MIN_BYTES = 64 << 10,
+  HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
 /* The engine polls TCP more rarely when nothing has come for so long. */
@@ -53,9 +54,9 @@ struct harp_tcp_path {
   char why[48];      /* it has ended */
   /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
   uint64_t sent_bytes, acked_bytes;
-  struct harp_carrier carrier; /* whether large messages use the path */
-  struct harp_zerocopy zerocopy;
-  unsigned unreaped; /* sends without a copy whose completion was not read from the kernel */
+  struct harp_tcp_trouble trouble;
+  bool can_reference; /* the kernel takes payload by reference (MSG_ZEROCOPY) */
+  unsigned unreaped;  /* sends by reference whose completion was not read from the kernel */
   struct harp_tcp_path *next_readable;
 
   struct sockaddr_storage remote; /* where the client connects */
@@ -66,7 +67,7 @@ struct harp_tcp_path {
   uint32_t payload_bytes;
   const struct harp_tx_stream *payload_of;
   uint32_t payload_message;
-  bool uncopied; /* the payload is sent with MSG_ZEROCOPY */
+  bool by_reference; /* the payload is sent with MSG_ZEROCOPY */
   uint8_t out[HARP_TCP_OUT_BYTES];
 
   /* bytes that were read */

@@ -25,22 +25,27 @@ static const char *name_of(const struct harp_tcp_path *p) {
   return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
 }
 
-static void log_zerocopy(struct harp_tcp_path *p) {
-  harp_ns now = p->peer->engine->clock();
-  const struct harp_zerocopy *z = &p->zerocopy;
-  static const char *const why[] = {
-      [HARP_ZEROCOPY_COPIED] = "the kernel copies it all the same on this device",
-      [HARP_ZEROCOPY_REFUSED] = "the kernel refuses it: the limit of locked memory (ulimit -l) may be low",
-  };
-  if (z->why == HARP_ZEROCOPY_MEASURED)
-    HARP_INFO_LIMITED(
-        &p->peer->log, now,
-        "%s: payload to %s goes %s a copy (MSG_ZEROCOPY): a byte takes %u %% of the time of a copy",
-        name_of(p), p->peer->name, z->state == HARP_ZEROCOPY_ON ? "without" : "with",
-        harp_zerocopy_percent(z));
-  else
-    HARP_INFO_LIMITED(&p->peer->log, now, "%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s",
-                      name_of(p), p->peer->name, why[z->why]);
+/* Notes that payload by reference is of no use on a connection: the kernel has refused it, or copied all the
+ * same. A user who requested it gets it though the kernel copies. Where experiments would decide, the session
+ * makes no more of them. */
+static void give_up_references(struct harp_tcp_path *p, const char *why) {
+  struct harp_peer *peer = p->peer;
+  if (!p->can_reference) return;
+  p->can_reference = false;
+  if (peer->engine->instance.zerocopy == HARP_ZEROCOPY_MODE_AUTO) {
+    peer->denies_reference = true;
+    harp_sender_allow_reference(peer->session.sender, false);
+  }
+  HARP_INFO_LIMITED(&peer->log, peer->engine->clock(),
+                    "%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s", name_of(p), peer->name,
+                    why);
+}
+
+/* Whether the payload of a record is to go by reference. */
+static bool wants_reference(const struct harp_tcp_path *p, uint32_t bytes) {
+  if (bytes < HARP_TCP_REFERENCE_MIN_BYTES || !p->can_reference) return false;
+  return p->peer->engine->instance.zerocopy == HARP_ZEROCOPY_MODE_ON ||
+         harp_sender_takes_reference(p->peer->session.sender);
 }
 
 /* ---- sending ---- */
@@ -65,14 +70,11 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
   return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
 }
 
-static void note_failure(struct harp_tcp_path *p, enum harp_zerocopy_why why) {
-  if (harp_zerocopy_on_failure(&p->zerocopy, why)) log_zerocopy(p);
-}
-
 void harp_tcp_bytes_reap(struct harp_tcp_path *p) {
   if (p->fd < 0 || !p->unreaped) return;
   p->unreaped = 0;
-  if (harp_tcp_socket_reap(p->fd)) note_failure(p, HARP_ZEROCOPY_COPIED);
+  if (harp_tcp_socket_reap(p->fd) && p->peer->engine->instance.zerocopy != HARP_ZEROCOPY_MODE_ON)
+    give_up_references(p, "the kernel copies it all the same on this device");
 }
 
 /* Sends what waits: heads and payload in one call, or where the payload goes without a copy one
@@ -82,28 +84,16 @@ static ssize_t give(struct harp_tcp_path *p) {
   struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
   struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
   int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-  if (harp_likely(!p->uncopied)) return sendmsg(p->fd, &msg, flags);
+  if (harp_likely(!p->by_reference)) return sendmsg(p->fd, &msg, flags);
   msg.msg_iovlen = 1;
   if (heads) return sendmsg(p->fd, &msg, flags | MSG_MORE);
   msg.msg_iov++;
   ssize_t n = sendmsg(p->fd, &msg, flags | MSG_ZEROCOPY);
   if (n >= 0 && ++p->unreaped >= UNREAPED_MAX) harp_tcp_bytes_reap(p);
   if (n >= 0 || (errno != ENOBUFS && errno != EFAULT && errno != EINVAL)) return n;
-  note_failure(p, HARP_ZEROCOPY_REFUSED);
-  p->uncopied = false;
+  give_up_references(p, "the kernel refuses it: the limit of locked memory (ulimit -l) may be low");
+  p->by_reference = false;
   return give(p);
-}
-
-/* Sends what waits, and measures how long that takes while it is to be found out. */
-static ssize_t give_measured(struct harp_tcp_path *p) {
-  struct harp_engine *e = p->peer->engine;
-  if (harp_likely(p->zerocopy.state != HARP_ZEROCOPY_TRIAL) || !p->payload_bytes) return give(p);
-  harp_ns before = e->clock();
-  bool uncopied = p->uncopied;
-  ssize_t n = give(p);
-  if (n > 0 && harp_zerocopy_on_sent(&p->zerocopy, uncopied, (uint32_t)n, e->clock() - before))
-    log_zerocopy(p);
-  return n;
 }
 
 /* Notes that the kernel takes no more now: the path is blocked until it does. */
@@ -117,7 +107,7 @@ const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now) {
   HARP_ASSERT(p->fd >= 0 && !p->connecting);
   if (harp_unlikely(is_payload_gone(p))) return "its message went another way";
   while (harp_tcp_bytes_wait(p)) {
-    ssize_t n = give_measured(p);
+    ssize_t n = give(p);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
       wait_for_kernel(p, now);
@@ -196,8 +186,8 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   p->payload_bytes = length;
   p->payload_of = stream;
   p->payload_message = run->message;
-  p->uncopied = harp_zerocopy_wants(&p->zerocopy, length);
-  e->counters.tx_zerocopy += p->uncopied;
+  p->by_reference = wants_reference(p, length);
+  e->counters.tx_zerocopy += p->by_reference;
 }
 
 /* ---- receiving ---- */
@@ -282,22 +272,20 @@ enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why
 
 /* ---- beginning ---- */
 
-static void begin_zerocopy(struct harp_tcp_path *p) {
-  static const enum harp_zerocopy_state states[] = {
-      [HARP_ZEROCOPY_MODE_AUTO] = HARP_ZEROCOPY_TRIAL,
-      [HARP_ZEROCOPY_MODE_ON] = HARP_ZEROCOPY_ON,
-      [HARP_ZEROCOPY_MODE_OFF] = HARP_ZEROCOPY_OFF,
-  };
+static void begin_references(struct harp_tcp_path *p) {
+  struct harp_peer *peer = p->peer;
+  enum harp_zerocopy_mode mode = peer->engine->instance.zerocopy;
   p->unreaped = 0;
-  harp_zerocopy_init(&p->zerocopy, states[p->peer->engine->instance.zerocopy]);
-  if (p->zerocopy.state != HARP_ZEROCOPY_OFF && harp_tcp_socket_allow_zerocopy(p->fd))
-    harp_zerocopy_init(&p->zerocopy, HARP_ZEROCOPY_OFF); /* before Linux 4.14 */
+  p->can_reference = mode != HARP_ZEROCOPY_MODE_OFF && !peer->denies_reference &&
+                     !harp_tcp_socket_allow_zerocopy(p->fd); /* before Linux 4.14 it does not */
+  if (p->can_reference && mode == HARP_ZEROCOPY_MODE_AUTO)
+    harp_sender_allow_reference(peer->session.sender, true);
 }
 
 void harp_tcp_bytes_drop(struct harp_tcp_path *p) {
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   p->payload_of = NULL;
-  p->uncopied = false; /* or heads alone would wait for a payload (MSG_MORE) */
+  p->by_reference = false; /* or heads alone would wait for a payload (MSG_MORE) */
 }
 
 void harp_tcp_bytes_begin(struct harp_tcp_path *p) {
@@ -305,5 +293,5 @@ void harp_tcp_bytes_begin(struct harp_tcp_path *p) {
   p->acked_bytes = p->sent_bytes = 0;
   p->is_waiting = false;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
-  begin_zerocopy(p);
+  begin_references(p);
 }

@@ -9,7 +9,7 @@
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/tcp_poll.h"
-#include "proto/carrier_report.h"
+#include "proto/experiment_report.h"
 
 /* Of one path in a pass. */
 enum { READS_PER_PASS = 2 };
@@ -54,7 +54,7 @@ void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigne
   p->fd = -1;
   p->connecting = p->readable = p->was_up = p->is_waiting = false;
   p->attempts = 0;
-  harp_carrier_init(&p->carrier, peer->engine->clock());
+  harp_tcp_trouble_init(&p->trouble, peer->engine->clock());
   p->wait_ns = WAIT_NS;
   p->retry_ns = remote ? 0 : HARP_NEVER;
   p->report_ns = HARP_NEVER;
@@ -86,7 +86,7 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
 static void begin_path(struct harp_tcp_path *p, harp_ns now) {
   p->connecting = p->was_up = false;
   p->look_ns = p->opened_ns = now;
-  harp_carrier_restart(&p->carrier, now);
+  harp_tcp_trouble_init(&p->trouble, now);
   harp_tcp_bytes_begin(p);
   harp_sender_unblock(p->peer->session.sender, p->path, now);
   harp_peer_touch(p->peer);
@@ -230,49 +230,67 @@ static bool owes(const struct harp_tcp_path *p) {
   return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
 }
 
-static void avoid(const struct harp_tcp_path *p, bool avoided, harp_ns now) {
-  harp_sender_avoid(p->peer->session.sender, p->path, avoided);
-  harp_recorder_note_peer(p->peer, now,
-                          (struct harp_trace_entry){.event = HARP_EVENT_CARRIER,
+/* Reports the first sign of loss or of a queue for a while. */
+static void report_trouble(const struct harp_tcp_path *p, enum harp_tcp_sign sign,
+                           const struct harp_tcp_sample *s, harp_ns now) {
+  struct harp_peer *peer = p->peer;
+  const char *ifname = peer->engine->enis[peer->route_enis[p->path]].ifname;
+  peer->engine->counters.tcp_troubles++;
+  harp_recorder_note_peer(peer, now,
+                          (struct harp_trace_entry){.event = HARP_EVENT_TCP_TROUBLE,
                                                     .path = (uint8_t)p->path,
-                                                    .a = avoided ? 1 + p->carrier.why : 0});
-}
-
-static void log_avoided(const struct harp_tcp_path *p, const struct harp_carrier_sample *s, harp_ns now) {
-  struct harp_log_limit *log = &p->peer->log;
-  const char *ifname = p->peer->engine->enis[p->peer->route_enis[p->path]].ifname, *name = p->peer->name;
-  unsigned long long rest_ms = (p->carrier.until_ns - p->carrier.looked_ns) / HARP_MS(1);
-  if (p->carrier.why == HARP_CARRIER_LOSS)
-    HARP_INFO_LIMITED(log, now,
-                      "%s: large messages to %s avoid TCP for %llu ms: its kernel repeated %u of %u segments",
-                      ifname, name, rest_ms, p->carrier.retransmitted, p->carrier.segments);
+                                                    .a = sign - HARP_TCP_SIGN_LOSS});
+  if (sign == HARP_TCP_SIGN_LOSS)
+    HARP_INFO_LIMITED(&peer->log, now,
+                      "%s: large messages to %s try datagrams: the kernel repeated %u of %u TCP segments",
+                      ifname, peer->name, p->trouble.sign_retransmitted, p->trouble.sign_segments);
   else
     HARP_INFO_LIMITED(
-        log, now, "%s: large messages to %s avoid TCP for %llu ms: a round trip takes %.1f ms, at best %.1f",
-        ifname, name, rest_ms, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
+        &peer->log, now,
+        "%s: large messages to %s try datagrams: a round trip of TCP takes %.1f ms, at best %.1f", ifname,
+        peer->name, (double)s->rtt_ns / 1e6, (double)s->rtt_min_ns / 1e6);
 }
 
-/* Logs the first trial of carriers with a peer, and those that change the carrier. */
-static void log_trials(struct harp_peer *peer, harp_ns now) {
-  unsigned trials = harp_carrier_trials(&peer->session);
-  if (harp_likely(trials == peer->trials_seen)) return;
-  struct harp_carrier_report r = harp_carrier_report_of(&peer->session);
-  bool is_first = !peer->trials_seen, is_change = r.prefers_datagrams != peer->prefers_datagrams;
-  peer->trials_seen = trials;
-  peer->prefers_datagrams = r.prefers_datagrams;
+/* Logs the first experiment with the carrier of large messages, and those that change it. */
+static void log_carrier(struct harp_peer *peer, const struct harp_experiment_report *r, harp_ns now) {
+  const struct harp_trial_report *t = &r->carrier;
+  bool is_first = !peer->carrier_trials, is_change = r->prefers_datagrams != peer->prefers_datagrams;
+  peer->carrier_trials = t->count;
+  peer->prefers_datagrams = r->prefers_datagrams;
   if (is_change)
     HARP_INFO_LIMITED(
         &peer->log, now,
-        "large messages to %s take %s from now on, by %d trials: a byte took %u %% of the time and "
-        "%u %% of the CPU of this host that it took over %s",
-        peer->name, r.prefers_datagrams ? "datagrams" : "TCP", HARP_CARRIER_TRIAL_WINS, r.time_percent,
-        r.cpu_percent, r.prefers_datagrams ? "TCP" : "datagrams");
+        "large messages to %s take %s from now on, by experiments: a byte took %u %% of the time "
+        "and %u %% of the CPU of this host that it took over %s",
+        peer->name, r->prefers_datagrams ? "datagrams" : "TCP", t->time_percent, t->cpu_percent,
+        r->prefers_datagrams ? "TCP" : "datagrams");
   else if (is_first)
-    HARP_INFO_LIMITED(&peer->log, now,
-                      "large messages to %s stay with TCP: in a trial of datagrams a byte took %u %% of the "
-                      "time and %u %% of the CPU of this host%s",
-                      peer->name, r.time_percent, r.cpu_percent,
-                      r.verdict == HARP_CARRIER_KEPT ? "" : "; two more such trials would change that");
+    HARP_INFO_LIMITED(
+        &peer->log, now,
+        "large messages to %s stay with TCP: in an experiment with datagrams a byte took %u %% of "
+        "the time and %u %% of the CPU of this host%s",
+        peer->name, t->time_percent, t->cpu_percent,
+        t->verdict == HARP_VERDICT_LOST ? "" : "; more such experiments would change that");
+}
+
+/* Likewise for payload by reference. */
+static void log_reference(struct harp_peer *peer, const struct harp_experiment_report *r, harp_ns now) {
+  const struct harp_trial_report *t = &r->reference;
+  bool is_first = !peer->reference_trials, is_change = r->prefers_reference != peer->prefers_reference;
+  peer->reference_trials = t->count;
+  peer->prefers_reference = r->prefers_reference;
+  if (is_change || is_first)
+    HARP_INFO_LIMITED(
+        &peer->log, now,
+        "payload to %s goes %s a copy (MSG_ZEROCOPY): in an experiment with the other way a byte "
+        "took %u %% of the time and %u %% of the CPU of this host",
+        peer->name, r->prefers_reference ? "without" : "with", t->time_percent, t->cpu_percent);
+}
+
+static void log_experiments(struct harp_peer *peer, harp_ns now) {
+  struct harp_experiment_report r = harp_experiment_report_of(&peer->session);
+  if (harp_unlikely(r.carrier.count != peer->carrier_trials)) log_carrier(peer, &r, now);
+  if (harp_unlikely(r.reference.count != peer->reference_trials)) log_reference(peer, &r, now);
 }
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
@@ -282,11 +300,10 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
   harp_tcp_socket_read_stats(p->fd, p->sent_bytes, &f);
   if (f.acked_bytes != p->acked_bytes) harp_sender_on_progress(p->peer->session.sender, p->path, now);
   p->acked_bytes = f.acked_bytes;
-  struct harp_carrier_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};
-  if (!harp_carrier_on_look(&p->carrier, &sample, now)) return;
-  p->peer->engine->counters.tcp_avoided++;
-  log_avoided(p, &sample, now);
-  avoid(p, true, now);
+  struct harp_tcp_sample sample = {f.segments, f.retransmitted, f.rtt_ns, f.rtt_min_ns};
+  enum harp_tcp_sign sign = harp_tcp_trouble_on_look(&p->trouble, &sample, now);
+  if (harp_unlikely(sign) && harp_sender_on_trouble(p->peer->session.sender, now))
+    report_trouble(p, sign, &sample, now);
 }
 
 static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
@@ -330,21 +347,18 @@ static void report_end(struct harp_tcp_path *p, harp_ns now) {
 }
 
 const char *harp_tcp_why_large(const struct harp_peer *peer) {
-  struct harp_carrier_report r = harp_carrier_report_of(&peer->session);
-  for (unsigned i = 0; i < peer->tcp_count; i++)
-    if (peer->tcp[i].carrier.avoided) return harp_carrier_why_name(peer->tcp[i].carrier.why);
+  struct harp_experiment_report r = harp_experiment_report_of(&peer->session);
   if (!r.has_choice) return "no other carrier";
-  return r.verdict == HARP_CARRIER_UNTRIED ? "no trial yet" : "trials";
+  return r.carrier.count ? "experiments" : "no experiment yet";
 }
 
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
-  log_trials(peer, now);
+  log_experiments(peer, now);
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
     if (p->report_ns <= now) report_end(p, now);
     at = HARP_MIN(at, p->report_ns);
-    if (harp_carrier_on_time(&p->carrier, now)) avoid(p, false, now);
     if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
     if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");
     if (p->fd < 0)

@@ -74,9 +74,10 @@ enum {
   T(stall, 24, "what keeps it waiting, empty: nothing") \
   T(stall_eni, 16, "interface that the stall is about, empty: none") \
   T(large, 16, "what large messages take now: tcp, datagrams, both or none") \
-  T(large_why, 24, "why: no other carrier, no trial yet, trials, loss or long queue") \
-  G(trial_time, "percent", "time that a byte took on the other carrier in the last trial, 0: there was none") \
-  G(trial_cpu, "percent", "CPU that the sender took for it") \
+  T(large_why, 24, "why: no other carrier, no experiment yet, or experiments") \
+  T(experiment, 16, "what is tried now: none, flows, carrier or reference") \
+  G(experiment_time, "percent", "time that a byte took on the other carrier in the last experiment, 0: there was none") \
+  G(experiment_cpu, "percent", "CPU that the sender took for it") \
   G(stalled_ns, "nanoseconds", "for how long it has been waiting so") \
   G(engine, "-", "index of its engine's entry") \
   G(peer_pid, "-", "process id of the peer") \

@@ -46,7 +46,8 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
   };
   if (p->is_tcp && r->flight_bytes) harp_path_speed_on_flight(p, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_loss_on_round(p);
-  if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_acked(s, p, &sample);
+  if (sample.round_end && harp_path_pairs_is_choice(&s->pairs, s->path_count))
+    harp_path_pairs_on_round(s, p, &sample);
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
   harp_path_speed_update(p);

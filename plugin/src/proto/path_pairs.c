@@ -154,9 +154,9 @@ void harp_path_pairs_restart_window(struct harp_path *p) {
   harp_path_speed_restart(p);
 }
 
-void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s, harp_ns now) {
+void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s) {
   HARP_EACH_BIT (i, paths) s->paths[i].pair = (uint8_t)s->pairs.count;
-  harp_flows_init(&s->pairs.flows[s->pairs.count++], paths, speed_bytes_s, now);
+  harp_flows_init(&s->pairs.flows[s->pairs.count++], paths, speed_bytes_s);
 }
 
 void harp_path_pairs_init(struct harp_sender *s, harp_ns now) {
@@ -173,17 +173,25 @@ void harp_path_pairs_init(struct harp_sender *s, harp_ns now) {
 
 /* ---- flows ---- */
 
-void harp_path_pairs_on_acked(struct harp_sender *s, const struct harp_path *p,
+void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
-  struct harp_flows *f = &s->pairs.flows[p->pair];
-  bool busy = false;
-  HARP_EACH_BIT (i, f->paths & s->set.eligible) {
-    busy = s->paths[i].inflight_bytes;
-    if (busy) break;
-  }
-  harp_flows_on_acked(f, sample->acked_bytes, busy, sample->now);
-  if (!sample->round_end) return;
-  bool held_back = harp_cc_held_back(&p->cc, sample);
-  if (harp_flows_on_round(f, held_back, p->rtt.smoothed_ns, sample->now))
-    settle_pair_paths(s, f, sample->now);
+  harp_flows_on_round(&s->pairs.flows[p->pair], harp_cc_held_back(&p->cc, sample));
+  harp_send_experiments_on_round(s, p, sample->now);
+}
+
+void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {
+  struct harp_flows *f = &s->pairs.flows[e->pair];
+  if (harp_flows_on_phase(f, e)) settle_pair_paths(s, f, now);
+}
+
+void harp_path_pairs_on_search_stopped(struct harp_sender *s, const struct harp_experiment *e) {
+  (void)!harp_flows_on_phase(&s->pairs.flows[e->pair], e);
+}
+
+bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {
+  struct harp_flows *f = &s->pairs.flows[e->pair];
+  bool changed = harp_flows_on_verdict(f, e, now);
+  (void)!harp_flows_on_phase(f, e);
+  settle_pair_paths(s, f, now);
+  return changed;
 }

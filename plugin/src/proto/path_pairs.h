@@ -30,7 +30,7 @@ struct harp_path_pairs {
 void harp_path_pairs_init(struct harp_sender *s, harp_ns now);
 
 /* Adds a pair of these paths, a bit each. */
-void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s, harp_ns now);
+void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s);
 
 /* Puts paths of a path's pair to use and makes others DORMANT, after one of them or its flows changed. */
 void harp_path_pairs_settle(struct harp_sender *s, const struct harp_path *p, harp_ns now);
@@ -46,14 +46,17 @@ static inline bool harp_path_pairs_is_choice(const struct harp_path_pairs *pairs
   return pairs->count < path_count;
 }
 
-/* Notes that something is sent on a path. */
-static inline void harp_path_pairs_on_sent(struct harp_path_pairs *pairs, const struct harp_path *p,
-                                           harp_ns now) {
-  harp_flows_on_sent(&pairs->flows[p->pair], now);
-}
-
-/* Notes what was acknowledged on a path. */
-void harp_path_pairs_on_acked(struct harp_sender *s, const struct harp_path *p,
+/* Notes a round trip of a path. */
+void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample);
+
+/* Has a pair use as many paths as the phase of a search for flows says. */
+void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
+
+/* Notes that a search was stopped while paths change their state: the next settling makes paths DORMANT. */
+void harp_path_pairs_on_search_stopped(struct harp_sender *s, const struct harp_experiment *e);
+
+/* Takes the verdict of a search that has ended. Returns whether it has proven more flows. */
+bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
 
 #endif

@@ -40,10 +40,10 @@ static void choose_eligible_paths(struct harp_sender *s) {
   exclude_detours(s);
 }
 
-/* The trigger of carriers: they are chosen among the eligible paths. */
+/* Carriers are chosen among the eligible paths, and experiments end where their pairs have changed. */
 static void eligible_paths_changed(struct harp_sender *s) {
   choose_eligible_paths(s);
-  harp_send_carriers_on_paths_changed(s);
+  harp_send_experiments_on_paths_changed(s);
 }
 
 /* ---- states ---- */

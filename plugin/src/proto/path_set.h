@@ -9,7 +9,8 @@
  *   3. A standby path is eligible while it is UP and neither of its ENIs has a primary path that is UP.
  *   4. A path with a detour is not eligible where one without is eligible between the same ENIs.
  *   5. A change of state, or of a detour, works out anew which paths are eligible, and then which of them
- *      carry large messages: that ends a trial of carriers (send_carrier.h).
+ *      carry large messages. An experiment ends if the set of pairs with eligible paths has changed
+ *      (send_experiment.h).
  *   6. A path that is DORMANT has no probe requested. */
 #ifndef HARP_PATH_SET_H
 #define HARP_PATH_SET_H

@@ -24,7 +24,7 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
   harp_tx_stream_close(st);
   harp_send_credit_on_closed(&s->credit, st);
   for (unsigned i = 0; i < s->path_count; i++) harp_flight_forget(&s->paths[i].flight, st);
-  harp_send_carriers_on_closed(&s->carriers, &s->load);
+  harp_send_experiments_on_closed(s);
 }
 
 /* Messages are posted after a time without any. */
@@ -39,7 +39,7 @@ int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const voi
   int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
   if (!err && was_idle) sender_is_busy(s, now);
   harp_send_credit_note_stream(&s->credit, st, now);
-  harp_send_carriers_on_posted(&s->carriers, &s->load, now);
+  harp_send_experiments_on_posted(s, now);
   return err;
 }
 
@@ -102,7 +102,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
   if (harp_unlikely(path->ecn.is_withheld) && r.ect_acked) harp_path_health_on_ect(s, path, now);
-  harp_send_carriers_on_acked(s, r.acked_bytes, now);
+  harp_send_experiments_on_acked(s, path, r.acked_bytes, now);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_RX_ACK,
                                        .path = p->path,
@@ -139,13 +139,12 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_path_health_down(s, &s->paths[path], now);
 }
 
-void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
-  harp_send_carriers_avoid(s, path, avoided);
+bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now) {
+  return harp_experiments_on_trouble(&s->experiments, now);
 }
 
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
-  if (harp_unlikely(harp_carrier_trial_takes_other(&s->carriers.trial)))
-    harp_send_carriers_on_acked(s, 0, now);
+  harp_send_experiments_on_time(s, now);
   harp_path_health_on_timeout(s, now);
   if (s->credit.probe_ns <= now) harp_send_credit_on_time(s, now);
 }

@@ -31,6 +31,7 @@
 #include "proto/send_choose.h"
 #include "proto/send_cork.h"
 #include "proto/send_credit.h"
+#include "proto/send_experiment.h"
 #include "proto/send_stall.h"
 #include "proto/send_turns.h"
 #include "proto/send_window.h"
@@ -98,6 +99,7 @@ struct harp_sender {
   struct harp_send_turns turns;
   struct harp_send_cork cork;
   struct harp_send_carriers carriers;
+  struct harp_experiments experiments; /* of send_experiment.h */
   struct harp_send_search search;
   struct harp_tail_duplication duplication;
   struct harp_send_stall stall;
@@ -185,16 +187,25 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* Has large messages avoid a tcp path while there is another path between the same ENIs, or use it again. */
-void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
+/* Notes that a tcp path's kernel shows loss or a queue. Returns whether datagrams are tried because of it. */
+bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now);
+
+/* Says whether the kernel takes the payload of tcp paths by reference, and experiments decide about it. */
+static inline void harp_sender_allow_reference(struct harp_sender *s, bool allowed) {
+  harp_experiments_allow_reference(&s->experiments, allowed);
+}
+/* Returns whether large payload is to go by reference now. */
+static inline bool harp_sender_takes_reference(const struct harp_sender *s) {
+  return harp_experiments_take_reference(&s->experiments);
+}
 
 /* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_note_time
  * feeds. */
 static inline bool harp_sender_is_measured(const struct harp_sender *s) {
-  return s->carriers.has_choice && harp_carrier_trial_measures(&s->carriers.trial);
+  return harp_experiments_measure_cpu(&s->experiments);
 }
 static inline void harp_sender_note_time(struct harp_sender *s, harp_ns ns) {
-  harp_send_carriers_on_sender_time(&s->carriers, ns);
+  harp_experiments_on_cpu_time(&s->experiments, ns);
 }
 
 /* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived

@@ -55,7 +55,7 @@ size_t harp_sender_bytes(const struct harp_sender_config *config) {
 }
 
 /* Finds the pairs of ENIs, and the paths of each. */
-static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config, harp_ns now) {
+static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config) {
   for (unsigned i = 0; i < s->path_count; i++) {
     unsigned first = first_of_pair(config, i);
     if (first < i) continue;
@@ -64,7 +64,7 @@ static void init_pairs(struct harp_sender *s, const struct harp_sender_config *c
       if (first_of_pair(config, k) != i) continue;
       paths |= 1ull << k;
     }
-    harp_path_pairs_add(s, paths, speed_bytes_s, now);
+    harp_path_pairs_add(s, paths, speed_bytes_s);
   }
 }
 
@@ -78,7 +78,8 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   harp_send_credit_init(&s->credit);
   harp_send_turns_init(&s->turns);
   harp_send_cork_init(&s->cork);
-  harp_send_carriers_init(&s->carriers);
+  s->carriers = (struct harp_send_carriers){0};
+  harp_experiments_init(&s->experiments);
   harp_send_search_init(&s->search, config->first_number % HARP_MAX(pair_count(config, true), 1u));
   harp_tail_duplication_init(&s->duplication);
   harp_send_stall_init(&s->stall);
@@ -97,7 +98,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   }
   s->stream_max = config->stream_max;
   s->pairs = (struct harp_path_pairs){.flows = (struct harp_flows *)ring};
-  init_pairs(s, config, now);
+  init_pairs(s, config);
   s->streams = (struct harp_tx_stream **)&s->pairs.flows[s->pairs.count];
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
   s->was_open = (uint64_t *)&s->streams[s->stream_max];

@@ -153,7 +153,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
   struct harp_path *p = &s->paths[c->path];
   uint32_t lines = HARP_MIN(c->lines, max_packets * p->size.lines);
-  if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_sent(&s->pairs, p, now);
+  harp_experiments_on_sent(&s->experiments, p->pair, now);
   bool first = !harp_path_awaits_answer(p), in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
   case HARP_TX_PROBE:

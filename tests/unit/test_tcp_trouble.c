@@ -1,52 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When large messages leave a tcp path to datagrams, and when they come back. */
+/* What a tcp path's kernel must count to be a sign of loss or of a queue. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
-#include "proto/carrier.h"
+#include "proto/tcp_trouble.h"
 
 #define LOOK_NS HARP_MS(4) /* between two samples */
 
-static struct harp_carrier c;
-static struct harp_carrier_sample counted;
+static struct harp_tcp_trouble c;
+static enum harp_tcp_sign sign;
+static struct harp_tcp_sample counted;
 static harp_ns now;
 
 static int init(void **state) {
   (void)state;
   now = HARP_SEC(100);
-  counted = (struct harp_carrier_sample){.segments = UINT32_MAX - 1000, .retransmitted = UINT32_MAX - 10};
-  harp_carrier_init(&c, now);
+  counted = (struct harp_tcp_sample){.segments = UINT32_MAX - 1000, .retransmitted = UINT32_MAX - 10};
+  harp_tcp_trouble_init(&c, now);
   c.known = counted;
   counted.rtt_min_ns = counted.rtt_ns = HARP_US(100);
   return 0;
 }
 
-/* Sends for so long, so many segments in each LOOK_NS of which some are repeated; stops when it is avoided.
- * Returns for how long it was not. */
+/* Sends for so long, so many segments in each LOOK_NS of which some are repeated; stops at a sign of
+ * trouble. Returns for how long there was none. */
 static harp_ns busy(harp_ns span_ns, uint32_t segments, uint32_t repeated_of_1000_looks) {
   harp_ns since = now;
   for (uint32_t i = 0; now - since < span_ns; i++) {
     now += LOOK_NS;
     counted.segments += segments;
     counted.retransmitted += (i + 1) * repeated_of_1000_looks / 1000 - i * repeated_of_1000_looks / 1000;
-    bool changed = harp_carrier_on_look(&c, &counted, now);
-    assert_int_equal(changed, c.avoided);
-    if (c.avoided) break;
+    sign = harp_tcp_trouble_on_look(&c, &counted, now);
+    if (sign) break;
   }
-  return now - since;
-}
-
-/* Waits until it is tried again; returns how long that took. */
-static harp_ns avoided_for(void) {
-  harp_ns since = now;
-  while (!harp_carrier_on_time(&c, now)) {
-    assert_true(c.avoided);
-    now += LOOK_NS;
-  }
-  assert_false(c.avoided);
   return now - since;
 }
 
@@ -61,35 +50,24 @@ static void test_a_few_repeated_segments_are_no_loss(void **state) {
   assert_true(busy(HARP_MS(100), 10, 100) >= HARP_MS(100));   /* 2 of 250: an accident */
 }
 
-static void test_loss_turns_the_choice_soon(void **state) {
+static void test_loss_is_a_sign_soon(void **state) {
   (void)state;
   assert_true(busy(HARP_SEC(1), 1000, 10000) <= HARP_MS(100)); /* 1 % */
-  assert_true(c.avoided);
+  assert_true(sign);
 }
 
-static void test_it_is_tried_again_ever_more_rarely(void **state) {
+/* As often as there is news, no more. */
+static void test_what_was_reported_counts_no_more(void **state) {
   (void)state;
-  harp_ns expected = HARP_CARRIER_AVOID_NS, tried = 0, avoided = 0;
-  for (unsigned i = 0; i < 12; i++) {
-    tried += busy(HARP_SEC(1), 1000, 10000);
-    assert_true(c.avoided);
-    harp_ns took = avoided_for();
-    avoided += took;
-    assert_in_range(took, expected - LOOK_NS, expected + LOOK_NS);
-    expected = HARP_MIN(2 * expected, HARP_CARRIER_AVOID_MAX_NS);
-  }
-  assert_true(tried * 100 <= avoided); /* what a return costs: at most 1 % */
-}
-
-static void test_a_long_good_time_makes_times_short_again(void **state) {
-  (void)state;
-  for (unsigned i = 0; i < 5; i++) {
-    (void)busy(HARP_SEC(1), 1000, 10000);
-    (void)avoided_for();
-  }
-  assert_true(busy(HARP_SEC(11), 8000, 0) >= HARP_SEC(11));
   (void)busy(HARP_SEC(1), 1000, 10000);
-  assert_in_range(avoided_for(), HARP_CARRIER_AVOID_NS - LOOK_NS, HARP_CARRIER_AVOID_NS + LOOK_NS);
+  assert_int_equal(sign, HARP_TCP_SIGN_LOSS);
+  assert_true(c.sign_retransmitted >= HARP_TCP_LOSS_MIN && c.sign_segments >= c.sign_retransmitted);
+  assert_true(busy(HARP_SEC(10), 1000, 0) >= HARP_SEC(10));
+  counted.rtt_ns = counted.rtt_min_ns + HARP_TCP_QUEUE_NS + 1;
+  (void)busy(HARP_SEC(1), 1000, 0);
+  assert_int_equal(sign, HARP_TCP_SIGN_QUEUE);
+  assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_TCP_QUEUE_FOR_NS); /* it is still there */
+  assert_int_equal(sign, HARP_TCP_SIGN_QUEUE);
 }
 
 /* Where a kernel does not report the segments they are worked out; a larger packet size makes them fewer. */
@@ -103,33 +81,31 @@ static void test_fewer_segments_than_before_hide_no_loss(void **state) {
 static void test_another_connection_counts_from_zero(void **state) {
   (void)state;
   (void)busy(HARP_MS(400), 1000, 100);
-  counted = (struct harp_carrier_sample){0};
-  harp_carrier_restart(&c, now);
+  counted = (struct harp_tcp_sample){0};
+  harp_tcp_trouble_init(&c, now);
   assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
 }
 
 /* ---- queues ---- */
 
-static void test_a_queue_that_stays_turns_the_choice(void **state) {
+static void test_a_queue_that_stays_is_a_sign(void **state) {
   (void)state;
   assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
-  counted.rtt_ns = counted.rtt_min_ns + HARP_CARRIER_QUEUE_NS + 1;
+  counted.rtt_ns = counted.rtt_min_ns + HARP_TCP_QUEUE_NS + 1;
   assert_true(busy(HARP_SEC(1), 1000, 0) <= HARP_MS(100));
-  assert_true(c.avoided);
-  assert_int_equal(c.why, HARP_CARRIER_QUEUE);
-  (void)avoided_for();
+  assert_true(sign);
+  assert_int_equal(sign, HARP_TCP_SIGN_QUEUE);
   counted.rtt_ns = counted.rtt_min_ns;
   assert_true(busy(HARP_SEC(1), 1000, 0) >= HARP_SEC(1));
   (void)busy(HARP_SEC(1), 1000, 10000);
-  assert_int_equal(c.why, HARP_CARRIER_LOSS);
+  assert_int_equal(sign, HARP_TCP_SIGN_LOSS);
 }
 
-static void test_a_queue_that_goes_again_does_not(void **state) {
+static void test_a_queue_that_goes_again_is_none(void **state) {
   (void)state;
   for (unsigned i = 0; i < 20; i++) {
     counted.rtt_ns = HARP_MS(50);
-    assert_true(busy(HARP_CARRIER_QUEUE_FOR_NS - HARP_MS(8), 1000, 0) >=
-                HARP_CARRIER_QUEUE_FOR_NS - HARP_MS(8));
+    assert_true(busy(HARP_TCP_QUEUE_FOR_NS - HARP_MS(8), 1000, 0) >= HARP_TCP_QUEUE_FOR_NS - HARP_MS(8));
     counted.rtt_ns = HARP_MS(20);
     assert_true(busy(LOOK_NS, 1000, 0) >= LOOK_NS);
   }
@@ -142,7 +118,7 @@ static void test_a_queue_before_a_pause_is_another_one(void **state) {
     assert_true(busy(HARP_MS(40), 1000, 0) >= HARP_MS(40));
     now += HARP_MS(30);
   }
-  assert_false(c.avoided);
+  assert_false(sign);
 }
 
 static void test_who_sends_nothing_has_no_queue(void **state) {
@@ -163,13 +139,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(test_without_loss_it_stays),
       T(test_a_few_repeated_segments_are_no_loss),
-      T(test_loss_turns_the_choice_soon),
-      T(test_it_is_tried_again_ever_more_rarely),
-      T(test_a_long_good_time_makes_times_short_again),
+      T(test_loss_is_a_sign_soon),
+      T(test_what_was_reported_counts_no_more),
       T(test_fewer_segments_than_before_hide_no_loss),
       T(test_another_connection_counts_from_zero),
-      T(test_a_queue_that_stays_turns_the_choice),
-      T(test_a_queue_that_goes_again_does_not),
+      T(test_a_queue_that_stays_is_a_sign),
+      T(test_a_queue_that_goes_again_is_none),
       T(test_a_queue_before_a_pause_is_another_one),
       T(test_who_sends_nothing_has_no_queue),
       T(test_a_kernel_without_a_least_rtt_has_no_queue),

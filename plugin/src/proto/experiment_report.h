@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What large messages of a session do, and what the last experiments about it have found; for statistics and
+ * the log. Read by the engine, from the thread that runs its pass. */
+#ifndef HARP_EXPERIMENT_REPORT_H
+#define HARP_EXPERIMENT_REPORT_H
+
+#include "proto/session.h"
+
+struct harp_experiment_report {
+  bool takes_tcp, takes_datagrams; /* large messages do, now; neither: no path is up */
+  bool has_choice;                 /* experiments decide */
+  bool prefers_datagrams;          /* experiments have so decided */
+  bool prefers_reference;          /* likewise, of payload over TCP */
+  const char *under_way;           /* what is tried or measured now, in a word */
+  struct harp_trial_report carrier, reference;
+};
+
+/* Reports on a session that has a sender. */
+struct harp_experiment_report harp_experiment_report_of(const struct harp_session *c);
+
+#endif

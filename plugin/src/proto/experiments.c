@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/experiments.h"
+
+#include "base/assert.h"
+
+void harp_experiments_init(struct harp_experiments *x) {
+  *x = (struct harp_experiments){.hurry = 1, .large_since_ns = HARP_NEVER};
+}
+
+bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, bool has_choice) {
+  x->has_choice = has_choice;
+  if (x->pairs == pairs) return false;
+  bool stops = harp_experiment_is_under_way(&x->search) || harp_experiment_is_under_way(&x->trial);
+  x->pairs = pairs;
+  harp_experiment_stop(&x->search);
+  harp_experiment_stop(&x->trial);
+  x->large_since_ns = HARP_NEVER;
+  return stops;
+}
+
+bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now) {
+  if (!x->has_choice || harp_experiments_take_datagrams(x))
+    return false; /* it is of what is still in flight */
+  bool is_new = !x->trouble_ns || now - x->trouble_ns >= HARP_EXPERIMENTS_CALM_NS;
+  x->trouble_ns = now;
+  if (!is_new) return false;
+  x->has_begun = true; /* the first trial need not wait for flows */
+  x->carrier.next_ns = now;
+  x->carrier.losses = 0;
+  x->reference.next_ns = HARP_MAX(x->reference.next_ns, now + HARP_EXPERIMENTS_REFERENCE_NS);
+  return true;
+}
+
+void harp_experiments_allow_reference(struct harp_experiments *x, bool allowed) {
+  x->can_reference = allowed;
+  if (allowed) return;
+  x->by_reference = false;
+  if (x->trial.question == HARP_QUESTION_REFERENCE) harp_experiment_stop(&x->trial);
+}
+
+/* ---- search for flows ---- */
+
+bool harp_experiments_allow_search(const struct harp_experiments *x, bool is_tcp) {
+  if (harp_experiment_is_under_way(&x->search)) return false;
+  if (!harp_experiment_is_under_way(&x->trial)) return true;
+  return x->trial.question == HARP_QUESTION_CARRIER && x->trial.phase == HARP_EXPERIMENT_SETTLE &&
+         is_tcp != harp_experiments_take_datagrams(x);
+}
+
+void harp_experiments_begin_search(struct harp_experiments *x, const struct harp_experiment *plan,
+                                   harp_ns now) {
+  harp_experiment_begin(&x->search, plan);
+  x->search_busy = true;
+  x->search_seen_ns = x->search_began_ns = now;
+}
+
+bool harp_experiments_feed_search(struct harp_experiments *x, uint32_t bytes, bool busy, harp_ns now) {
+  struct harp_slice more = {.bytes = bytes, .busy_ns = x->search_busy ? now - x->search_seen_ns : 0};
+  x->search_seen_ns = now;
+  x->search_busy = busy;
+  if (!harp_experiment_feed(&x->search, &more, true)) return false;
+  x->search_began_ns = now; /* the phase */
+  return true;
+}
+
+/* ---- trials ---- */
+
+/* Earns what trials may cost. */
+static void earn(struct harp_experiments *x, harp_ns busy_ns) {
+  int64_t most = (int64_t)HARP_EXPERIMENTS_EARNED_MAX_S * (int64_t)HARP_SEC(1) * HARP_EXPERIMENTS_COST_PARTS;
+  x->earned_ns = HARP_MIN(x->earned_ns + (int64_t)busy_ns, most);
+}
+
+static bool can_pay(const struct harp_experiments *x, const struct harp_evidence *v, unsigned times) {
+  return x->earned_ns >= (int64_t)(times * v->cost_ns * HARP_EXPERIMENTS_COST_PARTS);
+}
+
+static bool is_urgent(const struct harp_experiments *x, harp_ns now) {
+  return x->trouble_ns && now - x->trouble_ns < HARP_EXPERIMENTS_URGENT_NS;
+}
+
+/* Begins the trial that is due, if one is. */
+static void begin_trial(struct harp_experiments *x, bool searches, harp_ns now) {
+  bool urgent = !x->datagrams && is_urgent(x, now);
+  if (harp_experiment_is_under_way(&x->search) || (searches && !urgent)) return;
+  if (x->has_choice && now >= x->carrier.next_ns && can_pay(x, &x->carrier, urgent ? 1 : 2)) {
+    struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER, .is_urgent = urgent, .hurry = x->hurry};
+    harp_experiment_begin(&x->trial, &plan);
+  } else if (x->can_reference && !x->datagrams && now >= x->reference.next_ns &&
+             can_pay(x, &x->reference, 2)) {
+    struct harp_experiment plan = {.question = HARP_QUESTION_REFERENCE, .hurry = x->hurry};
+    harp_experiment_begin(&x->trial, &plan);
+  }
+}
+
+/* Returns what it will cost to try again what was in use before the change that an experiment has made. */
+static harp_ns cost_of_return(const struct harp_experiment *e) {
+  if (e->time_percent >= 100) return 0;
+  harp_ns slice_ns = e->with.busy_ns;
+  if (e->time_percent * HARP_EXPERIMENT_HOPELESS_PARTS <= 100)
+    return HARP_MAX(slice_ns, HARP_EXPERIMENT_HOPELESS_NS / e->hurry);
+  return 3 * slice_ns * (100 - e->time_percent) / e->time_percent;
+}
+
+/* Acts on the verdict of a trial. */
+static void end_trial(struct harp_experiments *x, harp_ns now) {
+  const struct harp_experiment *e = &x->trial;
+  bool is_carrier = e->question == HARP_QUESTION_CARRIER;
+  struct harp_evidence *v = is_carrier ? &x->carrier : &x->reference;
+  struct harp_trial_report *r = is_carrier ? &x->carrier_report : &x->reference_report;
+  *r = (struct harp_trial_report){r->count + 1, e->verdict, e->time_percent, e->cpu_percent};
+  x->earned_ns -= (int64_t)(e->cost_ns * HARP_EXPERIMENTS_COST_PARTS);
+  if (!harp_evidence_add(v, e, now)) return;
+  *(is_carrier ? &x->datagrams : &x->by_reference) ^= true;
+  v->cost_ns = cost_of_return(e);
+  v->next_ns = now + HARP_EXPERIMENTS_CHANGE_NS / x->hurry;
+}
+
+bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, bool under_way, bool searches,
+                                 bool *ended, harp_ns now) {
+  harp_ns since_ns = x->large_since_ns;
+  x->large_since_ns = under_way ? now : HARP_NEVER;
+  if (since_ns == HARP_NEVER || (!x->has_choice && !x->can_reference)) return false;
+  if (harp_unlikely(!x->has_begun)) {
+    x->has_begun = true;
+    x->carrier.next_ns = now + HARP_EXPERIMENTS_CARRIER_NS / x->hurry;
+    x->reference.next_ns = now + HARP_EXPERIMENTS_REFERENCE_NS / x->hurry;
+  }
+  struct harp_slice more = {.bytes = bytes, .busy_ns = now - since_ns, .cpu_ns = x->cpu_ns};
+  x->cpu_ns = 0;
+  earn(x, more.busy_ns);
+  if (!harp_experiment_is_under_way(&x->trial)) {
+    begin_trial(x, searches, now);
+    return false;
+  }
+  if (!harp_experiment_feed(&x->trial, &more, !searches)) return false;
+  *ended = !harp_experiment_is_under_way(&x->trial);
+  if (*ended) end_trial(x, now);
+  return true;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The experiments of a session: which one is due, and what those that have ended have changed. A pure
+ * function of what was measured and of the time: no clock, no I/O.
+ *
+ * Part of a sender; send_experiment.c feeds it and does what it says. Nothing else writes its fields.
+ *
+ * Rules:
+ *  1. One experiment measures at a time. A trial (CARRIER or REFERENCE) and a search for flows exclude each
+ *     other, but that the search for flows of the carrier that is tried takes place while it settles.
+ *  2. A trial and a search end without a verdict when the set of pairs of interfaces, with their carriers,
+ * that may carry data has changed. Another state of a path that leaves the set as it is ends nothing.
+ *  3. Signs of loss or of a queue in TCP decide nothing. The first ones after HARP_EXPERIMENTS_CALM_NS
+ * without make a trial of datagrams due at once, and while they last one clear win is enough.
+ *  4. Trials may cost one part in HARP_EXPERIMENTS_COST_PARTS of the time with large messages under way: one
+ *     begins when as much time as the last one cost has been earned, twice as much where nothing is urgent.
+ */
+#ifndef HARP_EXPERIMENTS_H
+#define HARP_EXPERIMENTS_H
+
+#include "proto/flows.h"
+
+/* From the first large message to the first trial of each kind: flows are searched for before. */
+#define HARP_EXPERIMENTS_CARRIER_NS   HARP_MS(300)
+#define HARP_EXPERIMENTS_REFERENCE_NS HARP_MS(600)
+/* From a change to the next trial of the same kind. */
+#define HARP_EXPERIMENTS_CHANGE_NS HARP_SEC(2)
+/* Signs of trouble this long after the last ones are new. */
+#define HARP_EXPERIMENTS_CALM_NS HARP_SEC(10)
+/* A trial that begins so soon after a sign of trouble is urgent. */
+#define HARP_EXPERIMENTS_URGENT_NS HARP_MS(200)
+/* A search whose phase lasts so long gets too little traffic: it is stopped, for what else is to be found. */
+#define HARP_EXPERIMENTS_STALE_NS HARP_SEC(10)
+enum {
+  HARP_EXPERIMENTS_COST_PARTS = 100,
+  HARP_EXPERIMENTS_EARNED_MAX_S = 1, /* seconds of cost that are kept for later */
+};
+
+struct harp_experiments {
+  unsigned hurry;     /* experiments and waits are so many times shorter: 1, but in tests */
+  bool datagrams;     /* large messages take them, outside of a trial; else TCP */
+  bool by_reference;  /* TCP takes large payload so, outside of a trial; else as a copy */
+  bool has_choice;    /* large messages have the choice between carriers */
+  bool can_reference; /* the kernel takes payload by reference, and nobody has decided whether it is to */
+  uint64_t pairs;     /* that may carry data, a bit each */
+  struct harp_experiment search; /* for flows */
+  struct harp_experiment trial;  /* of the carrier, or of references */
+  struct harp_evidence carrier, reference;
+  int64_t earned_ns;       /* times HARP_EXPERIMENTS_COST_PARTS: what trials may cost now */
+  harp_ns trouble_ns;      /* of the last sign that TCP loses or queues; 0: none yet */
+  harp_ns search_began_ns; /* its phase */
+  bool search_busy;        /* something of the pair is in flight */
+  harp_ns search_seen_ns;  /* up to when its time is counted */
+  bool has_begun;          /* large messages have been under way */
+  harp_ns large_since_ns;  /* they are, and counted up to then; HARP_NEVER: none are */
+  harp_ns cpu_ns;          /* what the caller took to send, since then */
+  /* for statistics and the log: the last trial of each kind */
+  struct harp_trial_report {
+    unsigned count; /* that have ended */
+    enum harp_verdict verdict;
+    uint32_t time_percent, cpu_percent;
+  } carrier_report, reference_report;
+};
+
+void harp_experiments_init(struct harp_experiments *x);
+
+/* Takes which pairs may carry data, and whether large messages have a choice of carriers between some.
+ * Returns whether that has stopped an experiment. */
+bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, bool has_choice);
+
+/* Notes that TCP shows loss or a queue. Returns whether that is news (rule 3). */
+bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now);
+
+/* Says whether the kernel takes payload by reference; no: neither a trial nor what trials have found asks for
+ * it any more. */
+void harp_experiments_allow_reference(struct harp_experiments *x, bool allowed);
+
+/* Returns whether large messages are to take datagrams now. */
+static inline bool harp_experiments_take_datagrams(const struct harp_experiments *x) {
+  bool tries = x->trial.question == HARP_QUESTION_CARRIER && harp_experiment_tries(&x->trial);
+  return x->datagrams != tries;
+}
+
+/* Returns whether TCP is to take large payload by reference now. */
+static inline bool harp_experiments_take_reference(const struct harp_experiments *x) {
+  bool tries = x->trial.question == HARP_QUESTION_REFERENCE && harp_experiment_tries(&x->trial);
+  return x->by_reference != tries;
+}
+
+/* Returns whether the time that the caller takes to send is of interest. */
+static inline bool harp_experiments_measure_cpu(const struct harp_experiments *x) {
+  return harp_experiment_measures(&x->trial);
+}
+
+/* Adds that time. */
+static inline void harp_experiments_on_cpu_time(struct harp_experiments *x, harp_ns ns) {
+  x->cpu_ns += ns;
+}
+
+/* Returns whether a search for flows of a pair over this carrier may begin. */
+bool harp_experiments_allow_search(const struct harp_experiments *x, bool is_tcp);
+
+/* Begins one. */
+void harp_experiments_begin_search(struct harp_experiments *x, const struct harp_experiment *plan,
+                                   harp_ns now);
+
+/* Notes that something is sent on the pair of a search. */
+static inline void harp_experiments_on_sent(struct harp_experiments *x, unsigned pair, harp_ns now) {
+  if (!harp_experiment_is_under_way(&x->search) || x->search.pair != pair || x->search_busy) return;
+  x->search_busy = true;
+  x->search_seen_ns = now;
+}
+
+/* Returns whether a search has got no traffic for so long that it is to be stopped. */
+static inline bool harp_experiments_search_is_stale(const struct harp_experiments *x, harp_ns now) {
+  return harp_experiment_is_under_way(&x->search) && now - x->search_began_ns >= HARP_EXPERIMENTS_STALE_NS;
+}
+
+/* Notes bytes that were acknowledged on the pair of the search; `busy`: something is still in flight. Returns
+ * whether the phase has changed. */
+bool harp_experiments_feed_search(struct harp_experiments *x, uint32_t bytes, bool busy,
+                                  harp_ns now) HARP_MUST_CHECK;
+
+/* Adds the time with large messages under way, and what was acknowledged in it. `searches`: flows of a
+ * carrier in use are being searched for, or about to be. Returns whether large messages may have to do
+ * something else from now on. `*ended` is set when a trial has ended with a verdict. */
+bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, bool under_way, bool searches,
+                                 bool *ended, harp_ns now) HARP_MUST_CHECK;
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/send_experiment.h"
+
+#include "proto/send.h"
+
+static void report_experiment(struct harp_sender *s, const struct harp_experiment *e, bool changed,
+                              harp_ns now) {
+  s->counters->experiments++;
+  s->counters->experiment_changes += changed;
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_EXPERIMENT,
+                                       .number = e->question,
+                                       .count = changed ? 0 : (uint8_t)e->verdict,
+                                       .a = e->time_percent,
+                                       .b = e->cpu_percent});
+}
+
+/* ---- which paths there are ---- */
+
+/* Returns the pairs of ENIs that have an eligible path, a bit each. */
+static uint64_t eligible_pairs(const struct harp_sender *s) {
+  uint64_t pairs = 0;
+  HARP_EACH_BIT (i, s->set.eligible) pairs |= 1ull << s->paths[i].pair;
+  return pairs;
+}
+
+void harp_send_experiments_on_paths_changed(struct harp_sender *s) {
+  bool has_choice = harp_send_carriers_choose(s);
+  if (!harp_experiments_on_pairs(&s->experiments, eligible_pairs(s), has_choice)) return;
+  harp_path_pairs_on_search_stopped(s, &s->experiments.search);
+  (void)harp_send_carriers_choose(s);
+}
+
+/* ---- search for flows ---- */
+
+void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  const struct harp_flows *f = &s->pairs.flows[p->pair];
+  if (!harp_flows_want_more(f, now) || !harp_experiments_allow_search(&s->experiments, p->is_tcp)) return;
+  harp_path_pairs_settle(s, p, now); /* a search that was stopped may have left more in use */
+  struct harp_experiment plan = harp_flows_plan(f, p->pair, p->rtt.smoothed_ns, s->experiments.hurry);
+  harp_experiments_begin_search(&s->experiments, &plan, now);
+}
+
+static bool is_pair_busy(const struct harp_sender *s, unsigned pair) {
+  HARP_EACH_BIT (i, s->pairs.flows[pair].paths & s->set.eligible) {
+    if (s->paths[i].inflight_bytes) return true;
+  }
+  return false;
+}
+
+static void feed_search(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes, harp_ns now) {
+  struct harp_experiments *x = &s->experiments;
+  if (harp_likely(!harp_experiment_is_under_way(&x->search)) || p->pair != x->search.pair) return;
+  if (!harp_experiments_feed_search(x, acked_bytes, is_pair_busy(s, p->pair), now)) return;
+  if (harp_experiment_is_under_way(&x->search))
+    harp_path_pairs_on_search(s, &x->search, now);
+  else
+    report_experiment(s, &x->search, harp_path_pairs_on_verdict(s, &x->search, now), now);
+}
+
+/* Whether flows of the pairs that large messages take now are being searched for, or are about to be. */
+static bool is_searching(const struct harp_sender *s, harp_ns now) {
+  if (harp_experiment_is_under_way(&s->experiments.search)) return true;
+  HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_LARGE]) {
+    if (harp_flows_want_more(&s->pairs.flows[s->paths[i].pair], now)) return true;
+  }
+  return false;
+}
+
+/* Stops a search that gets no traffic, or whose carrier is tried no more. */
+static void stop_search(struct harp_sender *s, harp_ns now) {
+  struct harp_experiment *search = &s->experiments.search;
+  if (!harp_experiment_is_under_way(search)) return;
+  harp_experiment_stop(search);
+  harp_path_pairs_on_search(s, search, now);
+}
+
+/* ---- trials ---- */
+
+void harp_send_experiments_on_posted(struct harp_sender *s, harp_ns now) {
+  if (s->experiments.large_since_ns == HARP_NEVER && s->load.large) s->experiments.large_since_ns = now;
+}
+
+void harp_send_experiments_on_closed(struct harp_sender *s) {
+  if (!s->load.large) s->experiments.large_since_ns = HARP_NEVER;
+}
+
+static void feed_trial(struct harp_sender *s, uint32_t acked_bytes, harp_ns now) {
+  struct harp_experiments *x = &s->experiments;
+  bool had_tried = harp_experiment_tries(&x->trial), ended = false;
+  bool datagrams = x->datagrams, by_reference = x->by_reference;
+  bool searches = x->large_since_ns != HARP_NEVER && is_searching(s, now);
+  if (!harp_experiments_feed_large(x, acked_bytes, s->load.large, searches, &ended, now)) return;
+  if (had_tried) stop_search(s, now);
+  if (ended)
+    report_experiment(s, &x->trial, datagrams != x->datagrams || by_reference != x->by_reference, now);
+  (void)harp_send_carriers_choose(s);
+}
+
+void harp_send_experiments_on_acked(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes,
+                                    harp_ns now) {
+  feed_search(s, p, acked_bytes, now);
+  feed_trial(s, acked_bytes, now);
+}
+
+void harp_send_experiments_on_time(struct harp_sender *s, harp_ns now) {
+  if (harp_unlikely(harp_experiment_tries(&s->experiments.trial))) feed_trial(s, 0, now);
+  if (harp_unlikely(harp_experiments_search_is_stale(&s->experiments, now))) stop_search(s, now);
+}
