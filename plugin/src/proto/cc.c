@@ -24,6 +24,7 @@ void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t pa
                          .packet_bytes = packet_bytes,
                          .window_max_bytes = window_max_bytes,
                          .bursts = HARP_CC_BURSTS_MIN,
+                         .queue_ns = HARP_CC_QUEUE_NS,
                          .sharers = sharers,
                          .slow_start = true,
                          .target = {.clock = clock, .base_loss = base_loss}};
@@ -64,8 +65,8 @@ bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
 bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_ns rtt_ns = s->rtt_ns ? HARP_MIN(cc->round_rtt_min_ns, s->rtt_ns) : cc->round_rtt_min_ns;
   bool limited = cc->round_limited || s->peer_limited || s->inflight_bytes >= cc->window_bytes / 2;
-  bool queued = rtt_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER &&
-                rtt_ns > s->rtt_min_ns + s->rtt_min_ns / 4 + HARP_CC_QUEUE_NS;
+  bool queued =
+      rtt_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER && rtt_ns > s->rtt_min_ns + cc->queue_ns * 2 / 3;
   return limited && (queued || cc->round_lost_bytes || s->lost_bytes);
 }
 

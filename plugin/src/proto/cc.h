@@ -11,9 +11,6 @@
 
 #include "proto/base_loss.h"
 
-/* An RTT above 5/4 of the base RTT by more than this counts as a queue for the search for flows (flows.h). */
-#define HARP_CC_QUEUE_NS HARP_US(50)
-
 struct harp_cc;
 
 /* What one acknowledgement showed. */
@@ -102,7 +99,9 @@ struct harp_cc {
   uint32_t window_bytes;
   uint64_t window_q8;
   uint32_t window_max_bytes;
-  uint32_t bursts;  /* the result: a window takes so many bursts at least */
+  uint32_t bursts; /* the result: a window takes so many bursts at least */
+  harp_ns
+      queue_ns; /* the queue at the operating point: two thirds of it show that the network limits the path */
   uint32_t sharers; /* paths in use between the same ENIs, including this one */
   bool slow_start;
 
@@ -118,6 +117,7 @@ enum {
   HARP_CC_INITIAL_BYTES = 64 * 1024,   /* of all sharers together: one superframe */
   HARP_CC_BURST_MAX_BYTES = 64 * 1024, /* one superframe */
   HARP_CC_BURSTS_MIN = 4,              /* of a window: acknowledgements keep it moving */
+  HARP_CC_QUEUE_NS = 50000,            /* queue_ns of algorithms that aim at none */
   HARP_CC_MIN_PACKETS = 2,             /* least window, for algorithms without pacing of single packets */
 };
 

@@ -253,6 +253,7 @@ static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   bool is_known = cc->round_rtt_min_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER;
   harp_ns wanted_ns = is_known ? target_ns(cc, s->rtt_min_ns) : 0;
+  if (is_known) cc->queue_ns = wanted_ns - s->rtt_min_ns;
   bool is_queued = is_known && cc->round_rtt_min_ns > wanted_ns && !t->compete_periods;
   if (is_queued) cc->slow_start = false;
   bool is_marked = (t->marked_bytes || t->marked_q16) && decide_by_marks(cc, s->now);
