@@ -4,7 +4,7 @@
  * A script is a text file. `#` starts a comment. The first line names the side that is played and its
  * settings:
  *
- *   sender   [paths=1] [lines=8] [cc=delay] [new]  lines: of the largest packet; new: paths are not up yet
+ *   sender   [paths=1] [lines=8] [cc=target] [new]  lines: of the largest packet; new: paths are not up yet
  *   receiver [paths=1]
  *
  * Every other line begins with a time: `0us`, `1.5ms`, `2s` from the start, `+50us` from the line before.
