@@ -347,7 +347,7 @@ static bool on_recv(struct script *s, char *sizes) {
 /* ---- running ---- */
 
 static bool start(struct script *s) {
-  char text[32] = "delay";
+  char text[32] = "target";
   unsigned paths = number_of(s, "paths", 1);
   bool up = !has_word(s, "new");
   s->now = HARP_MS(1);

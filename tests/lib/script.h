@@ -4,7 +4,7 @@
  * A script is a text file. `#` starts a comment. The first line names the side that is played and its
  * settings:
  *
- *   sender   [paths=1] [lines=8] [cc=delay] [new] [ecn]
+ *   sender   [paths=1] [lines=8] [cc=target] [new] [ecn]
  *            lines: of the largest packet; new: paths are not up yet; ecn: packets are ECN-capable
  *   receiver [paths=1]
  *

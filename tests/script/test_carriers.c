@@ -101,7 +101,7 @@ static void test_capped_flows_are_found_while_their_carrier_is_tried(void **stat
       .seed = 11,
       .path_count = FLOWS + 1,
       .window_bytes = 4 << 20,
-      .cc = &harp_cc_delay,
+      .cc = &harp_cc_target,
       .superframe_packets = 64,
       .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)},
       .hurry = CALM,

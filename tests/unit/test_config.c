@@ -222,7 +222,7 @@ static void test_contradictions(void **state) {
 static void test_pairs(void **state) {
   (void)state;
   tree_write("conf/ztcp0.conf",
-             "[eni]\ninterface = eth1\n[transport]\ncongestion = delay\npeer_timeout = 5\n");
+             "[eni]\ninterface = eth1\n[transport]\ncongestion = target\npeer_timeout = 5\n");
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth1\n");
   assert_error(
       LOAD(), -EINVAL,
@@ -230,7 +230,7 @@ static void test_pairs(void **state) {
       "$/conf/ztcp0.conf:2");
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[transport]\ncongestion = reno\n");
   assert_error(LOAD(), -EINVAL,
-               "$/conf/ztcp1.conf:4: key 'congestion' = 'reno': expected 'delay' as in $/conf/ztcp0.conf:4");
+               "$/conf/ztcp1.conf:4: key 'congestion' = 'reno': expected 'target' as in $/conf/ztcp0.conf:4");
   assert_int_equal(LOAD("HARP_CONGESTION=reno"), 0);
   assert_int_equal(cfg.job.congestion, HARP_CONGESTION_RENO);
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth2\n[transport]\npeer_timeout = 6\n");
@@ -287,7 +287,7 @@ static void test_environment_overrides_files(void **state) {
   (void)state;
   tree_write("conf/ztcp0.conf",
              "[eni]\ninterface = eth1\n[engine]\nmode = thread\n"
-             "[transport]\ndriver = xdp\npaths = 3\npeer_timeout = 20\ncongestion = delay\n");
+             "[transport]\ndriver = xdp\npaths = 3\npeer_timeout = 20\ncongestion = target\n");
   assert_int_equal(LOAD("HARP_DRIVER=udp", "HARP_ENGINE=inline", "HARP_PATHS=7", "HARP_PEER_TIMEOUT=2",
                         "HARP_CONGESTION=reno", "HARP_STALL_TIME=4"),
                    0);

@@ -60,7 +60,7 @@ static void test_bad_values_name_variable_and_value(void **state) {
       {"HARP_PATHS= 4", "HARP_PATHS = ' 4': expected a number from 1 to 16"},
       {"HARP_STATS_DIR=stats",
        "HARP_STATS_DIR = 'stats': expected off, or an absolute directory path of at most 255 characters"},
-      {"HARP_CONGESTION=bbr\n", "HARP_CONGESTION = 'bbr?': expected delay or reno"},
+      {"HARP_CONGESTION=bbr\n", "HARP_CONGESTION = 'bbr?': expected target or reno"},
   };
   for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
     assert_int_equal(READ(rows[i].setting), -EINVAL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Additive increase, multiplicative decrease (RFC 5681 in spirit): a packet more each round trip, half upon
  * any loss in the round, back to the minimum after timeouts. It shares a link with kernel TCP as an equal,
- * and suffers as TCP does from random loss; kept as the plain reference next to `delay`. No timers. */
+ * and suffers as TCP does from random loss; kept as the plain reference next to `target`. No timers. */
 #include "proto/cc.h"
 
 static void reno_init(struct harp_cc *cc) {
