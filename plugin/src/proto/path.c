@@ -16,10 +16,6 @@ static const uint32_t sizes[] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_
 #define RTT_TCP_MAX_NS HARP_MS(250)
 #define REORDER_MIN_NS HARP_US(5)
 enum { REORDER_MEMORY_ROUNDS = 64 };
-/* Of a tcp path: what a byte takes until that is measured (1 Gbit/s, so that records go over all paths), how
- * much must be in flight for a measurement, and over how many it is averaged. */
-#define TCP_DRAIN_Q16 (8ull << 16)
-enum { TCP_FLIGHT_MIN_BYTES = 16384, DRAIN_SAMPLES = 4 };
 #define SIZE_PROBE_FIRST_NS HARP_MS(100)
 
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
@@ -62,22 +58,13 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
 }
 
 void harp_path_restart_speed(struct harp_path *p) {
-  p->drain_q16 = TCP_DRAIN_Q16;
+  harp_tcp_speed_init(&p->tcp);
   harp_path_note_speed(p);
 }
 
 void harp_path_note_speed(struct harp_path *p) {
   p->travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
-  if (!p->is_tcp) p->drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 16) / p->cc.window_bytes, 1u);
-}
-
-void harp_path_note_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns) {
-  HARP_ASSERT(p->is_tcp);
-  if (flight_bytes <= HARP_RECORD_HEAD_BYTES) /* a probe of a path that carries nothing else */
-    p->drain_q16 = HARP_MAX(p->drain_q16 / 2, HARP_MIN(p->drain_q16, TCP_DRAIN_Q16));
-  if (flight_bytes < TCP_FLIGHT_MIN_BYTES || !rtt_ns) return;
-  uint64_t sample_q16 = HARP_MAX((rtt_ns << 16) / flight_bytes, 1u);
-  p->drain_q16 = HARP_MAX(p->drain_q16 - p->drain_q16 / DRAIN_SAMPLES + sample_q16 / DRAIN_SAMPLES, 1u);
+  p->drain_q16 = p->is_tcp ? p->tcp.drain_q16 : HARP_MAX((p->rtt.smoothed_ns << 16) / p->cc.window_bytes, 1u);
 }
 
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {

@@ -14,6 +14,7 @@
 #include "proto/cc.h"
 #include "proto/flight.h"
 #include "proto/rtt.h"
+#include "proto/tcp_speed.h"
 #include "proto/window.h"
 #include "wire/packet.h"
 
@@ -56,9 +57,8 @@ struct harp_path {
   struct harp_cc cc;
   harp_ns pace_next_ns; /* the next superframe leaves no earlier */
   harp_ns travel_ns;    /* half the base RTT */
-  /* ns that a byte of the flight takes, times 2^16: RTT / window; of a tcp path measured, since its window is
-   * fixed. */
-  uint64_t drain_q16;
+  uint64_t drain_q16; /* ns that a byte of the flight takes, times 2^16: RTT / window; of a tcp path tcp's */
+  struct harp_tcp_speed tcp;
   uint64_t round_end_number;
 
   /* loss detection */
@@ -127,13 +127,6 @@ void harp_path_note_speed(struct harp_path *p);
 
 /* Resets them: earlier measurements of a tcp path do not apply any more. */
 void harp_path_restart_speed(struct harp_path *p);
-
-/* Notes drain_q16 of a tcp path: a record was acknowledged `rtt_ns` after it was sent, as the last of
- * `flight_bytes` in flight, all of which had to drain. What is in flight when the acknowledgement comes would
- * mislead: less of it where the path was left alone since. A path that is too slow to be used is not
- * measured: each probe that it answers while idle halves the value, down to the initial one, until it is
- * tried again. */
-void harp_path_note_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns);
 
 /* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);

@@ -391,7 +391,7 @@ void harp_path_health_account(struct harp_sender *s, struct harp_path *p, const 
       .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
       .round_end = r->advanced && p->largest_acked >= p->round_end_number,
   };
-  if (p->is_tcp && r->flight_bytes) harp_path_note_flight(p, r->flight_bytes, rtt_ns);
+  if (p->is_tcp) harp_tcp_speeds_on_flight(&s->speeds, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_path_on_round(p);
   if (s->pair_count < s->path_count) note_flow(s, p, &sample);
   uint32_t window = p->cc.window_bytes;

@@ -157,6 +157,19 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_path_health_want_probe(s, p, true);
 }
 
+void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
+                          harp_ns now) {
+  HARP_ASSERT(s->tcp >> path & 1);
+  harp_tcp_speed_on_look(&s->paths[path].tcp, left_bytes, unsent_bytes, now);
+  harp_tcp_speeds_on_time(&s->speeds, now);
+  HARP_EACH_BIT (i, s->tcp) harp_tcp_speeds_add(&s->speeds, &s->paths[i].tcp);
+  HARP_EACH_BIT (i, s->tcp) { /* once the fastest is known */
+    struct harp_path *p = &s->paths[i];
+    harp_tcp_speed_follow(&p->tcp, &s->speeds, now);
+    harp_path_note_speed(p);
+  }
+}
+
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
   HARP_ASSERT(s->tcp >> path & 1);
   s->avoided = avoided ? s->avoided | 1ull << path : s->avoided & ~(1ull << path);

@@ -85,6 +85,7 @@ struct harp_sender {
   uint64_t tcp;      /* tcp paths */
   uint64_t blocked;  /* tcp paths that can take nothing now */
   uint64_t avoided;  /* tcp paths that large messages avoid */
+  struct harp_tcp_speeds speeds;
   /* Eligible for messages of a class: large ones use tcp where there is a tcp path between the same ENIs,
    * small ones do not. */
   uint64_t by_class[HARP_TX_CLASSES];
@@ -155,6 +156,16 @@ struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned pa
 /* Takes the packets of a choice, 1 to max_packets of them; they count as sent. */
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *choice, uint32_t max_packets,
                       struct harp_tx_run *run, harp_ns now);
+
+/* Notes, before a record is given to a tcp path, what has left its kernel on this connection, and what is
+ * unsent there. */
+void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
+                          harp_ns now);
+
+/* Returns the bytes that a tcp path moves in so many ns, as far as that is known. */
+static inline uint64_t harp_sender_tcp_bytes_in(const struct harp_sender *s, unsigned path, harp_ns ns) {
+  return (ns << 16) / s->paths[path].drain_q16;
+}
 
 /* Returns since when no path has answered though messages are under way; 0: the sender is not stalled. */
 static inline harp_ns harp_sender_stalled_since_ns(const struct harp_sender *s) {

@@ -2,8 +2,11 @@
 #include "base/seq.h"
 #include "proto/send_parts.h"
 #include "proto/tail_duplication.h"
+#include "wire/record.h"
 
-#define CORK_NS HARP_US(10)
+#define CORK_NS   HARP_US(10)
+#define RECORD_NS HARP_US(500)
+enum { RECORD_MIN_BYTES = 64 * 1024 };
 enum { CORK_FLIGHT_BYTES = 4096, CORK_BURSTS = 3, CORK_LOOK_BURSTS = 16 };
 
 /* What was sent within CORK_NS and has not been acknowledged. */
@@ -88,12 +91,26 @@ static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }
 
+static bool has_several(uint64_t paths) {
+  return paths & (paths - 1);
+}
+
+/* What a record on one of several tcp paths takes at most: of a message that takes one path longer, the
+ * others take a part. */
+static uint32_t record_lines(const struct harp_path *p) {
+  uint64_t bytes = (RECORD_NS << 16) / p->drain_q16;
+  return (uint32_t)HARP_MIN(HARP_MAX(bytes, (uint64_t)RECORD_MIN_BYTES), (uint64_t)HARP_RECORD_MAX_BYTES) /
+         HARP_LINE_BYTES;
+}
+
 /* Cuts the choice's lines to its packets and to the end of their message. */
 static void fit(const struct harp_sender *s, struct harp_tx_choice *c) {
   const struct harp_path *p = &s->paths[c->path];
   if (c->kind != HARP_TX_NEW) c->message = harp_tx_stream_message_of(c->stream, c->line);
   const struct harp_send_message *m = harp_tx_stream_message(c->stream, c->message);
   c->lines = HARP_MIN(HARP_MIN(c->lines, c->packets * p->lines), m->line + m->lines - c->line);
+  if (p->is_tcp && has_several(s->by_class[HARP_TX_LARGE] & s->tcp))
+    c->lines = HARP_MIN(c->lines, record_lines(p));
   c->bytes = HARP_MIN(HARP_MIN(c->lines, p->lines) * HARP_LINE_BYTES,
                       m->bytes - (c->line - m->line) * HARP_LINE_BYTES);
 }

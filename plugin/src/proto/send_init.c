@@ -87,6 +87,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->stalled_since_ns = 0;
   harp_carrier_trial_init(&s->trial);
   s->sender_ns = 0;
+  harp_tcp_speeds_init(&s->speeds, now);
   s->path_count = config->path_count;
   harp_sender_init_windows(s, config->window_bytes, now);
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
