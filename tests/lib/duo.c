@@ -74,7 +74,7 @@ static void start_sender(struct duo *d, struct duo_end *e) {
   memset(e->sender_memory, 0x5A, harp_sender_bytes(&sc));
   e->sender = e->sender_memory;
   harp_sender_init(e->sender, &sc, config->trace ? &e->trace : NULL, &e->counters, d->now);
-  if (config->slice_bytes) e->sender->trial.slice_bytes = config->slice_bytes;
+  if (config->slice_bytes) e->sender->carriers.trial.slice_bytes = config->slice_bytes;
 }
 
 static void start_receiver(struct duo *d, struct duo_end *e) {

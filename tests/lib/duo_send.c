@@ -151,13 +151,13 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
   sf.count_max -= rides;
   do {
     bool probing = choice.kind == HARP_TX_PROBE;
-    uint32_t lines = p->lines, room = sf.count_max - sf.count;
+    uint32_t lines = p->size.lines, room = sf.count_max - sf.count;
     harp_sender_take(e->sender, &choice, room, &run, d->now);
     uint32_t largest = run.count > 1 ? run.lines_per_packet * HARP_LINE_BYTES : run.last_bytes;
     if (choice.bytes != largest) duo_fail(d, "%u bytes were chosen, %u taken", choice.bytes, largest);
     if (!(d->steps % HARP_MAX(CHECK_TAKES, d->check_steps))) harp_sender_check(e->sender);
     check_run(d, e, &run, p, probing);
-    if (p->lines != lines) duo_fail(d, "the packet size changed within a superframe");
+    if (p->size.lines != lines) duo_fail(d, "the packet size changed within a superframe");
     if (run.type == HARP_PACKET_PROBE && sf.count) duo_fail(d, "a probe in mid-superframe");
     if (run.count > room) duo_fail(d, "%u packets where %u were requested", run.count, room);
     add_run(d, e, &sf, &run);

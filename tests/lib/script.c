@@ -258,8 +258,9 @@ static bool on_path(struct script *s, unsigned index) {
   static const char *const states[] = {"new", "up", "down"};
   if (value_of(s, "state", text, sizeof text) && strcmp(text, states[p->state]))
     return fail(s, "the path is not %s", text);
-  return expect_number(s, "lines", p->lines) && expect_number(s, "inflight", p->inflight_bytes) &&
-         expect_number(s, "pto", p->pto_count) && expect_yes(s, "stalled", s->sender->stalled_since_ns != 0);
+  return expect_number(s, "lines", p->size.lines) && expect_number(s, "inflight", p->inflight_bytes) &&
+         expect_number(s, "pto", p->probe.pto_count) &&
+         expect_yes(s, "stalled", s->sender->stall.since_ns != 0);
 }
 
 /* ---- injections ---- */

@@ -43,7 +43,7 @@ static void start(const char *name, uint64_t datagrams_bytes_s, uint64_t tcp_byt
 }
 
 static const struct harp_carrier_trial *trial(void) {
-  return &duo.ends[0].sender->trial;
+  return &duo.ends[0].sender->carriers.trial;
 }
 
 static void move(uint32_t bytes, uint32_t count) {

@@ -148,7 +148,7 @@ static void test_a_path_returns(void **state) {
     while (duo.path_packets[1] < before + 20) assert_true(duo_step(&duo, to + HARP_SEC(1)));
     worst = HARP_MAX(worst, duo.now - to);
     assert_true(duo_run(&duo, duo.now + HARP_SEC(10)));
-    assert_int_equal(duo.ends[0].sender->paths[1].lines, 69);
+    assert_int_equal(duo.ends[0].sender->paths[1].size.lines, 69);
   }
   print_message("a path that returns carries data after %llu us at most\n", (unsigned long long)worst / 1000);
   assert_true(worst <= HARP_MS(60));
@@ -190,7 +190,7 @@ static uint32_t run_after(harp_ns after_ns, uint64_t rate_bytes_s) {
   assert_true(duo.now > from + HARP_MS(100));
   uint32_t permille = (uint32_t)(bytes * HARP_MS(1) / (duo.now - from) * HARP_MS(1) / rate_bytes_s);
   print_message("%-44s %4u permille after %u ms, %u in use\n", duo.label, permille,
-                (unsigned)(after_ns / 1000000), duo.ends[0].sender->flows[0].wanted);
+                (unsigned)(after_ns / 1000000), duo.ends[0].sender->pairs.flows[0].wanted);
   return permille;
 }
 

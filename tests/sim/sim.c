@@ -134,7 +134,7 @@ static void count_end(const struct duo_end *e) {
   const struct harp_counters *c = &e->counters;
   bool smaller = false;
   for (unsigned i = 0; e->sender && i < duo.config.path_count; i++)
-    smaller |= e->sender->paths[i].lines < e->sender->paths[i].lines_max;
+    smaller |= e->sender->paths[i].size.lines < e->sender->paths[i].size.lines_max;
   tally->lost += c->lost_packets;
   tally->spurious += c->spurious_losses;
   tally->timeouts += c->probe_timeouts;

@@ -61,8 +61,8 @@ static void test_acknowledged_packets_leave_the_flight(void **state) {
   acked(FIRST, FIRST + 5, HARP_US(110));
   assert_int_equal(p.inflight_bytes, PACKET);
   assert_int_equal(result.acked_bytes, 5 * PACKET);
-  assert_int_equal(p.largest_acked, FIRST + 4);
-  assert_int_equal(p.rack_sent_ns, HARP_US(20));
+  assert_int_equal(p.loss.largest_acked, FIRST + 4);
+  assert_int_equal(p.loss.rack_sent_ns, HARP_US(20));
   acked(FIRST, FIRST + 5, HARP_US(111)); /* again: nothing new */
   assert_int_equal(result.acked_bytes, 5 * PACKET);
   assert_int_equal(harp_flight_count(&p.flight), 1);
@@ -89,15 +89,15 @@ static void test_a_gap_is_lost_only_when_old_enough(void **state) {
   acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(115));
   assert_int_equal(result.lost_bytes, 0); /* may be reordered */
-  assert_true(p.loss_deadline_ns > HARP_US(110) && p.loss_deadline_ns < HARP_US(200));
-  harp_ns at = p.loss_deadline_ns;
+  assert_true(p.loss.deadline_ns > HARP_US(110) && p.loss.deadline_ns < HARP_US(200));
+  harp_ns at = p.loss.deadline_ns;
   detect(at - 1);
   assert_int_equal(result.lost_bytes, 0);
   detect(at);
   assert_int_equal(result.lost_bytes, PACKET);
   assert_int_equal(p.inflight_bytes, 0);
   assert_int_equal(st.resend.count, LINES);
-  assert_true(p.loss_deadline_ns == HARP_NEVER);
+  assert_true(p.loss.deadline_ns == HARP_NEVER);
 }
 
 static void send_probe(uint32_t lines, harp_ns now) {
@@ -109,18 +109,18 @@ static void send_probe(uint32_t lines, harp_ns now) {
 /* Time shows what became of a size probe; for other packets the path is probed as before. */
 static void test_a_size_probe_that_later_packets_passed_is_waited_for(void **state) {
   (void)state;
-  p.reorder_ns = HARP_MS(20);
+  p.loss.reorder_ns = HARP_MS(20);
   send_probe(LINES + 3, 0);
   assert_true(harp_path_pto_ns(&p) < HARP_MS(5)); /* nothing has passed it */
   send_probe(0, 0);
   acked(FIRST + 1, FIRST + 2, HARP_US(100));
   detect(HARP_US(100));
-  assert_true(p.loss_deadline_ns > HARP_MS(20) && p.loss_deadline_ns < HARP_MS(30));
-  assert_true(harp_path_pto_ns(&p) == p.loss_deadline_ns);
+  assert_true(p.loss.deadline_ns > HARP_MS(20) && p.loss.deadline_ns < HARP_MS(30));
+  assert_true(harp_path_pto_ns(&p) == p.loss.deadline_ns);
   send_probe(0, HARP_MS(9)); /* nothing has passed this one, and its time begins now */
-  assert_true(harp_path_pto_ns(&p) > HARP_MS(9) && harp_path_pto_ns(&p) < p.loss_deadline_ns);
+  assert_true(harp_path_pto_ns(&p) > HARP_MS(9) && harp_path_pto_ns(&p) < p.loss.deadline_ns);
   acked(FIRST + 2, FIRST + 3, HARP_MS(9) + HARP_US(100));
-  detect(p.loss_deadline_ns);
+  detect(p.loss.deadline_ns);
   assert_true(harp_path_pto_ns(&p) == HARP_NEVER);
 }
 
@@ -138,7 +138,7 @@ static void test_without_an_acknowledgement_nothing_is_lost(void **state) {
   send(5, HARP_US(10));
   detect(HARP_SEC(5));
   assert_int_equal(result.lost_bytes, 0);
-  assert_true(p.loss_deadline_ns == HARP_NEVER);
+  assert_true(p.loss.deadline_ns == HARP_NEVER);
 }
 
 static void test_a_late_acknowledgement_takes_the_loss_back(void **state) {
@@ -148,12 +148,12 @@ static void test_a_late_acknowledgement_takes_the_loss_back(void **state) {
   acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(300));
   assert_int_equal(st.resend.count, LINES);
-  harp_ns tolerance = p.reorder_ns;
+  harp_ns tolerance = p.loss.reorder_ns;
   acked(FIRST, FIRST + 1, HARP_US(310));
   assert_int_equal(result.spurious_packets, 1);
   assert_int_equal(st.resend.count, 0);
   assert_int_equal(p.inflight_bytes, 0);
-  assert_true(p.reorder_ns > tolerance);
+  assert_true(p.loss.reorder_ns > tolerance);
   acked(FIRST, FIRST + 1, HARP_US(311)); /* is forgiven once */
   assert_int_equal(result.spurious_packets, 1);
 }
@@ -174,17 +174,17 @@ static void test_a_learnt_tolerance_prevents_the_next_mistake(void **state) {
 
 static void test_a_tolerance_is_forgotten_in_time(void **state) {
   (void)state;
-  harp_ns least = p.reorder_ns;
+  harp_ns least = p.loss.reorder_ns;
   send(1, HARP_US(10));
   send(1, HARP_US(20));
   acked(FIRST + 1, FIRST + 2, HARP_US(115));
   detect(HARP_US(300));
   acked(FIRST, FIRST + 1, HARP_SEC(2)); /* the peer was stopped */
-  assert_int_equal(p.reorder_ns, HARP_MS(20));
-  for (int i = 0; i < 10; i++) harp_path_on_round(&p);
-  assert_in_range(p.reorder_ns, HARP_MS(15), HARP_MS(20));
-  for (int i = 0; i < 1000; i++) harp_path_on_round(&p);
-  assert_int_equal(p.reorder_ns, least);
+  assert_int_equal(p.loss.reorder_ns, HARP_MS(20));
+  for (int i = 0; i < 10; i++) harp_loss_on_round(&p);
+  assert_in_range(p.loss.reorder_ns, HARP_MS(15), HARP_MS(20));
+  for (int i = 0; i < 1000; i++) harp_loss_on_round(&p);
+  assert_int_equal(p.loss.reorder_ns, least);
 }
 
 static void test_giving_up_settles_everything(void **state) {

@@ -82,7 +82,7 @@ static struct harp_link *connect_to(struct scene *s, unsigned host) {
   assert_true(link->peer->is_multihomed);
   for (unsigned i = 0; i < link->peer->session.sender->path_count; i++) {
     link->peer->session.sender->paths[i].state = HARP_PATH_UP;
-    link->peer->session.sender->paths[i].any_acked = true;
+    link->peer->session.sender->paths[i].loss.any_acked = true;
   }
   return link;
 }
@@ -238,7 +238,7 @@ static void test_a_link_that_receives_nothing_proves_nothing(void **state) {
   struct scene s;
   open_scene(&s, 1);
   move(&s, 0, 0, ANY, HARP_PATH_DOWN);
-  s.links[0]->peer->session.sender->stalled_since_ns = now_ns;
+  s.links[0]->peer->session.sender->stall.since_ns = now_ns;
   review_for(&s, HARP_SEC(5));
   assert_int_equal(warn_count, 0);
   close_scene(&s);

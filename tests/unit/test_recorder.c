@@ -147,7 +147,7 @@ static void test_a_failure_leaves_a_dump(void **state) {
   uint64_t at = h.tables[HARP_STATS_SESSIONS].at + (uint64_t)a.link->peer->stats.entry * sizeof s;
   assert_int_equal(pread(fd, &s, sizeof s, (off_t)at), sizeof s);
   assert_string_equal(s.state, "failed");
-  assert_int_equal(s.mark, a.link->peer->session.sender->paths[0].first_number);
+  assert_int_equal(s.mark, a.link->peer->session.sender->paths[0].stats.first_number);
   int64_t heads = (int64_t)h.rings.at + h.rings.heads_at;
   assert_int_equal(pread(fd, &head, sizeof head, heads + HARP_TRACE_STATE * (int64_t)sizeof head),
                    sizeof head);

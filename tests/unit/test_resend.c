@@ -48,15 +48,15 @@ static void test_what_was_delivered_is_not_added(void **state) {
   assert_int_equal(line, FIRST + 25);
 }
 
-static void test_delivery_removes(void **state) {
+static void test_a_run_is_removed(void **state) {
   (void)state;
   uint32_t line;
   harp_resend_add(&r, FIRST + 200, 200, FIRST); /* across the wrap */
-  harp_resend_on_delivered(&r, FIRST, FIRST + 300);
+  harp_resend_remove(&r, FIRST, 300);
   assert_int_equal(r.count, 100);
   assert_int_equal(harp_resend_first(&r, 1000, &line), 100);
   assert_int_equal(line, (uint32_t)FIRST + 300);
-  harp_resend_on_delivered(&r, FIRST + 300, FIRST + 400);
+  harp_resend_remove(&r, FIRST + 300, 100);
   assert_int_equal(r.count, 0);
 }
 
@@ -94,7 +94,7 @@ static void test_it_agrees_with_a_plain_set(void **state) {
       break;
     default:
       count %= 4;
-      harp_resend_on_delivered(&r, FIRST + delivered, FIRST + delivered + count);
+      harp_resend_remove(&r, FIRST + delivered, count);
       memset(plain + delivered, 0, count);
       delivered += count;
     }
@@ -114,7 +114,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_runs_merge_and_come_lowest_first, init),
       cmocka_unit_test_setup(test_what_was_delivered_is_not_added, init),
-      cmocka_unit_test_setup(test_delivery_removes, init),
+      cmocka_unit_test_setup(test_a_run_is_removed, init),
       cmocka_unit_test_setup(test_an_old_line_does_not_remove_a_new_one, init),
       cmocka_unit_test_setup(test_it_agrees_with_a_plain_set, init),
   };

@@ -10,7 +10,6 @@
 
 #include "base/seq.h"
 #include "lib/bring_up.h"
-#include "proto/path_health.h"
 #include "proto/recv.h"
 #include "proto/send.h"
 
@@ -402,8 +401,8 @@ static enum harp_drop feed_to(struct harp_sender *own, struct harp_packet p, har
 /* So many paths of the pair are to be in use: what flows.c would choose. A path that answers after a silence
  * has the pair looked at. */
 static void want(struct harp_sender *own, unsigned path, unsigned count) {
-  own->flows[own->paths[path].pair].wanted = count;
-  own->paths[path].pto_count = 2;
+  own->pairs.flows[own->paths[path].pair].wanted = count;
+  own->paths[path].probe.pto_count = 2;
   harp_path_health_on_answer(own, &own->paths[path], 0);
 }
 
@@ -426,7 +425,7 @@ static void test_one_path_between_two_enis_is_used(void **state) {
   struct harp_sender *own = start_flows();
   struct harp_tx_run run;
   bring_up(own, 0);
-  assert_int_equal(own->eligible, 3);
+  assert_int_equal(own->set.eligible, 3);
   for (unsigned i = 0; i < 5; i++)
     assert_int_equal(own->paths[i].state, i == 2 || i == 3 ? HARP_PATH_DORMANT : HARP_PATH_UP);
   for (unsigned i = 0; i < 2; i++) {
@@ -465,7 +464,7 @@ static void test_another_is_used_beside_a_silent_path(void **state) {
   uint32_t last = (uint32_t)own->paths[0].next_number;
   assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
   assert_int_equal(own->paths[2].state, HARP_PATH_DORMANT);
-  assert_int_equal(own->eligible & 4, 0);
+  assert_int_equal(own->set.eligible & 4, 0);
   harp_sender_check(own);
   free(own);
 }
@@ -490,8 +489,8 @@ static void test_a_timeout_probes_all_idle_paths(void **state) {
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   assert_true(send_next(own, 1, &run, 0));
   harp_sender_on_timeout(own, harp_path_pto_ns(&own->paths[run.path]));
-  assert_int_equal(own->paths[run.path].pto_count, 1);
-  assert_int_equal(own->probes_due, (1u << ENIS) - 1); /* the one that timed out, too */
+  assert_int_equal(own->paths[run.path].probe.pto_count, 1);
+  assert_int_equal(own->set.probes_due, (1u << ENIS) - 1); /* the one that timed out, too */
   harp_sender_check(own);
   free(own);
 }
@@ -525,7 +524,7 @@ static void test_another_is_used_for_one_that_never_answers(void **state) {
   harp_ns now = until_it_leaves(own, 3, HARP_PATH_DORMANT, HARP_MS(20), HARP_MS(40));
   assert_true(now < HARP_MS(60));
   uint32_t last = (uint32_t)own->paths[3].next_number;
-  if (!own->paths[3].probe_due)
+  if (!(own->set.probes_due >> 3 & 1))
     assert_int_equal(feed_to(own, ack(3, last - 1, last, 0), now), HARP_DROP_NONE);
   free(own);
 }
@@ -545,13 +544,13 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
   bring_up(own, 0);
   harp_sender_path_down(own, 1, 0);
   for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50), 0);
-  assert_int_equal(own->eligible, 4 | 8);
+  assert_int_equal(own->set.eligible, 4 | 8);
   for (; now < HARP_MS(200) && own->paths[2].state == HARP_PATH_UP && own->paths[3].state == HARP_PATH_UP;
        now += HARP_US(50)) {
     if (own->load.messages < 4)
       assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, now), 0);
     harp_sender_on_timeout(own, now);
-    harp_path_health_want_probe(own, &own->paths[0], true);
+    harp_path_set_request_probe(own, &own->paths[0]);
     while (send_next(own, 1, &run, now)) {
       if (!silent_ns[run.path]) silent_ns[run.path] = now;
       if (run.path != 0) continue;
@@ -575,10 +574,10 @@ static void test_detours_are_avoided(void **state) {
   struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE);
   p.flags = HARP_FLAG_DETOUR;
   assert_int_equal(feed_to(own, p, 0), HARP_DROP_NONE);
-  assert_int_equal(own->eligible, 3); /* until another is known to work */
+  assert_int_equal(own->set.eligible, 3); /* until another is known to work */
   assert_int_equal(own->paths[2].state, HARP_PATH_NEW);
   bring_up_one(own, HARP_US(1));
-  assert_int_equal(own->eligible, 2 | 4);
+  assert_int_equal(own->set.eligible, 2 | 4);
   assert_int_equal(own->paths[0].state, HARP_PATH_DORMANT);
   p.path = 2;
   assert_int_equal(feed_to(own, p, HARP_US(2)), HARP_DROP_NONE);
@@ -586,8 +585,8 @@ static void test_detours_are_avoided(void **state) {
   bring_up_one(own, HARP_US(3));
   p.path = 3;
   assert_int_equal(feed_to(own, p, HARP_US(4)), HARP_DROP_NONE);
-  assert_int_equal(harp_popcount(own->eligible), 2); /* all do: one of them carries on */
-  assert_int_equal(harp_popcount(own->eligible & 13), 1);
+  assert_int_equal(harp_popcount(own->set.eligible), 2); /* all do: one of them carries on */
+  assert_int_equal(harp_popcount(own->set.eligible & 13), 1);
   harp_sender_check(own);
   free(own);
 }
@@ -602,7 +601,7 @@ static uint32_t fill(harp_ns now) {
   while (send_next(s, HARP_BURST_MAX_PACKETS, &run, now)) {
   }
   harp_sender_check(s);
-  return s->windows[0].inflight_bytes;
+  return s->windows.by_eni[0].inflight_bytes;
 }
 
 static enum harp_drop announce(uint32_t window_bytes, uint32_t number, harp_ns now) {
@@ -651,13 +650,13 @@ static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   assert_in_range(fill(HARP_US(3)), HARP_WINDOW_MIN_BYTES - 2 * COST, HARP_WINDOW_MIN_BYTES);
   assert_int_equal(announce(HARP_WINDOW_UNIT_BYTES * 65535u, FIRST_NUMBER + 1, HARP_US(4)), HARP_DROP_NONE);
   assert_int_equal(counters.absurd_windows, 2);
-  assert_int_equal(s->windows[0].bytes, HARP_WINDOW_MAX_BYTES);
+  assert_int_equal(s->windows.by_eni[0].bytes, HARP_WINDOW_MAX_BYTES);
   /* What acknowledges packets that were never sent announces nothing. */
   struct harp_packet p = ack(0, FIRST_NUMBER, FIRST_NUMBER + 100000, FIRST_MESSAGE + 1);
   p.number = FIRST_NUMBER + 2;
   p.ack.window_bytes = 1 << 20;
   assert_int_equal(feed(p), HARP_DROP_STALE_ACK);
-  assert_int_equal(s->windows[0].bytes, HARP_WINDOW_MAX_BYTES);
+  assert_int_equal(s->windows.by_eni[0].bytes, HARP_WINDOW_MAX_BYTES);
 }
 
 static void test_absurd_credit_is_ignored_and_counted(void **state) {
@@ -698,7 +697,7 @@ static void test_a_stale_window_is_not_used(void **state) {
   assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, later), 0);
   harp_tx_stream_on_credit(&st, FIRST_MESSAGE + 1);
   assert_in_range(fill(later), COST, 64 << 10);
-  uint32_t low = s->windows[0].inflight_bytes;
+  uint32_t low = s->windows.by_eni[0].inflight_bytes;
   assert_int_equal(announce(4 << 20, FIRST_NUMBER, later + HARP_US(10)), HARP_DROP_NONE);
   assert_true(fill(later + HARP_US(20)) > 2 * low);
 }
@@ -711,14 +710,14 @@ static void test_paths_between_the_same_enis_share(void **state) {
   want(own, 0, 3);
   for (unsigned i = 0; i < 4; i++) assert_int_equal(own->paths[i].cc.sharers, i == 1 ? 1 : 3);
   bring_up(own, 0);
-  assert_int_equal(own->eligible, 15);
+  assert_int_equal(own->set.eligible, 15);
   for (unsigned i = 0; i < 4; i++) {
     unsigned sharers = i == 1 ? 1 : 3;
     assert_in_range(own->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES / sharers - 4,
                     HARP_CC_INITIAL_BYTES / sharers);
   }
   want(own, 0, 1);
-  assert_int_equal(own->eligible, 3);
+  assert_int_equal(own->set.eligible, 3);
   assert_in_range(own->paths[0].cc.window_bytes, HARP_CC_INITIAL_BYTES - 12, HARP_CC_INITIAL_BYTES);
   assert_int_equal(own->paths[0].cc.sharers, 1);
   harp_sender_check(own);

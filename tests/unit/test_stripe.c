@@ -28,7 +28,7 @@ static int init(void **state) {
     paths[i].state = HARP_PATH_UP;
     paths[i].blocked = false;
     harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS, 0);
-    harp_path_note_speed(&paths[i]);
+    harp_path_speed_update(&paths[i]);
   }
   return 0;
 }
@@ -37,8 +37,9 @@ static int init(void **state) {
 static void measure(unsigned path, harp_ns byte_ns) {
   struct harp_path *p = &paths[path];
   for (unsigned i = 0; i < SAMPLES; i++)
-    harp_tcp_speed_on_look(&p->tcp, (uint64_t)i * RECORD_BYTES, RECORD_BYTES, i * RECORD_BYTES * byte_ns);
-  harp_path_note_speed(p);
+    harp_tcp_speed_on_look(&p->speed.tcp, (uint64_t)i * RECORD_BYTES, RECORD_BYTES,
+                           i * RECORD_BYTES * byte_ns);
+  harp_path_speed_update(p);
 }
 
 /* Sends so many records, none of which is acknowledged. */
@@ -65,7 +66,7 @@ static void test_paths_of_one_speed_share_alike(void **state) {
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) {
     harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS / (i + 1), 0);
-    harp_path_note_speed(&paths[i]);
+    harp_path_speed_update(&paths[i]);
     measure(i, 8);
   }
   send_records(2 * PATHS, sent);
@@ -95,7 +96,7 @@ static void test_a_new_connection_is_measured_anew(void **state) {
   unsigned sent[PATHS] = {0};
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) measure(i, i ? 8 : 100000);
-  harp_path_restart_speed(&paths[0]);
+  harp_path_speed_restart(&paths[0]);
   send_records(2 * PATHS, sent);
   assert_int_equal(sent[0], 2);
 }

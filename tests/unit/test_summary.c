@@ -89,22 +89,22 @@ static void test_sessions_that_lost_much(void **state) {
   struct harp_peer *peer = a.link->peer;
   struct harp_path *p = &peer->session.sender->paths[1];
   line_count = 0;
-  p->next_number = p->first_number + 100000;
-  p->lost_packets = 63; /* few */
+  p->next_number = p->stats.first_number + 100000;
+  p->stats.lost_packets = 63; /* few */
   harp_summary_of_peer(peer);
-  p->lost_packets = 99; /* less than one in 1000 */
+  p->stats.lost_packets = 99; /* less than one in 1000 */
   harp_summary_of_peer(peer);
   assert_int_equal(line_count, 0);
-  p->lost_packets = 120;
-  p->resent_packets = 121;
-  p->probe_timeouts = 2;
+  p->stats.lost_packets = 120;
+  p->stats.resent_packets = 121;
+  p->stats.probe_timeouts = 2;
   harp_summary_of_peer(peer);
   assert_int_equal(line_count, 1);
   assert_string_equal(
       lines[0], "sim0: of 100000 packets sent to host (0.0.0.0) process 7 120 were lost and 121 sent again, "
                 "with 2 probe timeouts; most, 120, were lost on sim0");
-  p->lost_packets = p->resent_packets = 0;
-  p->next_number = p->first_number;
+  p->stats.lost_packets = p->stats.resent_packets = 0;
+  p->next_number = p->stats.first_number;
   side_close(&a);
   side_close(&b);
 }

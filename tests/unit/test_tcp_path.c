@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "lib/bring_up.h"
-#include "proto/path_health.h"
 #include "wire/record.h"
 
 enum { UDP, FIRST = UDP, TCP, PATHS, NUMBER = 5, STREAM = 0, CREDIT_MESSAGES = 8, PACKET_LINES = 11 };
@@ -430,7 +429,7 @@ static void test_it_does_not_wait_for_what_holds_back_datagrams(void **state) {
   bring_both_up();
   do post(SMALL);
   while (take(&run));
-  assert_int_not_equal(s->cork_ns, HARP_NEVER);
+  assert_int_not_equal(s->cork.until_ns, HARP_NEVER);
   harp_sender_path_down(s, UDP, now);
   do assert_true(take(&run)); /* its probe, then what was in flight */
   while (s->load.resend_lines);

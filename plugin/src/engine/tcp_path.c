@@ -94,7 +94,7 @@ static bool is_bounded(const struct harp_tcp_path *p) {
 }
 
 static void bound_unsent(struct harp_tcp_path *p) {
-  uint64_t bytes = harp_sender_tcp_bytes_in(p->peer->session.sender, p->path, UNSENT_NS);
+  uint64_t bytes = harp_sender_bytes_in(p->peer->session.sender, p->path, UNSENT_NS);
   bytes = HARP_MIN(HARP_MAX(bytes, (uint64_t)UNSENT_MIN_BYTES), (uint64_t)UNSENT_MAX_BYTES);
   if (bytes <= 2ull * p->unsent_max && 2 * bytes >= p->unsent_max) return;
   p->unsent_max = (uint32_t)bytes;

@@ -3,12 +3,12 @@
 
 struct harp_carrier_report harp_carrier_report_of(const struct harp_session *c) {
   const struct harp_sender *s = c->sender;
-  const struct harp_carrier_trial *t = &s->trial;
-  uint64_t large = s->by_class[HARP_TX_LARGE];
+  const struct harp_carrier_trial *t = &s->carriers.trial;
+  uint64_t large = s->carriers.by_class[HARP_TX_LARGE], tcp = harp_path_set_tcp(s->paths, large);
   return (struct harp_carrier_report){
-      .takes_tcp = (large & s->tcp) != 0,
-      .takes_datagrams = (large & ~s->tcp) != 0,
-      .has_choice = s->has_choice,
+      .takes_tcp = tcp != 0,
+      .takes_datagrams = large != tcp,
+      .has_choice = s->carriers.has_choice,
       .prefers_datagrams = t->datagrams,
       .verdict = t->verdict,
       .time_percent = t->time_percent,
@@ -17,5 +17,5 @@ struct harp_carrier_report harp_carrier_report_of(const struct harp_session *c) 
 }
 
 unsigned harp_carrier_trials(const struct harp_session *c) {
-  return c->sender->trial.count;
+  return c->sender->carriers.trial.count;
 }

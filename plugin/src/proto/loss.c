@@ -3,25 +3,32 @@
 
 #include "base/seq.h"
 
+/* Bounds of the tolerance for reordering, and how many round trips it takes to shrink by a factor e. */
+#define REORDER_MIN_NS HARP_US(5)
 #define REORDER_MAX_NS HARP_MS(20)
+enum { REORDER_MEMORY_ROUNDS = 64 };
 
-static uint64_t ones(uint32_t from, uint32_t to) { /* bits [from, to) */
+void harp_loss_init(struct harp_path_loss *l, uint64_t first_number) {
+  *l = (struct harp_path_loss){.largest_acked = first_number - 1,
+                               .round_end_number = first_number,
+                               .deadline_ns = HARP_NEVER,
+                               .reorder_ns = REORDER_MIN_NS};
+}
+
+void harp_loss_on_round(struct harp_path *p) {
+  struct harp_path_loss *l = &p->loss;
+  l->round_end_number = p->next_number;
+  l->reorder_ns = HARP_MAX(l->reorder_ns - l->reorder_ns / REORDER_MEMORY_ROUNDS, REORDER_MIN_NS);
+}
+
+static uint64_t bits_between(uint32_t from, uint32_t to) { /* bits [from, to) */
   uint64_t high = to >= 64 ? ~0ull : (1ull << to) - 1;
   return high & ~((1ull << from) - 1);
 }
 
-static void settle(struct harp_path *p, const struct harp_burst *b, uint32_t packets, uint32_t *bytes) {
-  uint32_t n = packets * b->packet_bytes, cost = harp_burst_cost_bytes(b, packets);
-  HARP_ASSERT(p->inflight_bytes >= n && p->to->inflight_bytes >= cost);
-  p->inflight_bytes -= n;
-  if (b->is_padding) p->padding_bytes -= n;
-  p->to->inflight_bytes -= cost;
-  *bytes += n;
-}
-
 /* Packets found lost and now acknowledged: they were only late. Tolerates more from now on. */
-static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_loss_result *result,
-                    const struct harp_trace *trace, harp_ns now) {
+static void packets_came_late(struct harp_path *p, struct harp_burst *b, uint64_t bits,
+                              struct harp_loss_result *result, const struct harp_trace *trace, harp_ns now) {
   result->spurious_packets += harp_popcount(bits);
   harp_trace(trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_SPURIOUS,
@@ -30,16 +37,16 @@ static void forgive(struct harp_path *p, struct harp_burst *b, uint64_t bits, st
                                        .count = (uint8_t)harp_popcount(bits)});
   harp_ns late_ns = now - b->sent_ns;
   harp_ns excess_ns = late_ns > p->rtt.smoothed_ns ? late_ns - p->rtt.smoothed_ns : 0;
-  p->reorder_ns = HARP_MIN(HARP_MAX(2 * p->reorder_ns, excess_ns), REORDER_MAX_NS);
+  p->loss.reorder_ns = HARP_MIN(HARP_MAX(2 * p->loss.reorder_ns, excess_ns), REORDER_MAX_NS);
 }
 
 /* Forgets settled records; a lost one after four RTTs, when no late acknowledgement is to be expected. */
-static void trim(struct harp_path *p, harp_ns now) {
+static void trim_flight(struct harp_path *p, harp_ns now) {
   harp_flight_trim(&p->flight, now > 4 * p->rtt.smoothed_ns ? now - 4 * p->rtt.smoothed_ns : 0);
 }
 
 /* Tells the burst's stream which of its lines arrived, run by run. */
-static void deliver(const struct harp_burst *b, uint64_t bits, harp_ns now) {
+static void lines_arrived(const struct harp_burst *b, uint64_t bits, harp_ns now) {
   while (bits) {
     uint32_t first = (uint32_t)__builtin_ctzll(bits);
     uint64_t after = ~(bits >> first);
@@ -47,7 +54,7 @@ static void deliver(const struct harp_burst *b, uint64_t bits, harp_ns now) {
     uint32_t line = harp_burst_line(b, first), last = first + count - 1;
     harp_tx_stream_on_acked(b->stream, line, harp_burst_line(b, last) + harp_burst_lines(b, last) - line,
                             now);
-    bits &= ~ones(first, first + count);
+    bits &= ~bits_between(first, first + count);
   }
 }
 
@@ -61,31 +68,30 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     if (b->number + b->count <= begin) continue;
     uint32_t from = begin > b->number ? (uint32_t)(begin - b->number) : 0;
     uint32_t to = end < b->number + b->count ? (uint32_t)(end - b->number) : b->count;
-    uint64_t fresh = ones(from, to) & ~b->acked;
+    uint64_t fresh = bits_between(from, to) & ~b->acked;
     if (!fresh) continue;
     uint64_t late = fresh & b->lost;
     b->acked |= fresh;
-    settle(p, b, harp_popcount(fresh & ~late), &result->acked_bytes);
-    if (b->stream) deliver(b, fresh, now);
-    if (harp_unlikely(late)) forgive(p, b, late, result, trace, now);
+    result->acked_bytes += harp_path_on_settled(p, b, harp_popcount(fresh & ~late));
+    if (b->stream) lines_arrived(b, fresh, now);
+    if (harp_unlikely(late)) packets_came_late(p, b, late, result, trace, now);
     result->advanced = true;
-    uint64_t size_probe = p->size_probe_number - b->number;
-    if (p->size_probe_lines && size_probe < 64 && fresh >> size_probe & 1) result->size_probe_acked = true;
+    if (harp_path_size_is_probe_among(&p->size, b->number, fresh)) result->size_probe_acked = true;
     uint64_t highest = b->number + 63 - (uint64_t)__builtin_clzll(fresh);
-    if (!p->any_acked || highest > p->largest_acked) {
-      p->largest_acked = highest;
-      p->any_acked = true;
-      p->rack_sent_ns = b->sent_ns;
+    if (!p->loss.any_acked || highest > p->loss.largest_acked) {
+      p->loss.largest_acked = highest;
+      p->loss.any_acked = true;
+      p->loss.rack_sent_ns = b->sent_ns;
       result->flight_bytes = b->flight_bytes;
     }
   }
-  trim(p, now);
+  trim_flight(p, now);
 }
 
-static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struct harp_loss_result *result,
-                 const struct harp_trace *trace, harp_ns now) {
+static void packets_are_lost(struct harp_path *p, struct harp_burst *b, uint64_t bits,
+                             struct harp_loss_result *result, const struct harp_trace *trace, harp_ns now) {
   b->lost |= bits;
-  settle(p, b, harp_popcount(bits), &result->lost_bytes);
+  result->lost_bytes += harp_path_on_settled(p, b, harp_popcount(bits));
   result->lost_packets += harp_popcount(bits);
   uint32_t first = (uint32_t)__builtin_ctzll(bits);
   harp_trace(trace, now,
@@ -103,22 +109,23 @@ static void lose(struct harp_path *p, struct harp_burst *b, uint64_t bits, struc
 void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, const struct harp_trace *trace,
                       harp_ns now) {
   struct harp_flight *f = &p->flight;
-  p->loss_deadline_ns = HARP_NEVER;
-  if (!p->any_acked) return;
+  p->loss.deadline_ns = HARP_NEVER;
+  if (!p->loss.any_acked) return;
   harp_ns patience_ns = HARP_MAX(p->rtt.smoothed_ns, p->rtt.latest_ns) +
-                        HARP_MAX(p->reorder_ns, HARP_MIN(p->rtt.smoothed_ns / 8, HARP_MS(1)));
+                        HARP_MAX(p->loss.reorder_ns, HARP_MIN(p->rtt.smoothed_ns / 8, HARP_MS(1)));
   for (uint32_t i = f->head; i != f->tail; i++) {
     struct harp_burst *b = harp_flight_at(f, i);
-    if (b->number >= p->largest_acked || b->sent_ns > p->rack_sent_ns) break;
+    if (b->number >= p->loss.largest_acked || b->sent_ns > p->loss.rack_sent_ns) break;
     uint64_t bits = harp_burst_pending(b);
-    if (p->largest_acked < b->number + b->count) bits &= ones(0, (uint32_t)(p->largest_acked - b->number));
+    if (p->loss.largest_acked < b->number + b->count)
+      bits &= bits_between(0, (uint32_t)(p->loss.largest_acked - b->number));
     if (!bits) continue;
     if (b->sent_ns + patience_ns <= now)
-      lose(p, b, bits, result, trace, now);
+      packets_are_lost(p, b, bits, result, trace, now);
     else
-      p->loss_deadline_ns = HARP_MIN(p->loss_deadline_ns, b->sent_ns + patience_ns);
+      p->loss.deadline_ns = HARP_MIN(p->loss.deadline_ns, b->sent_ns + patience_ns);
   }
-  trim(p, now);
+  trim_flight(p, now);
 }
 
 void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, const struct harp_trace *trace,
@@ -127,9 +134,9 @@ void harp_loss_give_up(struct harp_path *p, struct harp_loss_result *result, con
   for (uint32_t i = f->head; i != f->tail; i++) {
     struct harp_burst *b = harp_flight_at(f, i);
     uint64_t bits = harp_burst_pending(b);
-    if (bits) lose(p, b, bits, result, trace, now);
+    if (bits) packets_are_lost(p, b, bits, result, trace, now);
   }
   HARP_ASSERT(p->inflight_bytes == 0);
-  p->loss_deadline_ns = HARP_NEVER;
-  trim(p, now);
+  p->loss.deadline_ns = HARP_NEVER;
+  trim_flight(p, now);
 }

@@ -10,8 +10,9 @@
  * probe timeout (nothing was acknowledged for an RTT and four variations after the last packet: one packet is
  * sent regardless of the window, to elicit an acknowledgement; doubles each time).
  *
- * No state of its own: it lies in struct harp_path. Called by the path's sender, from the thread that runs
- * the engine's pass. Each function adds to `result`. */
+ * Owns and alone writes struct harp_path_loss, a part of struct harp_path, and the marks of the packets in
+ * its flight. Called by the path's sender, from the thread that runs the engine's pass. Each function adds to
+ * `result`. */
 #ifndef HARP_LOSS_H
 #define HARP_LOSS_H
 
@@ -27,6 +28,11 @@ struct harp_loss_result {
   bool advanced;         /* at least one packet was newly acknowledged */
   bool size_probe_acked;
 };
+
+void harp_loss_init(struct harp_path_loss *l, uint64_t first_number);
+
+/* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
+void harp_loss_on_round(struct harp_path *p);
 
 /* Settles the packets [begin, end), numbers below next_number: their lines are acknowledged to their
  * streams. */

@@ -11,10 +11,16 @@
 
 #include "base/linemap.h"
 #include "base/trace.h"
+#include "proto/ack_request.h"
 #include "proto/cc.h"
 #include "proto/flight.h"
+#include "proto/path_loss.h"
+#include "proto/path_pace.h"
+#include "proto/path_probe.h"
+#include "proto/path_size.h"
+#include "proto/path_speed.h"
+#include "proto/path_stats.h"
 #include "proto/rtt.h"
-#include "proto/tcp_speed.h"
 #include "proto/window.h"
 #include "wire/packet.h"
 
@@ -24,10 +30,6 @@ enum harp_path_state {
   HARP_PATH_DOWN,    /* not acknowledging: drained to the others, probed until it returns */
   HARP_PATH_DORMANT, /* not in use, others between the same ENIs are: nothing is sent on it */
 };
-
-/* After so many probe timeouts in a row a path is silent: only probes go out until something is
- * acknowledged. */
-enum { HARP_PATH_SILENT_PTOS = 3 };
 
 /* What the caller knows of a path. */
 struct harp_path_config {
@@ -40,62 +42,31 @@ struct harp_path_config {
 
 struct harp_path {
   uint8_t index, local_eni, remote_eni;
-  uint8_t pair; /* of ENIs: paths of equal number run between the same two */
+  uint8_t pair; /* of ENIs: paths of equal number run between the same two; path_pairs.c writes it */
   bool standby, is_tcp;
-  bool blocked; /* a tcp path that takes nothing now */
-  enum harp_path_state state;
-  uint64_t next_number;
-  uint64_t ack_next;         /* one above the highest number of an acknowledgement received */
-  uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
-  uint32_t inflight_bytes;   /* of pending packets, with headers */
-  struct harp_window *to;    /* of the peer's interface; shared, owned by the sender */
-  /* Sent since the last request for an acknowledgement, and the number of the packet with that request. */
-  uint32_t unrequested_bytes, unrequested_bursts;
-  uint64_t ack_request_number;
 
+  enum harp_path_state state; /* path_set.c writes it */
+  bool detour;                /* its packets take a slower way at the receiver: path_set.c writes it */
+  bool blocked;               /* a tcp path that takes nothing now: send_tcp.c writes it */
+  uint64_t ack_next;          /* one above the highest number of an acknowledgement: send.c writes it */
+
+  /* What was sent, and is neither acknowledged nor lost: path.c writes it, but for the flight's marks. */
+  uint64_t next_number;
+  uint32_t inflight_bytes; /* of pending packets, with headers */
+  uint32_t padding_bytes;  /* of inflight_bytes: size probes */
+  struct harp_window *to;  /* of the peer's interface; shared, owned by the sender */
+  struct harp_flight flight;
+
+  /* Each of one owner, the file of its name. */
+  struct harp_path_size size;
+  struct harp_ack_request ack_request;
   struct harp_rtt rtt;
   struct harp_cc cc;
-  harp_ns pace_next_ns; /* the next superframe leaves no earlier */
-  harp_ns travel_ns;    /* half the base RTT */
-  uint64_t drain_q16; /* ns that a byte of the flight takes, times 2^16: RTT / window; of a tcp path tcp's */
-  struct harp_tcp_speed tcp;
-  uint64_t round_end_number;
-
-  /* loss detection */
-  uint64_t largest_acked; /* highest number acknowledged; next_number - 1 at most */
-  bool any_acked;
-  harp_ns rack_sent_ns; /* when the youngest acknowledged packet was sent */
-  harp_ns loss_deadline_ns;
-  /* Tolerance for reordering: grows when a loss proves spurious, shrinks each round trip. */
-  harp_ns reorder_ns;
-  harp_ns last_ack_ns;
-  harp_ns silent_ns; /* pto_from_ns before the first timeout in a row */
-  /* Start of the probe timeout: the latest of first packet in flight, block, acknowledgement, timeout and its
-   * probe. */
-  harp_ns pto_from_ns;
-  uint32_t pto_count; /* consecutive, without an acknowledgement between */
-  bool detour;        /* its packets take a slower way at the receiver */
-  bool drained;       /* silent while others progress: its flight was given up, only probes are sent */
-  bool probe_due;     /* send one packet now, regardless of the window */
-
-  /* while not UP */
-  uint64_t proof_number; /* an acknowledgement of this number or a later one shows that the path works */
-  harp_ns probed_ns;     /* when the last probe fell due, then when it was sent */
-  uint32_t probe_count;  /* since it left UP, or was new */
-
-  /* packet size search */
-  bool size_try_max;         /* the path was silent: its next size probe tries lines_max */
-  harp_ns size_probe_ns;     /* when to try a larger size; HARP_NEVER while at the maximum */
-  uint32_t size_probe_lines; /* size under test, 0 when none */
-  uint64_t size_probe_number;
-  uint32_t padding_bytes; /* of inflight_bytes: size probes */
-
-  /* statistics */
-  uint64_t first_number;
-  uint64_t sent_bytes; /* of packets, with headers */
-  uint64_t lost_packets, resent_packets, probe_timeouts;
-
-  struct harp_flight flight;
+  struct harp_path_pace pace;
+  struct harp_path_speed speed;
+  struct harp_path_loss loss; /* loss.c */
+  struct harp_path_probe probe;
+  struct harp_path_stats stats;
 };
 
 /* `to` is the window of the peer's interface, borrowed. `ring` is the memory of the path's flight: `records`
@@ -107,9 +78,6 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
 /* What a tcp path has in flight at most, in bytes: more than the kernel's buffers hold. */
 enum { HARP_PATH_TCP_WINDOW_BYTES = 8 << 20 };
 
-/* A superframe or two may leave at once; the pace holds over any longer time. */
-#define HARP_PACE_BURST_NS HARP_US(20)
-
 /* Returns whether the windows have room for a full packet. */
 static inline bool harp_path_has_room(const struct harp_path *p) {
   return !p->blocked && p->cc.window_bytes >= p->inflight_bytes + p->cc.packet_bytes &&
@@ -118,15 +86,8 @@ static inline bool harp_path_has_room(const struct harp_path *p) {
 
 /* Returns whether windows, pace and flight let a full packet go now, on a path that is not silent. */
 static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
-  return harp_path_has_room(p) && now + HARP_PACE_BURST_NS >= p->pace_next_ns &&
-         !harp_flight_full(&p->flight);
+  return harp_path_has_room(p) && harp_path_pace_is_open(&p->pace, now) && !harp_flight_full(&p->flight);
 }
-
-/* Notes travel_ns and drain_q16, after RTT or window have changed. */
-void harp_path_note_speed(struct harp_path *p);
-
-/* Resets them: earlier measurements of a tcp path do not apply any more. */
-void harp_path_restart_speed(struct harp_path *p);
 
 /* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);
@@ -138,17 +99,22 @@ harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
  * number. */
 uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_ns now);
 
+/* Settles so many packets of a burst: they are not in flight any more. Returns their bytes. */
+static inline uint32_t harp_path_on_settled(struct harp_path *p, const struct harp_burst *b,
+                                            uint32_t packets) {
+  uint32_t bytes = packets * b->packet_bytes, cost = harp_burst_cost_bytes(b, packets);
+  HARP_ASSERT(p->inflight_bytes >= bytes && p->to->inflight_bytes >= cost);
+  p->inflight_bytes -= bytes;
+  if (b->is_padding) p->padding_bytes -= bytes;
+  p->to->inflight_bytes -= cost;
+  return bytes;
+}
+
 /* Returns whether anything is in flight of which only an answer tells more. Of size probes that later packets
  * have passed time does: they are lost or late, and another probe is of no use. */
 static inline bool harp_path_awaits_answer(const struct harp_path *p) {
-  return p->inflight_bytes > (p->loss_deadline_ns == HARP_NEVER ? 0 : p->padding_bytes);
+  return p->inflight_bytes > (p->loss.deadline_ns == HARP_NEVER ? 0 : p->padding_bytes);
 }
-
-/* Returns the probe timeout's deadline, HARP_NEVER when the path owes nothing. */
-harp_ns harp_path_pto_ns(const struct harp_path *p);
-
-/* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
-void harp_path_on_round(struct harp_path *p);
 
 /* Returns whether something is to come, for which the path is watched: an answer, or room in the kernel. */
 static inline bool harp_path_owes(const struct harp_path *p) {
@@ -157,18 +123,7 @@ static inline bool harp_path_owes(const struct harp_path *p) {
 
 /* Returns whether only probes may be sent now. */
 static inline bool harp_path_silent(const struct harp_path *p) {
-  return p->state != HARP_PATH_UP || p->drained || p->pto_count >= HARP_PATH_SILENT_PTOS;
+  return p->state != HARP_PATH_UP || p->probe.drained || p->probe.pto_count >= HARP_PATH_SILENT_PTOS;
 }
-
-/* Goes down to the smallest packets, and lets the size search try the largest as soon as something is
- * acknowledged. */
-void harp_path_restart_size(struct harp_path *p);
-
-/* Takes the next smaller packet size; returns false at the smallest. */
-bool harp_path_shrink(struct harp_path *p, harp_ns now);
-
-/* Returns the size that the next size probe tries, in lines: the next larger than the current, or
- * lines_max. */
-uint32_t harp_path_next_size(const struct harp_path *p);
 
 #endif

@@ -50,12 +50,6 @@ void harp_resend_remove(struct harp_resend *r, uint32_t line, uint32_t count) {
   r->count -= change(r, line, count, false);
 }
 
-void harp_resend_on_delivered(struct harp_resend *r, uint32_t was, uint32_t delivered) {
-  if (!r->count) return;
-  harp_resend_remove(r, was, delivered - was);
-  r->lowest = harp_seq_max(r->lowest, delivered);
-}
-
 uint32_t harp_resend_first(struct harp_resend *r, uint32_t limit, uint32_t *line) {
   if (!r->count) return 0;
   r->lowest += harp_linemap_run(&r->map, r->lowest, HARP_WINDOW_LINES, false);

@@ -20,9 +20,6 @@ void harp_resend_add(struct harp_resend *r, uint32_t line, uint32_t count, uint3
 /* Removes the members of the run. */
 void harp_resend_remove(struct harp_resend *r, uint32_t line, uint32_t count);
 
-/* Removes everything before `delivered`. `was` is the previous value. */
-void harp_resend_on_delivered(struct harp_resend *r, uint32_t was, uint32_t delivered);
-
 /* Finds the first run of members; at most `limit` lines. Returns its length, 0 when the set is empty. */
 uint32_t harp_resend_first(struct harp_resend *r, uint32_t limit, uint32_t *line);
 

@@ -4,13 +4,7 @@
 #include <errno.h>
 
 #include "base/seq.h"
-#include "proto/path_health.h"
-#include "proto/send_parts.h"
 
-#define SIZE_PROBE_NEXT_NS HARP_MS(10)
-/* Progress of a tcp path may be that of acknowledgements for the other direction, and the one that is waited
- * for may have been lost with another connection: after so long it is requested again. */
-#define PROGRESS_PROBE_NS HARP_MS(100)
 /* RTT samples older than this are stale. */
 #define RTT_STALE_NS HARP_MS(50)
 
@@ -28,35 +22,28 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
   HARP_ASSERT(s->streams[st->id] == st);
   s->streams[st->id] = NULL;
   harp_tx_stream_close(st);
-  struct harp_tx_stream **at = &s->waiting_first;
-  while (st->is_waiting && *at != st) at = &(*at)->next_waiting;
-  if (st->is_waiting) *at = st->next_waiting;
+  harp_send_credit_on_closed(&s->credit, st);
   for (unsigned i = 0; i < s->path_count; i++) harp_flight_forget(&s->paths[i].flight, st);
-  if (!s->load.large) s->large_since_ns = HARP_NEVER;
+  harp_send_carriers_on_closed(&s->carriers, &s->load);
+}
+
+/* Messages are posted after a time without any. */
+static void sender_is_busy(struct harp_sender *s, harp_ns now) {
+  harp_send_windows_on_busy(&s->windows, now);
+  if (s->path_count > 1 || !s->set.eligible) harp_path_timers_on_busy(&s->timers, now);
 }
 
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
                      void *cookie, bool is_awaited, harp_ns now) {
   bool was_idle = !s->load.messages;
   int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
-  if (!err && was_idle) harp_sender_on_busy(s, now);
-  if (!err && was_idle && (s->path_count > 1 || !s->eligible)) s->timers_ns = now; /* from idle to busy */
-  harp_sender_note_waiting(s, st, now);
-  harp_sender_note_large(s, now);
+  if (!err && was_idle) sender_is_busy(s, now);
+  harp_send_credit_note_stream(&s->credit, st, now);
+  harp_send_carriers_on_posted(&s->carriers, &s->load, now);
   return err;
 }
 
 /* ---- acknowledgements ---- */
-
-static void on_size_probe_acked(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_trace(s->trace, now,
-             (struct harp_trace_entry){
-                 .event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = p->lines, .b = p->size_probe_lines});
-  p->lines = HARP_MAX(p->lines, p->size_probe_lines);
-  p->size_probe_lines = 0;
-  p->size_probe_ns = p->lines < p->lines_max ? now + SIZE_PROBE_NEXT_NS : HARP_NEVER;
-  harp_path_health_note_size(s, p);
-}
 
 /* The RTT that an acknowledgement shows, 0 if it shows none: now - echoed time - time it waited at the
  * receiver. */
@@ -70,7 +57,7 @@ uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_p
 }
 
 /* A stream that was closed meanwhile needs no credit; for one that never was, none can be given. */
-static void on_credit(struct harp_sender *s, const struct harp_credit *credit) {
+static void credit_came(struct harp_sender *s, const struct harp_credit *credit) {
   uint16_t id = credit->stream;
   struct harp_tx_stream *st = id < s->stream_max ? s->streams[id] : NULL;
   if (st)
@@ -94,9 +81,9 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   s->counters->rx_acks++;
   if (number >= path->ack_next) { /* no other of this path has overtaken it */
     path->ack_next = number + 1;
-    harp_sender_on_window(s, p->ack.window_bytes, now);
+    harp_send_windows_on_announced(s, p->ack.window_bytes, now);
   }
-  for (uint32_t i = 0; i < p->ack.credit_count; i++) on_credit(s, &p->ack.credits[i]);
+  for (uint32_t i = 0; i < p->ack.credit_count; i++) credit_came(s, &p->ack.credits[i]);
 
   struct harp_loss_result r = {0};
   uint32_t inflight = path->inflight_bytes;
@@ -105,28 +92,29 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t begin = end - (p->ack.ranges[i].end - p->ack.ranges[i].begin);
     harp_loss_on_acked(path, begin, end, &r, s->trace, now);
   }
-  harp_sender_measure(s, r.acked_bytes, now);
+  harp_send_carriers_on_acked(s, r.acked_bytes, now);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_RX_ACK,
                                        .path = p->path,
-                                       .number = path->largest_acked,
+                                       .number = path->loss.largest_acked,
                                        .a = (uint32_t)number,
                                        .b = path->cc.window_bytes});
-  harp_path_health_note_detour(s, path, p->flags & HARP_FLAG_DETOUR, now);
+  harp_path_health_on_detour(s, path, p->flags & HARP_FLAG_DETOUR, now);
   bool proven =
-      (path->state == HARP_PATH_NEW || path->state == HARP_PATH_DOWN) && newest > path->proof_number;
+      (path->state == HARP_PATH_NEW || path->state == HARP_PATH_DOWN) && newest > path->probe.proof_number;
   if (!r.advanced && !proven) return HARP_DROP_NONE;
 
   harp_ns rtt_ns = ack_rtt_ns(p, now);
-  if (rtt_ns && s->path_count > 1 && now - path->last_ack_ns > RTT_STALE_NS) harp_rtt_forget(&path->rtt);
+  if (rtt_ns && s->path_count > 1 && now - path->probe.last_ack_ns > RTT_STALE_NS)
+    harp_rtt_forget(&path->rtt);
   if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
   if (path->state == HARP_PATH_UP || proven) harp_path_health_on_answer(s, path, now);
-  if (r.size_probe_acked) on_size_probe_acked(s, path, now);
+  if (r.size_probe_acked) harp_path_health_on_size_probe(s, path, now);
   harp_loss_detect(path, &r, s->trace, now);
-  harp_path_health_account(s, path, &r, inflight, rtt_ns, now);
-  if (s->path_count > 1) harp_path_note_speed(path);
+  harp_path_account_event(s, path, &r, inflight, rtt_ns, now);
+  if (s->path_count > 1) harp_path_speed_update(path);
   /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
-  harp_path_health_touch(s, path);
+  harp_path_timers_on_changed(s, path);
   return HARP_DROP_NONE;
 }
 
@@ -137,67 +125,17 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_path_health_down(s, &s->paths[path], now);
 }
 
-void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now) {
-  struct harp_path *p = &s->paths[path];
-  HARP_ASSERT(s->tcp >> path & 1);
-  if (!p->blocked && !p->inflight_bytes) p->pto_from_ns = now;
-  p->blocked = true;
-  p->cc.round_limited = true; /* the kernel holds as much as it takes */
-  s->blocked |= 1ull << path;
-  harp_path_health_touch(s, p);
-}
-
-void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
-  struct harp_path *p = &s->paths[path];
-  harp_sender_on_progress(s, path, now);
-  p->blocked = false;
-  s->blocked &= ~(1ull << path);
-  if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT || p->probe_due) return;
-  p->probed_ns = now;
-  harp_path_health_want_probe(s, p, true);
-}
-
-void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
-                          harp_ns now) {
-  HARP_ASSERT(s->tcp >> path & 1);
-  harp_tcp_speed_on_look(&s->paths[path].tcp, left_bytes, unsent_bytes, now);
-  harp_tcp_speeds_on_time(&s->speeds, now);
-  HARP_EACH_BIT (i, s->tcp) harp_tcp_speeds_add(&s->speeds, &s->paths[i].tcp);
-  HARP_EACH_BIT (i, s->tcp) { /* once the fastest is known */
-    struct harp_path *p = &s->paths[i];
-    harp_tcp_speed_follow(&p->tcp, &s->speeds, now);
-    harp_path_note_speed(p);
-  }
-}
-
 void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided) {
-  HARP_ASSERT(s->tcp >> path & 1);
-  s->avoided = avoided ? s->avoided | 1ull << path : s->avoided & ~(1ull << path);
-  harp_sender_choose_carriers(s);
-}
-
-void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
-  struct harp_path *p = &s->paths[path];
-  if (p->state != HARP_PATH_UP || !harp_path_owes(p)) return;
-  p->pto_from_ns = now;
-  p->pto_count = 0;
-  if (!p->inflight_bytes) { /* blocked */
-    harp_path_health_touch(s, p);
-    return;
-  }
-  harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
-  harp_ns since_ns = HARP_MAX(HARP_MAX(p->last_ack_ns, p->probed_ns), sent_ns);
-  if (now - since_ns >= PROGRESS_PROBE_NS && !harp_flight_full(&p->flight))
-    harp_path_health_want_probe(s, p, true);
-  harp_path_health_touch(s, p);
+  harp_send_carriers_avoid(s, path, avoided);
 }
 
 void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
-  if (harp_unlikely(harp_carrier_trial_takes_other(&s->trial))) harp_sender_measure(s, 0, now);
+  if (harp_unlikely(harp_carrier_trial_takes_other(&s->carriers.trial)))
+    harp_send_carriers_on_acked(s, 0, now);
   harp_path_health_on_timeout(s, now);
-  if (s->credit_probe_ns <= now) harp_sender_on_credit_time(s, now);
+  if (s->credit.probe_ns <= now) harp_send_credit_on_time(s, now);
 }
 
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
-  harp_path_health_probe_quiet(s, quiet_ns, now);
+  harp_path_probing_check_quiet(s, quiet_ns, now);
 }

@@ -4,17 +4,38 @@
  *
  * Owned by one engine, called by the thread that runs its pass. The caller posts messages on streams (offsets
  * into the caller's own buffers), chooses what to send next, encodes it and hands it to a driver,
- * and feeds acknowledgements and time. Streams share the paths: those that have something to send take turns,
- * by deficit round robin (Shreedhar and Varghese, 1995), and no stream waits for another's losses. Streams
- * whose next message is small come first, but get no more than half of what is sent while others wait. */
+ * and feeds acknowledgements and time. Streams share the paths, and no stream waits for another's losses.
+ *
+ * struct harp_sender is made of parts. Each has one file that owns it, and whose head says its rules; the
+ * others call that file's functions. Without a part of their own:
+ *
+ *   send_init.c  the memory of the sender, and the pairs of ENIs that its paths run between
+ *   send.c       its streams and acknowledgements
+ *   send_take.c  what a choice sends: packet numbers, bursts, requests for acknowledgements
+ *   send_tcp.c   what the kernel of a tcp path reports
+ *   send_check.c invariants
+ *
+ * All under the engine's lock. */
 #ifndef HARP_SEND_H
 #define HARP_SEND_H
 
 #include "base/counters.h"
-#include "proto/carrier_trial.h"
-#include "proto/flows.h"
-#include "proto/loss.h"
+#include "proto/path.h"
+#include "proto/path_account.h"
+#include "proto/path_health.h"
+#include "proto/path_pairs.h"
+#include "proto/path_probing.h"
+#include "proto/path_set.h"
+#include "proto/path_timers.h"
+#include "proto/send_carrier.h"
+#include "proto/send_choose.h"
+#include "proto/send_cork.h"
+#include "proto/send_credit.h"
+#include "proto/send_stall.h"
+#include "proto/send_turns.h"
+#include "proto/send_window.h"
 #include "proto/stripe.h"
+#include "proto/tail_duplication.h"
 #include "proto/tx_stream.h"
 
 struct harp_sender_config {
@@ -71,43 +92,19 @@ struct harp_sender {
   struct harp_tx_stream **streams; /* by id; NULL: none. Memory behind the flights */
   uint64_t *was_open;              /* ids that a stream has had, a bit each. Memory behind those */
 
-  struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
-  harp_ns credit_probe_ns;              /* when to request it; HARP_NEVER: none is waiting */
-  bool credit_wanted;                   /* the next probe requests the credit of all streams */
-  /* Lines of small messages sent before large ones, minus those of large ones sent since. */
-  uint32_t small_lines;
-  harp_ns cork_ns; /* until then small messages wait for others; HARP_NEVER: none waits */
-  /* First time that a path fell silent, with no packet received since; 0: not stalled. */
-  harp_ns stalled_since_ns;
-
-  /* paths, a bit each, and their timers: kept by path_health.c */
-  uint64_t eligible; /* may carry data */
-  uint64_t tcp;      /* tcp paths */
-  uint64_t blocked;  /* tcp paths that can take nothing now */
-  uint64_t avoided;  /* tcp paths that large messages avoid */
-  struct harp_tcp_speeds speeds;
-  /* Eligible for messages of a class: large ones use tcp where there is a tcp path between the same ENIs,
-   * small ones do not. */
-  uint64_t by_class[HARP_TX_CLASSES];
-  /* Large messages have the choice between tcp and other paths, and a trial makes it: kept by
-   * send_carrier.c. */
-  bool has_choice;
-  struct harp_carrier_trial trial;
-  harp_ns large_since_ns; /* large messages are under way, and counted up to then; HARP_NEVER: none are */
-  harp_ns sender_ns;      /* what the caller took to send, since then */
-  uint64_t probes_due;    /* those with probe_due */
-  uint64_t sizing;        /* look for a larger packet size now and then */
-  unsigned start; /* where the search for the best path begins: differs from connection to connection */
-  bool waits;     /* the last search left a path unused for a better one */
-  uint32_t copy_budget_bytes;
-  harp_ns timers_ns; /* no timer of a path falls due before this */
-
-  unsigned pair_count;
-  struct harp_flows *flows;                     /* pair_count of them: memory behind the flights */
-  uint32_t window_bytes;                        /* that the peer announced last; of each of its interfaces */
-  harp_ns window_announced_ns;                  /* when it did */
-  struct harp_window windows[HARP_WINDOWS_MAX]; /* by remote_eni */
-  struct harp_window tcp_window;                /* of all tcp paths: the kernel bounds what they send */
+  /* Each of one owner, the file whose header defines it. */
+  struct harp_send_credit credit;
+  struct harp_send_turns turns;
+  struct harp_send_cork cork;
+  struct harp_send_carriers carriers;
+  struct harp_send_search search;
+  struct harp_tail_duplication duplication;
+  struct harp_send_stall stall;
+  struct harp_send_windows windows;
+  struct harp_path_set set;
+  struct harp_path_timers timers;
+  struct harp_path_pairs pairs;
+  struct harp_tcp_speeds tcp_speeds;
 
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
@@ -162,19 +159,19 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *choice
 void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
                           harp_ns now);
 
-/* Returns the bytes that a tcp path moves in so many ns, as far as that is known. */
-static inline uint64_t harp_sender_tcp_bytes_in(const struct harp_sender *s, unsigned path, harp_ns ns) {
-  return (ns << 16) / s->paths[path].drain_q16;
+/* Returns the bytes that a path moves in so many ns, as far as that is known. */
+static inline uint64_t harp_sender_bytes_in(const struct harp_sender *s, unsigned path, harp_ns ns) {
+  return harp_path_speed_bytes_in(&s->paths[path].speed, ns);
 }
 
 /* Returns since when no path has answered though messages are under way; 0: the sender is not stalled. */
 static inline harp_ns harp_sender_stalled_since_ns(const struct harp_sender *s) {
-  return s->stalled_since_ns;
+  return s->stall.since_ns;
 }
 
 /* Counts a stall from now on: the peer's process was paused before. */
 static inline void harp_sender_excuse_stall(struct harp_sender *s, harp_ns now) {
-  if (s->stalled_since_ns) s->stalled_since_ns = now;
+  harp_send_stall_excuse(&s->stall, now);
 }
 
 /* Takes a stream that has delivered messages to poll, or more credit; NULL: none has. */
@@ -200,10 +197,10 @@ void harp_sender_avoid(struct harp_sender *s, unsigned path, bool avoided);
 /* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_note_time
  * feeds. */
 static inline bool harp_sender_is_measured(const struct harp_sender *s) {
-  return s->has_choice && harp_carrier_trial_measures(&s->trial);
+  return s->carriers.has_choice && harp_carrier_trial_measures(&s->carriers.trial);
 }
 static inline void harp_sender_note_time(struct harp_sender *s, harp_ns ns) {
-  s->sender_ns += ns;
+  harp_send_carriers_on_sender_time(&s->carriers, ns);
 }
 
 /* The peer's kernel has acknowledged something on a tcp path: it works, though no record has arrived

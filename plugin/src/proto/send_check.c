@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The invariants of a sender, for tests: harp_sender_check of send.h. */
 #include "proto/send.h"
 
 static void check_path(const struct harp_sender *s, unsigned i) {
   const struct harp_path *p = &s->paths[i];
-  HARP_ASSERT(p->probe_due == (s->probes_due >> i & 1));
-  HARP_ASSERT(p->is_tcp == (s->tcp >> i & 1) && p->blocked == (s->blocked >> i & 1));
-  HARP_ASSERT((p->size_probe_ns != HARP_NEVER) == (s->sizing >> i & 1));
-  HARP_ASSERT(p->state == HARP_PATH_UP || !(s->eligible >> i & 1));
-  HARP_ASSERT(p->state != HARP_PATH_DORMANT || !p->probe_due);
+  HARP_ASSERT(harp_path_size_is_searched(&p->size) == (s->set.sizing >> i & 1));
+  HARP_ASSERT(p->state == HARP_PATH_UP || !(s->set.eligible >> i & 1));
+  HARP_ASSERT(p->state != HARP_PATH_DORMANT || !(s->set.probes_due >> i & 1));
   uint64_t bytes = 0, padding = 0, number = 0;
   for (uint32_t k = p->flight.head; k != p->flight.tail; k++) {
     const struct harp_burst *b = harp_flight_at(&p->flight, k);
@@ -45,7 +44,7 @@ void harp_sender_check(const struct harp_sender *s) {
     if (!st) continue;
     HARP_ASSERT(st->id == i && st->load == &s->load);
     harp_tx_stream_check(st);
-    HARP_ASSERT(!harp_tx_stream_lacks_credit(st) || (st->is_waiting && s->credit_probe_ns != HARP_NEVER));
+    HARP_ASSERT(!harp_tx_stream_lacks_credit(st) || (st->is_waiting && s->credit.probe_ns != HARP_NEVER));
     messages += st->tail - st->oldest, resend += st->resend.count;
     for (uint32_t m = st->oldest; m != st->let_go; m++) {
       awaited += harp_tx_stream_message(st, m)->is_awaited;
@@ -56,11 +55,11 @@ void harp_sender_check(const struct harp_sender *s) {
   HARP_ASSERT(s->load.messages == messages && s->load.awaited == awaited && s->load.large == large);
   HARP_ASSERT(s->load.waiting_lines == waiting && s->load.resend_lines == resend);
   for (unsigned class = 0; class < HARP_TX_CLASSES; class ++) check_list(s, class);
-  HARP_ASSERT(!(s->probes_due >> (s->path_count - 1) >> 1));
+  HARP_ASSERT(!(s->set.probes_due >> (s->path_count - 1) >> 1));
   uint32_t cost[HARP_WINDOWS_MAX] = {0};
   for (unsigned i = 0; i < s->path_count; i++) {
     check_path(s, i);
-    if (!s->paths[i].is_tcp) cost[s->paths[i].to - s->windows] += cost_of_flight(&s->paths[i].flight);
+    if (!s->paths[i].is_tcp) cost[s->paths[i].to - s->windows.by_eni] += cost_of_flight(&s->paths[i].flight);
   }
-  for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) HARP_ASSERT(s->windows[i].inflight_bytes == cost[i]);
+  for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) HARP_ASSERT(s->windows.by_eni[i].inflight_bytes == cost[i]);
 }

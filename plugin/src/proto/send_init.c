@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "proto/path_health.h"
-#include "proto/send_parts.h"
-#include "proto/tail_duplication.h"
+#include "proto/send.h"
 
 /* Standby paths come last: to begin among them would be to begin with the first path. */
 static unsigned primary_count(const struct harp_sender_config *config) {
@@ -56,9 +54,8 @@ size_t harp_sender_bytes(const struct harp_sender_config *config) {
   return bytes;
 }
 
-/* Numbers the pairs of ENIs, and assigns each its paths. */
+/* Finds the pairs of ENIs, and the paths of each. */
 static void init_pairs(struct harp_sender *s, const struct harp_sender_config *config, harp_ns now) {
-  s->pair_count = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
     unsigned first = first_of_pair(config, i);
     if (first < i) continue;
@@ -66,9 +63,8 @@ static void init_pairs(struct harp_sender *s, const struct harp_sender_config *c
     for (unsigned k = i; k < s->path_count; k++) {
       if (first_of_pair(config, k) != i) continue;
       paths |= 1ull << k;
-      s->paths[k].pair = (uint8_t)s->pair_count;
     }
-    harp_flows_init(&s->flows[s->pair_count++], paths, speed_bytes_s, now);
+    harp_path_pairs_add(s, paths, speed_bytes_s, now);
   }
 }
 
@@ -79,34 +75,33 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->trace = trace;
   s->counters = counters;
   s->load = (struct harp_tx_load){0};
-  s->waiting_first = NULL;
-  s->credit_probe_ns = HARP_NEVER;
-  s->credit_wanted = false;
-  s->small_lines = 0;
-  s->cork_ns = HARP_NEVER;
-  s->stalled_since_ns = 0;
-  harp_carrier_trial_init(&s->trial);
-  s->sender_ns = 0;
-  harp_tcp_speeds_init(&s->speeds, now);
+  harp_send_credit_init(&s->credit);
+  harp_send_turns_init(&s->turns);
+  harp_send_cork_init(&s->cork);
+  harp_send_carriers_init(&s->carriers);
+  harp_send_search_init(&s->search, config->first_number % HARP_MAX(pair_count(config, true), 1u));
+  harp_tail_duplication_init(&s->duplication);
+  harp_send_stall_init(&s->stall);
+  harp_tcp_speeds_init(&s->tcp_speeds, now);
+  harp_send_windows_init(&s->windows, config->window_bytes, counters, now);
+  s->set = (struct harp_path_set){0};
+  harp_path_timers_init(&s->timers);
   s->path_count = config->path_count;
-  harp_sender_init_windows(s, config->window_bytes, now);
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
-    struct harp_window *to =
-        config->paths[i].is_tcp ? &s->tcp_window : harp_sender_window_to(s, config->paths[i].remote_eni);
+    struct harp_window *to = config->paths[i].is_tcp
+                                 ? &s->windows.tcp
+                                 : harp_send_windows_to(&s->windows, config->paths[i].remote_eni);
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc, to, ring,
                    records_of(config, i), now);
     ring += records_of(config, i);
   }
   s->stream_max = config->stream_max;
-  s->flows = (struct harp_flows *)ring;
+  s->pairs = (struct harp_path_pairs){.flows = (struct harp_flows *)ring};
   init_pairs(s, config, now);
-  s->streams = (struct harp_tx_stream **)&s->flows[s->pair_count];
+  s->streams = (struct harp_tx_stream **)&s->pairs.flows[s->pairs.count];
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
   s->was_open = (uint64_t *)&s->streams[s->stream_max];
   memset(s->was_open, 0, id_words(s->stream_max) * sizeof s->was_open[0]);
-  s->start = config->first_number % HARP_MAX(pair_count(config, true), 1u);
-  s->waits = false;
-  s->copy_budget_bytes = HARP_TAIL_DUPLICATION_BUDGET_BYTES;
-  harp_path_health_init(s, now);
+  harp_path_pairs_init(s, now);
 }

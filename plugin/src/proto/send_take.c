@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/path_health.h"
-#include "proto/send_parts.h"
-#include "proto/tail_duplication.h"
+/* What a choice sends: packet numbers, bursts, requests for acknowledgements. send.h declares
+ * harp_sender_take, which books it in the parts of the sender and of the path that it concerns; it writes
+ * none of their fields. Rules for a request of an acknowledgement, beside each probe and each copy:
+ *
+ *   1. A part of the window, or of the records, is used since the last one (ack_request.h).
+ *   2. It is the last packet for now of messages that somebody waits for.
+ *   3. While nobody waits for any message, one acknowledgement for several messages suffices.
+ *   4. The window is full and no acknowledgement is to come anyway. */
+#include "proto/send.h"
 
-#define SIZE_PROBE_INTERVAL_NS HARP_SEC(10)
-#define SIZE_PROBE_AGAIN_NS    HARP_MS(100)
-/* Acknowledgements requested for each window, and for as many messages as a stream may have under way: the
- * receiver does not know how large the window is. */
-enum { ACK_REQUEST_PARTS = 4, UNAWAITED_PER_ACK = HARP_MESSAGES_MAX / ACK_REQUEST_PARTS };
+/* Messages that one acknowledgement suffices for, while nobody waits for them. */
+enum { UNAWAITED_PER_ACK = HARP_MESSAGES_MAX / HARP_ACK_REQUEST_PARTS };
 
 /* Makes the run for the first `lines` lines of a choice and books it on the path. */
-static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t lines, struct harp_tx_run *run,
-                 harp_ns now) {
+static void emit_data(struct harp_path *p, const struct harp_tx_choice *c, uint32_t lines,
+                      struct harp_tx_run *run, harp_ns now) {
   const struct harp_send_message *msg = harp_tx_stream_message(c->stream, c->message);
-  uint32_t first = c->line - msg->line, count = (lines + p->lines - 1) / p->lines;
-  uint32_t last_lines = lines - (count - 1) * p->lines;
-  uint32_t last_line = first + (count - 1) * p->lines;
+  uint32_t first = c->line - msg->line, count = (lines + p->size.lines - 1) / p->size.lines;
+  uint32_t last_lines = lines - (count - 1) * p->size.lines;
+  uint32_t last_line = first + (count - 1) * p->size.lines;
   uint32_t end_bytes = HARP_MIN(msg->bytes, (last_line + last_lines) * HARP_LINE_BYTES);
   HARP_ASSERT(first + lines <= msg->lines);
   struct harp_burst burst = {
       .stream = c->stream,
       .line = c->line,
-      .lines_per_packet = (uint16_t)p->lines,
+      .lines_per_packet = (uint16_t)p->size.lines,
       .last_lines = (uint16_t)last_lines,
-      .packet_bytes = HARP_DATA_HEADER_BYTES + HARP_MIN(p->lines, lines) * HARP_LINE_BYTES,
+      .packet_bytes = HARP_DATA_HEADER_BYTES + HARP_MIN(p->size.lines, lines) * HARP_LINE_BYTES,
       .count = (uint8_t)count,
   };
   *run = (struct harp_tx_run){
@@ -34,7 +37,7 @@ static void emit(struct harp_path *p, const struct harp_tx_choice *c, uint32_t l
       .number = harp_path_on_sent(p, &burst, now),
       .message = c->message,
       .line = c->line,
-      .lines_per_packet = p->lines,
+      .lines_per_packet = p->size.lines,
       .last_bytes = end_bytes - last_line * HARP_LINE_BYTES,
       .offset = first * HARP_LINE_BYTES,
       .size = msg->bytes,
@@ -50,9 +53,9 @@ static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t line
                               .path = p->index,
                               .count = 1,
                               .number = harp_path_on_sent(p, &burst, now),
-                              .flags = HARP_FLAG_ACK_SOON | (s->credit_wanted ? HARP_FLAG_CREDIT : 0),
+                              .flags = HARP_FLAG_ACK_SOON |
+                                       (harp_send_credit_take_request(&s->credit) ? HARP_FLAG_CREDIT : 0),
                               .last_bytes = lines * HARP_LINE_BYTES};
-  s->credit_wanted = false;
   s->counters->probes++;
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_TX_PROBE,
@@ -64,82 +67,62 @@ static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t line
 
 static void take_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
                        struct harp_tx_run *run, harp_ns now) {
-  harp_path_health_want_probe(s, p, false);
-  p->probed_ns = now; /* the next probe keeps its distance even if this one had to wait for a frame */
-  if (p->pto_count || harp_path_pto_ns(p) <= now) p->pto_from_ns = now;
+  harp_path_set_withdraw_probe(s, p);
+  harp_path_probe_on_probe(&p->probe, now); /* even if this one had to wait for a frame */
+  if (p->probe.pto_count || harp_path_pto_ns(p) <= now) harp_path_probe_restart_pto(&p->probe, now);
   if (!c->lines) {
     emit_probe(s, p, 0, run, now);
     return;
   }
   harp_tx_stream_take_lost(c->stream, c->line, c->lines);
-  emit(p, c, c->lines, run, now);
+  emit_data(p, c, c->lines, run, now);
   run->flags = HARP_FLAG_ACK_SOON;
 }
 
 static void take_size_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
                             struct harp_tx_run *run, harp_ns now) {
-  p->size_probe_lines = c->bytes / HARP_LINE_BYTES;
-  p->size_probe_ns = now + (p->size_try_max ? SIZE_PROBE_AGAIN_NS : SIZE_PROBE_INTERVAL_NS);
-  p->size_try_max = false;
-  p->size_probe_number = p->next_number;
-  emit_probe(s, p, p->size_probe_lines, run, now);
+  harp_path_size_on_probe_sent(&p->size, c->bytes / HARP_LINE_BYTES, p->next_number, now);
+  emit_probe(s, p, p->size.probe_lines, run, now);
 }
 
 static void take_copy(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
                       uint32_t lines, struct harp_tx_run *run, harp_ns now) {
-  c->copy_of->copied = true;
-  emit(p, c, lines, run, now);
+  harp_tail_duplication_on_repeated(&s->duplication, c->copy_of, lines * HARP_LINE_BYTES);
+  emit_data(p, c, lines, run, now);
   run->flags = HARP_FLAG_ACK_SOON;
-  s->copy_budget_bytes -= HARP_MIN(s->copy_budget_bytes, lines * HARP_LINE_BYTES);
   s->counters->tail_duplicates += run->count;
 }
 
 static void take_new(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
                      uint32_t lines, struct harp_tx_run *run, harp_ns now) {
-  emit(p, c, lines, run, now);
+  emit_data(p, c, lines, run, now);
   harp_tx_stream_take_new(c->stream, lines);
-  harp_sender_note_waiting(s, c->stream, now);
-  s->copy_budget_bytes =
-      HARP_MIN(s->copy_budget_bytes + lines * (HARP_LINE_BYTES / HARP_TAIL_DUPLICATION_SHARE),
-               HARP_TAIL_DUPLICATION_BUDGET_BYTES + 0u);
-}
-
-/* Whether enough of the path's window, or of its records, was used since its last request. */
-static bool used_its_part(const struct harp_path *p) {
-  uint32_t window = HARP_MIN(p->cc.window_bytes, p->to->bytes);
-  return p->unrequested_bytes >= window / ACK_REQUEST_PARTS ||
-         p->unrequested_bursts >= p->flight.records / ACK_REQUEST_PARTS;
-}
-
-/* Whether a requested acknowledgement has yet to come. */
-static bool awaits_ack(const struct harp_path *p) {
-  return p->inflight_bytes && (!p->any_acked || p->ack_request_number > p->largest_acked);
+  harp_send_credit_note_stream(&s->credit, c->stream, now);
+  harp_tail_duplication_on_sent(&s->duplication, lines * HARP_LINE_BYTES);
 }
 
 /* Whether this was the last of what there is to send for now. What is left may be held back by credit or by
  * the cork. */
 static bool is_last_for_now(struct harp_sender *s) {
   uint64_t left = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
-  return !s->load.resend_lines && (left < HARP_SENDER_CORK_BYTES || !harp_sender_next_stream(s));
+  return !s->load.resend_lines && (left < HARP_CORK_BYTES || !harp_send_turns_next(s));
 }
 
-/* Whether the last packet is to request an acknowledgement: a part of the window is used, or it is the last
- * packet for now of messages that somebody waits for, or the window is full and no acknowledgement is to
- * come anyway. While nobody waits for any message, one acknowledgement for several messages suffices. */
+/* Whether a requested acknowledgement has yet to come. */
+static bool awaits_ack(const struct harp_path *p) {
+  return p->inflight_bytes && (!p->loss.any_acked || p->ack_request.number > p->loss.largest_acked);
+}
+
+/* Whether the last packet is to request an acknowledgement: the rules of the head. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  if (used_its_part(p)) return true;
+  if (harp_ack_request_is_due(&p->ack_request, HARP_MIN(p->cc.window_bytes, p->to->bytes), p->flight.records))
+    return true;
   if (s->load.awaited
           ? is_last_for_now(s)
-          : p->unrequested_bursts * harp_popcount(s->by_class[HARP_TX_SMALL]) >= UNAWAITED_PER_ACK)
+          : p->ack_request.unrequested_bursts * harp_popcount(s->carriers.by_class[HARP_TX_SMALL]) >=
+                UNAWAITED_PER_ACK)
     return true;
   return !awaits_ack(p) && !harp_path_allowance(p, now);
-}
-
-/* Notes what a run has requested. */
-static void note_ack_request(struct harp_path *p, const struct harp_tx_run *run) {
-  if (!(run->flags & HARP_FLAG_ACK_SOON)) return;
-  p->ack_request_number = run->number + run->count - 1;
-  p->unrequested_bytes = p->unrequested_bursts = 0;
 }
 
 static struct harp_trace_entry entry_of(enum harp_event event, const struct harp_tx_run *run,
@@ -164,8 +147,8 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
                       struct harp_tx_run *run, harp_ns now) {
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
   struct harp_path *p = &s->paths[c->path];
-  uint32_t lines = HARP_MIN(c->lines, max_packets * p->lines);
-  if (s->pair_count < s->path_count) harp_flows_on_sent(&s->flows[p->pair], now);
+  uint32_t lines = HARP_MIN(c->lines, max_packets * p->size.lines);
+  if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_sent(&s->pairs, p, now);
   bool first = !harp_path_awaits_answer(p), in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
   case HARP_TX_PROBE:
@@ -178,9 +161,9 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
     take_copy(s, p, c, lines, run, now);
     break;
   case HARP_TX_RESEND:
-    emit(p, c, lines, run, now);
+    emit_data(p, c, lines, run, now);
     harp_tx_stream_take_lost(c->stream, c->line, lines);
-    p->resent_packets += run->count;
+    harp_path_stats_on_resent(&p->stats, run->count);
     break;
   default:
     take_new(s, p, c, lines, run, now);
@@ -190,9 +173,10 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   else if (run->type == HARP_PACKET_DATA)
     trace_again(s, run, lines, c->kind == HARP_TX_COPY, now);
   if (in_turn) {
-    harp_sender_end_turn(s, c, lines);
+    harp_send_turns_on_sent(s, c->stream, c->message, lines);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
-  note_ack_request(p, run);
-  if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_path_health_touch(s, p);
+  if (run->flags & HARP_FLAG_ACK_SOON)
+    harp_ack_request_on_requested(&p->ack_request, run->number + run->count - 1);
+  if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_path_timers_on_changed(s, p);
 }

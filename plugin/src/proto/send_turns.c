@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/send_parts.h"
+#include "proto/send_turns.h"
+
+#include "proto/send.h"
 
 /* Returns the first stream of a class that has something to send. One that has nothing leaves the list until
  * it has. */
-static struct harp_tx_stream *first_of(struct harp_sender *s, unsigned class) {
+static struct harp_tx_stream *first_ready_stream(struct harp_sender *s, unsigned class) {
   struct harp_tx_list *list = &s->load.ready[class];
   struct harp_tx_stream *st;
   while ((st = list->first) && !st->resend.count && !harp_tx_stream_new_lines(st))
@@ -11,16 +13,16 @@ static struct harp_tx_stream *first_of(struct harp_sender *s, unsigned class) {
   return st;
 }
 
-/* Returns the stream whose turn it is, NULL when none has anything to send. */
-struct harp_tx_stream *harp_sender_next_stream(struct harp_sender *s) {
-  if (harp_likely(!s->load.ready[HARP_TX_SMALL].first)) return first_of(s, HARP_TX_LARGE);
-  struct harp_tx_stream *small = first_of(s, HARP_TX_SMALL), *large = first_of(s, HARP_TX_LARGE);
-  return small && (!large || s->small_lines < HARP_TURN_LINES) ? small : large;
+struct harp_tx_stream *harp_send_turns_next(struct harp_sender *s) {
+  if (harp_likely(!s->load.ready[HARP_TX_SMALL].first)) return first_ready_stream(s, HARP_TX_LARGE);
+  struct harp_tx_stream *small = first_ready_stream(s, HARP_TX_SMALL),
+                        *large = first_ready_stream(s, HARP_TX_LARGE);
+  return small && (!large || s->turns.small_lines < HARP_TURN_LINES) ? small : large;
 }
 
 /* Passes the turn to the next stream of the list that may send. One that sent more than its share in a turn
  * is passed over until it has made up for it. */
-static void rotate(struct harp_tx_list *list) {
+static void pass_turn(struct harp_tx_list *list) {
   do {
     struct harp_tx_stream *st = harp_tx_list_pop(list);
     st->deficit_lines += HARP_TURN_LINES;
@@ -30,7 +32,7 @@ static void rotate(struct harp_tx_list *list) {
 
 /* The stream has come to another message: moves it where that belongs; returns whether that is elsewhere. One
  * that has no more to send leaves when its turn comes. */
-static bool reclass(struct harp_sender *s, struct harp_tx_stream *st) {
+static bool move_to_its_class(struct harp_sender *s, struct harp_tx_stream *st) {
   if (!st->resend.count && !harp_tx_stream_new_lines(st)) return false;
   unsigned class = harp_tx_stream_class(st);
   if (class == st->class) return false;
@@ -41,16 +43,15 @@ static bool reclass(struct harp_sender *s, struct harp_tx_stream *st) {
   return true;
 }
 
-/* Books what a stream sent in its turn, which ends when its share is used up. */
-void harp_sender_end_turn(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t lines) {
-  struct harp_tx_stream *st = c->stream;
+void harp_send_turns_on_sent(struct harp_sender *s, struct harp_tx_stream *st, uint32_t message,
+                             uint32_t lines) {
   struct harp_tx_list *list = &s->load.ready[st->class];
   HARP_ASSERT(list->first == st);
   if (st->class == HARP_TX_LARGE)
-    s->small_lines -= HARP_MIN(lines, s->small_lines);
+    s->turns.small_lines -= HARP_MIN(lines, s->turns.small_lines);
   else if (s->load.ready[HARP_TX_LARGE].first)
-    s->small_lines += lines;
-  if ((c->message != st->next && reclass(s, st)) || list->last == st) return;
+    s->turns.small_lines += lines;
+  if ((message != st->next && move_to_its_class(s, st)) || list->last == st) return;
   st->deficit_lines -= (int32_t)lines;
-  if (st->deficit_lines <= 0) rotate(list);
+  if (st->deficit_lines <= 0) pass_turn(list);
 }

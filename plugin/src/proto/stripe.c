@@ -7,7 +7,7 @@
 uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
   uint64_t good = 0;
   HARP_EACH_BIT (i, among) {
-    if (!paths[i].pto_count) good |= 1ull << i;
+    if (!paths[i].probe.pto_count) good |= 1ull << i;
   }
   return good ? good : among;
 }
@@ -15,11 +15,11 @@ uint64_t harp_stripe_answering(const struct harp_path *paths, uint64_t among) {
 /* The flight ahead drains first, then on a tcp path the record itself; later by what an acknowledgement is
  * overdue. */
 static inline harp_ns delivery_ns(const struct harp_path *p, uint64_t backlog_bytes, harp_ns now) {
-  harp_ns at = p->travel_ns, rtt_ns = p->rtt.smoothed_ns;
-  if (p->is_tcp) at += HARP_MIN(backlog_bytes, HARP_RECORD_MAX_BYTES + 0u) * p->drain_q16 >> 16;
+  harp_ns at = p->speed.travel_ns, rtt_ns = p->rtt.smoothed_ns;
+  if (p->is_tcp) at += HARP_MIN(backlog_bytes, HARP_RECORD_MAX_BYTES + 0u) * p->speed.drain_q16 >> 16;
   if (!p->inflight_bytes) return at;
-  at += p->inflight_bytes * p->drain_q16 >> 16;
-  harp_ns waited_ns = now - p->pto_from_ns;
+  at += p->inflight_bytes * p->speed.drain_q16 >> 16;
+  harp_ns waited_ns = now - p->probe.pto_from_ns;
   return harp_unlikely(waited_ns > rtt_ns) ? at + waited_ns - rtt_ns : at;
 }
 
@@ -29,9 +29,9 @@ static bool worth_the_wait(const struct harp_path *paths, const struct harp_stri
   uint64_t bytes = 0;
   HARP_EACH_BIT (i, stripe->among) {
     const struct harp_path *p = &paths[i];
-    harp_ns at = p->pto_count ? HARP_NEVER : delivery_ns(p, stripe->backlog_bytes, now);
-    HARP_ASSERT(p->drain_q16);
-    if (at < limit_ns) bytes += ((limit_ns - at) << 16) / p->drain_q16;
+    harp_ns at = p->probe.pto_count ? HARP_NEVER : delivery_ns(p, stripe->backlog_bytes, now);
+    HARP_ASSERT(p->speed.drain_q16);
+    if (at < limit_ns) bytes += ((limit_ns - at) << 16) / p->speed.drain_q16;
   }
   return bytes >= stripe->backlog_bytes;
 }
@@ -49,7 +49,7 @@ static struct found search(const struct harp_path *paths, const struct harp_stri
   uint64_t turned = start ? among >> start | among << (64 - start) : among;
   for (; turned; turned &= turned - 1) {
     const struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + start) % 64];
-    if (harp_unlikely(p->pto_count)) continue;
+    if (harp_unlikely(p->probe.pto_count)) continue;
     harp_ns at = delivery_ns(p, stripe->backlog_bytes, now);
     if (at >= f.best_ns) continue;
     if (harp_path_open(p, now))

@@ -3,18 +3,19 @@
 
 #include "base/assert.h"
 #include "base/seq.h"
+#include "proto/send.h"
 
 /* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
  * which nothing was received for half as long: loss on one that continues is found without. */
 #define OVERDUE_MARGIN_NS HARP_US(300)
 
-static harp_ns due_ns(const struct harp_path *p, const struct harp_burst *b) {
+static harp_ns overdue_ns(const struct harp_path *p, const struct harp_burst *b) {
   harp_ns margin_ns = HARP_MAX(2 * p->rtt.variation_ns, OVERDUE_MARGIN_NS);
-  return HARP_MAX(b->sent_ns + p->rtt.smoothed_ns, p->pto_from_ns + p->rtt.smoothed_ns / 2) + margin_ns;
+  return HARP_MAX(b->sent_ns + p->rtt.smoothed_ns, p->probe.pto_from_ns + p->rtt.smoothed_ns / 2) + margin_ns;
 }
 
 /* The oldest burst of data in flight that was not repeated; NULL: none. */
-static struct harp_burst *oldest(const struct harp_path *p) {
+static struct harp_burst *oldest_unrepeated_burst(const struct harp_path *p) {
   if (!p->inflight_bytes) return NULL;
   for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
     struct harp_burst *b = harp_flight_at(&p->flight, i);
@@ -26,17 +27,18 @@ static struct harp_burst *oldest(const struct harp_path *p) {
 }
 
 /* The paths that take part: what is on a tcp path is repeated by the kernel. */
-static uint64_t among(const struct harp_sender *s) {
-  return s->eligible & ~s->tcp;
+static uint64_t paths_that_take_part(const struct harp_sender *s) {
+  return s->set.eligible & ~harp_path_set_tcp(s->paths, s->set.eligible);
 }
 
-static bool alone(const struct harp_sender *s) {
-  return !(among(s) & (among(s) - 1)) || s->copy_budget_bytes < HARP_PACKET_MAX_PAYLOAD_BYTES;
+/* Whether something may be repeated: there is another path for it, and budget. */
+static bool may_repeat(const struct harp_sender *s, uint64_t among) {
+  return among & (among - 1) && s->duplication.budget_bytes >= HARP_PACKET_MAX_PAYLOAD_BYTES;
 }
 
 /* Names the packets of the burst that are pending, from the first to the last in a row; false: all of their
  * lines were delivered. */
-static bool copy_of(struct harp_burst *b, struct harp_tx_choice *choice) {
+static bool choose_pending_packets(struct harp_burst *b, struct harp_tx_choice *choice) {
   uint64_t pending = harp_burst_pending(b);
   uint32_t first = (uint32_t)__builtin_ctzll(pending);
   uint64_t after = ~(pending >> first);
@@ -54,14 +56,15 @@ static bool copy_of(struct harp_burst *b, struct harp_tx_choice *choice) {
 }
 
 bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_choice *choice, harp_ns now) {
-  if (alone(s)) return false;
-  HARP_EACH_BIT (i, among(s)) {
+  uint64_t among = paths_that_take_part(s);
+  if (!may_repeat(s, among)) return false;
+  HARP_EACH_BIT (i, among) {
     const struct harp_path *p = &s->paths[i];
-    struct harp_burst *b = oldest(p);
-    if (!b || due_ns(p, b) > now || !copy_of(b, choice)) continue;
-    struct harp_stripe others = {.among = among(s) & ~(1ull << p->index), .start = s->start};
+    struct harp_burst *b = oldest_unrepeated_burst(p);
+    if (!b || overdue_ns(p, b) > now || !choose_pending_packets(b, choice)) continue;
+    struct harp_stripe others = {.among = among & ~(1ull << p->index), .start = s->search.start};
     const struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
-    if (!q || q->pto_count) continue;
+    if (!q || q->probe.pto_count) continue;
     HARP_ASSERT(q != p && choice->lines);
     choice->kind = HARP_TX_COPY;
     choice->path = q->index;
@@ -73,17 +76,25 @@ bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_ch
 harp_ns harp_tail_duplication_deadline_ns(const struct harp_sender *s, harp_ns now) {
   harp_ns at = HARP_NEVER;
   bool declined = false; /* something is overdue, and no path could take it */
-  if (alone(s)) return at;
-  HARP_EACH_BIT (i, among(s)) {
+  uint64_t among = paths_that_take_part(s);
+  if (!may_repeat(s, among)) return at;
+  HARP_EACH_BIT (i, among) {
     const struct harp_path *p = &s->paths[i];
-    const struct harp_burst *b = oldest(p);
-    harp_ns due = b ? due_ns(p, b) : HARP_NEVER;
+    const struct harp_burst *b = oldest_unrepeated_burst(p);
+    harp_ns due = b ? overdue_ns(p, b) : HARP_NEVER;
     declined |= due <= now;
     if (due > now) at = HARP_MIN(at, due);
   }
-  HARP_EACH_BIT (i, declined ? among(s) : 0) {
+  HARP_EACH_BIT (i, declined ? among : 0) {
     harp_ns open = harp_path_allowance_ns(&s->paths[i], now);
     if (open > now) at = HARP_MIN(at, open);
   }
   return at;
+}
+
+void harp_tail_duplication_on_repeated(struct harp_tail_duplication *t, struct harp_burst *burst,
+                                       uint32_t bytes) {
+  HARP_ASSERT(!burst->copied);
+  burst->copied = true;
+  t->budget_bytes -= HARP_MIN(t->budget_bytes, bytes);
 }

@@ -5,7 +5,7 @@
  * while both ends send, each finds the paths slow that the other one uses, and leaves them to it: both use
  * half of the network. What a path moves while its kernel's queue stands is its rate, whatever waits behind.
  *
- * Owns struct harp_tcp_speed (a part of struct harp_path) and struct harp_tcp_speeds (a part of struct
+ * Owns struct harp_tcp_speed (a part of struct harp_path_speed) and struct harp_tcp_speeds (a part of struct
  * harp_sender), and alone writes them. Called by the sender. Rules:
  *
  *   1. Proof: while each look finds unsent bytes in the kernel, what has left it divided by the time is the

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/path_account.h"
+
+#include "proto/send.h"
+
+void harp_path_account_window_cut(const struct harp_sender *s, const struct harp_path *p, uint32_t from_bytes,
+                                  harp_ns now) {
+  if (harp_likely(p->cc.window_bytes >= from_bytes - from_bytes / 8)) return;
+  harp_trace(s->trace, now,
+             (struct harp_trace_entry){.event = HARP_EVENT_WINDOW,
+                                       .path = p->index,
+                                       .a = p->cc.window_bytes,
+                                       .b = (uint32_t)(p->rtt.smoothed_ns / HARP_US(1))});
+}
+
+void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
+                             uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now) {
+  s->counters->spurious_losses += r->spurious_packets;
+  s->counters->lost_packets += r->lost_packets;
+  harp_path_stats_on_lost(&p->stats, r->lost_packets);
+  if (!r->acked_bytes && !r->lost_bytes) return;
+  struct harp_cc_sample sample = {
+      .now = now,
+      .rtt_ns = rtt_ns,
+      .rtt_min_ns = p->rtt.min_ns,
+      .acked_bytes = r->acked_bytes,
+      .lost_bytes = r->lost_bytes,
+      .inflight_bytes = inflight_bytes,
+      .peer_limited = p->to->inflight_bytes + r->acked_bytes >= p->to->bytes / 2,
+      .round_end = r->advanced && p->loss.largest_acked >= p->loss.round_end_number,
+  };
+  if (p->is_tcp) harp_tcp_speeds_on_flight(&s->tcp_speeds, r->flight_bytes, rtt_ns);
+  if (sample.round_end) harp_loss_on_round(p);
+  if (harp_path_pairs_is_choice(&s->pairs, s->path_count)) harp_path_pairs_on_acked(s, p, &sample);
+  uint32_t window = p->cc.window_bytes;
+  p->cc.ops->on_ack(&p->cc, &sample);
+  harp_path_account_window_cut(s, p, window, now);
+}
+
+void harp_path_account_give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  struct harp_loss_result r = {0};
+  harp_loss_give_up(p, &r, s->trace, now);
+  if (p->state != HARP_PATH_UP && p->state != HARP_PATH_DORMANT) return;
+  s->counters->lost_packets += r.lost_packets;
+  harp_path_stats_on_lost(&p->stats, r.lost_packets);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of a sender's paths between the same two ENIs are in use.
+ *
+ * Owns and alone writes struct harp_path_pairs, a part of struct harp_sender, the flows of each pair
+ * (flows.h), and of each path the number of its pair. Called by the sender's other files, under the engine's
+ * lock. Rules:
+ *
+ *   1. As many paths of a pair are in use as flows.h wants, at first one; the others are DORMANT: nothing
+ * goes out on them, and no timer waits for them.
+ *   2. When fewer answer, or were probed just now, than are wanted, others are put to use: first those
+ * without a detour. The network may lose the flow of one path alone.
+ *   3. When as many answer as are wanted, the others become DORMANT.
+ *   4. What the paths of a pair may have in flight together stays the same: the sum of their windows is
+ *      divided among those in use. Where no path answered, new ones begin in slow start.
+ *   5. Paths that flows.h has not proven share a queue: congestion control knows how many do. */
+#ifndef HARP_PATH_PAIRS_H
+#define HARP_PATH_PAIRS_H
+
+#include "proto/flows.h"
+#include "proto/path.h"
+
+struct harp_sender;
+
+struct harp_path_pairs {
+  unsigned count;
+  struct harp_flows *flows; /* `count` of them: memory behind the flights */
+};
+
+/* Begins with one path of each pair in use, which is about to be probed. The flows are initialised. */
+void harp_path_pairs_init(struct harp_sender *s, harp_ns now);
+
+/* Adds a pair of these paths, a bit each. */
+void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s, harp_ns now);
+
+/* Puts paths of a path's pair to use and makes others DORMANT, after one of them or its flows changed. */
+void harp_path_pairs_settle(struct harp_sender *s, const struct harp_path *p, harp_ns now);
+
+/* Returns whether another path of the same pair answers. */
+bool harp_path_pairs_other_answers(const struct harp_sender *s, const struct harp_path *p);
+
+/* Resets the congestion window of a path that was DOWN or DORMANT. */
+void harp_path_pairs_restart_window(struct harp_path *p);
+
+/* Returns whether a pair has several paths, so that it is of interest what they carry. */
+static inline bool harp_path_pairs_is_choice(const struct harp_path_pairs *pairs, unsigned path_count) {
+  return pairs->count < path_count;
+}
+
+/* Notes that something is sent on a path. */
+static inline void harp_path_pairs_on_sent(struct harp_path_pairs *pairs, const struct harp_path *p,
+                                           harp_ns now) {
+  harp_flows_on_sent(&pairs->flows[p->pair], now);
+}
+
+/* Notes what was acknowledged on a path. */
+void harp_path_pairs_on_acked(struct harp_sender *s, const struct harp_path *p,
+                              const struct harp_cc_sample *sample);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which paths of a sender are probed when something happens to another one.
+ *
+ * No state of its own: it requests probes (path_set.h) and begins those of a path (path_probe.h). Called by
+ * the sender's other files, under the engine's lock. Rules:
+ *
+ *   1. A path that is NEW or goes DOWN is probed until it answers.
+ *   2. When a path goes DOWN, idle standby paths over the same ENIs are probed, which may have failed with
+ *      it. Paths that carry data need no probe.
+ *   3. When a path times out and no other progresses, idle paths are probed: whether they answer shows
+ *      whether the peer is there. At the first timeout, which a peer that is only slow causes too, paths that
+ *      carry no data are left alone.
+ *   4. When a path answers after all were silent, the others are probed, which may answer again too.
+ *   5. On request one path of each of our ENIs is probed over which nothing has come for a while. */
+#ifndef HARP_PATH_PROBING_H
+#define HARP_PATH_PROBING_H
+
+#include "proto/path.h"
+
+struct harp_sender;
+
+/* Probe timeouts in a row after which a path is doubtful, and probes without answer after which a new one
+ * is. */
+enum { HARP_PATH_DOUBTFUL_PTOS = 2 };
+
+/* Rule 1. */
+void harp_path_probing_begin(struct harp_sender *s, struct harp_path *p, harp_ns now);
+/* Rule 2: `p` is about to go DOWN. */
+void harp_path_probing_on_down(struct harp_sender *s, const struct harp_path *p);
+/* Rule 3: `p` has timed out. */
+void harp_path_probing_on_pto(struct harp_sender *s, const struct harp_path *p);
+/* Rule 4. */
+void harp_path_probing_on_stall_end(struct harp_sender *s);
+/* Rule 5. */
+void harp_path_probing_check_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
+
+#endif

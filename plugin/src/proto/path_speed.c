@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/path_speed.h"
+
+#include "proto/path.h"
+#include "wire/record.h"
+
+/* What a record on one of several paths takes of its path's time: of a longer message the others take a part.
+ * Shorter records than the latter cost more of a processor than they gain. */
+#define RECORD_NS HARP_US(500)
+enum { RECORD_MIN_BYTES = 64 << 10 };
+
+void harp_path_speed_restart(struct harp_path *p) {
+  harp_tcp_speed_init(&p->speed.tcp);
+  harp_path_speed_update(p);
+}
+
+void harp_path_speed_update(struct harp_path *p) {
+  p->speed.travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
+  p->speed.drain_q16 =
+      p->is_tcp ? p->speed.tcp.drain_q16 : HARP_MAX((p->rtt.smoothed_ns << 16) / p->cc.window_bytes, 1u);
+}
+
+void harp_path_speed_on_queue(struct harp_path *p, struct harp_tcp_speeds *all, uint64_t left_bytes,
+                              uint32_t unsent_bytes, harp_ns now) {
+  harp_tcp_speed_on_look(&p->speed.tcp, left_bytes, unsent_bytes, now);
+  harp_tcp_speeds_on_time(all, now);
+  harp_tcp_speeds_add(all, &p->speed.tcp);
+}
+
+void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now) {
+  harp_tcp_speed_follow(&p->speed.tcp, all, now);
+  harp_path_speed_update(p);
+}
+
+uint64_t harp_path_speed_bytes_in(const struct harp_path_speed *v, harp_ns ns) {
+  return (ns << 16) / v->drain_q16;
+}
+
+uint32_t harp_path_speed_record_lines(const struct harp_path_speed *v) {
+  uint64_t bytes = HARP_MAX(harp_path_speed_bytes_in(v, RECORD_NS), (uint64_t)RECORD_MIN_BYTES);
+  return (uint32_t)HARP_MIN(bytes / HARP_LINE_BYTES, (uint64_t)HARP_RECORD_MAX_LINES);
+}

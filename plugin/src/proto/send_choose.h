@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a sender sends next, and on which path (send.h declares harp_sender_choose; the order of its rules
+ * stands in send_choose.c).
+ *
+ * Owns and alone writes struct harp_send_search, a part of struct harp_sender. */
+#ifndef HARP_SEND_CHOOSE_H
+#define HARP_SEND_CHOOSE_H
+
+#include "proto/path.h"
+
+struct harp_sender;
+
+/* The search for the best path (stripe.h). */
+struct harp_send_search {
+  unsigned start; /* where it begins: differs from connection to connection */
+  bool waits;     /* the last one left a path unused for a better one */
+};
+
+static inline void harp_send_search_init(struct harp_send_search *h, unsigned start) {
+  *h = (struct harp_send_search){.start = start};
+}
+
+#endif

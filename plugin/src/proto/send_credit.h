@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The streams of a sender that lack credit, and the probes that request it.
+ *
+ * Owns and alone writes struct harp_send_credit, a part of struct harp_sender, and of a stream the fields
+ * that tx_stream.h lists for it. Called by the sender's other files, under the engine's lock. Rules:
+ *
+ *   1. A stream whose next message lacks credit is listed. It leaves the list when it is looked at with
+ *      credit, or is closed.
+ *   2. Credit is requested after a while: the acknowledgements that announced it may all have been lost while
+ *      other streams went on. A large message behind small ones requests it at once, since the receiver
+ *      delays credit then (recv.c).
+ *   3. One probe requests the credit of all streams. The interval of each stream doubles; one whose time has
+ *      nearly come is included. */
+#ifndef HARP_SEND_CREDIT_H
+#define HARP_SEND_CREDIT_H
+
+#include "proto/tx_stream.h"
+
+struct harp_sender;
+
+struct harp_send_credit {
+  struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
+  harp_ns probe_ns;                     /* when to request it; HARP_NEVER: none is waiting */
+  bool is_wanted;                       /* the next probe requests the credit of all streams */
+};
+
+static inline void harp_send_credit_init(struct harp_send_credit *c) {
+  *c = (struct harp_send_credit){.probe_ns = HARP_NEVER};
+}
+
+/* Lists a stream that lacks credit. */
+void harp_send_credit_begin_waiting(struct harp_send_credit *c, struct harp_tx_stream *st, harp_ns now);
+/* Does that if the stream lacks credit. */
+static inline void harp_send_credit_note_stream(struct harp_send_credit *c, struct harp_tx_stream *st,
+                                                harp_ns now) {
+  if (harp_unlikely(harp_tx_stream_lacks_credit(st))) harp_send_credit_begin_waiting(c, st, now);
+}
+/* Removes a stream that is being closed. */
+void harp_send_credit_on_closed(struct harp_send_credit *c, struct harp_tx_stream *st);
+
+/* Requests credit: probe_ns has passed. */
+void harp_send_credit_on_time(struct harp_sender *s, harp_ns now);
+
+/* Returns whether the probe that is being sent requests credit, once for each request. */
+static inline bool harp_send_credit_take_request(struct harp_send_credit *c) {
+  bool is_wanted = c->is_wanted;
+  c->is_wanted = false;
+  return is_wanted;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine reports of the kernel's side of a sender's tcp paths; send.h declares these functions.
+ *
+ * Alone writes whether a path is blocked. Rules:
+ *
+ *   1. A path is blocked, which means that it takes nothing, while it is not connected, and while the kernel
+ *      has not taken all of its last record.
+ *   2. A path that stays blocked times out like one that does not answer.
+ *   3. Whatever the kernel gets acknowledged starts the probe timeout over. When there is no answer for
+ *      PROGRESS_PROBE_NS all the same, a probe requests one.
+ *   4. A path that is not UP is probed as soon as it is no longer blocked.
+ *   5. A look at one kernel's queue may change what all paths of the session are taken for (tcp_speed.h). */
+#include "base/assert.h"
+#include "proto/send.h"
+
+/* Progress of a tcp path may be that of acknowledgements for the other direction, and the one that is waited
+ * for may have been lost with another connection: after so long it is requested again. */
+#define PROGRESS_PROBE_NS HARP_MS(100)
+
+void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  HARP_ASSERT(p->is_tcp);
+  if (!p->blocked && !p->inflight_bytes) harp_path_probe_restart_pto(&p->probe, now);
+  p->blocked = true;
+  p->cc.round_limited = true; /* the kernel holds as much as it takes */
+  harp_path_timers_on_changed(s, p);
+}
+
+void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  harp_sender_on_progress(s, path, now);
+  p->blocked = false;
+  if (p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT || s->set.probes_due & harp_path_bit(p))
+    return;
+  harp_path_probe_on_probe(&p->probe, now);
+  harp_path_set_request_probe(s, p);
+}
+
+void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  if (p->state != HARP_PATH_UP || !harp_path_owes(p)) return;
+  harp_path_probe_on_progress(&p->probe, now);
+  if (!p->inflight_bytes) { /* blocked */
+    harp_path_timers_on_changed(s, p);
+    return;
+  }
+  harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
+  harp_ns since_ns = HARP_MAX(HARP_MAX(p->probe.last_ack_ns, p->probe.probed_ns), sent_ns);
+  if (now - since_ns >= PROGRESS_PROBE_NS && !harp_flight_full(&p->flight)) harp_path_set_request_probe(s, p);
+  harp_path_timers_on_changed(s, p);
+}
+
+void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
+                          harp_ns now) {
+  HARP_ASSERT(s->paths[path].is_tcp);
+  harp_path_speed_on_queue(&s->paths[path], &s->tcp_speeds, left_bytes, unsent_bytes, now);
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (s->paths[i].is_tcp) harp_path_speed_follow(&s->paths[i], &s->tcp_speeds, now);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The windows of a sender: what it may have in flight towards each of the peer's interfaces.
+ *
+ * Owns and alone writes struct harp_send_windows, a part of struct harp_sender, but for the bytes in flight
+ * of a window, which path.h counts. Called by the sender's other files, under the engine's lock. Rules:
+ *
+ *   1. The peer announces one window for each of its interfaces, in the handshake and in acknowledgements.
+ * One that is out of range is bounded and counted.
+ *   2. It bounds the congestion window of each path; one above a lower bound is cut when it changes next.
+ *   3. A sender that begins to send when the last announcement is stale begins with the least window.
+ *   4. The kernel bounds what tcp paths send. */
+#ifndef HARP_SEND_WINDOW_H
+#define HARP_SEND_WINDOW_H
+
+#include "base/counters.h"
+#include "proto/limits.h"
+#include "proto/window.h"
+
+struct harp_sender;
+
+struct harp_send_windows {
+  uint32_t announced_bytes;                    /* that the peer announced last; of each of its interfaces */
+  harp_ns announced_ns;                        /* when it did */
+  struct harp_window by_eni[HARP_WINDOWS_MAX]; /* by remote_eni */
+  struct harp_window tcp;                      /* of all tcp paths */
+};
+
+/* Begins with the window that the peer announced in the handshake. */
+void harp_send_windows_init(struct harp_send_windows *w, uint32_t bytes, struct harp_counters *counters,
+                            harp_ns now);
+
+/* Returns the window of one of the peer's interfaces. */
+static inline struct harp_window *harp_send_windows_to(struct harp_send_windows *w, unsigned remote_eni) {
+  return &w->by_eni[remote_eni % HARP_WINDOWS_MAX];
+}
+
+/* Takes the window that an acknowledgement announces. */
+void harp_send_windows_on_announced(struct harp_sender *s, uint32_t bytes, harp_ns now);
+
+/* Notes that messages are posted after a time without any. */
+void harp_send_windows_on_busy(struct harp_send_windows *w, harp_ns now);
+
+#endif
