@@ -206,8 +206,7 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
   uint64_t number, held = 0; /* paths whose acknowledgements nothing takes now */
   int path;
   maybe_answer(d, e);
-  HARP_EACH_BIT (i, e->receiver->elsewhere)
-    if (duo_tcp_takes(d, e, (unsigned)i)) harp_receiver_repeat_ack(e->receiver, (unsigned)i, d->now);
+  harp_ns repeat_ns = duo_tcp_repeat_acks(d, e);
   for (unsigned polls = 0; (path = harp_receiver_next_ack(e->receiver, held, d->now)) >= 0; polls++) {
     int over = duo_tcp_path_of_ack(d, e, (unsigned)path);
     if (over < 0) {
@@ -237,5 +236,5 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
   }
   harp_ns deadline_ns = harp_receiver_deadline_ns(e->receiver, held);
   if (deadline_ns <= d->now) duo_fail(d, "%s: the receiver's deadline stays due", e->name);
-  return deadline_ns;
+  return HARP_MIN(deadline_ns, repeat_ns);
 }

@@ -13,6 +13,7 @@
 #define WAIT_MAX_NS HARP_SEC(10)
 #define PROOF_NS    HARP_SEC(2)
 #define LOOK_NS     HARP_MS(4)
+#define REPEAT_NS   HARP_MS(1)
 enum { COPY_MAX_BYTES = 4096, KEEPALIVES = 6 };
 
 static const uint8_t KEY[HARP_MAC_KEY_BYTES] = {7, 1, 8, 2};
@@ -208,30 +209,58 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
   flush(d, e, p);
 }
 
-bool duo_tcp_takes(const struct duo *d, const struct duo_end *e, unsigned path) {
-  return is_ready(path_of(d, e, path));
+/* Whether it takes an acknowledgement that then waits for nothing. */
+static bool is_clear(const struct duo *d, const struct duo_end *e, const struct duo_tcp_end *p) {
+  return is_ready(p) && !tcpnet_unsent(&p->conn->net, e->index, d->now);
+}
+
+harp_ns duo_tcp_repeat_acks(struct duo *d, struct duo_end *e) {
+  harp_ns at = HARP_NEVER;
+  HARP_EACH_BIT (i, harp_receiver_elsewhere(e->receiver)) {
+    const struct duo_tcp_end *p = path_of(d, e, (unsigned)i);
+    if (is_clear(d, e, p))
+      harp_receiver_repeat_ack(e->receiver, (unsigned)i, d->now);
+    else if (is_ready(p))
+      at = d->now + REPEAT_NS;
+  }
+  return at;
+}
+
+/* The first path that is UP and takes an acknowledgement, of tcp paths or of the others; -1: none. */
+static int first_up(const struct duo *d, const struct duo_end *e, bool is_tcp) {
+  for (unsigned i = 0; i < d->config.path_count; i++) {
+    if (duo_tcp_is(d, i) != is_tcp || !harp_sender_is_up(e->sender, i)) continue;
+    if (!is_tcp || is_ready(path_of(d, e, i))) return (int)i;
+  }
+  return -1;
 }
 
 int duo_tcp_path_of_ack(const struct duo *d, const struct duo_end *e, unsigned path) {
-  if (!duo_tcp_is(d, path) || is_ready(path_of(d, e, path))) return (int)path;
+  if (!duo_tcp_is(d, path) || is_clear(d, e, path_of(d, e, path))) return (int)path;
   for (unsigned i = 0; i < d->config.path_count; i++) {
     const struct harp_path *q = &e->sender->paths[i], *p = &e->sender->paths[path];
     bool beside = q->local_eni == p->local_eni && q->remote_eni == p->remote_eni;
     if (!q->is_tcp && beside && harp_sender_is_up(e->sender, i)) return (int)i;
   }
-  for (unsigned i = 0; i < d->config.path_count; i++) {
-    bool takes = !duo_tcp_is(d, i) || is_ready(path_of(d, e, i));
-    if (takes && harp_sender_is_up(e->sender, i)) return (int)i;
-  }
-  return -1;
+  int datagrams = first_up(d, e, false);
+  if (datagrams >= 0) return datagrams;
+  return is_ready(path_of(d, e, path)) ? (int)path : first_up(d, e, true);
 }
 
-/* Puts an acknowledgement of the path before a record, if one is due or nearly so. As in the engine it does
- * so whether acknowledgements ride on datagrams or not: behind records that fill the connection it would
- * never go. */
+/* Looks what the connection has not sent yet, before it gets more. Returns whether there is anything. */
+static bool look_at_queue(struct duo *d, struct duo_end *e, const struct duo_tcp_end *p) {
+  uint32_t unsent = tcpnet_unsent(&p->conn->net, e->index, d->now);
+  harp_sender_on_queue(e->sender, p->path, p->conn->net.ways[e->index].written - unsent, unsent, d->now);
+  return unsent;
+}
+
+/* Puts an acknowledgement of the path before a record, if one is due or nearly so, or if it repeats one. As
+ * in the engine it does so whether acknowledgements ride on datagrams or not: behind records that fill the
+ * connection it would never go. */
 static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   struct harp_packet ack;
   uint64_t number;
+  if (look_at_queue(d, e, p) && !harp_receiver_is_repeat(e->receiver, p->path)) return;
   if (!harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, d->now)) return;
   ack.token = e->session.keys.tx_token;
   put_ack(d, e, p, &ack, number);

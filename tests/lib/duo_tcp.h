@@ -46,8 +46,9 @@ harp_ns duo_tcp_review(struct duo *d, struct duo_end *e);
 /* Sends the record that was chosen. */
 void duo_tcp_send(struct duo *d, struct duo_end *e, const struct harp_tx_choice *choice);
 
-/* Returns whether a tcp path takes a record now. */
-bool duo_tcp_takes(const struct duo *d, const struct duo_end *e, unsigned path);
+/* Has the acknowledgements repeated that went elsewhere, by tcp paths on which they wait for nothing. Returns
+ * when to do so again for others. */
+harp_ns duo_tcp_repeat_acks(struct duo *d, struct duo_end *e);
 
 /* Returns the path over which the acknowledgement of a path goes; -1: none takes it now. */
 int duo_tcp_path_of_ack(const struct duo *d, const struct duo_end *e, unsigned path);

@@ -6,12 +6,11 @@
 
 #define LATE_NS HARP_MS(5) /* until what was lost is sent again */
 
-/* Returns when what is sent at `now` arrives; HARP_NEVER: it does not. */
-static harp_ns arrival_ns(const struct tcpnet *t, unsigned way, uint32_t bytes, harp_ns now) {
+/* Returns when what leaves at `now` arrives; HARP_NEVER: it does not. */
+static harp_ns arrival_ns(const struct tcpnet *t, unsigned way, harp_ns now) {
   const struct simnet_link *l = t->links[way];
   harp_ns at = now + l->delay_ns;
   if (l->jitter_ns) at += rng_below(t->rng, l->jitter_ns);
-  if (l->own.rate_bytes_s) at += (harp_ns)bytes * HARP_SEC(1) / l->own.rate_bytes_s;
   if (rng_chance(t->rng, l->loss_ppm)) at += rng_below(t->rng, 2 * l->delay_ns + LATE_NS);
   if (rng_chance(t->rng, l->late_ppm)) at += l->late_ns;
   for (unsigned i = 0; i < l->blackhole_count; i++) {
@@ -21,6 +20,12 @@ static harp_ns arrival_ns(const struct tcpnet *t, unsigned way, uint32_t bytes, 
     i = 0;
   }
   return at;
+}
+
+/* Returns when what an end writes at `now` has left it, behind what it wrote before. */
+static harp_ns departure_ns(const struct tcpnet *t, unsigned way, uint32_t bytes, harp_ns now) {
+  uint64_t rate = t->links[way]->own.rate_bytes_s;
+  return HARP_MAX(now, t->ways[way].leaves_ns) + (rate ? (harp_ns)bytes * HARP_SEC(1) / rate : 0);
 }
 
 /* An end hears that the connection is over, if it hears of it at all. */
@@ -54,9 +59,9 @@ void tcpnet_open(struct tcpnet *t, const struct tcpnet_config *config, const str
   t->closed[0] = t->closed[1] = false;
   t->over_ns[0] = t->over_ns[1] = HARP_NEVER;
   t->is_refused = faults && rng_chance(rng, config->refuse_ppm);
-  harp_ns at = arrival_ns(t, SIMNET_THERE, 0, now);
+  harp_ns at = arrival_ns(t, SIMNET_THERE, now);
   t->accepted_ns = t->is_refused ? HARP_NEVER : at;
-  t->connected_ns = at == HARP_NEVER ? HARP_NEVER : arrival_ns(t, SIMNET_BACK, 0, at);
+  t->connected_ns = at == HARP_NEVER ? HARP_NEVER : arrival_ns(t, SIMNET_BACK, at);
   for (unsigned way = 0; way < SIMNET_WAYS; way++) t->ways[way].last_ns = at;
 }
 
@@ -90,7 +95,7 @@ static void add_segment(struct tcpnet *t, unsigned end, uint64_t upto, harp_ns a
   struct tcpnet_way *w = &t->ways[end];
   harp_ns since = HARP_MAX(w->last_ack_ns, now);
   w->last_ns = HARP_MAX(w->last_ns, at);
-  harp_ns back = w->last_ns == HARP_NEVER ? HARP_NEVER : arrival_ns(t, 1 - end, 0, w->last_ns);
+  harp_ns back = w->last_ns == HARP_NEVER ? HARP_NEVER : arrival_ns(t, 1 - end, w->last_ns);
   if (since != HARP_NEVER && since + t->config.timeout_ns <= back)
     schedule_end(t, end, since + t->config.timeout_ns);
   w->last_ack_ns = HARP_MAX(w->last_ack_ns, back);
@@ -146,7 +151,8 @@ long tcpnet_write(struct tcpnet *t, unsigned end, const struct iovec *iov, unsig
   if (faults) maybe_spoil(t, w, bytes);
   uint64_t upto = w->written + bytes;
   uint64_t passes = HARP_MIN(upto, w->cut_at);
-  if (passes > w->written) add_segment(t, end, passes, arrival_ns(t, end, bytes, now), now);
+  w->leaves_ns = departure_ns(t, end, bytes, now);
+  if (passes > w->written) add_segment(t, end, passes, arrival_ns(t, end, w->leaves_ns), now);
   bool is_cut = upto > w->cut_at && w->written <= w->cut_at;
   w->written = upto;
   if (upto > w->cut_at) add_segment(t, end, upto, HARP_NEVER, now);
@@ -163,6 +169,13 @@ uint64_t tcpnet_acked(struct tcpnet *t, unsigned end, harp_ns now) {
   for (; w->ack_head != w->ack_tail && w->acks[w->ack_head % TCPNET_SEGMENTS].at <= now; w->ack_head++)
     w->acked = w->acks[w->ack_head % TCPNET_SEGMENTS].end;
   return w->acked;
+}
+
+uint32_t tcpnet_unsent(const struct tcpnet *t, unsigned end, harp_ns now) {
+  const struct tcpnet_way *w = &t->ways[end];
+  if (w->leaves_ns <= now) return 0;
+  uint64_t bytes = (w->leaves_ns - now) * t->links[end]->own.rate_bytes_s / HARP_SEC(1);
+  return (uint32_t)HARP_MIN(bytes, w->written - w->read);
 }
 
 /* ---- reading ---- */
@@ -192,7 +205,7 @@ long tcpnet_read(struct tcpnet *t, unsigned end, const struct iovec *iov, unsign
     }
   }
   while (w->head != w->tail && w->segments[w->head % TCPNET_SEGMENTS].end <= w->read) w->head++;
-  if (w->room_ns == HARP_NEVER && w->cut_at > w->written) w->room_ns = arrival_ns(t, end, 0, now);
+  if (w->room_ns == HARP_NEVER && w->cut_at > w->written) w->room_ns = arrival_ns(t, end, now);
   return bytes;
 }
 
@@ -210,7 +223,7 @@ void tcpnet_close(struct tcpnet *t, unsigned end, harp_ns now) {
   t->closed[end] = true;
   time_out(t, 1 - end, now);
   if (t->is_silent && w->cut_at <= w->written) return;
-  harp_ns at = arrival_ns(t, end, 0, now);
+  harp_ns at = arrival_ns(t, end, now);
   if (had_unread || w->cut_at <= w->written || rng_below(t->rng, 2))
     schedule_end(t, 1 - end, at);
   else

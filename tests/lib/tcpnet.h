@@ -3,7 +3,8 @@
  * writes and reads, stalls, resets at any byte that one end or both ends hear of, or none (half-open).
  *
  * A connection runs over the links of a simnet: their delay, rate and blackholes hold for it; what they lose
- * comes later. End 0 connects. Owned by a harness that moves the clock. */
+ * comes later. Bytes leave in order at the rate of the link, so what is written later waits behind them. End
+ * 0 connects. Owned by a harness that moves the clock. */
 #ifndef HARP_TESTS_TCPNET_H
 #define HARP_TESTS_TCPNET_H
 
@@ -41,7 +42,8 @@ struct tcpnet_way {
   struct tcpnet_segment acks[TCPNET_SEGMENTS]; /* and when the end that writes hears of that */
   uint32_t ack_head, ack_tail;
   uint64_t acked;
-  harp_ns last_ns;     /* when the last byte written arrives */
+  harp_ns leaves_ns;   /* when the last byte written has left, at the link's rate */
+  harp_ns last_ns;     /* when it arrives */
   harp_ns last_ack_ns; /* and is acknowledged */
   harp_ns room_ns;     /* when the end that writes hears of room; 0: it may write */
   harp_ns fin_ns;      /* when the other end hears that no more will come; HARP_NEVER */
@@ -82,6 +84,9 @@ harp_ns tcpnet_writable_ns(const struct tcpnet *t, unsigned end);
 
 /* Returns how many bytes the other end's kernel has acknowledged to the end. */
 uint64_t tcpnet_acked(struct tcpnet *t, unsigned end, harp_ns now);
+
+/* Returns how many bytes that the end has written wait to be sent. */
+uint32_t tcpnet_unsent(const struct tcpnet *t, unsigned end, harp_ns now);
 
 void tcpnet_close(struct tcpnet *t, unsigned end, harp_ns now);
 

@@ -54,6 +54,7 @@ struct harp_tcp_path {
   char why[48];      /* it has ended */
   /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
   uint64_t sent_bytes, acked_bytes;
+  uint32_t unsent_max; /* bound of what the kernel takes beyond what it has sent; 0: none */
   struct harp_tcp_trouble trouble;
   bool can_reference; /* the kernel takes payload by reference (MSG_ZEROCOPY) */
   unsigned unreaped;  /* sends by reference whose completion was not read from the kernel */
@@ -146,6 +147,9 @@ void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, 
 
 /* Returns the connection of a tcp path that can take a record now; NULL: no tcp path, or blocked. */
 struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path);
+
+/* Returns whether the path's connection takes an acknowledgement that then waits for nothing. */
+bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path);
 
 /* Returns the first datagram path between the interfaces of a tcp path; the path itself if there is none. */
 unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path);

@@ -22,6 +22,11 @@ enum { READS_PER_PASS = 2 };
 #define REPORT_NS HARP_MS(10)
 /* Between two looks at the kernel's progress. */
 #define LOOK_NS HARP_MS(4)
+/* What the kernel of one of several paths may hold unsent: what the path moves in UNSENT_NS, so that it does
+ * not run out between two passes, and that late records go to the path that is free first. A change of less
+ * than half is not worth the call. */
+#define UNSENT_NS HARP_MS(1)
+enum { UNSENT_MIN_BYTES = 128 << 10, UNSENT_MAX_BYTES = 4 << 20 };
 
 struct harp_tcp_path *harp_tcp_path_of(struct harp_peer *peer, unsigned path) {
   for (unsigned i = 0; i < peer->tcp_count; i++)
@@ -82,12 +87,37 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
+/* Whether the kernel's queue is kept short: where records have a choice of paths, and where acknowledgements
+ * have none but to stand in it. */
+static bool is_bounded(const struct harp_tcp_path *p) {
+  return p->peer->is_multihomed || p->beside == p->path;
+}
+
+static void bound_unsent(struct harp_tcp_path *p) {
+  uint64_t bytes = harp_sender_bytes_in(p->peer->session.sender, p->path, UNSENT_NS);
+  bytes = HARP_MIN(HARP_MAX(bytes, (uint64_t)UNSENT_MIN_BYTES), (uint64_t)UNSENT_MAX_BYTES);
+  if (bytes <= 2ull * p->unsent_max && 2 * bytes >= p->unsent_max) return;
+  p->unsent_max = (uint32_t)bytes;
+  harp_tcp_socket_bound_unsent(p->fd, p->unsent_max);
+}
+
+/* Looks what the kernel has not sent yet, before it gets more. Returns whether there is anything. */
+static bool look_at_queue(struct harp_tcp_path *p, harp_ns now) {
+  uint32_t unsent = harp_tcp_socket_unsent(p->fd);
+  if (!is_bounded(p)) return unsent;
+  harp_sender_on_queue(p->peer->session.sender, p->path, p->sent_bytes - unsent, unsent, now);
+  bound_unsent(p);
+  return unsent;
+}
+
 /* The connection stands: from here on records go. */
 static void begin_path(struct harp_tcp_path *p, harp_ns now) {
   p->connecting = p->was_up = false;
   p->look_ns = p->opened_ns = now;
   harp_tcp_trouble_init(&p->trouble, now);
   harp_tcp_bytes_begin(p);
+  p->unsent_max = 0;
+  if (is_bounded(p)) bound_unsent(p);
   harp_sender_unblock(p->peer->session.sender, p->path, now);
   harp_peer_touch(p->peer);
 }
@@ -168,6 +198,7 @@ void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream
 /* ---- sending and receiving ---- */
 
 void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
+  if (p->is_waiting) (void)look_at_queue(p, now);
   const char *why = harp_tcp_bytes_write(p, now);
   if (why) harp_tcp_path_end(p, now, why);
 }
@@ -177,10 +208,17 @@ struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path) {
   return p && p->fd >= 0 && !p->connecting && !harp_tcp_bytes_wait(p) ? p : NULL;
 }
 
-/* Puts the acknowledgement of the path before a record, if one is due or nearly so. */
-static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
+bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path) {
+  const struct harp_tcp_path *p = harp_tcp_ready(peer, path);
+  return p && (!harp_sender_inflight_bytes(peer->session.sender, path) || !harp_tcp_socket_unsent(p->fd));
+}
+
+/* Puts the acknowledgement of the path before a record, if one is due or nearly so. Where it would wait
+ * behind other records only one that has gone elsewhere rides, as its repetition. */
+static void put_riding_ack(struct harp_tcp_path *p, bool has_unsent, harp_ns now) {
   struct harp_packet ack;
   uint64_t number;
+  if (has_unsent && !harp_receiver_is_repeat(p->peer->session.receiver, p->path)) return;
   if (!harp_receiver_ride_ack(p->peer->session.receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now))
     return;
   ack.token = p->peer->session.keys.tx_token;
@@ -192,7 +230,7 @@ void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, 
   struct harp_tcp_path *p = harp_tcp_path_of(peer, choice->path);
   struct harp_tx_run run;
   HARP_ASSERT(p && !harp_tcp_bytes_wait(p));
-  put_riding_ack(p, now);
+  put_riding_ack(p, look_at_queue(p, now), now);
   harp_sender_take(peer->session.sender, choice, 1, &run, now);
   HARP_ASSERT(run.count == 1);
   harp_tcp_bytes_put_record(p, &run, choice->stream, now);

@@ -11,22 +11,43 @@ enum {
   TX_RECORD_COST = 4, /* what a record of a tcp path counts as */
 };
 
+/* Between two looks whether a tcp path can repeat an acknowledgement. */
+#define REPEAT_NS HARP_MS(1)
+
 /* Whether a path is a kernel TCP connection: those come after the paths with routes. */
 static bool is_tcp(const struct harp_peer *peer, unsigned path) {
   HARP_ASSERT(path < peer->path_count);
   return harp_unlikely(path >= peer->route_count);
 }
 
-/* Returns the path over which an acknowledgement of a path goes: its own, or, where that is a tcp path that
- * takes nothing now, the one beside it or any that works. -1: none takes it before a tcp path is ready. */
+/* Returns the path over which an acknowledgement of a path goes. It never waits behind records where there is
+ * another way: its own path, or, where that is a tcp path with unsent bytes, the datagrams beside it, any
+ * datagrams, and at last any tcp path that takes something. -1: none takes it before a tcp path is ready. */
 static int path_of_ack(struct harp_peer *peer, unsigned path) {
   const struct harp_sender *s = peer->session.sender;
-  if (!is_tcp(peer, path) || harp_tcp_ready(peer, path)) return (int)path;
+  if (!is_tcp(peer, path) || harp_tcp_is_clear(peer, path)) return (int)path;
   unsigned beside = harp_tcp_beside(peer, path);
   if (beside != path && harp_sender_is_up(s, beside)) return (int)beside;
-  for (unsigned i = 0; i < peer->path_count; i++)
-    if (harp_sender_is_up(s, i) && (!is_tcp(peer, i) || harp_tcp_ready(peer, i))) return (int)i;
+  for (unsigned i = 0; i < peer->route_count; i++)
+    if (harp_sender_is_up(s, i)) return (int)i;
+  if (harp_tcp_ready(peer, path)) return (int)path;
+  for (unsigned i = peer->route_count; i < peer->path_count; i++)
+    if (harp_sender_is_up(s, i) && harp_tcp_ready(peer, i)) return (int)i;
   return -1;
+}
+
+/* Has acknowledgements repeated by their own tcp paths which went by datagrams: these may be lost. Returns
+ * when to look again for those paths on which they would wait. */
+static harp_ns repeat_acks(struct harp_peer *peer, harp_ns now) {
+  struct harp_receiver *r = peer->session.receiver;
+  harp_ns at = HARP_NEVER;
+  HARP_EACH_BIT (i, harp_receiver_elsewhere(r)) {
+    if (harp_tcp_is_clear(peer, (unsigned)i))
+      harp_receiver_repeat_ack(r, (unsigned)i, now);
+    else if (harp_tcp_ready(peer, (unsigned)i))
+      at = now + REPEAT_NS;
+  }
+  return at;
 }
 
 /* Sends the acknowledgements that are due, at most HARP_TRANSMIT_PEER_ACKS. Returns how many. */
@@ -37,8 +58,7 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
   int path;
   /* NCCL has nothing more to wait for and may not call again for long: the peer must not wait for that. */
   if (!peer->engine->outstanding) harp_receiver_ack_requested(r, now);
-  HARP_EACH_BIT (i, harp_receiver_elsewhere(r))
-    if (harp_tcp_ready(peer, (unsigned)i)) harp_receiver_repeat_ack(r, (unsigned)i, now);
+  peer->deadline_ns = HARP_MIN(peer->deadline_ns, repeat_acks(peer, now));
   while (sent < HARP_TRANSMIT_PEER_ACKS && (path = harp_receiver_next_ack(r, held, now)) >= 0) {
     int over = path_of_ack(peer, (unsigned)path);
     if (over < 0) {

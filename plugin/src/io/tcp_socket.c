@@ -18,6 +18,7 @@
 /* From the kernel's interface; not in every C library's headers. */
 enum {
   BIND_ADDRESS_NO_PORT = 24, /* IP_BIND_ADDRESS_NO_PORT, Linux 4.2 */
+  NOTSENT_LOWAT = 25,        /* TCP_NOTSENT_LOWAT, Linux 3.12 */
   ZEROCOPY = 60,             /* SO_ZEROCOPY, Linux 4.14 */
   ORIGIN_ZEROCOPY = 5,       /* SO_EE_ORIGIN_ZEROCOPY */
   CODE_ZEROCOPY_COPIED = 1,  /* SO_EE_CODE_ZEROCOPY_COPIED */
@@ -55,6 +56,15 @@ void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
   harp_tcp_socket_set_timeouts(fd, o->timeout_ns);
   if (o->traffic_class >= 0) (void)harp_socket_set_traffic_class(fd, family, o->traffic_class);
   if (o->ifindex) (void)harp_socket_set_interface(fd, family, o->ifindex);
+}
+
+void harp_tcp_socket_bound_unsent(int fd, uint32_t bytes) {
+  set_int(fd, IPPROTO_TCP, NOTSENT_LOWAT, (int)bytes);
+}
+
+uint32_t harp_tcp_socket_unsent(int fd) {
+  int unsent = 0;
+  return ioctl(fd, SIOCOUTQNSD, &unsent) || unsent < 0 ? 0 : (uint32_t)unsent;
 }
 
 static int open_socket(const struct harp_tcp_options *o) {

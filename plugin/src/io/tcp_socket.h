@@ -34,6 +34,12 @@ void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns);
 /* Sets the options of an open socket; ignores failures. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *options);
 
+/* Bounds what the kernel takes beyond what it has sent: as much as it moves while the caller is away. */
+void harp_tcp_socket_bound_unsent(int fd, uint32_t bytes);
+
+/* Returns the bytes that were written and not sent yet. */
+uint32_t harp_tcp_socket_unsent(int fd);
+
 /* Starts to connect. Returns the socket, which becomes writable when the attempt has ended (then see
  * harp_tcp_socket_error), or -errno. */
 int harp_tcp_socket_connect(const struct harp_tcp_options *options,

@@ -44,7 +44,7 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
       .is_lossy_alone = r->lost_bytes && is_lossy_alone(s, p, now),
       .round_end = r->advanced && p->loss.largest_acked >= p->loss.round_end_number,
   };
-  if (p->is_tcp && r->flight_bytes) harp_path_speed_on_flight(p, r->flight_bytes, rtt_ns);
+  if (p->is_tcp) harp_tcp_speeds_on_flight(&s->tcp_speeds, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_loss_on_round(p);
   if (sample.round_end && harp_path_pairs_is_choice(&s->pairs, s->path_count))
     harp_path_pairs_on_round(s, p, &sample);

@@ -1,35 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/path_speed.h"
 
-#include "base/assert.h"
 #include "proto/path.h"
 #include "wire/record.h"
 
-/* Of a tcp path: what a byte takes until that is measured (1 Gbit/s, so that records go over all paths), how
- * much must be in flight for a measurement, and over how many it is averaged. */
-#define TCP_DRAIN_Q16 (8ull << 16)
-enum { TCP_FLIGHT_MIN_BYTES = 16384, DRAIN_SAMPLES = 4 };
+/* What a record on one of several paths takes of its path's time: of a longer message the others take a part.
+ * Shorter records than the latter cost more of a processor than they gain. */
+#define RECORD_NS HARP_US(500)
+enum { RECORD_MIN_BYTES = 64 << 10 };
 
 void harp_path_speed_restart(struct harp_path *p) {
-  p->speed.drain_q16 = TCP_DRAIN_Q16;
+  harp_tcp_speed_init(&p->speed.tcp);
   harp_path_speed_update(p);
 }
 
 void harp_path_speed_update(struct harp_path *p) {
   p->speed.travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
-  if (p->is_tcp) return;
+  if (p->is_tcp) {
+    p->speed.drain_q16 = p->speed.tcp.drain_q16;
+    return;
+  }
   p->speed.drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 24) / p->cc.window_q8, 1u);
   harp_path_pace_update(&p->pace, &p->cc, p->speed.drain_q16);
 }
 
-void harp_path_speed_on_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns) {
-  uint64_t drain_q16 = p->speed.drain_q16;
-  HARP_ASSERT(p->is_tcp);
-  if (flight_bytes <= HARP_RECORD_HEAD_BYTES) /* a probe of a path that carries nothing else */
-    drain_q16 = HARP_MAX(drain_q16 / 2, HARP_MIN(drain_q16, TCP_DRAIN_Q16));
-  if (flight_bytes >= TCP_FLIGHT_MIN_BYTES && rtt_ns) {
-    uint64_t sample_q16 = HARP_MAX((rtt_ns << 16) / flight_bytes, 1u);
-    drain_q16 = HARP_MAX(drain_q16 - drain_q16 / DRAIN_SAMPLES + sample_q16 / DRAIN_SAMPLES, 1u);
-  }
-  p->speed.drain_q16 = drain_q16;
+void harp_path_speed_on_queue(struct harp_path *p, struct harp_tcp_speeds *all, uint64_t left_bytes,
+                              uint32_t unsent_bytes, harp_ns now) {
+  harp_tcp_speed_on_look(&p->speed.tcp, left_bytes, unsent_bytes, now);
+  harp_tcp_speeds_on_time(all, now);
+  harp_tcp_speeds_add(all, &p->speed.tcp);
+}
+
+void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now) {
+  harp_tcp_speed_follow(&p->speed.tcp, all, now);
+  harp_path_speed_update(p);
+}
+
+uint64_t harp_path_speed_bytes_in(const struct harp_path_speed *v, harp_ns ns) {
+  return (ns << 16) / v->drain_q16;
+}
+
+uint32_t harp_path_speed_record_lines(const struct harp_path_speed *v) {
+  uint64_t bytes = HARP_MAX(harp_path_speed_bytes_in(v, RECORD_NS), (uint64_t)RECORD_MIN_BYTES);
+  return (uint32_t)HARP_MIN(bytes / HARP_LINE_BYTES, (uint64_t)HARP_RECORD_MAX_LINES);
 }

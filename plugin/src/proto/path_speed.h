@@ -3,22 +3,21 @@
  *
  * Owns and alone writes struct harp_path_speed, a part of struct harp_path. Called by the sender. Rules:
  *
- *   1. A byte in flight takes RTT / window; on a tcp path, whose window is fixed, that is measured.
- *   2. A measurement is what lay in flight when a record was sent, all of which had to drain before it. What
- *      is in flight when the acknowledgement comes would mislead: less of it where the path was left alone
- *      since.
- *   3. A path that is too slow to be used is not measured: each probe that it answers while idle halves the
- *      value, down to the initial one, until the path is tried again. */
+ *   1. A byte in flight takes RTT / window.
+ *   2. On a tcp path, whose window is fixed, tcp_speed.h says what it takes.
+ *   3. On one of several tcp paths a record takes at most half a millisecond, so that the paths finish
+ *      together. */
 #ifndef HARP_PATH_SPEED_H
 #define HARP_PATH_SPEED_H
 
-#include "base/base.h"
+#include "proto/tcp_speed.h"
 
 struct harp_path;
 
 struct harp_path_speed {
   harp_ns travel_ns;  /* half the base RTT */
   uint64_t drain_q16; /* ns that a byte of the flight takes, times 2^16 */
+  struct harp_tcp_speed tcp;
 };
 
 /* Begins anew: earlier measurements of a tcp path do not apply any more. */
@@ -27,8 +26,17 @@ void harp_path_speed_restart(struct harp_path *p);
 /* Takes over RTT and window, which have changed. */
 void harp_path_speed_update(struct harp_path *p);
 
-/* Notes on a tcp path that a record was acknowledged `rtt_ns` after it was sent, as the last of
- * `flight_bytes` in flight. */
-void harp_path_speed_on_flight(struct harp_path *p, uint32_t flight_bytes, harp_ns rtt_ns);
+/* Notes a look at the kernel's queue of a tcp path: harp_tcp_speed_on_look. */
+void harp_path_speed_on_queue(struct harp_path *p, struct harp_tcp_speeds *all, uint64_t left_bytes,
+                              uint32_t unsent_bytes, harp_ns now);
+
+/* Brings a tcp path up to date with the fastest of its session: harp_tcp_speed_follow. */
+void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now);
+
+/* Returns the bytes that a path moves in so many ns, as far as that is known. */
+uint64_t harp_path_speed_bytes_in(const struct harp_path_speed *v, harp_ns ns);
+
+/* Returns the lines that a record on one of several tcp paths takes at most. */
+uint32_t harp_path_speed_record_lines(const struct harp_path_speed *v);
 
 #endif

@@ -115,6 +115,10 @@ static inline void harp_receiver_note_elsewhere(struct harp_receiver *r, unsigne
 static inline uint64_t harp_receiver_elsewhere(const struct harp_receiver *r) {
   return r->elsewhere;
 }
+/* Whether a tcp path owes nothing but that repetition. */
+static inline bool harp_receiver_is_repeat(const struct harp_receiver *r, unsigned path) {
+  return (r->elsewhere & ~r->waiting) >> path & 1;
+}
 void harp_receiver_repeat_ack(struct harp_receiver *r, unsigned path, harp_ns now);
 
 /* Returns the bytes that the acknowledgement of a path takes at least, if one is due or nearly so: to ride in

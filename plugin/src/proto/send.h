@@ -107,6 +107,7 @@ struct harp_sender {
   struct harp_path_set set;
   struct harp_path_timers timers;
   struct harp_path_pairs pairs;
+  struct harp_tcp_speeds tcp_speeds;
 
   unsigned path_count;
   struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
@@ -155,6 +156,16 @@ struct harp_tx_choice harp_sender_choose_more(struct harp_sender *s, unsigned pa
 /* Takes the packets of a choice, 1 to max_packets of them; they count as sent. */
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *choice, uint32_t max_packets,
                       struct harp_tx_run *run, harp_ns now);
+
+/* Notes, before a record is given to a tcp path, what has left its kernel on this connection, and what is
+ * unsent there. */
+void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
+                          harp_ns now);
+
+/* Returns the bytes that a path moves in so many ns, as far as that is known. */
+static inline uint64_t harp_sender_bytes_in(const struct harp_sender *s, unsigned path, harp_ns ns) {
+  return harp_path_speed_bytes_in(&s->paths[path].speed, ns);
+}
 
 /* Returns since when no path has answered though messages are under way; 0: the sender is not stalled. */
 static inline harp_ns harp_sender_stalled_since_ns(const struct harp_sender *s) {

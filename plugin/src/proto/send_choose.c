@@ -53,12 +53,19 @@ static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }
 
+/* Whether a large message has the choice between several tcp paths. */
+static bool has_several_tcp(const struct harp_sender *s) {
+  uint64_t tcp = harp_path_set_tcp(s->paths, s->carriers.by_class[HARP_TX_LARGE]);
+  return tcp & (tcp - 1);
+}
+
 /* Cuts the choice's lines to its packets and to the end of their message. */
 static void fit_lines_to_packets(const struct harp_sender *s, struct harp_tx_choice *c) {
   const struct harp_path *p = &s->paths[c->path];
   if (c->kind != HARP_TX_NEW) c->message = harp_tx_stream_message_of(c->stream, c->line);
   const struct harp_send_message *m = harp_tx_stream_message(c->stream, c->message);
   c->lines = HARP_MIN(HARP_MIN(c->lines, c->packets * p->size.lines), m->line + m->lines - c->line);
+  if (p->is_tcp && has_several_tcp(s)) c->lines = HARP_MIN(c->lines, harp_path_speed_record_lines(&p->speed));
   c->bytes = HARP_MIN(HARP_MIN(c->lines, p->size.lines) * HARP_LINE_BYTES,
                       m->bytes - (c->line - m->line) * HARP_LINE_BYTES);
 }

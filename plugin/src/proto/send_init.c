@@ -83,6 +83,7 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   harp_send_search_init(&s->search, config->first_number % HARP_MAX(pair_count(config, true), 1u));
   harp_tail_duplication_init(&s->duplication);
   harp_send_stall_init(&s->stall);
+  harp_tcp_speeds_init(&s->tcp_speeds, now);
   harp_send_windows_init(&s->windows, config->window_bytes, counters, now);
   s->set = (struct harp_path_set){0};
   harp_path_timers_init(&s->timers);

@@ -8,7 +8,8 @@
  *   2. A path that stays blocked times out like one that does not answer.
  *   3. Whatever the kernel gets acknowledged starts the probe timeout over. When there is no answer for
  *      PROGRESS_PROBE_NS all the same, a probe requests one.
- *   4. A path that is not UP is probed as soon as it is no longer blocked. */
+ *   4. A path that is not UP is probed as soon as it is no longer blocked.
+ *   5. A look at one kernel's queue may change what all paths of the session are taken for (tcp_speed.h). */
 #include "base/assert.h"
 #include "proto/send.h"
 
@@ -47,4 +48,12 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
   harp_ns since_ns = HARP_MAX(HARP_MAX(p->probe.last_ack_ns, p->probe.probed_ns), sent_ns);
   if (now - since_ns >= PROGRESS_PROBE_NS && !harp_flight_full(&p->flight)) harp_path_set_request_probe(s, p);
   harp_path_timers_on_changed(s, p);
+}
+
+void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
+                          harp_ns now) {
+  HARP_ASSERT(s->paths[path].is_tcp);
+  harp_path_speed_on_queue(&s->paths[path], &s->tcp_speeds, left_bytes, unsent_bytes, now);
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (s->paths[i].is_tcp) harp_path_speed_follow(&s->paths[i], &s->tcp_speeds, now);
 }

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a byte takes on a tcp path: proven while the kernel's queue stands, else taken for the fastest. */
+#include "proto/tcp_speed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { RECORD_BYTES = 64 << 10, SLOW_NS = 32, FAST_NS = 2, RECORDS = 64 };
+#define LONG_NS  HARP_SEC(2)  /* what was proven is forgotten */
+#define STEP_NS  HARP_MS(32)  /* of that */
+#define PAUSE_NS HARP_SEC(10) /* nothing is sent */
+
+static struct harp_tcp_speed one, other;
+static struct harp_tcp_speeds all;
+static uint64_t left;
+static harp_ns now;
+
+static int init(void **state) {
+  (void)state;
+  now = HARP_SEC(1);
+  left = 0;
+  harp_tcp_speeds_init(&all, now);
+  harp_tcp_speed_init(&one);
+  harp_tcp_speed_init(&other);
+  return 0;
+}
+
+static void follow(void) {
+  harp_tcp_speeds_on_time(&all, now);
+  harp_tcp_speeds_add(&all, &one);
+  harp_tcp_speeds_add(&all, &other);
+  harp_tcp_speed_follow(&one, &all, now);
+  harp_tcp_speed_follow(&other, &all, now);
+}
+
+/* Sends records on one path whose queue stands, or runs empty before each. */
+static void send_records(unsigned count, harp_ns byte_ns, bool stands) {
+  for (unsigned i = 0; i < count; i++) {
+    harp_tcp_speed_on_look(&one, left, stands ? RECORD_BYTES : 0, now);
+    follow();
+    left += RECORD_BYTES;
+    now += RECORD_BYTES * byte_ns;
+  }
+}
+
+static uint64_t byte_ns(const struct harp_tcp_speed *v) {
+  return (v->drain_q16 + (1 << 15)) >> 16;
+}
+
+static void test_a_queue_that_stands_proves_the_rate(void **state) {
+  (void)state;
+  send_records(RECORDS, SLOW_NS, true);
+  assert_int_equal(byte_ns(&one), SLOW_NS);
+}
+
+/* Records go seldom, or their acknowledgements wait behind those of the other direction: that says nothing of
+ * the path. */
+static void test_without_a_queue_nothing_is_slow(void **state) {
+  (void)state;
+  send_records(RECORDS, SLOW_NS, false);
+  for (unsigned i = 0; i < RECORDS; i++)
+    harp_tcp_speeds_on_flight(&all, RECORD_BYTES, RECORD_BYTES * SLOW_NS);
+  follow();
+  assert_true(one.drain_q16 == HARP_TCP_DRAIN_Q16 && other.drain_q16 == HARP_TCP_DRAIN_Q16);
+}
+
+/* A queue that ran empty meanwhile proves nothing: the time in which nothing was sent is in it. */
+static void test_a_queue_has_to_stand_all_the_time(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < RECORDS; i++) send_records(1, SLOW_NS, i % 4);
+  assert_false(one.is_proven);
+}
+
+static void test_a_path_without_proof_counts_as_the_fastest(void **state) {
+  (void)state;
+  send_records(RECORDS, FAST_NS, true);
+  assert_int_equal(byte_ns(&one), FAST_NS);
+  assert_int_equal(byte_ns(&other), FAST_NS);
+}
+
+/* What is acknowledged quickly was sent quickly. */
+static void test_a_round_trip_shows_the_fastest(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < RECORDS; i++)
+    harp_tcp_speeds_on_flight(&all, RECORD_BYTES, RECORD_BYTES * FAST_NS);
+  follow();
+  assert_int_equal(byte_ns(&one), FAST_NS);
+  assert_int_equal(byte_ns(&other), FAST_NS);
+}
+
+static void test_small_flights_show_nothing(void **state) {
+  (void)state;
+  harp_tcp_speeds_on_flight(&all, 128, 1);
+  harp_tcp_speeds_on_flight(&all, RECORD_BYTES, 0);
+  follow();
+  assert_true(one.drain_q16 == HARP_TCP_DRAIN_Q16);
+}
+
+/* A path that got slower and is used little for that is tried again, step by step. */
+static void test_what_was_proven_is_forgotten_slowly(void **state) {
+  (void)state;
+  send_records(RECORDS, SLOW_NS, true);
+  uint64_t proven_q16 = one.drain_q16;
+  for (harp_ns end_ns = now + LONG_NS; now < end_ns; now += STEP_NS) {
+    uint64_t before_q16 = one.drain_q16;
+    follow();
+    assert_true(one.drain_q16 >= before_q16 - before_q16 / 8);
+  }
+  assert_true(one.drain_q16 < proven_q16 / 3);
+  assert_true(one.drain_q16 >= all.fastest_q16);
+}
+
+static void test_a_pause_forgets_one_step(void **state) {
+  (void)state;
+  send_records(RECORDS, SLOW_NS, true);
+  uint64_t proven_q16 = one.drain_q16;
+  now += PAUSE_NS;
+  for (unsigned i = 0; i < RECORDS; i++) follow();
+  assert_true(one.drain_q16 == proven_q16 - proven_q16 / 8);
+}
+
+static void test_a_path_that_gets_faster_is_found(void **state) {
+  (void)state;
+  send_records(RECORDS, SLOW_NS, true);
+  send_records(8 * RECORDS, FAST_NS, true);
+  assert_in_range(byte_ns(&one), FAST_NS, FAST_NS + 1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_a_queue_that_stands_proves_the_rate, init),
+      cmocka_unit_test_setup(test_without_a_queue_nothing_is_slow, init),
+      cmocka_unit_test_setup(test_a_queue_has_to_stand_all_the_time, init),
+      cmocka_unit_test_setup(test_a_path_without_proof_counts_as_the_fastest, init),
+      cmocka_unit_test_setup(test_a_round_trip_shows_the_fastest, init),
+      cmocka_unit_test_setup(test_small_flights_show_nothing, init),
+      cmocka_unit_test_setup(test_what_was_proven_is_forgotten_slowly, init),
+      cmocka_unit_test_setup(test_a_pause_forgets_one_step, init),
+      cmocka_unit_test_setup(test_a_path_that_gets_faster_is_found, init),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
