@@ -125,9 +125,9 @@ static bool is_below_ceiling(const struct harp_cc *cc) {
   return cc->window_bytes < cc->target.ceiling_bytes - cc->target.ceiling_bytes / 10;
 }
 
-/* Whether the window limits the path: it was in use, and half of it was settled in the round. */
+/* Whether the window limits the path: it was in use, and most of it was settled in the round. */
 static bool is_in_use(const struct harp_cc *cc) {
-  return cc->round_limited && 2 * cc->window_bytes <= 3 * (cc->round_acked_bytes + cc->round_lost_bytes);
+  return cc->round_limited && 4 * cc->window_bytes <= 7 * (cc->round_acked_bytes + cc->round_lost_bytes);
 }
 
 /* Returns what a round adds to the window. */
