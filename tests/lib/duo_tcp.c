@@ -14,6 +14,7 @@
 #define PROOF_NS    HARP_SEC(2)
 #define LOOK_NS     HARP_MS(4)
 #define REPEAT_NS   HARP_MS(1)
+#define ACK_WAIT_NS HARP_US(100)
 enum { COPY_MAX_BYTES = 4096, KEEPALIVES = 6 };
 
 static const uint8_t KEY[HARP_MAC_KEY_BYTES] = {7, 1, 8, 2};
@@ -209,9 +210,15 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
   flush(d, e, p);
 }
 
-/* Whether it takes an acknowledgement that then waits for nothing. */
+/* Whether an acknowledgement would wait for so many unsent bytes. */
+static bool is_long(const struct duo_end *e, const struct duo_tcp_end *p, uint32_t unsent) {
+  if (e->sender->path_count > 2) return unsent; /* a path of datagrams, and this one */
+  return unsent > harp_sender_bytes_in(e->sender, p->path, ACK_WAIT_NS);
+}
+
+/* Whether it takes an acknowledgement, which then waits for little. */
 static bool is_clear(const struct duo *d, const struct duo_end *e, const struct duo_tcp_end *p) {
-  return is_ready(p) && !tcpnet_unsent(&p->conn->net, e->index, d->now);
+  return is_ready(p) && !is_long(e, p, tcpnet_unsent(&p->conn->net, e->index, d->now));
 }
 
 harp_ns duo_tcp_repeat_acks(struct duo *d, struct duo_end *e) {
@@ -247,11 +254,12 @@ int duo_tcp_path_of_ack(const struct duo *d, const struct duo_end *e, unsigned p
   return is_ready(path_of(d, e, path)) ? (int)path : first_up(d, e, true);
 }
 
-/* Looks what the connection has not sent yet, before it gets more. Returns whether there is anything. */
+/* Looks what the connection has not sent yet, before it gets more. Returns whether an acknowledgement would
+ * wait for it. */
 static bool look_at_queue(struct duo *d, struct duo_end *e, const struct duo_tcp_end *p) {
   uint32_t unsent = tcpnet_unsent(&p->conn->net, e->index, d->now);
   harp_sender_on_queue(e->sender, p->path, p->conn->net.ways[e->index].written - unsent, unsent, d->now);
-  return unsent;
+  return is_long(e, p, unsent);
 }
 
 /* Puts an acknowledgement of the path before a record, if one is due or nearly so, or if it repeats one. As

@@ -32,6 +32,10 @@ enum {
   HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
+/* An acknowledgement waits behind unsent bytes for so long at most: longer than what a quick connection has
+ * there in passing, where a datagram would cost a system call and save nothing. */
+#define HARP_TCP_ACK_WAIT_NS HARP_US(100)
+
 /* The engine polls TCP more rarely when nothing has come for so long. */
 #define HARP_TCP_IDLE_NS HARP_MS(1)
 
@@ -148,7 +152,7 @@ void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, 
 /* Returns the connection of a tcp path that can take a record now; NULL: no tcp path, or blocked. */
 struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path);
 
-/* Returns whether the path's connection takes an acknowledgement that then waits for nothing. */
+/* Returns whether the path's connection takes an acknowledgement, which then waits for little. */
 bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path);
 
 /* Returns the first datagram path between the interfaces of a tcp path; the path itself if there is none. */

@@ -101,13 +101,20 @@ static void bound_unsent(struct harp_tcp_path *p) {
   harp_tcp_socket_bound_unsent(p->fd, p->unsent_max);
 }
 
-/* Looks what the kernel has not sent yet, before it gets more. Returns whether there is anything. */
+/* Whether an acknowledgement would wait for so many unsent bytes. On one of several paths any are too many:
+ * while no queue stands its speed is that of the fastest, which is no bound. */
+static bool is_long(const struct harp_tcp_path *p, uint32_t unsent) {
+  if (is_bounded(p)) return unsent;
+  return unsent > harp_sender_bytes_in(p->peer->session.sender, p->path, HARP_TCP_ACK_WAIT_NS);
+}
+
+/* Looks what the kernel has not sent yet, before it gets more. Returns whether an acknowledgement would wait
+ * for it. */
 static bool look_at_queue(struct harp_tcp_path *p, harp_ns now) {
   uint32_t unsent = harp_tcp_socket_unsent(p->fd);
-  if (!is_bounded(p)) return unsent;
   harp_sender_on_queue(p->peer->session.sender, p->path, p->sent_bytes - unsent, unsent, now);
-  bound_unsent(p);
-  return unsent;
+  if (is_bounded(p)) bound_unsent(p);
+  return is_long(p, unsent);
 }
 
 /* The connection stands: from here on records go. */
@@ -210,15 +217,16 @@ struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path) {
 
 bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path) {
   const struct harp_tcp_path *p = harp_tcp_ready(peer, path);
-  return p && (!harp_sender_inflight_bytes(peer->session.sender, path) || !harp_tcp_socket_unsent(p->fd));
+  return p && (!harp_sender_inflight_bytes(peer->session.sender, path) ||
+               !is_long(p, harp_tcp_socket_unsent(p->fd)));
 }
 
 /* Puts the acknowledgement of the path before a record, if one is due or nearly so. Where it would wait
  * behind other records only one that has gone elsewhere rides, as its repetition. */
-static void put_riding_ack(struct harp_tcp_path *p, bool has_unsent, harp_ns now) {
+static void put_riding_ack(struct harp_tcp_path *p, bool is_behind, harp_ns now) {
   struct harp_packet ack;
   uint64_t number;
-  if (has_unsent && !harp_receiver_is_repeat(p->peer->session.receiver, p->path)) return;
+  if (is_behind && !harp_receiver_is_repeat(p->peer->session.receiver, p->path)) return;
   if (!harp_receiver_ride_ack(p->peer->session.receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now))
     return;
   ack.token = p->peer->session.keys.tx_token;

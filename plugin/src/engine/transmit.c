@@ -21,7 +21,7 @@ static bool is_tcp(const struct harp_peer *peer, unsigned path) {
 }
 
 /* Returns the path over which an acknowledgement of a path goes. It never waits behind records where there is
- * another way: its own path, or, where that is a tcp path with unsent bytes, the datagrams beside it, any
+ * another way: its own path, or, where that is a tcp path with a queue, the datagrams beside it, any
  * datagrams, and at last any tcp path that takes something. -1: none takes it before a tcp path is ready. */
 static int path_of_ack(struct harp_peer *peer, unsigned path) {
   const struct harp_sender *s = peer->session.sender;
