@@ -84,7 +84,8 @@ static void test_links_are_filled(void **state) {
 
 static void test_random_loss_costs_little(void **state) {
   (void)state;
-  struct net n = {"2 Gbit/s, no loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 0, 1 << 20, &harp_cc_target, 0};
+  struct net n = {"2 Gbit/s, no loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 0, 1 << 20,
+                  &harp_cc_target,     0};
   uint32_t clean = goodput(&n);
   n.name = "2 Gbit/s, 0.1 % loss", n.loss_ppm = 1000;
   assert_true(goodput(&n) >= clean * 90 / 100);
@@ -112,7 +113,7 @@ static void test_reordering_costs_little(void **state) {
 static void test_heavy_loss_is_survived(void **state) {
   (void)state;
   struct net n = {"2 Gbit/s, 10 % loss", 1, 11, 250000000, HARP_US(50), 1 << 20, 100000, 1 << 20,
-                  &harp_cc_target,        0};
+                  &harp_cc_target,       0};
   assert_true(goodput(&n) >= 20);
 }
 

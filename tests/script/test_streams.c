@@ -123,7 +123,8 @@ static void test_a_superframe_carries_several_streams(void **state) {
   assert_int_equal(duo.ends[0].superframes - before, 1);
 }
 
-/* With traffic both ways, most acknowledgements need no superframe of their own. */
+/* With traffic both ways, acknowledgements ride on data. One that is due while the pace holds data back
+ * does not wait for it. */
 static void test_acknowledgements_ride_on_data(void **state) {
   (void)state;
   static const uint32_t sizes[] = {1 << 10, 64 << 10};
@@ -149,8 +150,8 @@ static void test_acknowledgements_ride_on_data(void **state) {
         sizes[i], (unsigned long long)alone[0], (unsigned long long)all[0], (unsigned long long)alone[1],
         (unsigned long long)all[1], (unsigned long long)rides);
     assert_true(rides && all[1] <= all[0] * 21 / 20);
-    assert_true(alone[1] <= alone[0] * (sizes[i] > 1 << 14 ? 80 : 100) / 100);
-    if (sizes[i] > 1 << 14) assert_true(3 * alone[1] <= all[1] - alone[1]);
+    assert_true(alone[1] <= alone[0] * (sizes[i] > 1 << 14 ? 90 : 100) / 100);
+    if (sizes[i] > 1 << 14) assert_true(2 * alone[1] <= all[1] - alone[1]);
   }
 }
 

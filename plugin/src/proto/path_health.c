@@ -38,7 +38,8 @@ void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, 
 }
 
 void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  if (harp_unlikely(harp_path_size_is_hole(&p->size)) && p->state == HARP_PATH_UP) shrink_path_size(s, p, now);
+  if (harp_unlikely(harp_path_size_is_hole(&p->size)) && p->state == HARP_PATH_UP)
+    shrink_path_size(s, p, now);
 }
 
 /* ---- ECN ---- */

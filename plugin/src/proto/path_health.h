@@ -29,8 +29,8 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
 /* Notes that the packet was acknowledged that tests a larger size. */
 void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Takes smaller packets where those of the size in use are lost while smaller ones arrive. Called after losses
- * were looked for. */
+/* Takes smaller packets where those of the size in use are lost while smaller ones arrive. Called after
+ * losses were looked for. */
 void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Notes that a packet was acknowledged that was sent as ECN-capable, while that was withheld. */

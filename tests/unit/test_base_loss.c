@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loss of a path by itself: each rule of base_loss.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "proto/base_loss.h"
+
+enum { PACKET = 1000, PERCENT_Q16 = 655 };
+static struct harp_base_loss b;
+static harp_ns now;
+
+static int begin(void **state) {
+  (void)state;
+  harp_base_loss_init(&b);
+  now = HARP_SEC(1);
+  return 0;
+}
+
+/* Settles so many packets in drains. */
+static bool drain(unsigned acked, unsigned lost) {
+  bool has_changed = false;
+  for (unsigned i = 0; i < acked; i++) has_changed |= harp_base_loss_on_drained(&b, PACKET, PACKET, 0, now);
+  for (unsigned i = 0; i < lost; i++) has_changed |= harp_base_loss_on_drained(&b, PACKET, 0, PACKET, now);
+  return has_changed;
+}
+
+/* Settles so many packets outside of drains, with a window of that many packets, times 256. */
+static bool settle(unsigned acked, unsigned lost, uint64_t window_q8, bool below_ceiling, bool lossy_alone) {
+  struct harp_base_loss_sample s = {.now = now,
+                                    .packet_bytes = PACKET,
+                                    .acked_bytes = acked * PACKET,
+                                    .lost_bytes = lost * PACKET,
+                                    .window_q8 = window_q8 * PACKET,
+                                    .is_below_ceiling = below_ceiling,
+                                    .is_lossy_alone = lossy_alone};
+  return harp_base_loss_on_settled(&b, &s);
+}
+
+static void test_drains_give_the_share(void **state) {
+  (void)state;
+  assert_false(drain(31, 0)); /* too few to say anything */
+  assert_true(drain(66, 3));  /* 3 of 100: 1.5 % now, since the estimate moves up by half */
+  assert_in_range(b.share_q16, PERCENT_Q16 * 14 / 10, PERCENT_Q16 * 16 / 10);
+  assert_true(harp_base_loss_is_known(&b));
+  uint32_t before = b.share_q16;
+  assert_true(drain(450, 0)); /* none: down by a quarter */
+  assert_in_range(b.share_q16, before * 74 / 100, before * 76 / 100);
+  for (unsigned i = 0; i < 8; i++) drain(1024, 0);
+  assert_false(harp_base_loss_is_known(&b));
+}
+
+static void test_loss_at_a_small_window_is_presumed(void **state) {
+  (void)state;
+  assert_false(settle(700, 7, 7 << 8, true, false));   /* congestion loses so much with few packets, */
+  assert_false(settle(700, 8, 16 << 8, false, false)); /* and with a window at its ceiling */
+  assert_false(settle(700, 7, 16 << 8, true, false));  /* too little to know */
+  assert_true(settle(0, 1, 16 << 8, true, false));
+  assert_in_range(b.share_q16, PERCENT_Q16, PERCENT_Q16 * 12 / 10);
+  assert_true(b.is_presumed);
+}
+
+static void test_no_loss_at_a_small_window_is_no_presumption(void **state) {
+  (void)state;
+  assert_false(settle(1024, 3, 16 << 8, true, false)); /* 0.3 % */
+  assert_false(harp_base_loss_is_known(&b));
+  assert_false(settle(500, 3, 16 << 8, true, false)); /* the interval before is over */
+}
+
+static void test_a_starved_window_presumes_only_beside_clean_paths(void **state) {
+  (void)state;
+  harp_base_loss_on_drain_end(&b);
+  assert_false(settle(100, 3, 100, false, false)); /* others lose as well */
+  assert_false(settle(100, 3, 100, false, true));  /* and that holds until the next drain */
+  harp_base_loss_on_drain_end(&b);
+  assert_false(settle(100, 3, 200, false, true)); /* congestion makes a window of 0.8 packets */
+  harp_base_loss_on_queue(&b);
+  assert_false(settle(100, 3, 100, false, true)); /* a queue made it small */
+  harp_base_loss_on_drain_end(&b);
+  assert_false(settle(100, 2, 100, false, true));
+  assert_true(settle(50, 1, 100, false, true));
+  assert_true(harp_base_loss_is_known(&b));
+}
+
+static void presume_loss(void) {
+  assert_true(settle(92, 8, 16 << 8, true, false));
+}
+
+static void test_drains_confirm_a_presumption(void **state) {
+  (void)state;
+  presume_loss();
+  assert_true(drain(47, 3));
+  assert_false(b.is_presumed);
+  assert_in_range(b.share_q16, PERCENT_Q16 * 59 / 10, PERCENT_Q16 * 61 / 10); /* what they say, not a mean */
+  now += HARP_SEC(100);
+  settle(1, 0, 16 << 8, false, false);
+  assert_true(harp_base_loss_is_known(&b));
+}
+
+/* Each presumption that drains contradict doubles the time to the next one. */
+static void test_drains_contradict_a_presumption(void **state) {
+  (void)state;
+  for (harp_ns wait_ns = HARP_SEC(10); wait_ns <= HARP_SEC(40); wait_ns *= 2) {
+    presume_loss();
+    assert_true(drain(200, 0));
+    assert_false(harp_base_loss_is_known(&b));
+    now += wait_ns - 1;
+    assert_false(settle(92, 8, 16 << 8, true, false));
+    now += 1;
+  }
+  presume_loss();
+}
+
+static void test_a_presumption_that_no_drain_confirms_ends(void **state) {
+  (void)state;
+  presume_loss();
+  now += HARP_MS(600);
+  settle(1, 0, 16 << 8, false, false);
+  assert_true(harp_base_loss_is_known(&b));
+  now += 1;
+  settle(1, 0, 16 << 8, false, false);
+  assert_false(harp_base_loss_is_known(&b));
+  now += HARP_SEC(10) - 1;
+  assert_false(settle(92, 8, 16 << 8, true, false));
+}
+
+static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
+  (void)state;
+  drain(97, 3);
+  uint32_t before = b.share_q16;
+  now += HARP_SEC(60);
+  harp_base_loss_restart(&b);
+  settle(1, 0, 16 << 8, false, false); /* the time to confirm it begins here */
+  assert_int_equal(b.share_q16, before);
+  assert_true(b.is_presumed);
+  now += HARP_MS(601);
+  settle(1, 0, 16 << 8, false, false);
+  assert_int_equal(b.share_q16, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_drains_give_the_share, begin),
+      cmocka_unit_test_setup(test_loss_at_a_small_window_is_presumed, begin),
+      cmocka_unit_test_setup(test_no_loss_at_a_small_window_is_no_presumption, begin),
+      cmocka_unit_test_setup(test_a_starved_window_presumes_only_beside_clean_paths, begin),
+      cmocka_unit_test_setup(test_drains_confirm_a_presumption, begin),
+      cmocka_unit_test_setup(test_drains_contradict_a_presumption, begin),
+      cmocka_unit_test_setup(test_a_presumption_that_no_drain_confirms_ends, begin),
+      cmocka_unit_test_setup(test_a_restart_keeps_the_share_as_a_presumption, begin),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

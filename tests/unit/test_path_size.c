@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packet size of a path: black hole detection. Pace of a path: when superframes may leave. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "proto/path_pace.h"
+#include "proto/path_size.h"
+#include "wire/packet.h"
+
+static struct harp_path_size z;
+
+static struct harp_burst burst_of(unsigned count, uint32_t lines, uint32_t last_lines, harp_ns sent_ns) {
+  return (struct harp_burst){.count = (uint8_t)count,
+                             .lines_per_packet = (uint8_t)lines,
+                             .last_lines = (uint8_t)last_lines,
+                             .sent_ns = sent_ns};
+}
+
+static int begin(void **state) {
+  (void)state;
+  harp_path_size_init(&z, HARP_PACKET_MAX_LINES);
+  assert_int_equal(z.lines, HARP_PACKET_MAX_LINES);
+  assert_int_equal(z.smaller, 26);
+  return 0;
+}
+
+static void test_large_packets_that_are_lost_make_a_hole(void **state) {
+  (void)state;
+  struct harp_burst large = burst_of(6, HARP_PACKET_MAX_LINES, HARP_PACKET_MAX_LINES, 10);
+  harp_path_size_on_lost(&z, &large, 0x1f);
+  assert_false(harp_path_size_is_hole(&z));
+  harp_path_size_on_lost(&z, &large, 0x20);
+  assert_true(harp_path_size_is_hole(&z));
+  assert_true(harp_path_size_shrink(&z, 20));
+  assert_int_equal(z.lines, 26);
+  assert_false(harp_path_size_is_hole(&z)); /* what was lost of the larger size says nothing about this one */
+}
+
+static void test_small_packets_that_arrive_do_not_matter(void **state) {
+  (void)state;
+  struct harp_burst large = burst_of(6, HARP_PACKET_MAX_LINES, HARP_PACKET_MAX_LINES, 10);
+  struct harp_burst small = burst_of(6, 26, 26, 20), tail = burst_of(1, HARP_PACKET_MAX_LINES, 3, 20);
+  harp_path_size_on_lost(&z, &large, 0x1f);
+  harp_path_size_on_acked(&z, &small, 0x3f);
+  harp_path_size_on_acked(&z, &tail, 1); /* the last packet of a message is small */
+  harp_path_size_on_lost(&z, &large, 0x20);
+  assert_true(harp_path_size_is_hole(&z));
+}
+
+static void test_small_packets_that_are_lost_do_not_count(void **state) {
+  (void)state;
+  struct harp_burst small = burst_of(60, 26, 26, 10), tail = burst_of(1, HARP_PACKET_MAX_LINES, 26, 10);
+  struct harp_burst padding = burst_of(6, HARP_PACKET_MAX_LINES, HARP_PACKET_MAX_LINES, 10);
+  padding.is_padding = true; /* a size probe */
+  harp_path_size_on_lost(&z, &small, ~0ull >> 4);
+  for (unsigned i = 0; i < 10; i++) harp_path_size_on_lost(&z, &tail, 1);
+  harp_path_size_on_lost(&z, &padding, 0x3f);
+  assert_int_equal(z.hole_packets, 0);
+}
+
+static void test_a_large_packet_that_arrives_clears(void **state) {
+  (void)state;
+  struct harp_burst large = burst_of(6, HARP_PACKET_MAX_LINES, HARP_PACKET_MAX_LINES, 10);
+  struct harp_burst later = burst_of(1, HARP_PACKET_MAX_LINES, HARP_PACKET_MAX_LINES, 20);
+  harp_path_size_on_lost(&z, &large, 0x1f);
+  harp_path_size_on_acked(&z, &later, 1);
+  assert_int_equal(z.hole_packets, 0);
+  harp_path_size_on_lost(&z, &large, 0x3f); /* sent before it */
+  assert_false(harp_path_size_is_hole(&z));
+}
+
+static void test_the_smallest_size_has_no_hole(void **state) {
+  (void)state;
+  struct harp_burst b = burst_of(60, HARP_PACKET_MIN_LINES, HARP_PACKET_MIN_LINES, 10);
+  while (harp_path_size_shrink(&z, 0)) {
+  }
+  assert_int_equal(z.lines, HARP_PACKET_MIN_LINES);
+  harp_path_size_on_lost(&z, &b, ~0ull >> 4);
+  assert_false(harp_path_size_is_hole(&z));
+}
+
+/* ---- pace ---- */
+
+enum { PACKET = 1000, NS_Q16 = 1 << 16 }; /* a byte takes 1 ns */
+
+static void pace_like(struct harp_path_pace *pace, struct harp_cc *cc, uint32_t window, bool slow_start) {
+  *cc =
+      (struct harp_cc){.packet_bytes = PACKET, .window_bytes = window, .bursts = 4, .slow_start = slow_start};
+  *pace = (struct harp_path_pace){0};
+  harp_path_pace_update(pace, cc, NS_Q16);
+}
+
+/* Returns how long so many superframes of a burst take, sent as soon as each may leave. */
+static harp_ns send_all(struct harp_path_pace *pace, const struct harp_cc *cc, unsigned count) {
+  harp_ns from = HARP_MS(1), now = from;
+  for (unsigned i = 0; i < count; i++) {
+    now = harp_path_pace_open_ns(pace, now);
+    assert_true(harp_path_pace_is_open(pace, now));
+    harp_path_pace_on_sent(pace, cc, NS_Q16, harp_cc_burst_bytes(cc), now);
+  }
+  return now - from;
+}
+
+static void test_the_pace_is_the_windows(void **state) {
+  (void)state;
+  struct harp_path_pace pace;
+  struct harp_cc cc;
+  pace_like(&pace, &cc, 160000, false);
+  assert_in_range(send_all(&pace, &cc, 400), 16000000 * 93ull / 100, 16000000 * 95ull / 100); /* 16/17 */
+  pace_like(&pace, &cc, 160000, true);
+  assert_in_range(send_all(&pace, &cc, 400), 16000000 * 49ull / 100, 16000000 * 51ull / 100);
+  pace_like(&pace, &cc, 300, false); /* less than a packet: exact */
+  assert_in_range(send_all(&pace, &cc, 400), 398 * PACKET, 400 * PACKET);
+}
+
+static void test_lateness_is_made_up_by_half_a_burst(void **state) {
+  (void)state;
+  struct harp_path_pace pace;
+  struct harp_cc cc;
+  pace_like(&pace, &cc, 160000, false);
+  harp_path_pace_on_sent(&pace, &cc, NS_Q16, 40000, HARP_SEC(1));
+  assert_int_equal(pace.next_ns, HARP_SEC(1) - 20000 + 40000 - 40000 / 17);
+  assert_int_equal(pace.early_ns, HARP_PACE_EARLY_NS);
+  pace_like(&pace, &cc, 2000, false); /* none of it with few packets */
+  harp_path_pace_on_sent(&pace, &cc, NS_Q16, PACKET, HARP_SEC(1));
+  assert_int_equal(pace.next_ns, HARP_SEC(1) + PACKET);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_large_packets_that_are_lost_make_a_hole, begin),
+      cmocka_unit_test_setup(test_small_packets_that_arrive_do_not_matter, begin),
+      cmocka_unit_test_setup(test_small_packets_that_are_lost_do_not_count, begin),
+      cmocka_unit_test_setup(test_a_large_packet_that_arrives_clears, begin),
+      cmocka_unit_test_setup(test_the_smallest_size_has_no_hole, begin),
+      cmocka_unit_test(test_the_pace_is_the_windows),
+      cmocka_unit_test(test_lateness_is_made_up_by_half_a_burst),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
