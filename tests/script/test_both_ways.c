@@ -38,7 +38,7 @@ static void start(const char *name, unsigned ways) {
       .path_count = PATHS,
       .stream_max = 1,
       .window_bytes = 4 << 20,
-      .cc = &harp_cc_delay,
+      .cc = &harp_cc_target,
       .superframe_packets = 64,
       .ride = true,
       .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(1)},
