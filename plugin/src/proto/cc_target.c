@@ -23,8 +23,8 @@
  * mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
- * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the tolerated loss
- *      stays below TOLERATED_OWN_Q16.
+ * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base
+ *      loss is not used, and TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least.
  * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
@@ -53,8 +53,9 @@ enum {
   DELAY_PERCENT = 80,        /* of the excess of the RTT over the target, taken from the window */
   COMPETE_PERIODS = 16,      /* of DRAIN_EVERY_NS: 2 s */
   TOLERATED_Q16 = 262,       /* 0.4 %: loss without a response, beside 5/4 of the base loss */
-  TOLERATED_OWN_Q16 = 655,   /* 1 %: most where hosts share no clock */
+  TOLERATED_OWN_Q16 = 983,   /* 1.5 %: where hosts share no clock; 1 % of random loss is borne */
   TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
+  EXCESS_OWN_MAX = 6,        /* packets of excess that count where hosts share no clock */
   EXCESS_KNOWN_MIN = 4,  /* packets of excess that count beside a known base loss, which is a rough value */
   EXCESS_KNOWN_MAX = 12, /* and with a window of 24 or more */
   FAST_SHARE = 64,       /* growth of a round well below the ceiling, as a part of the window */
@@ -147,15 +148,17 @@ static uint64_t step_q8(const struct harp_cc *cc) {
 
 static uint32_t tolerated_q16(const struct harp_cc *cc) {
   uint32_t base_q16 = cc->target.base_loss.share_q16;
-  uint32_t most_q16 = cc->target.clock.is_own ? TOLERATED_OWN_Q16 : TOLERATED_MAX_Q16 + 0u;
-  return HARP_MIN(TOLERATED_Q16 + base_q16 + base_q16 / 4, most_q16);
+  if (cc->target.clock.is_own) return TOLERATED_OWN_Q16;
+  return HARP_MIN(TOLERATED_Q16 + base_q16 + base_q16 / 4, TOLERATED_MAX_Q16 + 0u);
 }
 
 /* Returns how many bytes may be lost beyond what is tolerated: one packet to four by the window; more where
  * the path loses by itself, since the estimate is rough. */
 static uint32_t excess_max_bytes(const struct harp_cc *cc) {
   uint32_t packet = cc->packet_bytes;
-  if (harp_base_loss_is_known(&cc->target.base_loss) && !cc->target.clock.is_own)
+  if (cc->target.clock.is_own)
+    return HARP_MAX(HARP_MIN(cc->window_bytes / 8, EXCESS_OWN_MAX * packet), packet);
+  if (harp_base_loss_is_known(&cc->target.base_loss))
     return HARP_MAX(HARP_MIN(cc->window_bytes / 2, EXCESS_KNOWN_MAX * packet), EXCESS_KNOWN_MIN * packet);
   return HARP_MAX(HARP_MIN(cc->window_bytes / 16, 4 * packet), packet) - packet / 2;
 }
