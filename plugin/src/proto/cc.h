@@ -39,6 +39,7 @@ struct harp_cc_ops {
   void (*init)(struct harp_cc *cc);
   void (*on_ack)(struct harp_cc *cc, const struct harp_cc_sample *s);
   void (*on_timeout)(struct harp_cc *cc); /* no acknowledgement for two probe timeouts or more */
+  void (*on_busy)(struct harp_cc *cc, harp_ns idle_ns); /* there is work, after a time without packets */
 };
 
 /* The clock that the hosts of a job share, for drains: ours plus an offset. */
@@ -83,8 +84,8 @@ struct harp_cc_target {
   uint64_t drain_from_q8;         /* the window before it */
   struct harp_loss_count settled; /* since the last drain began */
   harp_ns drain_lowest_ns, usual_base_ns;
-  harp_ns drain_rtt_ns;           /* the RTT before it */
-  harp_ns round_rtt_ns;           /* the lowest RTT of the last round; 0: none yet */
+  harp_ns drain_rtt_ns; /* the RTT before it */
+  harp_ns round_rtt_ns; /* the lowest RTT of the last round; 0: none yet */
 };
 
 struct harp_cc {

@@ -30,6 +30,7 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
 /* Messages are posted after a time without any. */
 static void sender_is_busy(struct harp_sender *s, harp_ns now) {
   harp_send_windows_on_busy(&s->windows, now);
+  HARP_EACH_BIT (i, s->set.eligible) harp_path_account_busy(&s->paths[i], now);
   if (s->path_count > 1 || !s->set.eligible) harp_path_timers_on_busy(&s->timers, now);
 }
 
