@@ -702,6 +702,18 @@ static void test_a_stale_window_is_not_used(void **state) {
   assert_true(fill(later + HARP_US(20)) > 2 * low);
 }
 
+/* A message that waits for credit changes nothing about that. */
+static void test_a_stale_window_is_not_used_beside_a_message_that_waits(void **state) {
+  (void)state;
+  harp_ns later = HARP_MS(60);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, later), 0);
+  harp_tx_stream_on_credit(&st, FIRST_MESSAGE + 2);
+  assert_in_range(fill(later), COST, HARP_WINDOW_MIN_BYTES);
+  assert_int_equal(announce(4 << 20, FIRST_NUMBER, later + HARP_US(10)), HARP_DROP_NONE);
+  assert_true(fill(later + HARP_US(20)) > 2 * HARP_WINDOW_MIN_BYTES);
+}
+
 /* Paths between the same ENIs divide one window, and what one gives up the others have. */
 static void test_paths_between_the_same_enis_share(void **state) {
   (void)state;
@@ -877,6 +889,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_absurd_credit_is_ignored_and_counted, init, fini),
       cmocka_unit_test_setup_teardown(test_late_credit_is_not_absurd, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used_beside_a_message_that_waits, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
