@@ -702,6 +702,36 @@ static void test_a_stale_window_is_not_used(void **state) {
   assert_true(fill(later + HARP_US(20)) > 2 * low);
 }
 
+/* A message that waits for credit changes nothing about that. */
+static void test_a_stale_window_is_not_used_beside_a_message_that_waits(void **state) {
+  (void)state;
+  harp_ns later = HARP_MS(60);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, 0), 0);
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, later), 0);
+  harp_tx_stream_on_credit(&st, FIRST_MESSAGE + 2);
+  assert_in_range(fill(later), COST, HARP_WINDOW_MIN_BYTES);
+  assert_int_equal(announce(4 << 20, FIRST_NUMBER, later + HARP_US(10)), HARP_DROP_NONE);
+  assert_true(fill(later + HARP_US(20)) > 2 * HARP_WINDOW_MIN_BYTES);
+}
+
+/* A request for credit goes on the path that answers, though the probe of another one leaves first. */
+static void test_credit_is_requested_on_a_path_that_answers(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  harp_ns later = HARP_MS(3);
+  harp_sender_path_down(s, 0, HARP_US(1));
+  assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, HARP_US(1)), 0);
+  harp_sender_on_timeout(s, later);
+  unsigned requests = 0;
+  while (send_next(s, HARP_BURST_MAX_PACKETS, &run, later)) {
+    assert_int_equal(run.type, HARP_PACKET_PROBE);
+    if (!(run.flags & HARP_FLAG_CREDIT)) continue;
+    assert_int_equal(run.path, 1);
+    requests++;
+  }
+  assert_int_equal(requests, 1);
+}
+
 /* Paths between the same ENIs divide one window, and what one gives up the others have. */
 static void test_paths_between_the_same_enis_share(void **state) {
   (void)state;
@@ -877,6 +907,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_absurd_credit_is_ignored_and_counted, init, fini),
       cmocka_unit_test_setup_teardown(test_late_credit_is_not_absurd, init, fini),
       cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used, init, fini),
+      cmocka_unit_test_setup_teardown(test_credit_is_requested_on_a_path_that_answers, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_stale_window_is_not_used_beside_a_message_that_waits, init,
+                                      fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,11 @@ static void fixed_on_timeout(struct harp_cc *cc) {
   (void)cc;
 }
 
-const struct harp_cc_ops harp_cc_fixed = {"fixed", fixed_init, fixed_on_ack, fixed_on_timeout};
+static void fixed_on_busy(struct harp_cc *cc, harp_ns idle_ns) {
+  (void)cc, (void)idle_ns;
+}
+
+const struct harp_cc_ops harp_cc_fixed = {"fixed", fixed_init, fixed_on_ack, fixed_on_timeout, fixed_on_busy};
 
 void harp_cc_set_window(struct harp_cc *cc, uint64_t bytes) {
   bytes = HARP_MIN(bytes, cc->window_max_bytes);

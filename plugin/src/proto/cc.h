@@ -38,6 +38,7 @@ struct harp_cc_ops {
   void (*init)(struct harp_cc *cc);
   void (*on_ack)(struct harp_cc *cc, const struct harp_cc_sample *s);
   void (*on_timeout)(struct harp_cc *cc); /* no acknowledgement for two probe timeouts or more */
+  void (*on_busy)(struct harp_cc *cc, harp_ns idle_ns); /* there is work, after a time without packets */
 };
 
 /* The clock that the hosts of a job share, for drains: ours plus an offset. */

@@ -25,4 +25,8 @@ static void reno_on_timeout(struct harp_cc *cc) {
   cc->slow_start = true;
 }
 
-const struct harp_cc_ops harp_cc_reno = {"reno", reno_init, reno_on_ack, reno_on_timeout};
+static void reno_on_busy(struct harp_cc *cc, harp_ns idle_ns) {
+  (void)cc, (void)idle_ns; /* its windows are never so small that it would matter */
+}
+
+const struct harp_cc_ops harp_cc_reno = {"reno", reno_init, reno_on_ack, reno_on_timeout, reno_on_busy};

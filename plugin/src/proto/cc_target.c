@@ -20,12 +20,13 @@
  *      through. The queue at that moment bounds the target from then on, so that delay acts before a short
  *      queue overflows.
  *   4. Marks (ECN): the share of bytes that came marked is smoothed over MARKED_ROUNDS, and a round with a
- * mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
+ *      mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
- * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base
- *      loss is not used, and TOLERATED_OWN_Q16 is tolerated.
- *   6. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least.
+ * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is not
+ * used, and TOLERATED_OWN_Q16 is tolerated.
+ *   6. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least. A path that was
+ *      idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
 #include "base/assert.h"
@@ -62,7 +63,9 @@ enum {
   STARVED_SHARE = 32,    /* the same of a window below half a packet, which no congestion needs */
   DRAIN_ROUNDS = 3,      /* of a drain at least; the first two are of packets that were sent before */
   MARKED_ROUNDS = 16,    /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
-  SAMPLES_MIN = 4,       /* RTTs for a decision with a window of less than FEW_PACKETS */
+  BUSY_PACKETS = 8,      /* a smaller window grows by the time without packets that has passed, */
+  BUSY_MAX_BYTES = 32 * 1024, /* up to this */
+  SAMPLES_MIN = 4,            /* RTTs for a decision with a window of less than FEW_PACKETS */
   FEW_PACKETS = 8,
 };
 
@@ -359,4 +362,14 @@ static void target_on_timeout(struct harp_cc *cc) {
   set_window(cc, cc->window_q8 / 2);
 }
 
-const struct harp_cc_ops harp_cc_target = {"target", target_init, target_on_ack, target_on_timeout};
+/* What the pace of the least window would have let go while the path was idle may go at once. For windows of
+ * few packets only: larger ones are what the path has, and several that grow at once overflow a bucket. */
+static void target_on_busy(struct harp_cc *cc, harp_ns idle_ns) {
+  if (cc->window_bytes >= BUSY_PACKETS * cc->packet_bytes) return;
+  uint64_t packets = HARP_MIN(idle_ns / LEAST_NS, BUSY_MAX_BYTES / (uint64_t)cc->packet_bytes);
+  uint64_t window_q8 = (packets * cc->packet_bytes << 8) / cc->sharers;
+  if (cc->target.rtt_ns && window_q8 > cc->window_q8) set_window(cc, window_q8);
+}
+
+const struct harp_cc_ops harp_cc_target = {"target", target_init, target_on_ack, target_on_timeout,
+                                           target_on_busy};

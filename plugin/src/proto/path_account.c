@@ -54,6 +54,12 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
   harp_path_account_window_cut(s, p, window, now);
 }
 
+void harp_path_account_busy(struct harp_path *p, harp_ns now) {
+  if (p->inflight_bytes) return;
+  p->cc.ops->on_busy(&p->cc, now - p->probe.last_ack_ns);
+  harp_path_speed_update(p);
+}
+
 void harp_path_account_give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   struct harp_loss_result r = {0};
   harp_loss_give_up(p, &r, s->trace, now);

@@ -8,6 +8,11 @@
 /* The kernel of a tcp path repeats what was lost by itself: time for that before others take over. */
 #define PTO_MARGIN_TCP_NS HARP_MS(10)
 #define PTO_MAX_NS        HARP_MS(100)
+/* Intervals of probes double so often at first, stay for the next PROBES_OFTEN, then double on. Where 30 %
+ * are lost both ways half of all probes get no answer, and six in a row are common; RFC 9002 doubles on,
+ * which takes a third of a second then. One probe each 8 ms or so is less than what any path may send
+ * (LEAST_NS of cc_target.c). */
+enum { DOUBLINGS_FIRST = 3, PROBES_OFTEN = 16, DOUBLINGS_MAX = 10 };
 /* A network's RTT is at most the first, or twice the least that was seen, up to the second. */
 #define RTT_TCP_MIN_NS HARP_MS(20)
 #define RTT_TCP_MAX_NS HARP_MS(250)
@@ -35,9 +40,14 @@ static harp_ns patience_of(const struct harp_path *p) {
   return HARP_MIN(usual_ns, rtt_max_of_tcp(p)) + PTO_MARGIN_TCP_NS;
 }
 
+unsigned harp_path_probe_doublings(uint32_t count) {
+  if (count <= DOUBLINGS_FIRST + PROBES_OFTEN) return HARP_MIN(count, DOUBLINGS_FIRST + 0u);
+  return HARP_MIN(count - PROBES_OFTEN, DOUBLINGS_MAX + 0u);
+}
+
 harp_ns harp_path_pto_ns(const struct harp_path *p) {
   if (!harp_path_owes(p)) return HARP_NEVER;
-  unsigned shift = HARP_MIN(p->probe.pto_count, 10u);
+  unsigned shift = harp_path_probe_doublings(p->probe.pto_count);
   harp_ns patience_ns = patience_of(p);
   harp_ns at = p->probe.pto_from_ns + HARP_MAX(HARP_MIN(patience_ns << shift, PTO_MAX_NS), patience_ns);
   return p->inflight_bytes && !harp_path_awaits_answer(p) ? HARP_MAX(at, p->loss.deadline_ns) : at;

@@ -7,7 +7,8 @@
  *   1. The probe timeout runs while the path owes something: packets in flight, or room in a tcp path's
  *      kernel. It starts over with the first of them, with an acknowledgement, with a timeout and with its
  *      probe.
- *   2. It lasts for the RTT, four times its variation and a margin; each timeout in a row doubles it.
+ *   2. It lasts for the RTT, four times its variation and a margin. The first timeouts in a row double it,
+ *      those after DOUBLINGS_FIRST do not for a while, then each doubles it again, up to PTO_MAX_NS.
  *   3. A path whose timeouts in a row reach HARP_PATH_SILENT_PTOS is silent: only probes go out on it.
  *   4. A path that is drained is silent, too, until something is acknowledged: its flight moved to others.
  *   5. A path that is not UP works when a packet is acknowledged that was sent since it began to be
@@ -39,6 +40,10 @@ struct harp_path_probe {
 };
 
 void harp_path_probe_init(struct harp_path_probe *b, uint64_t first_number, harp_ns now);
+
+/* Returns how often the interval of probes has doubled after so many in a row without an answer: often at
+ * first, then for a while not, then on. */
+unsigned harp_path_probe_doublings(uint32_t count);
 
 /* Returns the probe timeout's deadline, HARP_NEVER when the path owes nothing. */
 harp_ns harp_path_pto_ns(const struct harp_path *p);

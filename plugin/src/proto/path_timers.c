@@ -4,7 +4,7 @@
 #include "proto/send.h"
 
 /* Intervals between probes of a path that is not UP. */
-#define PROBE_FIRST_NS HARP_MS(2)  /* the first; each is twice the one before */
+#define PROBE_FIRST_NS HARP_MS(2)  /* the first; they double (path_probe.h) */
 #define PROBE_MAX_NS   HARP_MS(50) /* at most, for the first PROBES_OFTEN probes */
 #define PROBE_RARE_NS  HARP_SEC(1) /* at most, later, of a standby path, or without messages under way */
 enum { PROBES_OFTEN = 100 };
@@ -15,7 +15,7 @@ enum { PROBES_OFTEN = 100 };
 static harp_ns probe_interval_ns(const struct harp_sender *s, const struct harp_path *p) {
   bool is_rare = !s->load.messages || p->standby || p->probe.count >= PROBES_OFTEN;
   harp_ns most_ns = is_rare ? PROBE_RARE_NS : PROBE_MAX_NS;
-  return HARP_MIN(PROBE_FIRST_NS << HARP_MIN(p->probe.count, 10u), most_ns);
+  return HARP_MIN(PROBE_FIRST_NS << harp_path_probe_doublings(p->probe.count), most_ns);
 }
 
 harp_ns harp_path_timers_of(const struct harp_sender *s, const struct harp_path *p) {

@@ -29,7 +29,7 @@ void harp_sender_close(struct harp_sender *s, struct harp_tx_stream *st) {
 
 /* Messages are posted after a time without any. */
 static void sender_is_busy(struct harp_sender *s, harp_ns now) {
-  harp_send_windows_on_busy(&s->windows, now);
+  HARP_EACH_BIT (i, s->set.eligible) harp_path_account_busy(&s->paths[i], now);
   if (s->path_count > 1 || !s->set.eligible) harp_path_timers_on_busy(&s->timers, now);
 }
 
@@ -38,6 +38,7 @@ int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const voi
   bool was_idle = !s->load.messages;
   int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
   if (!err && was_idle) sender_is_busy(s, now);
+  harp_send_windows_on_posted(&s->windows, now);
   harp_send_credit_note_stream(&s->credit, st, now);
   harp_send_experiments_on_posted(s, now);
   return err;

@@ -93,7 +93,7 @@ static bool wants_empty_probe(const struct harp_path *p) {
 static struct harp_tx_choice choose_probe(struct harp_sender *s, const struct harp_path *p) {
   struct harp_tx_choice c = {.kind = HARP_TX_PROBE, .path = p->index, .packets = 1};
   bool carries = carries_data(s, p), alone = s->set.eligible == 1ull << p->index;
-  if (s->credit.is_wanted || p->is_tcp || wants_empty_probe(p)) return c;
+  if (harp_send_credit_is_wanted_on(&s->credit, p->index) || p->is_tcp || wants_empty_probe(p)) return c;
   if (carries && alone && s->load.resend_lines) {
     c.stream = first_stream_with_losses(s);
     c.lines = harp_tx_stream_lost_lines(c.stream, p->size.lines, &c.line);

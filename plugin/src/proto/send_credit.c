@@ -46,6 +46,7 @@ void harp_send_credit_on_time(struct harp_sender *s, harp_ns now) {
   c->probe_ns = HARP_NEVER;
   if (p) {
     c->is_wanted = true;
+    c->path = p->index;
     harp_path_set_request_probe(s, p);
   }
   for (struct harp_tx_stream *st = c->waiting_first; st; st = st->next_waiting) {

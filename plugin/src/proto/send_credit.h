@@ -9,8 +9,9 @@
  *   2. Credit is requested after a while: the acknowledgements that announced it may all have been lost while
  *      other streams went on. A large message behind small ones requests it at once, since the receiver
  *      delays credit then (recv.c).
- *   3. One probe requests the credit of all streams. The interval of each stream doubles; one whose time has
- *      nearly come is included. */
+ *   3. One probe requests the credit of all streams. It goes on a path that answers: the probe of another
+ * one, which may be DOWN, does not take the request along, nor does a size probe. The interval of each stream
+ * doubles; one whose time has nearly come is included. */
 #ifndef HARP_SEND_CREDIT_H
 #define HARP_SEND_CREDIT_H
 
@@ -21,7 +22,8 @@ struct harp_sender;
 struct harp_send_credit {
   struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
   harp_ns probe_ns;                     /* when to request it; HARP_NEVER: none is waiting */
-  bool is_wanted;                       /* the next probe requests the credit of all streams */
+  bool is_wanted;                       /* the next probe of a path requests the credit of all streams: */
+  uint8_t path;                         /* of this one, which answers */
 };
 
 static inline void harp_send_credit_init(struct harp_send_credit *c) {
@@ -41,11 +43,16 @@ void harp_send_credit_on_closed(struct harp_send_credit *c, struct harp_tx_strea
 /* Requests credit: probe_ns has passed. */
 void harp_send_credit_on_time(struct harp_sender *s, harp_ns now);
 
-/* Returns whether the probe that is being sent requests credit, once for each request. */
-static inline bool harp_send_credit_take_request(struct harp_send_credit *c) {
-  bool is_wanted = c->is_wanted;
+/* Returns whether the next probe of a path is to request credit. */
+static inline bool harp_send_credit_is_wanted_on(const struct harp_send_credit *c, unsigned path) {
+  return c->is_wanted && c->path == path;
+}
+
+/* Returns whether the probe that is being sent on a path requests credit, once for each request. */
+static inline bool harp_send_credit_take_request(struct harp_send_credit *c, unsigned path) {
+  if (!harp_send_credit_is_wanted_on(c, path)) return false;
   c->is_wanted = false;
-  return is_wanted;
+  return true;
 }
 
 #endif

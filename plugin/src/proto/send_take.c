@@ -53,14 +53,15 @@ static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t line
   struct harp_burst burst = {
       .packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1, .is_padding = lines};
   burst.is_ect = harp_path_ecn_on_sent(&p->ecn, !lines, burst.packet_bytes);
-  *run = (struct harp_tx_run){.type = HARP_PACKET_PROBE,
-                              .path = p->index,
-                              .count = 1,
-                              .number = harp_path_on_sent(p, &burst, now),
-                              .flags = HARP_FLAG_ACK_SOON |
-                                       (harp_send_credit_take_request(&s->credit) ? HARP_FLAG_CREDIT : 0),
-                              .last_bytes = lines * HARP_LINE_BYTES,
-                              .ect = burst.is_ect};
+  *run = (struct harp_tx_run){
+      .type = HARP_PACKET_PROBE,
+      .path = p->index,
+      .count = 1,
+      .number = harp_path_on_sent(p, &burst, now),
+      .flags = HARP_FLAG_ACK_SOON |
+               (!lines && harp_send_credit_take_request(&s->credit, p->index) ? HARP_FLAG_CREDIT : 0),
+      .last_bytes = lines * HARP_LINE_BYTES,
+      .ect = burst.is_ect};
   s->counters->probes++;
   harp_trace(s->trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_TX_PROBE,

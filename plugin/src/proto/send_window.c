@@ -4,11 +4,6 @@
 #include "base/assert.h"
 #include "proto/send.h"
 
-/* A window announced longer ago than this is stale: the receiver may have shared it out to others. A sender
- * that was idle begins with less until an acknowledgement comes. The receiver counts it among its senders for
- * longer. */
-#define WINDOW_STALE_NS HARP_MS(50)
-
 static void set_windows(struct harp_send_windows *w, uint32_t bytes) {
   HARP_ASSERT(bytes == harp_window_bounded(bytes));
   for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) w->by_eni[i].bytes = bytes;
@@ -32,14 +27,18 @@ void harp_send_windows_on_announced(struct harp_sender *s, uint32_t bytes, harp_
   struct harp_send_windows *w = &s->windows;
   w->announced_ns = now;
   bytes = bound_window(bytes, s->counters);
-  if (harp_likely(bytes == w->by_eni[0].bytes)) return;
+  if (harp_likely(bytes == w->announced_bytes && !w->is_cut)) return;
   w->announced_bytes = bytes;
+  w->is_cut = false;
   set_windows(w, bytes);
   for (unsigned i = 0; i < s->path_count; i++)
     if (!s->paths[i].is_tcp) s->paths[i].cc.window_max_bytes = bytes;
 }
 
-void harp_send_windows_on_busy(struct harp_send_windows *w, harp_ns now) {
-  if (now - w->announced_ns < WINDOW_STALE_NS) return;
-  set_windows(w, HARP_MIN(w->announced_bytes, (uint32_t)HARP_WINDOW_MIN_BYTES));
+void harp_send_windows_cut_stale(struct harp_send_windows *w) {
+  w->is_cut = true;
+  for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) {
+    struct harp_window *to = &w->by_eni[i];
+    if (!to->inflight_bytes) to->bytes = HARP_MIN(to->bytes, (uint32_t)HARP_WINDOW_MIN_BYTES);
+  }
 }

@@ -7,7 +7,8 @@
  *   1. The peer announces one window for each of its interfaces, in the handshake and in acknowledgements.
  * One that is out of range is bounded and counted.
  *   2. It bounds the congestion window of each path; one above a lower bound is cut when it changes next.
- *   3. A sender that begins to send when the last announcement is stale begins with the least window.
+ *   3. A message that is posted when the last announcement is stale begins with the least window towards
+ *      each interface to which nothing is in flight, whatever else waits.
  *   4. The kernel bounds what tcp paths send. */
 #ifndef HARP_SEND_WINDOW_H
 #define HARP_SEND_WINDOW_H
@@ -18,9 +19,14 @@
 
 struct harp_sender;
 
+/* A window announced longer ago than this is stale: the receiver may have shared it out to others. It counts
+ * the sender among its senders for longer. */
+#define HARP_WINDOW_STALE_NS HARP_MS(50)
+
 struct harp_send_windows {
   uint32_t announced_bytes;                    /* that the peer announced last; of each of its interfaces */
   harp_ns announced_ns;                        /* when it did */
+  bool is_cut;                                 /* some are less than announced, since that was stale */
   struct harp_window by_eni[HARP_WINDOWS_MAX]; /* by remote_eni */
   struct harp_window tcp;                      /* of all tcp paths */
 };
@@ -37,7 +43,12 @@ static inline struct harp_window *harp_send_windows_to(struct harp_send_windows 
 /* Takes the window that an acknowledgement announces. */
 void harp_send_windows_on_announced(struct harp_sender *s, uint32_t bytes, harp_ns now);
 
-/* Notes that messages are posted after a time without any. */
-void harp_send_windows_on_busy(struct harp_send_windows *w, harp_ns now);
+/* For harp_send_windows_on_posted. */
+void harp_send_windows_cut_stale(struct harp_send_windows *w);
+
+/* Notes that a message is posted: others may have waited, for credit. */
+static inline void harp_send_windows_on_posted(struct harp_send_windows *w, harp_ns now) {
+  if (harp_unlikely(now - w->announced_ns >= HARP_WINDOW_STALE_NS)) harp_send_windows_cut_stale(w);
+}
 
 #endif
