@@ -25,6 +25,7 @@
 #include "engine/tcp.h"
 #include "host/arena.h"
 #include "host/config.h"
+#include "host/shared_clock.h"
 #include "io/bundle.h"
 #include "io/io.h"
 
@@ -105,8 +106,9 @@ struct harp_engine {
   /* control: epoll of all control connections, and the earliest time of each check */
   int control_fd;
   harp_ns control_check_ns, pending_check_ns;
-  harp_ns tend_ns;   /* peers with several interfaces */
-  harp_ns linger_ns; /* peers without links */
+  harp_ns tend_ns;                       /* peers with several interfaces */
+  harp_ns linger_ns;                     /* peers without links */
+  struct harp_shared_clock shared_clock; /* for the drains of the congestion control */
 
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */

@@ -19,7 +19,7 @@
 #include "host/sparse.h"
 #include "proto/pairing.h"
 
-/* Peers without links are looked at so often. */
+/* Peers without links, and the shared clock, are looked at so often. */
 #define TEND_NS HARP_MS(100)
 
 /* ---- making ---- */
@@ -162,6 +162,8 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
   if (!s) return false;
   memset(s, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
   harp_sender_init(s, &config, NULL, &e->counters, e->clock());
+  (void)harp_shared_clock_look(&e->shared_clock, e->clock());
+  harp_sender_set_clock(s, e->shared_clock.offset_ns, e->shared_clock.is_own);
   return true;
 }
 
@@ -297,8 +299,11 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
 
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   e->linger_ns = now + TEND_NS;
+  bool is_new_clock = harp_shared_clock_look(&e->shared_clock, now);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (is_new_clock)
+      harp_sender_set_clock(peer->session.sender, e->shared_clock.offset_ns, e->shared_clock.is_own);
     if (peer->links || peer->connects) continue;
     if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
   }

@@ -111,7 +111,7 @@ struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
  * whose side may not know yet that it is done. */
 bool harp_peer_has_unconfirmed(const struct harp_engine *e, uint32_t engine_id, int traffic_class);
 
-/* Ends peers that have had no link for HARP_PEER_LINGER_NS. */
+/* Ends peers that have had no link for HARP_PEER_LINGER_NS; tells all how far the shared clock is ahead. */
 void harp_peers_tend(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -23,8 +23,8 @@
  *      mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
- * the loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is not
- * used, and TOLERATED_OWN_Q16 is tolerated.
+ *      loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is
+ *      not used, and TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least. A path that was
  *      idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
@@ -33,8 +33,7 @@
 #include "proto/cc.h"
 
 /* Constant              value          unit and effect */
-#define TARGET_NS                                                                                            \
-  HARP_US(50) /* queue at the operating point; a shorter one cannot be told from a host's delays */
+#define TARGET_NS      HARP_US(50)  /* queue at the operating point; longer than most delays of hosts */
 #define SCALING_NS     HARP_US(100) /* more queue for a window of 32 KiB; by the root of the window */
 #define SCALING_MAX_NS HARP_US(400) /* most of it: 255 flows of an incast */
 #define SHALLOW_MIN_NS HARP_US(64)  /* a queue at a loss bounds the target from here on, */
