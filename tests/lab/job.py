@@ -98,6 +98,7 @@ class Job:
         self._argv += ["--rendezvous", str(meeting or f"{lab.address(0, MEETING_ENI)}:{port}")]
         own = [rank_env[rank] if rank < len(rank_env) else {} for rank in range(self.count)]
         common = {} if env and "HARP_CONF_DIR" in env else {"HARP_IFNAME": f"={ifname}"}
+        common["HARP_SHARED_CLOCK"] = "on"  # one machine
         self._envs = [{**common, **(env or {}), **own[rank]} for rank in range(self.count)]
         self._stack = contextlib.ExitStack()
         self.ranks: list[subprocess.Popen[bytes]] = []

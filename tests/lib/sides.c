@@ -37,6 +37,7 @@ void side_carry(void *wire, unsigned port, const struct sockaddr_storage *to, co
 
 void side_open(struct side *s, struct side *other, bool framed, uint16_t port, uint32_t loss) {
   struct harp_instance instance = {.ifname = "sim0",
+                                   .shared_clock = HARP_SHARED_CLOCK_ON, /* one process */
                                    .mtu = sides_mtu,
                                    .paths = sides_paths,
                                    .peer_timeout_ns = HARP_SEC(10),

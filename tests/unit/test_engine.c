@@ -53,7 +53,8 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
   unsigned done = 0;
   for (unsigned step = 0; done < 2 * MESSAGES; step++) {
     assert_true(step < 2000000);
-    if (trouble && step % 50 == 0) harp_io_sim_refuse(a.engine->io, 1);
+    /* For half of the time, or a lone probe would always be what is refused. */
+    if (trouble && step % 50 == 0) harp_io_sim_refuse(a.engine->io, step / 50 % 2);
     if (trouble) harp_io_sim_hold_completions(a.engine->io, step % 20 < 10);
     harp_engine_pass(a.engine);
     harp_engine_pass(b.engine);

@@ -35,8 +35,12 @@ static void recording_on_timeout(struct harp_cc *cc) {
   (void)cc;
 }
 
+static void recording_on_busy(struct harp_cc *cc, harp_ns idle_ns) {
+  (void)cc, (void)idle_ns;
+}
+
 static const struct harp_cc_ops recording = {"recording", recording_init, recording_on_ack,
-                                             recording_on_timeout};
+                                             recording_on_timeout, recording_on_busy};
 
 /* A path that has sent PACKETS packets as ECN-capable. */
 static int init(void **state) {

@@ -24,11 +24,11 @@ static void test_a_look_takes_a_step_over(void **state) {
   (void)state;
   struct harp_shared_clock c = {0};
   harp_ns now = harp_clock_ns();
-  assert_true(harp_shared_clock_look(&c, now)); /* the first one */
+  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now)); /* the first one */
   harp_ns offset_ns = c.offset_ns;
-  assert_false(harp_shared_clock_look(&c, now)); /* nothing has changed */
-  c.offset_ns -= HARP_SEC(5);                    /* the clock was set since */
-  assert_true(harp_shared_clock_look(&c, now));
+  assert_false(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now)); /* nothing has changed */
+  c.offset_ns -= HARP_SEC(5);                                            /* the clock was set since */
+  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now));
   assert_in_range(c.offset_ns, offset_ns - HARP_SEC(1), offset_ns + HARP_SEC(1));
 }
 
@@ -36,13 +36,23 @@ static void test_discipline_is_asked_for_now_and_then(void **state) {
   (void)state;
   struct harp_shared_clock c = {0};
   harp_ns now = harp_clock_ns();
-  (void)harp_shared_clock_look(&c, now);
+  (void)harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now);
   bool is_own = c.is_own;
   c.is_own = !is_own;
-  (void)harp_shared_clock_look(&c, now + HARP_SHARED_CLOCK_ASK_NS - 1);
+  (void)harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now + HARP_SHARED_CLOCK_ASK_NS - 1);
   assert_int_equal(c.is_own, !is_own); /* not asked again yet */
-  assert_true(harp_shared_clock_look(&c, now + HARP_SHARED_CLOCK_ASK_NS));
+  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now + HARP_SHARED_CLOCK_ASK_NS));
   assert_int_equal(c.is_own, is_own);
+}
+
+static void test_the_setting_decides(void **state) {
+  (void)state;
+  struct harp_shared_clock c = {0};
+  harp_ns now = harp_clock_ns();
+  (void)harp_shared_clock_look(&c, HARP_SHARED_CLOCK_OFF, now);
+  assert_true(c.is_own);
+  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_ON, now));
+  assert_false(c.is_own);
 }
 
 int main(void) {
@@ -50,6 +60,7 @@ int main(void) {
       cmocka_unit_test(test_a_clock_is_the_hosts_own_unless_disciplined),
       cmocka_unit_test(test_a_look_takes_a_step_over),
       cmocka_unit_test(test_discipline_is_asked_for_now_and_then),
+      cmocka_unit_test(test_the_setting_decides),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

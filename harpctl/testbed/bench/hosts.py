@@ -126,7 +126,8 @@ class LabHosts:
 
     def env(self, rank: int) -> dict[str, str]:
         enis = ",".join(self._lab.enis[: self._lab.spec.eni_count(rank)])
-        return {"HARP_IFNAME": enis, "NCCL_SOCKET_IFNAME": f"={enis}"}
+        # All hosts of the lab run on one machine, whatever disciplines its clock.
+        return {"HARP_IFNAME": enis, "HARP_SHARED_CLOCK": "on", "NCCL_SOCKET_IFNAME": f"={enis}"}
 
     def rendezvous(self) -> str:
         self._runs += 1
@@ -163,7 +164,7 @@ class LoopbackHosts:
 
     def env(self, rank: int) -> dict[str, str]:
         del rank
-        return {"HARP_IFNAME": "=lo", "NCCL_SOCKET_IFNAME": "=lo"}
+        return {"HARP_IFNAME": "=lo", "HARP_SHARED_CLOCK": "on", "NCCL_SOCKET_IFNAME": "=lo"}
 
     def rendezvous(self) -> str:
         with socket.socket() as probe:

@@ -162,7 +162,7 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
   if (!s) return false;
   memset(s, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
   harp_sender_init(s, &config, NULL, &e->counters, e->clock());
-  (void)harp_shared_clock_look(&e->shared_clock, e->clock());
+  (void)harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, e->clock());
   harp_sender_set_clock(s, e->shared_clock.offset_ns, e->shared_clock.is_own);
   return true;
 }
@@ -299,7 +299,7 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
 
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   e->linger_ns = now + TEND_NS;
-  bool is_new_clock = harp_shared_clock_look(&e->shared_clock, now);
+  bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (is_new_clock)

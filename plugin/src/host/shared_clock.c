@@ -14,10 +14,12 @@ static harp_ns read_ns(clockid_t id) {
   return HARP_SEC(t.tv_sec) + (harp_ns)t.tv_nsec;
 }
 
-bool harp_shared_clock_look(struct harp_shared_clock *c, harp_ns now) {
+bool harp_shared_clock_look(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now) {
   struct harp_shared_clock was = *c;
   c->offset_ns = read_ns(CLOCK_REALTIME) - read_ns(CLOCK_MONOTONIC);
-  if (now >= c->ask_ns) {
+  if (mode != HARP_SHARED_CLOCK_AUTO) {
+    c->is_own = mode == HARP_SHARED_CLOCK_OFF;
+  } else if (now >= c->ask_ns) {
     struct timex query = {.modes = 0};
     int state = adjtimex(&query);
     c->is_own = harp_shared_clock_is_own(state, query.status);

@@ -64,6 +64,7 @@ enum {
   MARKED_ROUNDS = 16,    /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
   BUSY_PACKETS = 8,      /* a smaller window grows by the time without packets that has passed, */
   BUSY_MAX_BYTES = 32 * 1024, /* up to this */
+  MARKED_MIN_PACKETS = 2,     /* marks take no more: a network may mark all that passes (RFC 8257, 3.5) */
   SAMPLES_MIN = 4,            /* RTTs for a decision with a window of less than FEW_PACKETS */
   FEW_PACKETS = 8,
 };
@@ -250,7 +251,9 @@ static bool decide_by_marks(struct harp_cc *cc, harp_ns now) {
   note_decrease(cc);
   t->was_delay = t->was_mark = true;
   harp_base_loss_on_queue(&t->base_loss);
-  set_window(cc, cc->window_q8 - (cc->window_q8 * t->marked_q16 >> 17));
+  uint64_t less_q8 = cc->window_q8 * t->marked_q16 >> 17,
+           least = (uint64_t)MARKED_MIN_PACKETS * cc->packet_bytes << 8;
+  set_window(cc, HARP_MAX(cc->window_q8 - less_q8, HARP_MIN(least, cc->window_q8)));
   return true;
 }
 
