@@ -46,6 +46,7 @@ static void test_every_key(void **state) {
                          "peer_timeout = 30\n"
                          "congestion = reno\n"
                          "ecn = off\n"
+                         "shared_clock = on\n"
                          "devices = enis\n"),
                    0);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++)
@@ -75,6 +76,7 @@ static void test_every_key(void **state) {
   assert_int_equal(conf.values.peer_timeout_ns, HARP_SEC(30));
   assert_int_equal(conf.values.congestion, HARP_CONGESTION_RENO);
   assert_int_equal(conf.values.ecn, HARP_ECN_OFF);
+  assert_int_equal(conf.values.shared_clock, HARP_SHARED_CLOCK_ON);
   assert_int_equal(conf.values.devices, HARP_DEVICES_ENIS);
 }
 
@@ -244,6 +246,8 @@ static void test_values(void **state) {
       {"transport", "congestion", "cubic", false},
       {"transport", "ecn", "on", true},
       {"transport", "ecn", "1", false},
+      {"transport", "shared_clock", "off", true},
+      {"transport", "shared_clock", "ntp", false},
       {"transport", "devices", "striped", true},
       {"transport", "devices", "enis", true},
       {"transport", "devices", "both", false},

@@ -14,7 +14,7 @@ static void test_every_variable(void **state) {
                         "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
                         "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x",
                         "HARP_STALL_TIME=3", "HARP_DUMP_DIR=off", "HARP_DISABLE=0", "HARP_ZEROCOPY=off",
-                        "HARP_TCP_CHECKSUM=off", "HARP_ECN=off"),
+                        "HARP_TCP_CHECKSUM=off", "HARP_ECN=off", "HARP_SHARED_CLOCK=off"),
                    0);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
     bool has_variable = harp_setting_table[id].variable;
@@ -30,6 +30,7 @@ static void test_every_variable(void **state) {
   assert_int_equal(env.values.congestion, HARP_CONGESTION_RENO);
   assert_int_equal(env.values.devices, HARP_DEVICES_ENIS);
   assert_int_equal(env.values.ecn, HARP_ECN_OFF);
+  assert_int_equal(env.values.shared_clock, HARP_SHARED_CLOCK_OFF);
   assert_int_equal(env.values.stall_ns, HARP_SEC(3));
   assert_int_equal(env.values.zerocopy, HARP_ZEROCOPY_MODE_OFF);
   assert_int_equal(env.values.tcp_checksum, HARP_TCP_CHECKSUM_OFF);
