@@ -104,6 +104,13 @@ def test_simulation_of_a_seed_that_failed(seed: int) -> None:
 
 
 @pytest.mark.timeout(SIM_TIMEOUT_S + 60)
+def test_networks() -> None:
+    """What is lost, shared and queued in the most telling networks; `make networks` runs all."""
+    done = native.make("networks-quick", "JOBS=1", timeout_s=SIM_TIMEOUT_S)
+    assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
+
+
+@pytest.mark.timeout(SIM_TIMEOUT_S + 60)
 def test_simulation(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = int(request.config.getoption("--sim"))
     done = native.make("sim", f"SEEDS={seeds}", timeout_s=SIM_TIMEOUT_S)
