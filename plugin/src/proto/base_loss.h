@@ -8,9 +8,10 @@
  *   2. Outside of drains loss is presumed to be random where congestion would lose less: with a window of
  *      QUIET_PACKETS or more that is still small after a decrease; and where the session's other paths lose
  *      nothing, with one of less than half a packet, which was below two since a drain.
- *   3. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles the
- * time to the next. State of a path's congestion control, which alone calls this. No clock, no floating
- * point. */
+ *   3. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles
+ *      the time to the next.
+ *
+ * State of a path's congestion control, which alone calls this. No clock, no floating point. */
 #ifndef HARP_BASE_LOSS_H
 #define HARP_BASE_LOSS_H
 

@@ -19,9 +19,9 @@
  *     quarter when it has settled has lost at once.
  *  7. An experiment that is stopped proves nothing: it is neither won nor lost.
  *  8. Evidence makes a change after wins in a row that are worth four points: a clear win two, another one.
- * For each two experiments that were lost since the last change one point more is needed, up to a bound. A
- * lost one doubles the wait until the next one. Where flows have paid, half as many points make them pay
- *     again. */
+ *     For each two experiments that were lost since the last change one point more is needed, up to a
+ *     bound. A lost one doubles the wait until the next one. Where flows have paid, half as many points
+ *     make them pay again. */
 #ifndef HARP_EXPERIMENT_H
 #define HARP_EXPERIMENT_H
 

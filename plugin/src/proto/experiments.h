@@ -7,10 +7,11 @@
  * Rules:
  *  1. One experiment measures at a time. A trial (CARRIER or REFERENCE) and a search for flows exclude each
  *     other, but that the search for flows of the carrier that is tried takes place while it settles.
- *  2. A trial and a search end without a verdict when the set of pairs of interfaces, with their carriers,
- * that may carry data has changed. Another state of a path that leaves the set as it is ends nothing.
+ *  2. A trial and a search end without a verdict when the set of pairs of interfaces, with their
+ *     carriers, that may carry data has changed. Another state of a path that leaves the set as it is
+ *     ends nothing.
  *  3. Signs of loss or of a queue in TCP decide nothing. The first ones after HARP_EXPERIMENTS_CALM_NS
- * without make a trial of datagrams due at once, and while they last one clear win is enough.
+ *     without make a trial of datagrams due at once, and while they last one clear win is enough.
  *  4. Trials may cost one part in HARP_EXPERIMENTS_COST_PARTS of the time with large messages under way: one
  *     begins when as much time as the last one cost has been earned, twice as much where nothing is urgent.
  */

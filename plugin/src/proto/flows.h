@@ -6,8 +6,8 @@
  * many (experiment.h). How many have paid is never forgotten: after a pause all of them are used at once, and
  * no experiment tries fewer.
  *
- * A sender has one for each pair of ENIs, written by its experiments (send_experiment.c) alone. path_health.c
- * wakes paths and makes them dormant as `wanted` says. */
+ * A sender has one for each pair of ENIs, written through path_pairs.c alone, which wakes paths and makes
+ * them dormant as `wanted` says. */
 #ifndef HARP_FLOWS_H
 #define HARP_FLOWS_H
 

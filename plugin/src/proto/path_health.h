@@ -13,8 +13,8 @@
  *      HARP_PATH_SILENT_PTOS timeouts in a row on each shrinks its packets.
  *   4. The flight of a tcp path is given up only with its connection, when the path goes DOWN.
  *   5. A path that went DOWN begins anew with the smallest packets, and when it returns with a new window.
- *   6. A path that is silent does without ECN, since the network may drop what is ECN-capable, and tests it
- * with one probe when it answers (path_ecn.h).
+ *   6. A path that is silent does without ECN, since the network may drop what is ECN-capable, and
+ *      tests it with one probe when it answers (path_ecn.h).
  *   7. Whenever a path begins or ceases to answer, its pair of ENIs settles which paths are in use. */
 #ifndef HARP_PATH_HEALTH_H
 #define HARP_PATH_HEALTH_H

@@ -4,7 +4,7 @@
  * Owns and alone writes struct harp_path_pace, a part of struct harp_path. Called by path.c. Rules:
  *
  *   1. What is sent moves the time of the next superframe on by what it takes at the pace: 17/16 of the
- * window per RTT, twice the window in slow start, and exactly the window where it holds less than
+ *      window per RTT, twice the window in slow start, and exactly the window where it holds less than
  *      HARP_PACE_EXACT_PACKETS packets. So window and pace limit alike.
  *   2. A superframe may leave half a burst early, HARP_PACE_EARLY_NS at most, since passes take time.
  *   3. Time in which the caller was late is made up, half a burst of it.

@@ -5,10 +5,10 @@
  * (flows.h), and of each path the number of its pair. Called by the sender's other files, under the engine's
  * lock. Rules:
  *
- *   1. As many paths of a pair are in use as flows.h wants, at first one; the others are DORMANT: nothing
- * goes out on them, and no timer waits for them.
+ *   1. As many paths of a pair are in use as flows.h wants, at first one; the others are DORMANT:
+ *      nothing goes out on them, and no timer waits for them.
  *   2. When fewer answer, or were probed just now, than are wanted, others are put to use: first those
- * without a detour. The network may lose the flow of one path alone.
+ *      without a detour. The network may lose the flow of one path alone.
  *   3. When as many answer as are wanted, the others become DORMANT.
  *   4. What the paths of a pair may have in flight together stays the same: the sum of their windows is
  *      divided among those in use. Where no path answered, new ones begin in slow start.
