@@ -21,7 +21,7 @@ static void restart_path_size(struct harp_sender *s, struct harp_path *p) {
 
 static void shrink_path_size(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   uint32_t lines = p->size.lines;
-  if (!harp_path_size_shrink(&p->size, now)) return;
+  if (p->is_tcp || !harp_path_size_shrink(&p->size, now)) return;
   harp_path_set_on_size(s, p);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){
