@@ -135,7 +135,8 @@ static void run_with_one_size(harp_ns for_ns) {
       assert_int_equal(duo.ends[end].sender->paths[0].size.lines, HARP_RECORD_MAX_LINES);
 }
 
-/* Records that are lost with a connection say nothing about the packets of the network: the kernel cuts them. */
+/* Records that are lost with a connection say nothing about the packets of the network: the kernel cuts them.
+ */
 static void test_records_that_are_lost_with_their_connection_leave_the_size(void **state) {
   (void)state;
   enum { COUNT = 200, BYTES = 12 << 10, OUTAGES = 8 };
