@@ -127,6 +127,45 @@ static void test_small_messages_are_no_experiment(void **state) {
   assert_false(harp_experiment_is_under_way(&experiments()->trial));
 }
 
+/* Runs for so long, or until all has arrived; the size of the only path stays. */
+static void run_with_one_size(harp_ns for_ns) {
+  harp_ns until_ns = duo.now + for_ns;
+  while (!duo_complete(&duo) && duo_step(&duo, until_ns))
+    for (unsigned end = 0; end < DUO_ENDS; end++)
+      assert_int_equal(duo.ends[end].sender->paths[0].size.lines, HARP_RECORD_MAX_LINES);
+}
+
+/* Records that are lost with a connection say nothing about the packets of the network: the kernel cuts them.
+ */
+static void test_records_that_are_lost_with_their_connection_leave_the_size(void **state) {
+  (void)state;
+  enum { COUNT = 200, BYTES = 12 << 10, OUTAGES = 8 };
+  struct duo_config c = {
+      .seed = 11,
+      .path_count = 1,
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_target,
+      .superframe_packets = 64,
+      .paths = {{.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
+      .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_MS(100)},
+  };
+  duo_start(&duo, &c);
+  strcpy(duo.label, "connections that end");
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
+  set_rate(0, 2000000);
+  for (uint32_t i = 0; i < COUNT; i++) duo_add(&duo, BYTES, BYTES, duo.now, duo.now);
+  for (unsigned i = 0; i < OUTAGES; i++) {
+    run_with_one_size(HARP_MS(60));
+    for (unsigned way = 0; way < SIMNET_WAYS; way++)
+      simnet_blackhole(&duo.net.links[way][0], duo.now, duo.now + HARP_MS(300));
+    run_with_one_size(HARP_MS(500));
+  }
+  run_with_one_size(HARP_SEC(100));
+  assert_true(duo_complete(&duo));
+  duo_check_buffers(&duo);
+  assert_true(duo.ends[0].sender->paths[0].stats.lost_packets >= HARP_PATH_HOLE_PACKETS);
+}
+
 static int fini(void **state) {
   (void)state;
   duo_fini(&duo);
@@ -141,6 +180,7 @@ int main(void) {
       cmocka_unit_test(test_datagrams_that_do_not_get_through_are_left),
       cmocka_unit_test(test_capped_flows_are_found_while_their_carrier_is_tried),
       cmocka_unit_test(test_small_messages_are_no_experiment),
+      cmocka_unit_test(test_records_that_are_lost_with_their_connection_leave_the_size),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }
