@@ -27,6 +27,8 @@ FAILED_SEEDS = (
     51766455,  # an acknowledgement of a tcp path went by a dead one, and the path was full
     56042110,  # a connection without an answer behind records that fill it
     56686621,
+    5633,  # records of a lost connection made a tcp path search for a packet size
+    12312,  # marks kept a window below a packet
 )
 CONF_MAX_BYTES = 64 << 10  # HARP_CONF_FILE_BYTES_MAX
 # Inputs of fuzz targets that are too large for their corpora.

@@ -380,6 +380,50 @@ static void test_reno_halves_once_a_round(void **state) {
   assert_int_equal(cc.window_bytes, before / 2 + PACKET); /* and grows by a packet from here on */
 }
 
+/* ---- marks ---- */
+
+static void feed_marked_round(uint32_t marked_bytes) {
+  now += BASE_NS;
+  struct harp_cc_sample s = {.now = now,
+                             .rtt_ns = BASE_NS,
+                             .rtt_min_ns = BASE_NS,
+                             .acked_bytes = cc.window_bytes,
+                             .ce_bytes = marked_bytes,
+                             .inflight_bytes = cc.window_bytes,
+                             .round_end = true};
+  cc.ops->on_ack(&cc, &s);
+}
+
+static void test_a_mark_ends_slow_start_and_takes_half_of_the_share(void **state) {
+  (void)state;
+  start(&harp_cc_target);
+  uint32_t before = cc.window_bytes;
+  feed_marked_round(before); /* the first one counts in full: alpha is 1 */
+  assert_false(cc.slow_start);
+  assert_in_range(cc.window_bytes, before / 2 - 1, before / 2 + 1);
+}
+
+static void test_few_marks_take_little(void **state) {
+  (void)state;
+  start_at(100 * PACKET);
+  for (int k = 0; k < 400; k++) feed_round(BASE_NS, 0); /* alpha forgets */
+  uint32_t before = cc.window_bytes;
+  feed_marked_round(before / 16);
+  assert_in_range(cc.window_bytes, before - before / 64, before - 1);
+}
+
+/* A network that marks all that passes leaves two packets, and lets a smaller window grow to them. */
+static void test_marks_leave_two_packets(void **state) {
+  (void)state;
+  start_at(100 * PACKET);
+  for (int k = 0; k < 2000; k++) feed_marked_round(cc.window_bytes);
+  assert_in_range(cc.window_bytes, 2 * PACKET, 3 * PACKET); /* and what a round adds */
+  for (int k = 0; k < 12; k++) cc.ops->on_timeout(&cc);
+  assert_true(cc.window_bytes < PACKET / 2);
+  for (int k = 0; k < 20000; k++) feed_marked_round(cc.window_bytes);
+  assert_in_range(cc.window_bytes, 2 * PACKET, 3 * PACKET);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_names_are_found),
@@ -403,6 +447,9 @@ int main(void) {
       cmocka_unit_test(test_known_loss_is_tolerated_where_hosts_share_a_clock),
       cmocka_unit_test(test_the_window_goes_below_a_packet),
       cmocka_unit_test(test_a_restart_keeps_the_clock_and_the_base_loss),
+      cmocka_unit_test(test_a_mark_ends_slow_start_and_takes_half_of_the_share),
+      cmocka_unit_test(test_few_marks_take_little),
+      cmocka_unit_test(test_marks_leave_two_packets),
       cmocka_unit_test(test_timeouts_shrink),
       cmocka_unit_test(test_reno_halves_once_a_round),
   };

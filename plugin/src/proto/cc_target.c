@@ -239,21 +239,23 @@ static void decide_by_delay(struct harp_cc *cc, const struct harp_cc_sample *s, 
   set_window(cc, HARP_MAX(cc->window_q8 - HARP_MIN(less_q8, cc->window_q8 / 2), t->floor_q8));
 }
 
-/* Takes the marks of a round into account; returns whether there were any. */
+/* Takes the marks of a round into account. Returns whether they keep the window from growing: not where it is
+ * at the least that marks leave, or a network that marks all packets would keep a window below that. */
 static bool decide_by_marks(struct harp_cc *cc, harp_ns now) {
   struct harp_cc_target *t = &cc->target;
   uint32_t settled = HARP_MAX(cc->round_acked_bytes, 1u), marked = HARP_MIN(t->marked_bytes, settled);
   uint32_t now_q16 = (uint32_t)(((uint64_t)marked << 16) / settled);
+  uint64_t least_q8 = (uint64_t)MARKED_MIN_PACKETS * cc->packet_bytes << 8;
   t->marked_q16 += now_q16 / MARKED_ROUNDS - t->marked_q16 / MARKED_ROUNDS;
   t->marked_bytes = 0;
   if (!marked) return false;
   t->marked_ns = now;
+  cc->slow_start = false;
+  if (cc->window_q8 <= least_q8) return false;
   note_decrease(cc);
   t->was_delay = t->was_mark = true;
   harp_base_loss_on_queue(&t->base_loss);
-  uint64_t less_q8 = cc->window_q8 * t->marked_q16 >> 17,
-           least = (uint64_t)MARKED_MIN_PACKETS * cc->packet_bytes << 8;
-  set_window(cc, HARP_MAX(cc->window_q8 - less_q8, HARP_MIN(least, cc->window_q8)));
+  set_window(cc, HARP_MAX(cc->window_q8 - (cc->window_q8 * t->marked_q16 >> 17), least_q8));
   return true;
 }
 
