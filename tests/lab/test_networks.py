@@ -18,7 +18,7 @@ from tests.lab.network import BOTH_WAYS, run_over
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 MISSED = pytest.mark.xfail(
-    reason="0.6 to 0.8 of the target: below 1 Gbit/s a packet takes longer than the target delay of datagrams",
+    reason="0.6 to 0.8 of the target: at 100 Mbit/s a packet takes longer than the target delay of datagrams",
     strict=False,
 )
 OTHER_SHARE = 0.5  # of one direction that the other has at least, from the first message on
