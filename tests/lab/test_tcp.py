@@ -116,7 +116,7 @@ def _uncopied(lab: Lab, plugin: Path, wanted: str, start_by: tuple[str, ...] = (
 
 @pytest.mark.parametrize("wanted", ["auto", "on", "off"])
 def test_payload_without_a_copy(make_lab: MakeLab, plugin_file: Path, wanted: str) -> None:
-    """The lab's devices copy it all the same, which only `auto` may find out; a job that requests it gets it."""
+    """The devices of the lab copy all the same, which `auto` may find out; who requests it gets it."""
     with _uncopied(make_lab(LabSpec(enis=2)), plugin_file, wanted) as job:
         job.finish()
         sent = job.statistics()["tx_zerocopy"]
