@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one clock of the product: nanoseconds of CLOCK_MONOTONIC. No state; any thread.
+/* The clock of the product: nanoseconds of CLOCK_MONOTONIC. No state; any thread. That of all hosts is read
+ * in host/shared_clock.h.
  *
  * An engine reads it once per pass and passes it down as `now`. proto/ takes time as a parameter and must not
  * include this; io/ reads it while it opens and closes, and the xdp driver for its periodic checks. */
