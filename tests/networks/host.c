@@ -13,7 +13,13 @@ static void draw_pause(struct host *h) {
   h->to_ns = h->from_ns + rng_between(&h->rng, h->least_ns, h->most_ns);
 }
 
+void host_stop(struct host *h, harp_ns from_ns, harp_ns to_ns) {
+  h->stop_from_ns = from_ns;
+  h->stop_to_ns = to_ns;
+}
+
 harp_ns host_wakes_ns(struct host *h, harp_ns now) {
+  if (now >= h->stop_from_ns && now < h->stop_to_ns) return h->stop_to_ns;
   if (!h->every_ns) return 0;
   while (now >= h->to_ns) draw_pause(h);
   return now >= h->from_ns ? h->to_ns : 0;

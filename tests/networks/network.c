@@ -190,6 +190,8 @@ static void init_flow(struct network *n, unsigned index) {
   struct host *hosts[] = {&f->sender_host, &f->receiver_host};
   for (unsigned i = 0; s->jitter_us && i < HARP_ARRAY_COUNT(hosts); i++)
     host_init(hosts[i], us(s->jitter_every_us), HARP_US(PAUSE_MIN_US), us(s->jitter_us), rng_next(&n->rng));
+  harp_ns stop_ns = n->start_ns + us(s->at_s * 1e6);
+  if (s->stop_ms) host_stop(&f->receiver_host, stop_ns, stop_ns + us(s->stop_ms * 1e3));
 }
 
 static void init_cubics(struct network *n) {

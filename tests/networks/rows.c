@@ -448,6 +448,11 @@ static void add_hosts(void) {
   for (unsigned h = 0; h < HARP_ARRAY_COUNT(hosts); h++)
     for (unsigned n = 0; n < HARP_ARRAY_COUNT(networks); n++)
       add("hosts", NULL, (struct bounds){LOST_ANY}, "%s %s", hosts[h], networks[n]);
+  /* hosts that stop for 2 s: measured from 100 ms after it */
+  static const char *const stops[] = {"flows=64 queue_us=100", "flows=8 queue_us=100 rate=1"};
+  for (unsigned n = 0; n < HARP_ARRAY_COUNT(stops); n++)
+    add("hosts", NULL, (struct bounds){LOST_ANY, .rate_min = 0.9, .jain_min = 0.8},
+        "at_s=1 stop_ms=2000 %s jitter_us=300 seconds=3.4 warm=3.1", stops[n]);
   add("hosts", NULL, (struct bounds){LOST_QUEUE, .queue_max_us = 131072},
       "clock_own=1 flows=16 rate=1 queue_kb=65536 seconds=20");
 }
@@ -471,6 +476,7 @@ static const char *const quick[] = {
     "cubic=1 queue_us=2000 rate=10 rtt_us=100 seconds=6",
     "cubic=1 bucket_kb=256 rate=10 rtt_us=500 seconds=6",
     "jitter_us=300 flows=4 queue_us=100 seconds=4 warm=2",
+    "at_s=1 stop_ms=2000 flows=64 queue_us=100 jitter_us=300 seconds=3.4 warm=3.1",
     "clock_ms=3 flows=8 bucket_kb=256 seconds=4 warm=2",
     "clock_own=1 flows=8 bucket_kb=256 seconds=4 warm=2",
 };

@@ -339,6 +339,20 @@ static void test_the_window_goes_below_a_packet(void **state) {
   assert_int_equal(harp_cc_burst_bytes(&cc), PACKET);
 }
 
+/* The least window is a packet each 4 ms: of an RTT that holds a pause of a host it is many packets. */
+static void test_a_pause_of_a_host_does_not_raise_the_window(void **state) {
+  (void)state;
+  start_at(2 * PACKET);
+  for (unsigned i = 0; i < 100; i++, now += BASE_NS) feed(BASE_NS, BASE_NS, 0, PACKET, PACKET, true);
+  uint64_t before_q8 = cc.window_q8;
+  now += HARP_MS(500);
+  feed(HARP_MS(500), BASE_NS, 0, PACKET, PACKET, true);
+  assert_true(cc.window_q8 > 16 * before_q8);
+  now += BASE_NS;
+  feed(BASE_NS, BASE_NS, PACKET, 0, PACKET, false);
+  assert_true(cc.window_q8 <= before_q8);
+}
+
 static void test_a_restart_keeps_the_clock_and_the_base_loss(void **state) {
   (void)state;
   start_at(400000);
@@ -446,6 +460,7 @@ int main(void) {
       cmocka_unit_test(test_great_loss_leaves_what_came_through),
       cmocka_unit_test(test_known_loss_is_tolerated_where_hosts_share_a_clock),
       cmocka_unit_test(test_the_window_goes_below_a_packet),
+      cmocka_unit_test(test_a_pause_of_a_host_does_not_raise_the_window),
       cmocka_unit_test(test_a_restart_keeps_the_clock_and_the_base_loss),
       cmocka_unit_test(test_a_mark_ends_slow_start_and_takes_half_of_the_share),
       cmocka_unit_test(test_few_marks_take_little),

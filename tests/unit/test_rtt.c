@@ -45,6 +45,19 @@ static void test_a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter(
   assert_int_equal(r.min_ns, 8000);
 }
 
+/* The other host was stopped for 2 s: the pace must not follow that for seconds. */
+static void test_a_pause_is_of_the_past_with_the_next_sample(void **state) {
+  (void)state;
+  struct harp_rtt r;
+  harp_rtt_init(&r, 0);
+  for (int i = 0; i < 100; i++) harp_rtt_on_sample(&r, HARP_US(100), HARP_US(i));
+  harp_rtt_on_sample(&r, HARP_SEC(2), HARP_SEC(2));
+  assert_true(r.smoothed_ns > HARP_MS(100));
+  harp_rtt_on_sample(&r, HARP_US(100), HARP_SEC(3));
+  assert_int_equal(r.smoothed_ns, HARP_RTT_PAST_TIMES * HARP_US(100));
+  assert_int_equal(r.variation_ns, HARP_RTT_PAST_TIMES * HARP_US(100));
+}
+
 static void test_an_old_minimum_is_forgotten(void **state) {
   (void)state;
   struct harp_rtt r;
@@ -70,6 +83,7 @@ int main(void) {
       cmocka_unit_test(test_the_first_sample_counts_fully),
       cmocka_unit_test(test_equal_samples_settle),
       cmocka_unit_test(test_a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter),
+      cmocka_unit_test(test_a_pause_is_of_the_past_with_the_next_sample),
       cmocka_unit_test(test_an_old_minimum_is_forgotten),
       cmocka_unit_test(test_a_zero_sample_is_no_unknown),
   };

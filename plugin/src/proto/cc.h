@@ -50,7 +50,9 @@ struct harp_cc_clock {
 /* State of `target`; cc_target.c alone writes it. */
 struct harp_cc_target {
   struct harp_cc_clock clock;
-  harp_ns rtt_ns; /* of the last acknowledgement */
+  harp_ns rtt_ns;          /* of the last acknowledgement */
+  uint64_t raised_from_q8; /* the window before it was raised to the least, */
+  uint64_t raised_to_q8;   /* which was this; 0: it was not raised */
 
   /* decisions by delay */
   harp_ns lowest_ns;        /* RTT since the last decision; HARP_NEVER: none */

@@ -31,6 +31,7 @@
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
 #include "base/assert.h"
 #include "proto/cc.h"
+#include "proto/rtt.h"
 
 /* Constant              value          unit and effect */
 #define TARGET_NS      HARP_US(50)  /* queue at the operating point; longer than most delays of hosts */
@@ -78,7 +79,10 @@ static uint64_t least_q8(const struct harp_cc *cc) {
 
 static void set_window(struct harp_cc *cc, uint64_t window_q8) {
   uint64_t most_q8 = (uint64_t)cc->window_max_bytes << 8;
-  cc->window_q8 = HARP_MIN(HARP_MAX(window_q8, least_q8(cc)), most_q8);
+  uint64_t q8 = least_q8(cc);
+  cc->target.raised_from_q8 = window_q8;
+  cc->target.raised_to_q8 = window_q8 < q8 ? q8 : 0;
+  cc->window_q8 = HARP_MIN(HARP_MAX(window_q8, q8), most_q8);
   cc->window_bytes = (uint32_t)(cc->window_q8 >> 8);
 }
 
@@ -330,6 +334,8 @@ static void note_rtt(struct harp_cc *cc, const struct harp_cc_sample *s) {
   bool is_short = short_ns && s->now - short_ns < SHORT_FOR_NS;
   t->rtt_ns = HARP_MIN(s->rtt_ns, RTT_MAX_NS);
   t->samples++;
+  if (t->raised_to_q8 == cc->window_q8 && least_q8(cc) * HARP_RTT_PAST_TIMES < cc->window_q8)
+    set_window(cc, t->raised_from_q8); /* a host had paused: the least is less again */
   cc->bursts =
       HARP_MAX((uint32_t)(t->rtt_ns / (is_short ? BURST_SHORT_NS : BURST_NS)), HARP_CC_BURSTS_MIN + 0u);
   if (s->rtt_min_ns < s->rtt_ns) t->queue_max_ns = HARP_MAX(t->queue_max_ns, s->rtt_ns - s->rtt_min_ns);

@@ -24,6 +24,8 @@ void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
     harp_ns error = sample_ns > r->smoothed_ns ? sample_ns - r->smoothed_ns : r->smoothed_ns - sample_ns;
     r->variation_ns += error / 4 - r->variation_ns / 4;
     r->smoothed_ns += sample_ns / 8 - r->smoothed_ns / 8;
+    r->smoothed_ns = HARP_MIN(r->smoothed_ns, HARP_RTT_PAST_TIMES * sample_ns);
+    r->variation_ns = HARP_MIN(r->variation_ns, HARP_RTT_PAST_TIMES * sample_ns);
   }
   r->latest_ns = sample_ns;
   if (now - r->min_since_ns > HARP_RTT_MIN_WINDOW_NS) {

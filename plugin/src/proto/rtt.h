@@ -18,6 +18,10 @@ struct harp_rtt {
 /* Assumed until the first sample. */
 #define HARP_RTT_INITIAL_NS HARP_MS(5)
 
+/* An RTT so many times as long as the latest is of the past: a host was stopped. The pace follows the
+ * smoothed RTT, and samples become rare with it: smoothing alone would take seconds. */
+enum { HARP_RTT_PAST_TIMES = 16 };
+
 void harp_rtt_init(struct harp_rtt *r, harp_ns now);
 /* Makes the next sample count as the first; the minimum stays. */
 void harp_rtt_forget(struct harp_rtt *r);
