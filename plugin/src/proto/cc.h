@@ -91,6 +91,7 @@ struct harp_cc_target {
   uint64_t drain_from_q8;         /* the window before it */
   struct harp_loss_count settled; /* since the last drain began */
   harp_ns drain_lowest_ns, usual_base_ns;
+  bool was_filled;      /* the last drain left a queue that another flow fills */
   harp_ns drain_rtt_ns; /* the RTT before it */
   harp_ns round_rtt_ns; /* the lowest RTT of the last round; 0: none yet */
 };

@@ -14,8 +14,8 @@
  *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
  *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds. The window shrinks by
  *      DELAY_PERCENT of the excess, by half at most, and by three quarters between two drains. Where that was
- *      not enough another flow fills the queue, or the route is longer: delay does not count for
- *      COMPETE_PERIODS; the next drains show a longer route.
+ *      not enough, and two drains in a row leave a quarter of the queue, another flow fills it, or the route
+ *      is longer: delay does not count for COMPETE_PERIODS; the next drains show a longer route.
  *   3. Loss: when CUSUM finds more than is tolerated, the window shrinks to BETA_PERCENT, or to what came
  *      through. The queue at that moment bounds the target from then on, so that delay acts before a short
  *      queue overflows.
@@ -92,12 +92,12 @@ static void target_init(struct harp_cc *cc) {
   harp_base_loss_restart(&cc->target.base_loss);
 }
 
-/* Returns the integer square root. */
+/* Returns the square root: two steps of Newton's method from a power of two, to 1 %. */
 static uint32_t root_of(uint32_t n) {
-  uint32_t r = 0;
-  for (uint32_t bit = 1u << 15; bit; bit >>= 1)
-    if ((r | bit) * (r | bit) <= n) r |= bit;
-  return r;
+  n |= 1;
+  uint32_t r = 1u << (32 - (unsigned)__builtin_clz(n)) / 2;
+  r = (r + n / r) / 2;
+  return (r + n / r) / 2;
 }
 
 /* Returns the RTT at the operating point. */
@@ -301,7 +301,14 @@ static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s
   set_window(cc, delivered_q8 * 3 / 4 * s->rtt_min_ns / t->drain_rtt_ns);
 }
 
-/* Ends it: the window comes back as far as the target allows, and grows anew where the route is longer. */
+/* Whether the drain left a quarter of the queue that stood before, and more than hosts add. */
+static bool has_left_queue(const struct harp_cc_target *t, harp_ns usual_ns) {
+  harp_ns queue_ns = t->drain_rtt_ns - HARP_MIN(usual_ns, t->drain_rtt_ns);
+  return t->drain_lowest_ns > usual_ns + HARP_MAX(usual_ns / 8 + EMPTY_NS, queue_ns / 4);
+}
+
+/* Ends it: the window comes back as far as the target allows, and grows anew where the route is longer. Two
+ * drains in a row that left a queue: another flow fills it; one may have met a pause of a host. */
 static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   harp_ns wanted_ns = target_ns(cc, s->rtt_min_ns);
@@ -311,9 +318,9 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_ns usual_ns = HARP_MIN(t->usual_base_ns, s->rtt_min_ns);
   if (is_longer || !usual_ns) usual_ns = s->rtt_min_ns;
   if (is_longer) t->compete_periods = 0;
-  if ((t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer &&
-      t->drain_lowest_ns > usual_ns + usual_ns / 8 + EMPTY_NS)
-    t->compete_periods = COMPETE_PERIODS;
+  bool is_filled = (t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer && has_left_queue(t, usual_ns);
+  if (is_filled && t->was_filled) t->compete_periods = COMPETE_PERIODS;
+  t->was_filled = is_filled;
   t->is_futile = false;
   t->usual_base_ns = usual_ns + (s->rtt_min_ns - usual_ns) / 64;
   if (harp_base_loss_is_known(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)

@@ -144,17 +144,22 @@ static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uin
                                        .a = (uint32_t)(number - r->paths[path].next_number)});
 }
 
-/* Counts a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far counts: a
+/* Notes a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far counts: a
  * number that later ones have overtaken may be a duplicate whose range is forgotten, and the sum must not
  * exceed what the sender has sent. */
-static HARP_COLD void count_marked(struct harp_receiver *r, const struct harp_packet *p) {
+static HARP_COLD void note_mark(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
+                                harp_ns now) {
+  struct harp_rx_path *path = &r->paths[p->path];
+  ack_by(r, p->path, now);
+  if (number < path->next_number) return;
   r->counters->ce_packets++;
-  r->paths[p->path].ce_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
+  path->ce_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
 }
 
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
-  bool in_order = number == path->next_number, is_newest = number >= path->next_number;
+  bool in_order = number == path->next_number;
+  if (harp_unlikely(p->ce)) note_mark(r, p, number, now);
   if (harp_unlikely(number > path->next_number)) trace_gap(r, p->path, number, now);
   bool fresh = harp_ranges_add(&path->received, number);
   path->next_number = HARP_MAX(path->next_number, number + 1);
@@ -163,8 +168,7 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = true;
-  if (harp_unlikely(p->ce) && is_newest) count_marked(r, p);
-  if (!fresh || !in_order || p->ce || path->unacked_bytes >= r->ack_every_bytes)
+  if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
