@@ -179,7 +179,8 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   else if (run->type == HARP_PACKET_DATA)
     trace_again(s, run, lines, c->kind == HARP_TX_COPY, now);
   if (in_turn) {
-    harp_send_turns_on_sent(s, c->stream, c->message, lines);
+    bool is_slow = p->cc.window_bytes < HARP_PACE_EXACT_PACKETS * p->cc.packet_bytes;
+    harp_send_turns_on_sent(s, c->stream, c->message, lines, is_slow);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
   if (run->flags & HARP_FLAG_ACK_SOON)
