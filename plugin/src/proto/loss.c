@@ -73,7 +73,11 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     uint64_t late = fresh & b->lost;
     b->acked |= fresh;
     result->acked_bytes += harp_path_on_settled(p, b, harp_popcount(fresh & ~late));
-    harp_path_size_on_acked(&p->size, b, fresh);
+    uint32_t was_lost = harp_path_size_on_acked(&p->size, b, fresh);
+    if (harp_unlikely(was_lost)) {
+      result->lost_bytes += was_lost;
+      result->lost_sent_ns = HARP_MAX(result->lost_sent_ns, p->size.hole_sent_ns);
+    }
     if (b->stream) lines_arrived(b, fresh, now);
     if (harp_unlikely(late)) packets_came_late(p, b, late, result, trace, now);
     result->advanced = true;
@@ -96,7 +100,6 @@ static void packets_are_lost(struct harp_path *p, struct harp_burst *b, uint64_t
   result->lost_bytes += harp_path_on_settled(p, b, harp_popcount(bits));
   result->lost_packets += harp_popcount(bits);
   result->lost_sent_ns = HARP_MAX(result->lost_sent_ns, b->sent_ns);
-  harp_path_size_on_lost(&p->size, b, bits);
   uint32_t first = (uint32_t)__builtin_ctzll(bits);
   harp_trace(trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_LOST,
@@ -124,10 +127,12 @@ void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, cons
     if (p->loss.largest_acked < b->number + b->count)
       bits &= bits_between(0, (uint32_t)(p->loss.largest_acked - b->number));
     if (!bits) continue;
-    if (b->sent_ns + patience_ns <= now)
+    if (b->sent_ns + patience_ns <= now) {
       packets_are_lost(p, b, bits, result, trace, now);
-    else
+      result->lost_bytes -= harp_path_size_on_lost(&p->size, b, bits);
+    } else {
       p->loss.deadline_ns = HARP_MIN(p->loss.deadline_ns, b->sent_ns + patience_ns);
+    }
   }
   trim_flight(p, now);
 }

@@ -22,7 +22,8 @@
 
 /* What one event changed on a path; the caller zeroes it. */
 struct harp_loss_result {
-  uint32_t acked_bytes, lost_bytes;
+  uint32_t acked_bytes;
+  uint32_t lost_bytes; /* without those that no congestion lost (path_size.h) */
   uint32_t lost_packets, spurious_packets;
   harp_ns lost_sent_ns;  /* when the youngest of the lost packets was sent */
   uint32_t flight_bytes; /* of the record with the highest number that was newly acknowledged; 0: none */
