@@ -65,6 +65,7 @@ struct harp_peer {
   bool prefers_datagrams, prefers_reference; /* what they had found then */
   bool denies_reference;                     /* the kernel did, or it has copied: no experiments with it */
   uint8_t route_enis[HARP_PATHS_MAX];        /* which of the engine's interfaces each is of */
+  uint16_t packet_limits[HARP_PATHS_MAX];    /* payload that the path is limited to; 0: it is not */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
 };
 

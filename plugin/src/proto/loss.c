@@ -129,7 +129,7 @@ void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, cons
     if (!bits) continue;
     if (b->sent_ns + patience_ns <= now) {
       packets_are_lost(p, b, bits, result, trace, now);
-      result->lost_bytes -= harp_path_size_on_lost(&p->size, b, bits);
+      result->lost_bytes -= harp_path_size_on_lost(&p->size, b, bits, p->rtt.smoothed_ns);
     } else {
       p->loss.deadline_ns = HARP_MIN(p->loss.deadline_ns, b->sent_ns + patience_ns);
     }

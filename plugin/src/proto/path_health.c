@@ -28,6 +28,11 @@ static void shrink_path_size(struct harp_sender *s, struct harp_path *p, bool is
                  .event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = lines, .b = p->size.lines});
 }
 
+/* The engine sees by the counter that it is to look for paths whose limit has changed. */
+static void count_size_changes(struct harp_sender *s, struct harp_path *p) {
+  s->counters->size_changes += harp_path_size_take_news(&p->size);
+}
+
 void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_trace(
       s->trace, now,
@@ -35,11 +40,13 @@ void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, 
           .event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = p->size.lines, .b = p->size.probe_lines});
   harp_path_size_on_probe_acked(&p->size, now);
   harp_path_set_on_size(s, p);
+  count_size_changes(s, p);
 }
 
 void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (harp_unlikely(harp_path_size_is_hole(&p->size)) && p->state == HARP_PATH_UP)
     shrink_path_size(s, p, true, now);
+  count_size_changes(s, p);
 }
 
 /* ---- ECN ---- */

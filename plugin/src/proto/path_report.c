@@ -15,6 +15,8 @@ struct harp_path_report harp_path_report_of(const struct harp_session *c, unsign
       .state = p->state,
       .is_silent = harp_path_silent(p),
       .packet_bytes = p->size.lines * HARP_LINE_BYTES,
+      .packet_max_bytes = p->size.lines_max * HARP_LINE_BYTES,
+      .is_size_limited = p->size.is_limited,
       .rtt_ns = has_rtt ? p->rtt.smoothed_ns : 0,
       .rtt_min_ns = has_rtt ? p->rtt.min_ns : 0,
       .window_bytes = p->cc.window_bytes,
