@@ -11,13 +11,26 @@ enum { REORDER_MEMORY_ROUNDS = 64 };
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number) {
   *l = (struct harp_path_loss){.largest_acked = first_number - 1,
                                .round_end_number = first_number,
+                               .settled_number = first_number,
                                .deadline_ns = HARP_NEVER,
                                .reorder_ns = REORDER_MIN_NS};
+}
+
+/* Returns the first number that is neither acknowledged nor lost, or is not sent yet. */
+static uint64_t first_pending(const struct harp_path *p) {
+  const struct harp_flight *f = &p->flight;
+  for (uint32_t i = f->head; i != f->tail; i++) {
+    const struct harp_burst *b = harp_flight_at(f, i);
+    uint64_t bits = harp_burst_pending(b);
+    if (bits) return b->number + (unsigned)__builtin_ctzll(bits);
+  }
+  return p->next_number;
 }
 
 void harp_loss_on_round(struct harp_path *p) {
   struct harp_path_loss *l = &p->loss;
   l->round_end_number = p->next_number;
+  l->is_settled_due = first_pending(p) > l->settled_number;
   l->reorder_ns = HARP_MAX(l->reorder_ns - l->reorder_ns / REORDER_MEMORY_ROUNDS, REORDER_MIN_NS);
 }
 

@@ -34,8 +34,18 @@ struct harp_loss_result {
 
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number);
 
-/* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
+/* Notes that a round trip has passed: forgets a little of the tolerance for reordering, and looks whether
+ * there is something to tell the receiver of what is settled. */
 void harp_loss_on_round(struct harp_path *p);
+
+/* Returns whether the packet of this number, which is about to be sent, tells the receiver that all packets
+ * sent before the last one that told so are settled (HARP_FLAG_SETTLED). */
+static inline bool harp_loss_take_settled(struct harp_path *p, uint64_t number) {
+  if (harp_likely(!p->loss.is_settled_due)) return false;
+  p->loss.is_settled_due = false;
+  p->loss.settled_number = number;
+  return true;
+}
 
 /* Settles the packets [begin, end), numbers below next_number: their lines are acknowledged to their
  * streams. */

@@ -7,6 +7,7 @@
  *   2. It is the last packet for now of messages that somebody waits for.
  *   3. While nobody waits for any message, one acknowledgement for several messages suffices.
  *   4. The window is full and no acknowledgement is to come anyway. */
+#include "proto/loss.h"
 #include "proto/send.h"
 
 /* Messages that one acknowledgement suffices for, while nobody waits for them. */
@@ -183,6 +184,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
     harp_send_turns_on_sent(s, c->stream, c->message, lines, is_slow);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
+  if (harp_loss_take_settled(p, run->number + run->count - 1)) run->flags |= HARP_FLAG_SETTLED;
   if (run->flags & HARP_FLAG_ACK_SOON)
     harp_ack_request_on_requested(&p->ack_request, run->number + run->count - 1);
   if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_path_timers_on_changed(s, p);
