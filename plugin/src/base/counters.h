@@ -21,6 +21,7 @@
   X(CREDIT, "message without a posted receive or early slot")                                                \
   X(CONTRADICTION, "contradicts an earlier packet of the message")                                           \
   X(STALE_ACK, "acknowledges packets never sent")                                                            \
+  X(FALSE_ACK, "acknowledges packet numbers that were skipped")                                              \
   X(DIRECTION, "data to a sender or acknowledgement to a receiver")                                          \
   X(CLOSED, "connection has failed or is closing")
 

@@ -22,7 +22,7 @@ struct harp_path_report harp_path_report_of(const struct harp_session *c, unsign
       .window_bytes = p->cc.window_bytes,
       .inflight_bytes = p->inflight_bytes,
       .first_number = p->stats.first_number,
-      .sent_packets = p->next_number - p->stats.first_number,
+      .sent_packets = p->next_number - p->stats.first_number - p->skip.skipped,
       .sent_bytes = p->stats.sent_bytes,
       .ce_bytes = p->ecn.ce_bytes,
       .received_bytes = c->receiver->paths[path].received_bytes,

@@ -85,6 +85,8 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
     if (end > path->next_number || p->ack.ranges[i].end - p->ack.ranges[i].begin > end)
       return HARP_DROP_STALE_ACK;
+    if (harp_path_skip_is_false(&path->skip, end - (p->ack.ranges[i].end - p->ack.ranges[i].begin), end))
+      return HARP_DROP_FALSE_ACK;
     newest = HARP_MAX(newest, end);
   }
   s->counters->rx_acks++;

@@ -155,6 +155,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
   struct harp_path *p = &s->paths[c->path];
   uint32_t lines = HARP_MIN(c->lines, max_packets * p->size.lines);
+  harp_path_skip_numbers(p);
   harp_experiments_on_sent(&s->experiments, p->pair, now);
   bool first = !harp_path_awaits_answer(p), in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
