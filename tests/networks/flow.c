@@ -133,8 +133,7 @@ static void on_acks(struct source *s, harp_ns now) {
   struct flow *f = path->flow;
   if (waits_for(&f->sender_host, f->agenda, s, now)) return;
   for (struct parcel p; lane_take(&path->acks, &p, now);) {
-    enum harp_drop drop =
-        harp_sender_on_ack(f->sender, p.ack, harp_sender_ack_number(f->sender, p.ack), now);
+    enum harp_drop drop = harp_sender_on_ack(f->sender, p.ack, harp_sender_ack_number(f->sender, p.ack), now);
     f->is_refused |= drop == HARP_DROP_FALSE_ACK;
     lane_release(p.ack);
   }
@@ -173,7 +172,8 @@ static void run_receiver(struct flow *f, harp_ns now) {
     struct parcel p = {.ack = lane_acquire()};
     harp_receiver_take_ack(f->receiver, (unsigned)i, p.ack, &p.number, now);
     p.ack->number = (uint32_t)p.number;
-    liar_falsify(f->lie, p.ack, path->there.delay_ns + path->back.delay_ns + wire_queue_ns_of(&path->there, now));
+    liar_falsify(f->lie, p.ack,
+                 path->there.delay_ns + path->back.delay_ns + wire_queue_ns_of(&path->there, now));
     p.at_ns = travel(f, &path->back, ack_bytes(p.ack), now);
     if (f->lie == LIE_LATE && p.at_ns != HARP_NEVER) p.at_ns += LIAR_LATE_NS;
     if (p.at_ns == HARP_NEVER)
@@ -241,8 +241,6 @@ static void init_ends(struct flow *f, const struct flow_config *c, harp_ns now) 
                                   .window_bytes = c->window_bytes,
                                   .cc = c->cc};
   memcpy(tx.paths, c->paths, c->path_count * sizeof tx.paths[0]);
-  for (unsigned i = 0; i < c->path_count; i++)
-    if (!c->paths[i].is_tcp) tx.paths[i].skip_seed = c->seed | 1;
   struct harp_receiver_config rx = {.first_number = tx.first_number,
                                     .path_count = c->path_count,
                                     .stream_max = FLOW_STREAMS_MAX,

@@ -20,7 +20,8 @@ enum lie {
 #define LIAR_RTT_NS  HARP_US(100)
 enum { LIAR_AHEAD_PACKETS = 8 }; /* of LIE_OPTIMISTIC: what is under way at least, mostly */
 
-/* Falsifies an acknowledgement that is about to leave; `round_trip_ns` is the true one, as the liar knows it. */
+/* Falsifies an acknowledgement that is about to leave; `round_trip_ns` is the true one, as the liar knows it.
+ */
 void liar_falsify(enum lie lie, struct harp_packet *ack, harp_ns round_trip_ns);
 
 #endif

@@ -122,8 +122,8 @@ static void measure_messages(struct network *n) {
 }
 
 /* Returns what the worst of the flows from..to got, as a share of its fair share. */
-static double least_share(const struct network *n, const struct sums *from, const struct sums *to, unsigned first,
-                          unsigned end) {
+static double least_share(const struct network *n, const struct sums *from, const struct sums *to,
+                          unsigned first, unsigned end) {
   double fair = n->capacity_bytes_ns * (double)(n->end_ns - n->warm_ns) / n->flow_count, least = 0;
   for (unsigned i = first; i < end; i++) {
     double share = (double)(to->received[i] - from->received[i]) / fair;

@@ -175,6 +175,7 @@ static void init_flow(struct network *n, unsigned index) {
                                            .local_eni = (uint8_t)(i / each),
                                            .remote_eni = (uint8_t)(i / each),
                                            .is_tcp = is_tcp,
+                                           .skip_seed = s->skip && !is_tcp ? rng_next(&n->rng) | 1 : 0,
                                            .ecn = s->mark_us > 0};
   }
   struct flow *f = &n->flows[index];

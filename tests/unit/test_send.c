@@ -239,7 +239,8 @@ static void test_credit_is_requested_while_others_are_busy(void **state) {
   harp_sender_close(s, &own_stream);
 }
 
-/* Sends what there is at each 100 us of a span; everything is acknowledged at once but the data of STREAM. */
+/* Sends what there is at each 100 us of a span; everything is acknowledged after 50 us but the data of
+ * STREAM. */
 static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns) {
   struct harp_tx_run run;
   for (harp_ns end = *now + span_ns; *now < end; *now += HARP_US(100)) {
@@ -247,7 +248,8 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
     while (send_next(own, HARP_BURST_MAX_PACKETS, &run, *now)) {
       if (run.type == HARP_PACKET_DATA && run.stream == STREAM) continue;
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
-      p.ack.echo_time = harp_ticks_from_ns(*now - HARP_US(50));
+      p.ack.echo_time = harp_ticks_from_ns(*now);
+      *now += HARP_US(50);
       assert_int_equal(harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), *now), HARP_DROP_NONE);
     }
   }
@@ -543,7 +545,7 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
   feed_to(own, p, 0);
   bring_up(own, 0);
   harp_sender_path_down(own, 1, 0);
-  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50), 0);
+  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50));
   assert_int_equal(own->set.eligible, 4 | 8);
   for (; now < HARP_MS(200) && own->paths[2].state == HARP_PATH_UP && own->paths[3].state == HARP_PATH_UP;
        now += HARP_US(50)) {

@@ -397,10 +397,11 @@ static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
 
 /* Its own session is what it loses. */
 static void fail_false(struct harp_peer *peer, harp_ns now) {
-  harp_peer_fail(peer, HARP_ERR_REMOTE, now,
-                 "%s acknowledged packets that %s never sent: its software is faulty, or claims more than its share of "
-                 "the network",
-                 peer->name, peer->engine->name);
+  harp_peer_fail(
+      peer, HARP_ERR_REMOTE, now,
+      "%s acknowledged packets that %s never sent: its software is faulty, or claims more than its share of "
+      "the network",
+      peer->name, peer->engine->name);
   harp_monitor_leave(peer);
 }
 

@@ -102,8 +102,8 @@ void harp_peer_complete(struct harp_peer *peer);
 /* Makes the peer due: this pass, or the next, visits it. */
 void harp_peer_touch(struct harp_peer *peer);
 
-/* Notes why a packet of the peer was dropped. One that acknowledged what was never sent fails at the next review
- * of its monitor, so that it gains nothing: callers are in the middle of something. */
+/* Notes why a packet of the peer was dropped. One that acknowledged what was never sent fails at the next
+ * review of its monitor, so that it gains nothing: callers are in the middle of something. */
 static inline void harp_peer_note_drop(struct harp_peer *peer, enum harp_drop drop) {
   if (harp_likely(drop != HARP_DROP_FALSE_ACK)) return;
   peer->is_false = true;

@@ -101,6 +101,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
       p->loss.largest_acked = highest;
       p->loss.any_acked = true;
       p->loss.rack_sent_ns = b->sent_ns;
+      result->newest_sent_ns = b->sent_ns;
       result->flight_bytes = b->flight_bytes;
     }
   }

@@ -25,9 +25,11 @@ struct harp_loss_result {
   uint32_t acked_bytes;
   uint32_t lost_bytes; /* without those that no congestion lost (path_size.h) */
   uint32_t lost_packets, spurious_packets;
-  harp_ns lost_sent_ns;  /* when the youngest of the lost packets was sent */
-  uint32_t flight_bytes; /* of the record with the highest number that was newly acknowledged; 0: none */
-  bool advanced;         /* at least one packet was newly acknowledged */
+  harp_ns lost_sent_ns;   /* when the youngest of the lost packets was sent */
+  harp_ns newest_sent_ns; /* when the packet with the highest number so far was sent, newly acknowledged; 0:
+                             none */
+  uint32_t flight_bytes;  /* of the record with the highest number that was newly acknowledged; 0: none */
+  bool advanced;          /* at least one packet was newly acknowledged */
   bool size_probe_acked;
   bool ect_acked; /* at least one of them was sent as ECN-capable */
 };

@@ -18,7 +18,7 @@ struct harp_path_report harp_path_report_of(const struct harp_session *c, unsign
       .packet_max_bytes = p->size.lines_max * HARP_LINE_BYTES,
       .is_size_limited = p->size.is_limited,
       .rtt_ns = has_rtt ? p->rtt.smoothed_ns : 0,
-      .rtt_min_ns = has_rtt ? p->rtt.min_ns : 0,
+      .rtt_min_ns = p->rtt.min_ns == HARP_NEVER ? 0 : p->rtt.min_ns,
       .window_bytes = p->cc.window_bytes,
       .inflight_bytes = p->inflight_bytes,
       .first_number = p->stats.first_number,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packet numbers of one path that are never used, so that a receiver that acknowledges what it did not get is
- * found out (optimistic acknowledgements: RFC 9000, 21.4): it would gain rate over other flows, since its losses
- * and its delay did not show.
+ * found out (optimistic acknowledgements: RFC 9000, 21.4): it would gain rate over other flows, since its
+ * losses and its delay did not show.
  *
  * Owns and alone writes struct harp_path_skip, a part of struct harp_path. Called by the sender. Rules:
  *
- *   1. After SKIP_GAP_MIN packets to three times as many, drawn at random, a few numbers are skipped: 1 to 32,
- *      so that a gap of several is not known to be loss.
+ *   1. After SKIP_GAP_MIN packets to three times as many, drawn at random, a few numbers are skipped: 1 to
+ * 32, so that a gap of several is not known to be loss.
  *   2. An acknowledgement that names one of the last SKIPS_KEPT gaps is false.
  *   3. A tcp path skips none: the kernel knows what has arrived. */
 #ifndef HARP_PATH_SKIP_H
