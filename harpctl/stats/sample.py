@@ -32,6 +32,7 @@ class PathRate(msgspec.Struct, frozen=True, kw_only=True):
     probe_timeouts: int
     rtt_ns: int
     rtt_min_ns: int
+    packet_bytes: int  # payload of a full packet
     window_bytes: int
     inflight_bytes: int
 
@@ -136,6 +137,7 @@ def _path(change: _Change, row: Row) -> PathRate:
         probe_timeouts=change.grown("path", row, "probe_timeouts"),
         rtt_ns=number(row, "rtt_ns"),
         rtt_min_ns=number(row, "rtt_min_ns"),
+        packet_bytes=number(row, "packet_bytes"),
         window_bytes=number(row, "window_bytes"),
         inflight_bytes=number(row, "inflight_bytes"),
     )

@@ -92,6 +92,7 @@ def paths_table(process: ProcessRate) -> Table:
         "in",
         "rtt ms",
         "low",
+        "packet",
         "flight",
         "window",
         "lost %",
@@ -101,7 +102,7 @@ def paths_table(process: ProcessRate) -> Table:
     for path in (path for session in process.sessions for path in session.paths if path.state != "dormant"):
         words = (path.eni, path.address, path.kind, path.state, rate(path.tx_bps), rate(path.rx_bps))
         rest = (_milliseconds(path.rtt_ns), _milliseconds(path.rtt_min_ns))
-        sizes = (_kib(path.inflight_bytes), _kib(path.window_bytes))
+        sizes = (str(path.packet_bytes), _kib(path.inflight_bytes), _kib(path.window_bytes))
         loss = (f"{path.lost_percent:.2g}", str(path.resent), str(path.probe_timeouts))
         table.add_row(*map(Text, (*words, *rest, *sizes, *loss)))
     return table

@@ -66,6 +66,7 @@ static void start_sender(struct duo *d, struct duo_end *e) {
   for (unsigned i = 0; i < config->path_count; i++) {
     const struct harp_path_config *p = &config->paths[i];
     sc.paths[i] = *p;
+    if (!p->is_tcp) sc.paths[i].skip_seed = config->skip_seed;
     if (e->index) sc.paths[i].local_eni = p->remote_eni, sc.paths[i].remote_eni = p->local_eni;
   }
   /* Nothing may rely on fresh memory being zero. */

@@ -82,6 +82,7 @@ struct duo_config {
   struct harp_path_config paths[HARP_PATHS_MAX];
   unsigned stream_max; /* ids are below this; 0: 1 */
   uint32_t first_number;
+  uint64_t skip_seed;    /* of the packet numbers that senders skip; 0: none */
   uint32_t window_bytes; /* announced at the start, and as a buffer the largest that ever is */
   uint32_t window_ppm;   /* after an event the end announces another window */
   uint32_t absurd_ppm;   /* of acknowledgements whose window makes no sense */

@@ -233,6 +233,7 @@ static bool expect_run(struct script *s, const struct harp_tx_run *r) {
             expect_number(s, "number", (uint32_t)r->number - FIRST_NUMBER) &&
             expect_number(s, "count", r->count) && expect_number(s, "bytes", bytes) &&
             expect_yes(s, "soon", r->flags & HARP_FLAG_ACK_SOON) && expect_yes(s, "ect", r->ect) &&
+            expect_yes(s, "settled", r->flags & HARP_FLAG_SETTLED) &&
             expect_yes(s, "credit", r->flags & HARP_FLAG_CREDIT);
   if (!ok || r->type == HARP_PACKET_PROBE) return ok;
   return expect_number(s, "message", r->message - FIRST_MESSAGE) &&
@@ -304,6 +305,7 @@ static bool on_packet(struct script *s, enum harp_packet_type type) {
   struct harp_packet p = {.type = type, .path = (uint8_t)number_of(s, "path", 0)};
   p.flags = has_word(s, "soon") ? HARP_FLAG_ACK_SOON : 0;
   if (has_word(s, "credit")) p.flags |= HARP_FLAG_CREDIT;
+  if (has_word(s, "settled")) p.flags |= HARP_FLAG_SETTLED;
   p.ce = has_word(s, "ce");
   p.data.stream = (uint16_t)number_of(s, "stream", 0);
   p.number = FIRST_NUMBER + number_of(s, "number", 0);

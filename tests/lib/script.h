@@ -17,9 +17,9 @@
  *   the highest range is first.
  * - `T down path=P`, `T final delivered=L`.
  * - `T recv CAPACITY... [early=FROM+BYTES,...]`: receives to post (receiver).
- * - `T data path=P number=N message=M line=L offset=O length=B size=S [soon] [ce]
+ * - `T data path=P number=N message=M line=L offset=O length=B size=S [soon] [ce] [settled]
  *   [place=FROM+BYTES,...] [drop=REASON]`
- * - `T probe path=P number=N [soon] [ce]`
+ * - `T probe path=P number=N [soon] [ce] [settled]`
  * - `T expect data|probe|ack KEY=VALUE...`: the next thing sent, at T at the latest; checks what is named.
  * - `T nothing`: until T nothing more was sent.
  * - `T done COUNT`, `T received COUNT [bytes=B]`: messages completed so far; size of the last.

@@ -107,6 +107,7 @@ static void send_superframe(struct flow *f, struct harp_tx_choice c, harp_ns now
 }
 
 static void run_sender(struct flow *f, harp_ns now) {
+  if (f->is_refused) return;
   take_done(f, now);
   harp_ns next = post_messages(f, now);
   harp_sender_on_timeout(f->sender, now);
@@ -132,7 +133,8 @@ static void on_acks(struct source *s, harp_ns now) {
   struct flow *f = path->flow;
   if (waits_for(&f->sender_host, f->agenda, s, now)) return;
   for (struct parcel p; lane_take(&path->acks, &p, now);) {
-    harp_sender_on_ack(f->sender, p.ack, harp_sender_ack_number(f->sender, p.ack), now);
+    enum harp_drop drop = harp_sender_on_ack(f->sender, p.ack, harp_sender_ack_number(f->sender, p.ack), now);
+    f->is_refused |= drop == HARP_DROP_FALSE_ACK;
     lane_release(p.ack);
   }
   run_sender(f, now);
@@ -155,6 +157,10 @@ static void post_receives(struct flow *f, unsigned k, harp_ns now) {
   }
 }
 
+static harp_ns wire_queue_ns_of(const struct route *r, harp_ns now) {
+  return r->wire ? wire_queue_ns(r->wire, now) : 0;
+}
+
 static uint32_t ack_bytes(const struct harp_packet *ack) {
   return HARP_ACK_HEADER_BYTES + ack->ack.range_count * HARP_ACK_RANGE_BYTES +
          ack->ack.credit_count * HARP_ACK_CREDIT_BYTES + IP_UDP_BYTES;
@@ -166,7 +172,10 @@ static void run_receiver(struct flow *f, harp_ns now) {
     struct parcel p = {.ack = lane_acquire()};
     harp_receiver_take_ack(f->receiver, (unsigned)i, p.ack, &p.number, now);
     p.ack->number = (uint32_t)p.number;
+    liar_falsify(f->lie, p.ack,
+                 path->there.delay_ns + path->back.delay_ns + wire_queue_ns_of(&path->there, now));
     p.at_ns = travel(f, &path->back, ack_bytes(p.ack), now);
+    if (f->lie == LIE_LATE && p.at_ns != HARP_NEVER) p.at_ns += LIAR_LATE_NS;
     if (p.at_ns == HARP_NEVER)
       lane_release(p.ack);
     else

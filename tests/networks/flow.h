@@ -8,6 +8,7 @@
 
 #include "networks/host.h"
 #include "networks/lane.h"
+#include "networks/liar.h"
 #include "networks/traffic.h"
 #include "networks/wire.h"
 #include "proto/recv.h"
@@ -61,6 +62,8 @@ struct flow {
   struct host sender_host, receiver_host;
   struct rng rng; /* of random loss */
   uint64_t superframes;
+  enum lie lie;    /* of its receiver */
+  bool is_refused; /* the sender has found it out: the session is over */
 };
 
 /* Prepares a flow, whose paths, traffic and hosts the caller then fills in, and starts it: from now on its

@@ -33,11 +33,12 @@ static int usage(const char *wrong) {
 
 static int print_network(const struct scenario *s) {
   struct measured m = measure_network(s);
-  printf("rate %.3f lost %.2f jain %.3f queue_us %.0f queue_max_us %.0f p99 %.2f tcp %.3f step_ms %.1f paths "
+  printf("rate %.3f lost %.2f jain %.3f queue_us %.0f queue_max_us %.0f p99 %.2f tcp %.3f first %.3f others "
+         "%.3f step_ms %.1f paths "
          "%.1f "
          "packets %.0f cpu_s %.2f ns_a_packet %.0f\n",
-         m.rate, m.lost, m.jain, m.queue_us, m.queue_max_us, m.p99, m.tcp, m.step_ms, m.paths, m.packets,
-         m.cpu_s, m.packets > 0 ? m.cpu_s * 1e9 / m.packets : 0);
+         m.rate, m.lost, m.jain, m.queue_us, m.queue_max_us, m.p99, m.tcp, m.first, m.honest, m.step_ms,
+         m.paths, m.packets, m.cpu_s, m.packets > 0 ? m.cpu_s * 1e9 / m.packets : 0);
   return 0;
 }
 

@@ -121,6 +121,17 @@ static void measure_messages(struct network *n) {
   for (unsigned i = 0; i < n->flow_count; i++) n->flows[i].traffic[0].is_measured = true;
 }
 
+/* Returns what the worst of the flows from..to got, as a share of its fair share. */
+static double least_share(const struct network *n, const struct sums *from, const struct sums *to,
+                          unsigned first, unsigned end) {
+  double fair = n->capacity_bytes_ns * (double)(n->end_ns - n->warm_ns) / n->flow_count, least = 0;
+  for (unsigned i = first; i < end; i++) {
+    double share = (double)(to->received[i] - from->received[i]) / fair;
+    if (i == first || share < least) least = share;
+  }
+  return least;
+}
+
 static struct measured summarize(struct network *n, const struct sums *from, const struct sums *to,
                                  const struct sampler *sampler) {
   double sum = 0, squares = 0, tcp = 0, room = n->capacity_bytes_ns * (double)(n->end_ns - n->warm_ns);
@@ -137,6 +148,8 @@ static struct measured summarize(struct network *n, const struct sums *from, con
                        .queue_max_us = longest_queue_us(n),
                        .p99 = late_messages(n),
                        .tcp = tcp / room,
+                       .honest = least_share(n, from, to, 1, n->flow_count),
+                       .first = least_share(n, from, to, 0, 1),
                        .paths = paths_in_use(n),
                        .packets = (double)to->packets};
   sum_steps(n, &m);

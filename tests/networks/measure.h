@@ -16,6 +16,8 @@ struct measured {
   double steps;        /* of training that have ended, of all flows */
   double step_ms;      /* their mean time */
   double step_share; /* the same as a multiple of what it is when all flows step at once and share the rate */
+  double honest;     /* the least of the flows but the first, as a share of its fair share */
+  double first;      /* the first flow, likewise */
   double paths;      /* of datagrams in use at the end, of a flow in the mean */
   double packets;    /* simulated in all */
   double cpu_s;      /* that took */

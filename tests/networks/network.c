@@ -175,6 +175,7 @@ static void init_flow(struct network *n, unsigned index) {
                                            .local_eni = (uint8_t)(i / each),
                                            .remote_eni = (uint8_t)(i / each),
                                            .is_tcp = is_tcp,
+                                           .skip_seed = s->skip && !is_tcp ? rng_next(&n->rng) | 1 : 0,
                                            .ecn = s->mark_us > 0};
   }
   struct flow *f = &n->flows[index];
@@ -187,6 +188,7 @@ static void init_flow(struct network *n, unsigned index) {
       route_datagrams(n, index, i / each, k, &f->paths[i]);
   }
   init_traffic(n, f, index);
+  if (!index) f->lie = (enum lie)s->lie;
   struct host *hosts[] = {&f->sender_host, &f->receiver_host};
   for (unsigned i = 0; s->jitter_us && i < HARP_ARRAY_COUNT(hosts); i++)
     host_init(hosts[i], us(s->jitter_every_us), HARP_US(PAUSE_MIN_US), us(s->jitter_us), rng_next(&n->rng));

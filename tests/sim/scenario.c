@@ -239,6 +239,7 @@ static void draw_config(struct rng *r, struct duo_config *c, bool clean) {
   bool wrap = !rng_below(r, 4);
   c->path_count = draw_paths(r, c);
   c->first_number = near_wrap(r, wrap, 500);
+  c->skip_seed = c->first_number % 2 ? c->first_number : 0;
   c->window_bytes = windows[rng_below(r, 3)];
   c->window_ppm = draw_ppm(r, 50000, 3);
   c->cc = rng_below(r, 3) ? &harp_cc_target : &harp_cc_reno;

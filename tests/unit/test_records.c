@@ -360,12 +360,16 @@ static uint8_t beside_ahead[HARP_RECORDS_BUFFER_BYTES], beside_bytes[LARGE + HAR
 static size_t beside_fed;
 static enum harp_drop beside_drop; /* what the session said of its payload that was placed */
 
-static void begin_beside(void) {
-  struct harp_packet p = packet(UDP, NUMBER, 0, LARGE);
-  harp_record_encode(beside_bytes, &p, LARGE, harp_crc32c(0, other, LARGE), p.number, keys.rx_seed);
+static void begin_beside_with(const struct harp_packet *p) {
+  harp_record_encode(beside_bytes, p, LARGE, harp_crc32c(0, other, LARGE), p->number, keys.rx_seed);
   memcpy(beside_bytes + HARP_RECORD_HEAD_BYTES, other, LARGE);
   harp_records_init(&beside, &session, UDP, beside_ahead);
   beside_fed = 0;
+}
+
+static void begin_beside(void) {
+  struct harp_packet p = packet(UDP, NUMBER, 0, LARGE);
+  begin_beside_with(&p);
 }
 
 /* Feeds it up to `end`; returns what came of it last. */
@@ -405,6 +409,25 @@ static void test_who_begins_last_has_the_lines(void **state) {
     assert_int_equal(beside_drop, HARP_DROP_NONE);
     assert_memory_equal(buffer, other, LARGE);
     assert_untouched(LARGE);
+    assert_true(is_done());
+  }
+}
+
+/* A record that contradicts its message is refused, and takes no lines from the good one that is read. */
+static void test_one_that_is_refused_takes_no_lines(void **state) {
+  (void)state;
+  for (size_t cut = HARP_RECORD_HEAD_BYTES; cut < LARGE + HARP_RECORD_HEAD_BYTES; cut += CUT_STEP) {
+    begin();
+    put_whole(payload);
+    struct harp_packet p = packet(UDP, NUMBER, 0, LARGE);
+    p.data.line++; /* its message begins with another line */
+    begin_beside_with(&p);
+    feed_to(cut, READ_BYTES);
+    assert_int_equal(feed_beside(sizeof beside_bytes - 1), HARP_RECORDS_MORE);
+    feed_to(byte_count, READ_BYTES);
+    assert_int_equal(placed, 1);
+    assert_int_equal(feed_beside(sizeof beside_bytes), HARP_RECORDS_SCRAP);
+    assert_memory_equal(buffer, payload, LARGE);
     assert_true(is_done());
   }
 }
@@ -584,6 +607,7 @@ int main(void) {
       BOTH_WAYS(test_a_payload_that_is_wrong_ends_it),
       BOTH_WAYS(test_a_payload_without_a_crc),
       BOTH_WAYS(test_who_begins_last_has_the_lines),
+      BOTH_WAYS(test_one_that_is_refused_takes_no_lines),
       BOTH_WAYS(test_one_that_ends_is_forgotten),
       BOTH_WAYS(test_a_small_payload_that_is_wrong_is_never_placed),
       BOTH_WAYS(test_a_head_that_is_wrong_ends_it),

@@ -9,13 +9,18 @@
 
 #include "proto/rtt.h"
 
+static void take(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
+  harp_rtt_on_sample(r, sample_ns);
+  harp_rtt_on_base(r, sample_ns, now);
+}
+
 static void test_the_first_sample_counts_fully(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 1000);
   assert_false(harp_rtt_known(&r));
   assert_int_equal(r.smoothed_ns, HARP_RTT_INITIAL_NS);
-  harp_rtt_on_sample(&r, HARP_US(40), 2000);
+  take(&r, HARP_US(40), 2000);
   assert_true(harp_rtt_known(&r));
   assert_int_equal(r.smoothed_ns, HARP_US(40));
   assert_int_equal(r.variation_ns, HARP_US(20));
@@ -26,8 +31,8 @@ static void test_equal_samples_settle(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
-  harp_rtt_on_sample(&r, HARP_MS(9), 1);
-  for (int i = 0; i < 200; i++) harp_rtt_on_sample(&r, HARP_US(100), HARP_US(i));
+  take(&r, HARP_MS(9), 1);
+  for (int i = 0; i < 200; i++) take(&r, HARP_US(100), HARP_US(i));
   assert_in_range(r.smoothed_ns, HARP_US(99), HARP_US(101));
   assert_in_range(r.variation_ns, 0, HARP_US(1));
   assert_int_equal(r.min_ns, HARP_US(100));
@@ -37,8 +42,8 @@ static void test_a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter(
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
-  harp_rtt_on_sample(&r, 8000, 1);
-  harp_rtt_on_sample(&r, 16000, 2);
+  take(&r, 8000, 1);
+  take(&r, 16000, 2);
   assert_int_equal(r.smoothed_ns, 9000);
   assert_int_equal(r.variation_ns, 4000 + 2000 - 1000);
   assert_int_equal(r.latest_ns, 16000);
@@ -62,9 +67,9 @@ static void test_an_old_minimum_is_forgotten(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
-  harp_rtt_on_sample(&r, HARP_US(10), 1); /* the old, short route */
+  take(&r, HARP_US(10), 1); /* the old, short route */
   for (harp_ns t = HARP_SEC(1); t <= HARP_SEC(25); t += HARP_MS(500)) {
-    harp_rtt_on_sample(&r, HARP_US(50), t);
+    take(&r, HARP_US(50), t);
     if (t <= HARP_RTT_MIN_WINDOW_NS) assert_int_equal(r.min_ns, HARP_US(10));
   }
   assert_int_equal(r.min_ns, HARP_US(50));
@@ -74,7 +79,7 @@ static void test_a_zero_sample_is_no_unknown(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
-  harp_rtt_on_sample(&r, 0, 1);
+  take(&r, 0, 1);
   assert_true(harp_rtt_known(&r));
 }
 

@@ -99,7 +99,7 @@ static void test_a_message_is_cut_into_packets(void **state) {
   assert_int_equal(run.last_bytes, MESSAGE_BYTES - 2 * PACKET_BYTES);
   assert_int_equal(run.size, MESSAGE_BYTES);
   assert_ptr_equal(run.data, data);
-  assert_int_equal(run.flags, HARP_FLAG_ACK_SOON);
+  assert_int_equal(run.flags & HARP_FLAG_ACK_SOON, HARP_FLAG_ACK_SOON);
   assert_int_equal(run.stream, STREAM);
   assert_false(take(&run, HARP_BURST_MAX_PACKETS));
 }
@@ -239,7 +239,8 @@ static void test_credit_is_requested_while_others_are_busy(void **state) {
   harp_sender_close(s, &own_stream);
 }
 
-/* Sends what there is at each 100 us of a span; everything is acknowledged at once but the data of STREAM. */
+/* Sends what there is at each 100 us of a span; everything is acknowledged after 50 us but the data of
+ * STREAM. */
 static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns) {
   struct harp_tx_run run;
   for (harp_ns end = *now + span_ns; *now < end; *now += HARP_US(100)) {
@@ -247,14 +248,15 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
     while (send_next(own, HARP_BURST_MAX_PACKETS, &run, *now)) {
       if (run.type == HARP_PACKET_DATA && run.stream == STREAM) continue;
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
-      p.ack.echo_time = harp_ticks_from_ns(*now - HARP_US(50));
+      p.ack.echo_time = harp_ticks_from_ns(*now);
+      *now += HARP_US(50);
       assert_int_equal(harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), *now), HARP_DROP_NONE);
     }
   }
 }
 
 /* The receiver drops all that comes for a stream, for its content. To the sender that is a path that loses
- * nearly all packets: the window goes to its least. Other streams must still go on. */
+ * nearly all packets: the window goes to its least. Other streams must not wait for long. */
 static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
   (void)state;
   struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
@@ -288,7 +290,7 @@ static void test_a_stream_that_is_refused_holds_up_no_other(void **state) {
   }
   print_message("a message beside a stream that is refused took up to %llu us\n",
                 (unsigned long long)longest / 1000);
-  assert_true(longest <= HARP_SEC(1));
+  assert_true(longest <= HARP_MS(250));
   harp_sender_check(own);
   free(own);
 }
@@ -543,7 +545,7 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
   feed_to(own, p, 0);
   bring_up(own, 0);
   harp_sender_path_down(own, 1, 0);
-  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50), 0);
+  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50));
   assert_int_equal(own->set.eligible, 4 | 8);
   for (; now < HARP_MS(200) && own->paths[2].state == HARP_PATH_UP && own->paths[3].state == HARP_PATH_UP;
        now += HARP_US(50)) {
@@ -869,7 +871,7 @@ static void test_memory_is_bounded_with_many_paths(void **state) {
   assert_true(sizeof(struct harp_tx_stream) <= 40 * 1024 && sizeof(struct harp_rx_stream) <= 32 * 1024);
   for (unsigned i = 8; i < HARP_PATHS_MAX; i++) c.paths[i].standby = true; /* 8 ENIs meet 8 */
   c.path_count = HARP_PATHS_MAX;
-  assert_true(harp_sender_bytes(&c) <= 400 * 1024);
+  assert_true(harp_sender_bytes(&c) <= 408 * 1024);
 }
 
 int main(void) {

@@ -21,6 +21,7 @@
   X(CREDIT, "message without a posted receive or early slot")                                                \
   X(CONTRADICTION, "contradicts an earlier packet of the message")                                           \
   X(STALE_ACK, "acknowledges packets never sent")                                                            \
+  X(FALSE_ACK, "acknowledges packet numbers that were skipped")                                              \
   X(DIRECTION, "data to a sender or acknowledgement to a receiver")                                          \
   X(CLOSED, "connection has failed or is closing")
 
@@ -75,6 +76,7 @@ const char *harp_drop_name(enum harp_drop drop);
   X(experiment_changes, "changes", "of them those that changed what a session does")                         \
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \
+  X(size_changes, "changes", "paths found to take no larger packets than a size, or larger ones again")      \
   X(driver_fallbacks, "times", "times that the xdp driver fell back to sockets")                             \
   X(handshake_refused, "handshakes", "handshakes and streams of peers that were refused")                    \
   X(log_left_out, "lines", "log lines about what others sent that were left out: too many")                  \

@@ -17,28 +17,21 @@ bool harp_ranges_insert(struct harp_ranges *r, uint64_t number) {
   bool joins_upper = i > 0 && r->at[i - 1].begin == number + 1;
   if (joins_lower && joins_upper) {
     r->at[i - 1].begin = r->at[i].begin;
-    r->at[i - 1].reported = 0;
     remove_at(r, i);
   } else if (joins_lower) {
     r->at[i].end++;
-    r->at[i].reported = 0;
   } else if (joins_upper) {
     r->at[i - 1].begin--;
-    r->at[i - 1].reported = 0;
   } else {
     if (i == HARP_RANGES_MAX) return false;
     if (r->count == HARP_RANGES_MAX) r->count--;
     memmove(&r->at[i + 1], &r->at[i], (r->count - i) * sizeof r->at[0]);
-    r->at[i] = (struct harp_range){number, number + 1, 0};
+    r->at[i] = (struct harp_range){number, number + 1};
     r->count++;
   }
   return true;
 }
 
-void harp_ranges_on_reported(struct harp_ranges *r, uint32_t enough) {
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < r->count; i++) {
-    if (++r->at[i].reported < enough || i == 0) r->at[kept++] = r->at[i];
-  }
-  r->count = kept;
+void harp_ranges_forget_below(struct harp_ranges *r, uint64_t number) {
+  while (r->count > 1 && r->at[r->count - 1].end <= number) r->count--;
 }

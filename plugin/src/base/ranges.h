@@ -13,7 +13,6 @@ enum { HARP_RANGES_MAX = 32 };
 
 struct harp_range {
   uint64_t begin, end;
-  uint32_t reported; /* times reported since it last grew */
 };
 struct harp_ranges {
   uint32_t count;
@@ -27,12 +26,11 @@ bool harp_ranges_insert(struct harp_ranges *r, uint64_t number);
 static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
   if (harp_unlikely(!r->count || number != r->at[0].end)) return harp_ranges_insert(r, number);
   r->at[0].end++;
-  r->at[0].reported = 0;
   return true;
 }
 
-/* Counts one report of all ranges, and removes those, except the newest, that were reported `enough` times:
- * gaps never close, since a lost packet is resent under a new number. */
-void harp_ranges_on_reported(struct harp_ranges *r, uint32_t enough);
+/* Removes the ranges that end at or below a number, except the newest: gaps never close, since a lost packet
+ * is resent under a new number. */
+void harp_ranges_forget_below(struct harp_ranges *r, uint64_t number);
 
 #endif

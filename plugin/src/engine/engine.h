@@ -115,6 +115,7 @@ struct harp_engine {
   struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
   struct harp_log_limit strangers_log;          /* of lines that whoever reaches a listener can cause */
   struct harp_outages outages;
+  uint64_t size_changes_seen; /* of the counter, up to the last look at packet sizes */
   struct harp_stats stats;
   struct harp_recorder recorder;
   struct harp_stalls stalls;

@@ -395,8 +395,19 @@ static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
   harp_monitor_leave(peer);
 }
 
+/* Its own session is what it loses. */
+static void fail_false(struct harp_peer *peer, harp_ns now) {
+  harp_peer_fail(
+      peer, HARP_ERR_REMOTE, now,
+      "%s acknowledged packets that %s never sent: its software is faulty, or claims more than its share of "
+      "the network",
+      peer->name, peer->engine->name);
+  harp_monitor_leave(peer);
+}
+
 void harp_monitor_review(struct harp_peer *peer, harp_ns now) {
   review_stall(peer, now);
+  if (harp_unlikely(peer->is_false)) fail_false(peer, now);
   if (harp_unlikely(peer->monitor.overflowed)) fail_overflowed(peer, now);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/listener.h"
+#include "engine/packet_sizes.h"
 #include "engine/receive.h"
 #include "engine/transmit.h"
 
@@ -108,6 +109,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
   if (harp_unlikely(e->draining && e->drain_check_ns <= now)) harp_drain_review(e, now);
   harp_outages_review(e, now);
+  harp_packet_sizes_review(e, now);
   harp_recorder_note_refused(e, now);
   return moved;
 }

@@ -16,6 +16,7 @@
 #include "engine/opening.h"
 #include "engine/summary.h"
 #include "engine/tcp.h"
+#include "host/random.h"
 #include "host/sparse.h"
 #include "proto/pairing.h"
 
@@ -106,6 +107,7 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
                                          .is_tcp = s.is_tcp,
                                          .ecn = e->enis[s.local_eni].ecn == HARP_ECN_ON,
                                          .speed_mbps = speed_of(&e->enis[s.local_eni])};
+    if (!s.is_tcp && harp_random_fill(&paths[i].skip_seed, sizeof paths[i].skip_seed)) return false;
     peer->route_enis[i] = (uint8_t)s.local_eni;
     peer->enis[s.remote_eni] = to;
     used |= 1u << s.local_eni;

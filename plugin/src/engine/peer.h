@@ -34,6 +34,7 @@ struct harp_peer {
   bool sends;          /* data of it came lately; kept by inbound.c */
   bool is_client;      /* we began the handshake */
   bool is_multihomed;  /* one of the ends has several interfaces */
+  bool is_false;       /* it has acknowledged what was never sent */
   bool is_confirmed;   /* the other side is known to have it; a server's from the beginning */
   _Atomic bool warned; /* its failure was logged, by a thread of NCCL's */
   int traffic_class;   /* of its packets; -1: none */
@@ -65,6 +66,7 @@ struct harp_peer {
   bool prefers_datagrams, prefers_reference; /* what they had found then */
   bool denies_reference;                     /* the kernel did, or it has copied: no experiments with it */
   uint8_t route_enis[HARP_PATHS_MAX];        /* which of the engine's interfaces each is of */
+  uint16_t packet_limits[HARP_PATHS_MAX];    /* payload that the path is limited to; 0: it is not */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
 };
 
@@ -99,6 +101,14 @@ void harp_peer_complete(struct harp_peer *peer);
 
 /* Makes the peer due: this pass, or the next, visits it. */
 void harp_peer_touch(struct harp_peer *peer);
+
+/* Notes why a packet of the peer was dropped. One that acknowledged what was never sent fails at the next
+ * review of its monitor, so that it gains nothing: callers are in the middle of something. */
+static inline void harp_peer_note_drop(struct harp_peer *peer, enum harp_drop drop) {
+  if (harp_likely(drop != HARP_DROP_FALSE_ACK)) return;
+  peer->is_false = true;
+  harp_peer_touch(peer);
+}
 
 /* Marks what was acknowledged on its links, publishes their credit, and touches it. */
 void harp_peer_settle(struct harp_peer *peer);

@@ -220,7 +220,7 @@ static void take_record(struct harp_tcp_path *p, enum harp_records_event event, 
   p->peer->last_received_ns = now;
   p->peer->is_confirmed = true;
   if (record->packet.type == HARP_PACKET_ACK) {
-    (void)take_ack(p, now);
+    harp_peer_note_drop(p->peer, take_ack(p, now));
     return;
   }
   struct harp_placement where;

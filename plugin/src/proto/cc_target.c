@@ -7,9 +7,9 @@
  * counts once for what was sent before the last decrease (RFC 9002, 7.3.2); a window that is not in use does
  * not grow (RFC 7661).
  *
- * Operating point. The window keeps a queue of a quarter of the base RTT, TARGET_NS, and more for a small
- * window, so that windows become equal; and loses TOLERATED_Q16 more than the path does by itself.
- * Responses:
+ * Operating point. The window keeps a queue of a quarter of the base RTT up to BASE_SHARE_NS, TARGET_NS, and
+ * more for a small window, so that windows become equal; and loses TOLERATED_Q16 more than the path does by
+ * itself. Responses:
  *   1. Growth, once a round while the window is in use: a quarter of a packet for STEP_RTT_NS, less for few
  *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
  *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds. The window shrinks by
@@ -35,6 +35,7 @@
 
 /* Constant              value          unit and effect */
 #define TARGET_NS      HARP_US(50)  /* queue at the operating point; longer than most delays of hosts */
+#define BASE_SHARE_NS  HARP_US(50)  /* most queue for a long RTT: flows with a short one keep their share */
 #define SCALING_NS     HARP_US(100) /* more queue for a window of 32 KiB; by the root of the window */
 #define SCALING_MAX_NS HARP_US(400) /* most of it: 255 flows of an incast */
 #define SHALLOW_MIN_NS HARP_US(64)  /* a queue at a loss bounds the target from here on, */
@@ -102,13 +103,14 @@ static uint32_t root_of(uint32_t n) {
 
 /* Returns the RTT at the operating point. */
 static harp_ns target_ns(const struct harp_cc *cc, harp_ns base_ns) {
+  harp_ns share_ns = HARP_MIN(base_ns / 4, BASE_SHARE_NS);
   harp_ns loss_queue_ns = cc->target.loss_queue_ns;
   uint32_t root = HARP_MAX(root_of(cc->window_bytes * cc->sharers), 1u);
   harp_ns scaling_ns = HARP_MIN(SCALING_NS * 181 / root, SCALING_MAX_NS);
   harp_ns queue_ns = TARGET_NS + scaling_ns;
-  if (loss_queue_ns == HARP_NEVER) return base_ns + base_ns / 4 + queue_ns;
+  if (loss_queue_ns == HARP_NEVER) return base_ns + share_ns + queue_ns;
   queue_ns = HARP_MIN(queue_ns, loss_queue_ns / 5 + loss_queue_ns * 5 / 4 * scaling_ns / SCALING_MAX_NS);
-  queue_ns = HARP_MIN(base_ns / 4 + queue_ns, HARP_MAX(queue_ns, loss_queue_ns * 9 / 16));
+  queue_ns = HARP_MIN(share_ns + queue_ns, HARP_MAX(queue_ns, loss_queue_ns * 9 / 16));
   return base_ns + queue_ns;
 }
 

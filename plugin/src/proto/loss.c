@@ -11,13 +11,26 @@ enum { REORDER_MEMORY_ROUNDS = 64 };
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number) {
   *l = (struct harp_path_loss){.largest_acked = first_number - 1,
                                .round_end_number = first_number,
+                               .settled_number = first_number,
                                .deadline_ns = HARP_NEVER,
                                .reorder_ns = REORDER_MIN_NS};
+}
+
+/* Returns the first number that is neither acknowledged nor lost, or is not sent yet. */
+static uint64_t first_pending(const struct harp_path *p) {
+  const struct harp_flight *f = &p->flight;
+  for (uint32_t i = f->head; i != f->tail; i++) {
+    const struct harp_burst *b = harp_flight_at(f, i);
+    uint64_t bits = harp_burst_pending(b);
+    if (bits) return b->number + (unsigned)__builtin_ctzll(bits);
+  }
+  return p->next_number;
 }
 
 void harp_loss_on_round(struct harp_path *p) {
   struct harp_path_loss *l = &p->loss;
   l->round_end_number = p->next_number;
+  l->is_settled_due = first_pending(p) > l->settled_number;
   l->reorder_ns = HARP_MAX(l->reorder_ns - l->reorder_ns / REORDER_MEMORY_ROUNDS, REORDER_MIN_NS);
 }
 
@@ -73,7 +86,11 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
     uint64_t late = fresh & b->lost;
     b->acked |= fresh;
     result->acked_bytes += harp_path_on_settled(p, b, harp_popcount(fresh & ~late));
-    harp_path_size_on_acked(&p->size, b, fresh);
+    uint32_t was_lost = harp_path_size_on_acked(&p->size, b, fresh);
+    if (harp_unlikely(was_lost)) {
+      result->lost_bytes += was_lost;
+      result->lost_sent_ns = HARP_MAX(result->lost_sent_ns, p->size.hole_sent_ns);
+    }
     if (b->stream) lines_arrived(b, fresh, now);
     if (harp_unlikely(late)) packets_came_late(p, b, late, result, trace, now);
     result->advanced = true;
@@ -84,6 +101,7 @@ void harp_loss_on_acked(struct harp_path *p, uint64_t begin, uint64_t end, struc
       p->loss.largest_acked = highest;
       p->loss.any_acked = true;
       p->loss.rack_sent_ns = b->sent_ns;
+      result->newest_sent_ns = b->sent_ns;
       result->flight_bytes = b->flight_bytes;
     }
   }
@@ -96,7 +114,6 @@ static void packets_are_lost(struct harp_path *p, struct harp_burst *b, uint64_t
   result->lost_bytes += harp_path_on_settled(p, b, harp_popcount(bits));
   result->lost_packets += harp_popcount(bits);
   result->lost_sent_ns = HARP_MAX(result->lost_sent_ns, b->sent_ns);
-  harp_path_size_on_lost(&p->size, b, bits);
   uint32_t first = (uint32_t)__builtin_ctzll(bits);
   harp_trace(trace, now,
              (struct harp_trace_entry){.event = HARP_EVENT_LOST,
@@ -124,10 +141,12 @@ void harp_loss_detect(struct harp_path *p, struct harp_loss_result *result, cons
     if (p->loss.largest_acked < b->number + b->count)
       bits &= bits_between(0, (uint32_t)(p->loss.largest_acked - b->number));
     if (!bits) continue;
-    if (b->sent_ns + patience_ns <= now)
+    if (b->sent_ns + patience_ns <= now) {
       packets_are_lost(p, b, bits, result, trace, now);
-    else
+      result->lost_bytes -= harp_path_size_on_lost(&p->size, b, bits, p->rtt.smoothed_ns);
+    } else {
       p->loss.deadline_ns = HARP_MIN(p->loss.deadline_ns, b->sent_ns + patience_ns);
+    }
   }
   trim_flight(p, now);
 }

@@ -22,19 +22,32 @@
 
 /* What one event changed on a path; the caller zeroes it. */
 struct harp_loss_result {
-  uint32_t acked_bytes, lost_bytes;
+  uint32_t acked_bytes;
+  uint32_t lost_bytes; /* without those that no congestion lost (path_size.h) */
   uint32_t lost_packets, spurious_packets;
-  harp_ns lost_sent_ns;  /* when the youngest of the lost packets was sent */
-  uint32_t flight_bytes; /* of the record with the highest number that was newly acknowledged; 0: none */
-  bool advanced;         /* at least one packet was newly acknowledged */
+  harp_ns lost_sent_ns;   /* when the youngest of the lost packets was sent */
+  harp_ns newest_sent_ns; /* when the packet with the highest number so far was sent, newly acknowledged; 0:
+                             none */
+  uint32_t flight_bytes;  /* of the record with the highest number that was newly acknowledged; 0: none */
+  bool advanced;          /* at least one packet was newly acknowledged */
   bool size_probe_acked;
   bool ect_acked; /* at least one of them was sent as ECN-capable */
 };
 
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number);
 
-/* Notes that a round trip has passed: forgets a little of the tolerance for reordering. */
+/* Notes that a round trip has passed: forgets a little of the tolerance for reordering, and looks whether
+ * there is something to tell the receiver of what is settled. */
 void harp_loss_on_round(struct harp_path *p);
+
+/* Returns whether the packet of this number, which is about to be sent, tells the receiver that all packets
+ * sent before the last one that told so are settled (HARP_FLAG_SETTLED). */
+static inline bool harp_loss_take_settled(struct harp_path *p, uint64_t number) {
+  if (harp_likely(!p->loss.is_settled_due)) return false;
+  p->loss.is_settled_due = false;
+  p->loss.settled_number = number;
+  return true;
+}
 
 /* Settles the packets [begin, end), numbers below next_number: their lines are acknowledged to their
  * streams. */

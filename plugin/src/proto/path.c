@@ -22,6 +22,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
       .next_number = first_number,
       .to = to,
   };
+  harp_path_skip_init(&p->skip, first_number, config->skip_seed);
   harp_flight_init(&p->flight, ring, records);
   harp_path_size_init(&p->size, lines_max);
   harp_ack_request_init(&p->ack_request, first_number);

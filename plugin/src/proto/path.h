@@ -19,6 +19,7 @@
 #include "proto/path_pace.h"
 #include "proto/path_probe.h"
 #include "proto/path_size.h"
+#include "proto/path_skip.h"
 #include "proto/path_speed.h"
 #include "proto/path_stats.h"
 #include "proto/rtt.h"
@@ -40,6 +41,7 @@ struct harp_path_config {
   bool is_tcp;
   bool ecn;            /* datagrams leave as ECN-capable where the network lets them pass */
   uint32_t speed_mbps; /* of the local ENI; 0: unknown */
+  uint64_t skip_seed;  /* of the packet numbers that are skipped (path_skip.h); 0: none are */
 };
 
 struct harp_path {
@@ -54,6 +56,7 @@ struct harp_path {
 
   /* What was sent, and is neither acknowledged nor lost: path.c writes it, but for the flight's marks. */
   uint64_t next_number;
+  struct harp_path_skip skip;
   uint32_t inflight_bytes; /* of pending packets, with headers */
   uint32_t padding_bytes;  /* of inflight_bytes: size probes */
   struct harp_window *to;  /* of the peer's interface; shared, owned by the sender */
@@ -105,6 +108,11 @@ uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now);
 
 /* Returns when the path may send a full packet by time alone (pace), HARP_NEVER if only acks help. */
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now);
+
+/* Skips packet numbers now and then, before something is sent. */
+static inline void harp_path_skip_numbers(struct harp_path *p) {
+  p->next_number = harp_path_skip_next(&p->skip, p->next_number);
+}
 
 /* Records a burst just given out for sending; fills in its number and time. Returns its first packet
  * number. */

@@ -19,13 +19,18 @@ static void restart_path_size(struct harp_sender *s, struct harp_path *p) {
   harp_path_set_on_size(s, p);
 }
 
-static void shrink_path_size(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+static void shrink_path_size(struct harp_sender *s, struct harp_path *p, bool is_hole, harp_ns now) {
   uint32_t lines = p->size.lines;
-  if (p->is_tcp || !harp_path_size_shrink(&p->size, now)) return;
+  if (p->is_tcp || !harp_path_size_shrink(&p->size, is_hole, now)) return;
   harp_path_set_on_size(s, p);
   harp_trace(s->trace, now,
              (struct harp_trace_entry){
                  .event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = lines, .b = p->size.lines});
+}
+
+/* The engine sees by the counter that it is to look for paths whose limit has changed. */
+static void count_size_changes(struct harp_sender *s, struct harp_path *p) {
+  s->counters->size_changes += harp_path_size_take_news(&p->size);
 }
 
 void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -35,11 +40,13 @@ void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, 
           .event = HARP_EVENT_PATH_SIZE, .path = p->index, .a = p->size.lines, .b = p->size.probe_lines});
   harp_path_size_on_probe_acked(&p->size, now);
   harp_path_set_on_size(s, p);
+  count_size_changes(s, p);
 }
 
 void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (harp_unlikely(harp_path_size_is_hole(&p->size)) && p->state == HARP_PATH_UP)
-    shrink_path_size(s, p, now);
+    shrink_path_size(s, p, true, now);
+  count_size_changes(s, p);
 }
 
 /* ---- ECN ---- */
@@ -143,7 +150,7 @@ static void probe_or_drain_path(struct harp_sender *s, struct harp_path *p, bool
     restart_path_size(s, p);
     harp_path_account_give_up(s, p, now);
   } else if (p->probe.pto_count >= HARP_PATH_SILENT_PTOS && !p->probe.drained) {
-    shrink_path_size(s, p, now);
+    shrink_path_size(s, p, false, now);
   }
   if (p->probe.pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight))
     harp_path_account_give_up(s, p, now);

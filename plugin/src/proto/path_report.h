@@ -13,7 +13,9 @@ struct harp_path_report {
   bool is_tcp, is_standby;
   enum harp_path_state state;
   bool is_silent;             /* only probes go out on it, or nothing: it is not UP, or not acknowledging */
-  uint32_t packet_bytes;      /* payload of a packet at most */
+  uint32_t packet_bytes;      /* payload of a packet at most, */
+  uint32_t packet_max_bytes;  /* and by the MTUs of its ends */
+  bool is_size_limited;       /* packets with more than packet_bytes do not arrive, as far as is known */
   harp_ns rtt_ns, rtt_min_ns; /* 0: not measured yet */
   uint32_t window_bytes;      /* of the congestion control */
   uint32_t inflight_bytes;    /* with headers */

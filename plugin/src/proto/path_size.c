@@ -16,7 +16,8 @@ static const uint32_t sizes[] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_
 static void set_size(struct harp_path_size *z, uint32_t lines) {
   z->lines = lines;
   z->smaller = 0;
-  z->hole_packets = 0;
+  z->hole_packets = z->hole_bytes = 0;
+  z->acked_lines = 0;
   for (size_t i = 0; i < HARP_ARRAY_COUNT(sizes) && sizes[i] < lines; i++) z->smaller = sizes[i];
 }
 
@@ -29,12 +30,15 @@ void harp_path_size_restart(struct harp_path_size *z) {
   if (z->lines == HARP_PACKET_MIN_LINES && z->try_max) return;
   set_size(z, HARP_MIN(z->lines_max, (uint32_t)HARP_PACKET_MIN_LINES));
   z->probe_lines = 0;
+  z->is_limited = false;
   z->try_max = z->lines < z->lines_max;
   z->probe_ns = 0;
 }
 
-bool harp_path_size_shrink(struct harp_path_size *z, harp_ns now) {
+bool harp_path_size_shrink(struct harp_path_size *z, bool is_hole, harp_ns now) {
   if (!z->smaller) return false;
+  z->is_limited |= is_hole;
+  z->is_news = z->is_limited;
   set_size(z, z->smaller);
   z->probe_lines = 0;
   z->probe_ns = now + PROBE_FIRST_NS;
@@ -59,6 +63,37 @@ void harp_path_size_on_probe_sent(struct harp_path_size *z, uint32_t lines, uint
 
 void harp_path_size_on_probe_acked(struct harp_path_size *z, harp_ns now) {
   set_size(z, HARP_MAX(z->lines, z->probe_lines));
+  z->is_news = z->is_limited;
+  z->is_limited &= harp_path_size_is_searched(z);
   z->probe_lines = 0;
   z->probe_ns = now + PROBE_NEXT_NS;
+}
+
+/* Books lost packets of so many lines. Returns how many of their bytes do not count as
+ * congestion: those larger than the size in use, and those that may be of a black hole. */
+static uint32_t packets_are_lost(struct harp_path_size *z, const struct harp_burst *b, uint32_t lines,
+                                 uint32_t packets, harp_ns rtt_ns) {
+  uint32_t bytes = packets * b->packet_bytes;
+  if (!packets || lines > z->lines) return bytes;
+  if (!z->smaller || lines <= z->smaller) return 0;
+  if (lines <= z->acked_lines && b->sent_ns <= z->acked_ns) return 0;
+  z->hole_lines = z->hole_packets ? HARP_MIN(z->hole_lines, lines) : lines;
+  z->hole_packets += packets;
+  z->hole_sent_ns = HARP_MAX(z->hole_sent_ns, b->sent_ns);
+  if (lines <= z->acked_lines && b->sent_ns <= z->acked_ns + rtt_ns) return 0;
+  z->hole_bytes += bytes;
+  return bytes;
+}
+
+uint32_t harp_path_size_on_lost(struct harp_path_size *z, const struct harp_burst *b, uint64_t bits,
+                                harp_ns rtt_ns) {
+  if (b->is_padding) {
+    bool is_larger = harp_path_size_is_searched(z) && z->probe_lines && b->number == z->probe_number;
+    z->is_news |= is_larger && !z->is_limited;
+    z->is_limited |= is_larger;
+    return b->packet_bytes;
+  }
+  uint64_t last = 1ull << (b->count - 1);
+  uint32_t excused = packets_are_lost(z, b, b->lines_per_packet, harp_popcount(bits & ~last), rtt_ns);
+  return excused + packets_are_lost(z, b, b->last_lines, (bits & last) != 0, rtt_ns);
 }

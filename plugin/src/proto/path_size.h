@@ -6,11 +6,16 @@
  *
  *   1. A path begins with the largest size that its MTU allows.
  *   2. Probe timeouts in a row shrink it, one size at a time; so do HOLE_PACKETS lost packets larger than the
- *      next smaller size, with none of that size acknowledged that was sent since (black hole detection).
- *   3. A path that was silent restarts with the smallest size, and its next size probe tries the largest.
- *   4. While the size is below the maximum a probe tries the next larger one now and then; one that is
+ *      next smaller size, with none as large acknowledged that was sent since (black hole detection).
+ *   3. Lost packets that are larger than the size in use are the path's, and no congestion (RFC 8899, 3; RFC
+ *      4821, 7.2). Whether those that rule 2 counts are is known later: they count as congestion once a
+ *      packet of their size arrives after all; at once where one did that was sent within an RTT before.
+ *   4. A path that was silent restarts with the smallest size, and its next size probe tries the largest.
+ *   5. While the size is below the maximum a probe tries the next larger one now and then; one that is
  *      acknowledged is the new size. A probe that is lost costs its padding only.
- *   5. A tcp path has one size: the kernel cuts its records into segments. */
+ *   6. A size below the maximum is limited by the path, which is reported, when rule 2 found that larger
+ *      packets alone are lost, or a probe was lost.
+ *   7. A tcp path has one size: the kernel cuts its records into segments. */
 #ifndef HARP_PATH_SIZE_H
 #define HARP_PATH_SIZE_H
 
@@ -23,19 +28,17 @@ struct harp_path_size {
   uint32_t probe_lines;      /* size under test, 0 when none */
   uint64_t probe_number;     /* of the packet that tests it */
   uint32_t smaller;          /* the next smaller size, in lines; 0: there is none */
-  uint32_t hole_packets;     /* lost ones larger than that, sent after the last one acknowledged */
-  harp_ns large_acked_ns;    /* when that one was sent */
+  /* Lost packets larger than that, since none as large was acknowledged: how many, the bytes of those that do
+   * not count as congestion so far, the lines of the smallest, and when the youngest was sent. */
+  uint32_t hole_packets, hole_bytes, hole_lines;
+  harp_ns hole_sent_ns;
+  uint32_t acked_lines; /* of the largest packet of this size that was acknowledged, */
+  harp_ns acked_ns;     /* and when the youngest of its kind was sent */
+  bool is_limited;      /* larger packets do not arrive, as far as is known */
+  bool is_news;         /* that, or the size of a path that is limited, has changed */
 };
 
 enum { HARP_PATH_HOLE_PACKETS = 6 }; /* RFC 8899 leaves the number open: lost at random so often is rare */
-
-/* Returns how many of these packets of a burst are larger than the next smaller size. */
-static inline uint32_t harp_path_size_larger(const struct harp_path_size *z, const struct harp_burst *b,
-                                             uint64_t bits) {
-  if (!z->smaller || b->is_padding || b->lines_per_packet <= z->smaller) return 0;
-  if (b->last_lines <= z->smaller) bits &= ~(1ull << (b->count - 1));
-  return harp_popcount(bits);
-}
 
 void harp_path_size_init(struct harp_path_size *z, uint32_t lines_max);
 
@@ -48,8 +51,9 @@ static inline bool harp_path_size_is_searched(const struct harp_path_size *z) {
  * acknowledged. */
 void harp_path_size_restart(struct harp_path_size *z);
 
-/* Takes the next smaller packet size; returns false at the smallest. */
-bool harp_path_size_shrink(struct harp_path_size *z, harp_ns now);
+/* Takes the next smaller packet size, since nothing is acknowledged or `is_hole`: large packets alone are
+ * lost. Returns false at the smallest. */
+bool harp_path_size_shrink(struct harp_path_size *z, bool is_hole, harp_ns now);
 
 /* Returns the size that the next size probe tries, in lines: the next larger than the current, or
  * lines_max. */
@@ -61,16 +65,33 @@ void harp_path_size_on_probe_sent(struct harp_path_size *z, uint32_t lines, uint
 /* Notes that the probe under test was acknowledged. */
 void harp_path_size_on_probe_acked(struct harp_path_size *z, harp_ns now);
 
-/* Note that packets of a burst, a bit each, were acknowledged or lost. */
-static inline void harp_path_size_on_acked(struct harp_path_size *z, const struct harp_burst *b,
-                                           uint64_t bits) {
-  if (b->sent_ns <= z->large_acked_ns || !harp_path_size_larger(z, b, bits)) return;
-  z->large_acked_ns = b->sent_ns;
-  z->hole_packets = 0;
+/* Notes that packets of a burst, a bit each, were acknowledged. Returns the bytes of earlier lost packets
+ * that were not of a black hole after all. */
+static inline uint32_t harp_path_size_on_acked(struct harp_path_size *z, const struct harp_burst *b,
+                                               uint64_t bits) {
+  if (!z->smaller || b->is_padding || b->lines_per_packet <= z->smaller) return 0;
+  uint64_t last = 1ull << (b->count - 1);
+  uint32_t lines = bits & ~last ? b->lines_per_packet : b->last_lines;
+  if (lines > z->acked_lines || (lines == z->acked_lines && b->sent_ns > z->acked_ns)) {
+    z->acked_lines = lines;
+    z->acked_ns = b->sent_ns;
+  }
+  if (harp_likely(!z->hole_packets) || lines < z->hole_lines || b->sent_ns < z->hole_sent_ns) return 0;
+  uint32_t bytes = z->hole_bytes;
+  z->hole_packets = z->hole_bytes = 0;
+  return bytes;
 }
-static inline void harp_path_size_on_lost(struct harp_path_size *z, const struct harp_burst *b,
-                                          uint64_t bits) {
-  if (b->sent_ns > z->large_acked_ns) z->hole_packets += harp_path_size_larger(z, b, bits);
+
+/* Notes that packets of a burst were lost. Returns how many of their bytes do not count as congestion, at
+ * least for now. */
+uint32_t harp_path_size_on_lost(struct harp_path_size *z, const struct harp_burst *b, uint64_t bits,
+                                harp_ns rtt_ns);
+
+/* Returns whether what limits the size has changed since the last call. */
+static inline bool harp_path_size_take_news(struct harp_path_size *z) {
+  bool is_news = z->is_news;
+  z->is_news = false;
+  return is_news;
 }
 
 /* Returns whether packets of the size in use do not arrive, though smaller ones may. */

@@ -55,9 +55,11 @@ static bool overlaps(const struct harp_packet *a, const struct harp_packet *b) {
          harp_seq_before(b->data.line, a->data.line + harp_lines_of(a->data.length));
 }
 
-/* Takes the lines of the record from those that are reading them, too. */
+/* Takes the lines of the record from those that are reading them, too. One that is refused writes nothing,
+ * and takes none. */
 static void begin_reading(struct harp_records *r) {
-  for (struct harp_records *other = r->session->reading; other; other = other->next_reading)
+  for (struct harp_records *other = r->refused ? NULL : r->session->reading; other;
+       other = other->next_reading)
     other->refused |= overlaps(&other->record.packet, &r->record.packet);
   r->next_reading = r->session->reading;
   r->session->reading = r;

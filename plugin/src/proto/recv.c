@@ -14,8 +14,7 @@
 enum {
   ACK_WINDOW_PARTS = 4,
   ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */
-  ACK_REPEATS = 4, /* a range that did not change is repeated so often, in case acknowledgements get lost */
-  CREDIT_REPEATS = 4, /* and a credit */
+  CREDIT_REPEATS = 4,               /* a credit is announced so often, in case acknowledgements get lost */
 };
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(200)
@@ -53,7 +52,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   harp_receiver_set_window(r, config->window_bytes);
   r->ack_due_ns = HARP_NEVER;
   for (unsigned i = 0; i < r->path_count; i++) {
-    r->paths[i].next_number = r->paths[i].ack_number = config->first_number;
+    r->paths[i].next_number = r->paths[i].ack_number = r->paths[i].settled_number = config->first_number;
     r->paths[i].ack_due_ns = HARP_NEVER;
   }
 }
@@ -156,6 +155,14 @@ static HARP_COLD void note_mark(struct harp_receiver *r, const struct harp_packe
   path->ce_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
 }
 
+/* The sender knows what became of all packets before the last one with this flag: they need not be reported
+ * any more. A flag that later ones have overtaken says nothing new. */
+static HARP_COLD void forget_settled(struct harp_rx_path *path, uint64_t number) {
+  if (number <= path->settled_number) return;
+  harp_ranges_forget_below(&path->received, path->settled_number);
+  path->settled_number = number;
+}
+
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
@@ -167,6 +174,7 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
+  if (harp_unlikely(p->flags & HARP_FLAG_SETTLED)) forget_settled(path, number);
   if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = true;
   if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
     ack_by(r, p->path, now);
@@ -203,7 +211,6 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
     ack->ack.ranges[k].end = (uint32_t)path->received.at[k].end;
   }
-  harp_ranges_on_reported(&path->received, ACK_REPEATS);
   *number = path->ack_number++;
   ack_sent(r, i);
   path->received_bytes += path->unacked_bytes;

@@ -19,7 +19,8 @@ struct harp_receiver_config {
 };
 
 struct harp_rx_path {
-  uint64_t next_number; /* one above the highest received */
+  uint64_t next_number;    /* one above the highest received */
+  uint64_t settled_number; /* of the last packet with HARP_FLAG_SETTLED */
   struct harp_ranges received;
   uint64_t ack_number; /* of the next acknowledgement to send */
   uint32_t echo_time;  /* time stamp of the last packet that arrived, and when it did */

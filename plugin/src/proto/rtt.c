@@ -15,7 +15,7 @@ void harp_rtt_forget(struct harp_rtt *r) {
   r->latest_ns = 0;
 }
 
-void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
+void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns) {
   if (!sample_ns) sample_ns = 1;
   if (!harp_rtt_known(r)) {
     r->smoothed_ns = sample_ns;
@@ -28,6 +28,9 @@ void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
     r->variation_ns = HARP_MIN(r->variation_ns, HARP_RTT_PAST_TIMES * sample_ns);
   }
   r->latest_ns = sample_ns;
+}
+
+void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
   if (now - r->min_since_ns > HARP_RTT_MIN_WINDOW_NS) {
     r->min_ns = r->min_next_ns;
     r->min_next_ns = HARP_NEVER;

@@ -25,7 +25,10 @@ enum { HARP_RTT_PAST_TIMES = 16 };
 void harp_rtt_init(struct harp_rtt *r, harp_ns now);
 /* Makes the next sample count as the first; the minimum stays. */
 void harp_rtt_forget(struct harp_rtt *r);
-void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
+/* Smooths the RTT. */
+void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns);
+/* Takes a sample for the base RTT. */
+void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
 
 static inline bool harp_rtt_known(const struct harp_rtt *r) {
   return r->latest_ns != 0;

@@ -5,6 +5,10 @@
 
 #include "base/seq.h"
 
+/* What the receiver may call its own delay, for the congestion control. It sends requested acknowledgements
+ * at once, and the lowest RTT of several decides; one that calls the network's queue its own delay gains no
+ * more. */
+#define ACK_DELAY_MAX_NS HARP_US(25)
 /* RTT samples older than this are stale. */
 #define RTT_STALE_NS HARP_MS(50)
 
@@ -53,6 +57,16 @@ static harp_ns ack_rtt_ns(const struct harp_packet *p, harp_ns now) {
   return ticks < 0 ? 0 : HARP_MAX((harp_ns)ticks, 1u) * HARP_TICK_NS;
 }
 
+/* The RTT for the congestion control, 0 if there is none: by our own notes, since the peer may lie. */
+static harp_ns control_rtt_ns(const struct harp_path *path, const struct harp_packet *p,
+                              const struct harp_loss_result *r, harp_ns rtt_ns, harp_ns now) {
+  if (path->is_tcp) return rtt_ns;
+  if (!r->newest_sent_ns) return 0;
+  harp_ns delay_ns = HARP_MIN((harp_ns)p->ack.echo_delay * HARP_TICK_NS, ACK_DELAY_MAX_NS);
+  harp_ns most_ns = now - r->newest_sent_ns;
+  return HARP_MAX(most_ns, delay_ns + 1) - delay_ns;
+}
+
 uint64_t harp_sender_ack_number(const struct harp_sender *s, const struct harp_packet *p) {
   return harp_seq_widen(p->number, s->paths[p->path].ack_next);
 }
@@ -85,6 +99,8 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     uint64_t end = harp_seq_widen(p->ack.ranges[i].end, path->next_number);
     if (end > path->next_number || p->ack.ranges[i].end - p->ack.ranges[i].begin > end)
       return HARP_DROP_STALE_ACK;
+    if (harp_path_skip_is_false(&path->skip, end - (p->ack.ranges[i].end - p->ack.ranges[i].begin), end))
+      return HARP_DROP_FALSE_ACK;
     newest = HARP_MAX(newest, end);
   }
   s->counters->rx_acks++;
@@ -118,11 +134,13 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   harp_ns rtt_ns = ack_rtt_ns(p, now);
   if (rtt_ns && s->path_count > 1 && now - path->probe.last_ack_ns > RTT_STALE_NS)
     harp_rtt_forget(&path->rtt);
-  if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
+  harp_ns control_ns = control_rtt_ns(path, p, &r, rtt_ns, now);
+  if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns);
+  if (control_ns) harp_rtt_on_base(&path->rtt, control_ns, now);
   if (path->state == HARP_PATH_UP || proven) harp_path_health_on_answer(s, path, now);
   if (r.size_probe_acked) harp_path_health_on_size_probe(s, path, now);
   harp_loss_detect(path, &r, s->trace, now);
-  harp_path_account_event(s, path, &r, inflight, rtt_ns, now);
+  harp_path_account_event(s, path, &r, inflight, control_ns, now);
   harp_path_health_on_losses(s, path, now);
   /* a smaller RTT, or the first answer after doublings, brings the timeout closer */
   harp_path_timers_on_changed(s, path);

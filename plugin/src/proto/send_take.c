@@ -7,6 +7,7 @@
  *   2. It is the last packet for now of messages that somebody waits for.
  *   3. While nobody waits for any message, one acknowledgement for several messages suffices.
  *   4. The window is full and no acknowledgement is to come anyway. */
+#include "proto/loss.h"
 #include "proto/send.h"
 
 /* Messages that one acknowledgement suffices for, while nobody waits for them. */
@@ -154,6 +155,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   HARP_ASSERT(c->kind != HARP_TX_NOTHING && c->packets && max_packets);
   struct harp_path *p = &s->paths[c->path];
   uint32_t lines = HARP_MIN(c->lines, max_packets * p->size.lines);
+  harp_path_skip_numbers(p);
   harp_experiments_on_sent(&s->experiments, p->pair, now);
   bool first = !harp_path_awaits_answer(p), in_turn = c->kind == HARP_TX_RESEND || c->kind == HARP_TX_NEW;
   switch (c->kind) {
@@ -179,9 +181,11 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   else if (run->type == HARP_PACKET_DATA)
     trace_again(s, run, lines, c->kind == HARP_TX_COPY, now);
   if (in_turn) {
-    harp_send_turns_on_sent(s, c->stream, c->message, lines);
+    bool is_slow = p->cc.window_bytes < HARP_PACE_EXACT_PACKETS * p->cc.packet_bytes;
+    harp_send_turns_on_sent(s, c->stream, c->message, lines, is_slow);
     if (wants_ack(s, p, now)) run->flags = HARP_FLAG_ACK_SOON;
   }
+  if (harp_loss_take_settled(p, run->number + run->count - 1)) run->flags |= HARP_FLAG_SETTLED;
   if (run->flags & HARP_FLAG_ACK_SOON)
     harp_ack_request_on_requested(&p->ack_request, run->number + run->count - 1);
   if (first || c->kind == HARP_TX_PROBE || c->kind == HARP_TX_SIZE_PROBE) harp_path_timers_on_changed(s, p);

@@ -20,14 +20,18 @@ struct harp_tx_stream *harp_send_turns_next(struct harp_sender *s) {
   return small && (!large || s->turns.small_lines < HARP_TURN_LINES) ? small : large;
 }
 
+static void move_first_to_end(struct harp_tx_list *list) {
+  harp_tx_list_push(list, harp_tx_list_pop(list));
+}
+
 /* Passes the turn to the next stream of the list that may send. One that sent more than its share in a turn
- * is passed over until it has made up for it. */
+ * is passed over until it has made up for it; one that has some of it left keeps that. */
 static void pass_turn(struct harp_tx_list *list) {
-  do {
-    struct harp_tx_stream *st = harp_tx_list_pop(list);
-    st->deficit_lines += HARP_TURN_LINES;
-    harp_tx_list_push(list, st);
-  } while (list->first->deficit_lines <= 0);
+  if (list->first->deficit_lines > 0) move_first_to_end(list);
+  while (list->first->deficit_lines <= 0) {
+    list->first->deficit_lines += HARP_TURN_LINES;
+    move_first_to_end(list);
+  }
 }
 
 /* The stream has come to another message: moves it where that belongs; returns whether that is elsewhere. One
@@ -44,7 +48,7 @@ static bool move_to_its_class(struct harp_sender *s, struct harp_tx_stream *st) 
 }
 
 void harp_send_turns_on_sent(struct harp_sender *s, struct harp_tx_stream *st, uint32_t message,
-                             uint32_t lines) {
+                             uint32_t lines, bool is_slow) {
   struct harp_tx_list *list = &s->load.ready[st->class];
   HARP_ASSERT(list->first == st);
   if (st->class == HARP_TX_LARGE)
@@ -53,5 +57,5 @@ void harp_send_turns_on_sent(struct harp_sender *s, struct harp_tx_stream *st, u
     s->turns.small_lines += lines;
   if ((message != st->next && move_to_its_class(s, st)) || list->last == st) return;
   st->deficit_lines -= (int32_t)lines;
-  if (st->deficit_lines <= 0) pass_turn(list);
+  if (is_slow || st->deficit_lines <= 0) pass_turn(list);
 }

@@ -50,6 +50,8 @@ enum harp_packet_flags {
   HARP_FLAG_DETOUR = 2,    /* of an ACK: this path's packets do not reach the receiver's AF_XDP queues */
   HARP_FLAG_CREDIT = 4,    /* of a probe: requests the credits of all streams */
   HARP_FLAG_UNCHECKED = 8, /* of a DATA record: its payload has no CRC (record.h) */
+  HARP_FLAG_SETTLED =
+      16, /* of data and probes: all that was sent before the last one with this flag is settled */
 };
 
 struct harp_wire_prefix {
