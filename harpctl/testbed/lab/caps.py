@@ -11,8 +11,9 @@ What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's 
   The bucket counts for what fits into it alone: of what is cut, as much passes as the queue holds.
 - A policer is a bucket of its burst, with a queue of one packet, the least that the kernel's bucket has: what
   comes when the bucket is empty and a packet waits is dropped. Some small packets find room beside it, since
-  a policer without a queue passes these with what is left in its bucket. It is at the switch's port alone, where
-  packets arrive one by one: of a superframe that is cut in the queue all packets but one would be dropped.
+  a policer without a queue passes these with what is left in its bucket. It is at the switch's port alone,
+  where packets arrive one by one: of a superframe that is cut in the queue all packets but one would be
+  dropped.
 """
 
 from __future__ import annotations
@@ -76,7 +77,12 @@ def _bucket_words(spec: LabSpec, cap_mbps: float) -> tuple[str, ...]:
     """Write a bucket's size, and how much waits for it."""
     bytes_per_us = cap_mbps / 8
     if spec.police_burst_kib is not None:
-        return "burst", str(int(spec.police_burst_kib * 1024)), "limit", str(spec.frame_bytes + POLICE_SMALL_BYTES)
+        return (
+            "burst",
+            str(int(spec.police_burst_kib * 1024)),
+            "limit",
+            str(spec.frame_bytes + POLICE_SMALL_BYTES),
+        )
     if spec.queue_us is not None:
         burst = max(SHORT_BURST_PACKETS * spec.frame_bytes, int(bytes_per_us * SHORT_BURST_US))
         return "burst", str(burst), "limit", str(int(bytes_per_us * spec.queue_us))
