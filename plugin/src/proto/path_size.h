@@ -7,9 +7,10 @@
  *   1. A path begins with the largest size that its MTU allows.
  *   2. Probe timeouts in a row shrink it, one size at a time; so do HOLE_PACKETS lost packets larger than the
  *      next smaller size, with none of that size acknowledged that was sent since (black hole detection).
- *   3. A path that was silent restarts with the smallest size, and its next size probe tries the largest.
- *   4. While the size is below the maximum a probe tries the next larger one now and then; one that is
- *      acknowledged is the new size. A probe that is lost costs its padding only.
+ *   3. A path that was silent restarts with the smallest size.
+ *   4. While the size is below the maximum probes try the largest and the next larger one in turn, at
+ *      intervals that double; one that is acknowledged is the new size. Mere random loss shrinks a size, and
+ *      the first probe takes it back. A probe that is lost costs its padding only.
  *   5. A tcp path has one size: the kernel cuts its records into segments. */
 #ifndef HARP_PATH_SIZE_H
 #define HARP_PATH_SIZE_H
@@ -18,8 +19,9 @@
 
 struct harp_path_size {
   uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
-  bool try_max;              /* the path was silent: its next size probe tries lines_max */
+  bool try_max;              /* the next size probe tries lines_max, else the next larger size */
   harp_ns probe_ns;          /* when to try a larger size; of no meaning at the maximum */
+  harp_ns again_ns;          /* from that probe to the one after it */
   uint32_t probe_lines;      /* size under test, 0 when none */
   uint64_t probe_number;     /* of the packet that tests it */
   uint32_t smaller;          /* the next smaller size, in lines; 0: there is none */
