@@ -20,6 +20,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from harpctl.doctor.host_clock import ClockState, read_clock
 from harpctl.doctor.path_probe import ProbeResult, probe_path
 
 CHILD_TIMEOUT_S = 20.0
@@ -37,6 +38,9 @@ class Machine(Protocol):
 
     def load(self, path: str, symbols: tuple[str, ...]) -> str:
         """Load a library and look its symbols up; "" when that works, else why not."""
+
+    def clock(self) -> ClockState:
+        """Return the state of the host's clock."""
 
     def egress(self, source: str, target: str) -> str:
         """Return the interface by which the kernel sends from one address to another; "" when it cannot."""
@@ -58,6 +62,10 @@ class RealMachine:
     def load(self, path: str, symbols: tuple[str, ...]) -> str:
         """See Machine."""
         return in_child(lambda: _load(path, symbols))
+
+    def clock(self) -> ClockState:
+        """See Machine."""
+        return read_clock()
 
     def egress(self, source: str, target: str) -> str:
         """See Machine."""

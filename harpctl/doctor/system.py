@@ -9,11 +9,15 @@ from harpctl.change.journal import Journal
 from harpctl.change.steps import MakeLink, Run
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
+from harpctl.doctor.host_clock import ClockState
 from harpctl.doctor.hugepages import brings, next_boot
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.setup import unit
 from harpctl.setup.options import PACKAGED_PROGRAM, PROGRAM
 from harpctl.setup.pages import size_name
+
+CLOCK_ERROR_MAX_US = 3000  # drains of the congestion control last 4 ms (plugin/src/proto/cc_target.c)
+CHRONY = {"debian": "apt-get install chrony", "rhel": "dnf install chrony"}
 
 
 @check("system.distribution", "The distribution is one that HARP knows", validates=False)
@@ -116,4 +120,46 @@ def check_unit_passed(context: Context) -> Iterator[CheckResult]:
     if context.host.is_file(unit.PATH) and context.host.query(("systemctl", "is-failed", unit.NAME)):
         yield warn(
             f"{unit.NAME} failed at boot.", f"journalctl -b -u {unit.NAME}", f"systemctl restart {unit.NAME}"
+        )
+
+
+@check(
+    "system.clock", "The hosts' clocks agree: NTP or PTP disciplines this one", needs.machine, validates=False
+)
+def check_clock(context: Context) -> Iterator[CheckResult]:
+    """Ask the kernel for the state of the clock, unless the setting `shared_clock` decides."""
+    setting = _shared_clock(context)
+    if setting == "off":
+        yield skip("shared_clock is off: random loss of more than 1 % counts as congestion.")
+    elif setting == "auto":
+        yield from _undisciplined(context, context.machine.clock())
+
+
+def _shared_clock(context: Context) -> str:
+    """Return the setting: of the environment, else of the conf files, which have one value."""
+    of_files = (conf.get("shared_clock") for _path, conf in context.confs)
+    return context.environment.get("HARP_SHARED_CLOCK") or str(next(filter(None, of_files), "auto"))
+
+
+def _undisciplined(context: Context, clock: ClockState) -> Iterator[CheckResult]:
+    """Say why the drains of the congestion control do not coincide with those of other hosts."""
+    costs = "random loss of more than 1 % counts as congestion"
+    if clock.refusal:
+        yield warn(
+            f"The kernel does not say whether the clock is disciplined (adjtimex: {clock.refusal}): {costs}.",
+            "set shared_clock = on where NTP or PTP runs on all hosts",
+        )
+    elif not clock.is_disciplined:
+        on_host = "on the host: " if context.facts.system.container else ""
+        install = CHRONY.get(context.facts.system.family, "install chrony, or another daemon of NTP or PTP")
+        yield warn(
+            f"Nothing disciplines the clock: {costs}.",
+            f"{on_host}{install}",
+            f"{on_host}chronyc waitsync 60 0.001",
+        )
+    elif clock.error_us is not None and clock.error_us > CLOCK_ERROR_MAX_US:
+        yield warn(
+            f"The clock is estimated to be {clock.error_us / 1000:.0f} ms wrong; hosts have to agree to"
+            f" {CLOCK_ERROR_MAX_US // 1000} ms.",
+            "chronyc sources  # a nearer server, or PTP",
         )

@@ -26,7 +26,9 @@ LOSS = "meta l4proto udp numgen random mod 10 < 3"  # 30 %
 ROUNDS = 5
 COPY_MAX = 32_768  # of a message that is copied
 EARLY = 4  # messages that the peer takes before their receives are posted
-SOON_S = 10.0  # a loaded machine gets ten times what is promised
+SOON_S = 1.0  # five times what 999 of 1,000 take in the simulator (tests/script/test_loss_tail.c)
+LATE_MAX = 1  # of ROUNDS that take longer: a loaded machine gives no core for so long
+BUSY_S = 10.0  # what such a machine may take to end a process, or to see that one has ended
 TIMEOUT_S = 2
 
 
@@ -38,15 +40,19 @@ def test_sender_leaves_at_once(make_lab: MakeLab, plugin_file: Path, size: int, 
     env = {"HARP_ENGINE": engine}
     for host in range(2):
         drop(lab, host, LOSS)
+    late = 0
     for _ in range(ROUNDS):
         with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
             connect(receiver, sender)
             assert sender.call("transfer", EARLY, size) == [0] * EARLY
+            start = time.monotonic()
             assert not [line for line in sender.call("close") if line.startswith("WARN")]
+            late += time.monotonic() - start >= SOON_S
             assert sender.child.stdin is not None
             sender.child.stdin.close()
-            assert sender.child.wait(SOON_S) == 0
+            assert sender.child.wait(BUSY_S) == 0
             assert receiver.call("transfer", EARLY, size) == [0] * EARLY
+    assert late <= LATE_MAX
     assert dropped(lab, 0) > 0
 
 
@@ -61,11 +67,11 @@ def test_peer_dies_before_it_arrives(make_lab: MakeLab, plugin_file: Path, engin
         assert sender.call("transfer", EARLY, 1000) == [0] * EARLY
         receiver.child.kill()
         receiver.child.wait()
-        until("the error", lambda: sender.call("transfer", 1, 8) != [0], SOON_S)
+        until("the error", lambda: sender.call("transfer", 1, 8) != [0], BUSY_S)
         assert sender.call("transfer", 1, 8) == [abi.remote_error(ABI)]
         start = time.monotonic()
         warns = [line for line in sender.call("close") if line.startswith("WARN")]
-        assert time.monotonic() - start < SOON_S
+        assert time.monotonic() - start < BUSY_S
         assert len(warns) == 1
         assert "the process ended" in warns[0]
 
@@ -82,5 +88,5 @@ def test_peer_is_stopped_when_the_sender_leaves(make_lab: MakeLab, plugin_file: 
         start = time.monotonic()
         (warn,) = [line for line in sender.call("close") if line.startswith("WARN")]
         took_s = time.monotonic() - start
-        assert TIMEOUT_S * 0.9 < took_s < TIMEOUT_S + SOON_S
+        assert TIMEOUT_S * 0.9 < took_s < TIMEOUT_S + BUSY_S
         assert f"{EARLY} messages" in warn

@@ -462,6 +462,25 @@ static void add_beside_tcp(void) {
     }
 }
 
+/* Queues that mark packets (ECN) long before they are full: nothing need be lost. */
+static void add_marks(void) {
+  static const struct {
+    unsigned queue_us, mark_us;
+    double rate_min; /* a mark behind less than half of the round trip costs rate (RFC 8257, 5) */
+  } queues[] = {{80, 20, 0.8}, {200, 50, 0.9}, {2000, 100, 0.9}};
+  static const double mark_rates[] = {10, 25};
+  static const unsigned mark_flows[] = {1, 4};
+  for (unsigned q = 0; q < HARP_ARRAY_COUNT(queues); q++)
+    for (unsigned r = 0; r < HARP_ARRAY_COUNT(mark_rates); r++)
+      for (unsigned f = 0; f < HARP_ARRAY_COUNT(mark_flows); f++)
+        for (unsigned m = 0; m < HARP_ARRAY_COUNT(mtus); m++) {
+          struct bounds b = {FAIR, .rate_min = queues[q].rate_min, .lost_max = 0.1};
+          b.queue_max_us = queues[q].mark_us;
+          add("marks", NULL, b, "queue_us=%u mark_us=%u rate=%g flows=%u mtu=%u rtt_us=100 seconds=3 warm=1",
+              queues[q].queue_us, queues[q].mark_us, mark_rates[r], mark_flows[f], mtus[m]);
+        }
+}
+
 /* Hosts that pause, and clocks that are wrong, on networks of each kind; `--again` does it to all rows. */
 static void add_hosts(void) {
   static const char *const hosts[] = {"jitter_us=300", "clock_ms=3", "clock_own=1",
@@ -505,6 +524,8 @@ static const char *const quick[] = {
     "loss=1 rate=10 mtu=1500 rtt_us=100 seconds=5 warm=4",
     "loss=3 rate=10 mtu=1500 rtt_us=100 seconds=5 warm=4",
     "loss=1 rate=10 mtu=1500 rtt_us=1000 seconds=5 warm=4",
+    "queue_us=80 mark_us=20 rate=10 flows=4 mtu=1500 rtt_us=100 seconds=3 warm=1",
+    "queue_us=200 mark_us=50 rate=25 flows=4 mtu=9000 rtt_us=100 seconds=3 warm=1",
     "cubic=1 queue_us=100 rate=10 rtt_us=100 seconds=6",
     "cubic=1 queue_us=2000 rate=10 rtt_us=100 seconds=6",
     "cubic=1 bucket_kb=256 rate=10 rtt_us=500 seconds=6",
@@ -528,6 +549,7 @@ const struct row *rows_all(unsigned *count) {
     row_count = HARP_ARRAY_COUNT(special);
     add_losses();
     add_beside_tcp();
+    add_marks();
     add_hosts();
     add_product();
     for (unsigned i = 0; i < row_count; i++) rows[i].is_quick |= is_in_quick(rows[i].params);

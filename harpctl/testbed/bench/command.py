@@ -56,14 +56,25 @@ from harpctl.testbed.bench.timed import (
 )
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.numbers import (
-    POLICE_BURST_HELP,
-    POLICE_HELP,
-    QUEUE_US_HELP,
-    TCP_BUFFER_HELP,
     parse_caps,
     parse_enis,
     parse_loss,
     parse_police,
+)
+from harpctl.testbed.lab.options import (
+    LAB,
+    Cap,
+    Congestion,
+    Enis,
+    FlowCap,
+    Loss,
+    Mtu,
+    OffloadBy,
+    Police,
+    PoliceBurst,
+    QueueUs,
+    SubnetsOf,
+    TcpBuffer,
 )
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
 
@@ -307,12 +318,11 @@ def require_right_bytes(wrong: int) -> None:
         raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
 
 
-_CLOCK, _SENT, _SIDES, _NCCL, _LAB, _PLACE, _OUTPUT = (
+_CLOCK, _SENT, _SIDES, _NCCL, _PLACE, _OUTPUT = (
     "Timed run",
     "Traffic",
     "Sides",
     "Real NCCL",
-    "Lab",
     "Hosts instead of the lab",
     "Output",
 )
@@ -449,64 +459,32 @@ def bench(
         Path | None,
         typer.Option(help="Use this libnccl.so.2 of NVIDIA's wheels, fetch none.", rich_help_panel=_NCCL),
     ] = None,
-    ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=_LAB)] = 2,
-    enis: Annotated[
-        str, typer.Option(help="ENIs per host: one number, or a list of one per host.", rich_help_panel=_LAB)
-    ] = "1",
+    ranks: Annotated[int, typer.Option(min=2, help="Hosts, one rank each.", rich_help_panel=LAB)] = 2,
+    enis: Enis = "1",
     switch: Annotated[
         bool,
         typer.Option(
-            "--switch", help="Join hosts by a switch, also where there are two.", rich_help_panel=_LAB
+            "--switch", help="Join hosts by a switch, also where there are two.", rich_help_panel=LAB
         ),
     ] = False,
-    subnets: Annotated[
-        Subnets,
-        typer.Option(
-            help="each: ENI n of all hosts share a subnet. routed: with a router between these. "
-            "one: all ENIs are in one.",
-            rich_help_panel=_LAB,
-        ),
-    ] = Subnets.EACH,
-    mtu: Annotated[int, typer.Option(help="MTU in bytes.", rich_help_panel=_LAB)] = 1500,
-    cap: Annotated[
-        str | None,
-        typer.Option(
-            help="Cap per ENI and direction in Mbit/s: one, or a list of one per ENI.", rich_help_panel=_LAB
-        ),
-    ] = None,
-    flow_cap: Annotated[
-        float | None, typer.Option(help="Cap per flow (5-tuple) in Mbit/s.", rich_help_panel=_LAB)
-    ] = None,
-    queue_us: Annotated[float | None, typer.Option(help=QUEUE_US_HELP, rich_help_panel=_LAB)] = None,
-    police: Annotated[bool, typer.Option("--police", help=POLICE_HELP, rich_help_panel=_LAB)] = False,
-    police_burst: Annotated[
-        float | None, typer.Option(help=POLICE_BURST_HELP, metavar="KIB", rich_help_panel=_LAB)
-    ] = None,
-    loss: Annotated[
-        str,
-        typer.Option(
-            metavar="PERCENT",
-            help="Random loss in percent on arrival: of superframes, with --no-offload of packets.",
-            rich_help_panel=_LAB,
-        ),
-    ] = "0",
-    offload: Annotated[
-        Offload,
-        typer.Option(
-            help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
-            "off: cut, not merged.",
-            rich_help_panel=_LAB,
-        ),
-    ] = Offload.STOCK,
+    subnets: SubnetsOf = Subnets.EACH,
+    mtu: Mtu = 1500,
+    cap: Cap = None,
+    flow_cap: FlowCap = None,
+    queue_us: QueueUs = None,
+    police: Police = False,
+    police_burst: PoliceBurst = None,
+    loss: Loss = "0",
+    offload: OffloadBy = Offload.STOCK,
     no_offload: Annotated[
-        bool, typer.Option("--no-offload", help="Short for --offload off.", rich_help_panel=_LAB)
+        bool, typer.Option("--no-offload", help="Short for --offload off.", rich_help_panel=LAB)
     ] = False,
     rps: Annotated[
         bool,
         typer.Option(
             "--rps",
             help="Handle what arrives at a host on a core of its own; ranks keep off it.",
-            rich_help_panel=_LAB,
+            rich_help_panel=LAB,
         ),
     ] = False,
     unprivileged: Annotated[
@@ -514,17 +492,13 @@ def bench(
         typer.Option(
             "--unprivileged",
             help="Ranks without capabilities, and with the default limits of socket buffers.",
-            rich_help_panel=_LAB,
+            rich_help_panel=LAB,
         ),
     ] = False,
-    congestion: Annotated[
-        str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=_LAB)
-    ] = "cubic",
-    tcp_buffer: Annotated[
-        int | None, typer.Option(help=TCP_BUFFER_HELP, metavar="KIB", rich_help_panel=_LAB)
-    ] = None,
+    congestion: Congestion = "cubic",
+    tcp_buffer: TcpBuffer = None,
     show_lab: Annotated[
-        bool, typer.Option("--show-lab", help="Print the lab's commands and stop.", rich_help_panel=_LAB)
+        bool, typer.Option("--show-lab", help="Print the lab's commands and stop.", rich_help_panel=LAB)
     ] = False,
     loopback: Annotated[
         bool,

@@ -10,8 +10,10 @@ What waits for a cap is bounded in bytes; AF_XDP in copy mode passes a sender's 
 - A short queue (queue_us) has a bucket of some microseconds. What is larger than the bucket is cut there.
   The bucket counts for what fits into it alone: of what is cut, as much passes as the queue holds.
 - A policer is a bucket of its burst, with a queue of one packet, the least that the kernel's bucket has: what
-  comes when the bucket is empty and a packet waits is dropped. It is at the switch's port alone, where
-  packets arrive one by one: of a superframe that is cut in the queue all packets but one would be dropped.
+  comes when the bucket is empty and a packet waits is dropped. Some small packets find room beside it, since
+  a policer without a queue passes these with what is left in its bucket. It is at the switch's port alone,
+  where packets arrive one by one: of a superframe that is cut in the queue all packets but one would be
+  dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1
 SHORT_BURST_US = 32  # of a short queue's bucket: how late the kernel's timer may be without loss of rate
 SHORT_BURST_PACKETS = 2  # at least
+POLICE_SMALL_BYTES = 512  # of acknowledgements, beside the packet that waits
 FLOW_CLASSES = 2048  # of the per-flow cap, by a hash; two flows in one class share its cap (8 flows: 1.4 %)
 FLOW_HASH_SEED = 0x4841  # any number: without one the kernel draws a seed, and runs are not repeatable
 FLOW_CLASS_FIRST = 0x10001  # 1:1 as the kernel writes a class: handle << 16 | number
@@ -74,7 +77,12 @@ def _bucket_words(spec: LabSpec, cap_mbps: float) -> tuple[str, ...]:
     """Write a bucket's size, and how much waits for it."""
     bytes_per_us = cap_mbps / 8
     if spec.police_burst_kib is not None:
-        return "burst", str(int(spec.police_burst_kib * 1024)), "limit", str(spec.frame_bytes)
+        return (
+            "burst",
+            str(int(spec.police_burst_kib * 1024)),
+            "limit",
+            str(spec.frame_bytes + POLICE_SMALL_BYTES),
+        )
     if spec.queue_us is not None:
         burst = max(SHORT_BURST_PACKETS * spec.frame_bytes, int(bytes_per_us * SHORT_BURST_US))
         return "burst", str(burst), "limit", str(int(bytes_per_us * spec.queue_us))

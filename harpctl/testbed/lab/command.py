@@ -17,15 +17,26 @@ from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.numbers import (
-    POLICE_BURST_HELP,
-    POLICE_HELP,
-    QUEUE_US_HELP,
-    TCP_BUFFER_HELP,
     parse_caps,
     parse_enis,
     parse_loss,
     parse_police,
     parse_share,
+)
+from harpctl.testbed.lab.options import (
+    LAB,
+    Cap,
+    Congestion,
+    Enis,
+    FlowCap,
+    Loss,
+    Mtu,
+    OffloadBy,
+    Police,
+    PoliceBurst,
+    QueueUs,
+    SubnetsOf,
+    TcpBuffer,
 )
 from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
 
@@ -72,43 +83,22 @@ def _print_result(done: LabResult, *lines: str, as_json: bool) -> None:
 
 def up(
     *,
-    hosts: Annotated[int, typer.Option(min=2, help="Hosts.")] = 2,
-    enis: Annotated[str, typer.Option(help="ENIs of each host, or one number per host: 2,8.")] = "2",
-    cap: Annotated[
-        str | None,
-        typer.Option(help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."),
-    ] = None,
-    flow_cap: Annotated[float | None, typer.Option(help="Mbit/s per flow (5-tuple).")] = None,
+    hosts: Annotated[int, typer.Option(min=2, help="Hosts.", rich_help_panel=LAB)] = 2,
+    enis: Enis = "2",
+    cap: Cap = None,
+    flow_cap: FlowCap = None,
     queue_ms: Annotated[
-        float, typer.Option(help="The longest wait for a cap before packets drop.")
+        float, typer.Option(help="The longest wait for a cap before packets drop.", rich_help_panel=LAB)
     ] = QUEUE_MS,
-    queue_us: Annotated[float | None, typer.Option(help=QUEUE_US_HELP)] = None,
-    police: Annotated[bool, typer.Option("--police", help=POLICE_HELP)] = False,
-    police_burst: Annotated[float | None, typer.Option(help=POLICE_BURST_HELP, metavar="KIB")] = None,
-    loss: Annotated[
-        str,
-        typer.Option(
-            metavar="PERCENT",
-            help="Random loss in percent on arrival: of superframes, with --offload off of packets.",
-        ),
-    ] = "0",
-    mtu: Annotated[int, typer.Option(help="MTU in bytes.")] = 1500,
-    offload: Annotated[
-        Offload,
-        typer.Option(
-            help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
-            "off: cut, not merged."
-        ),
-    ] = Offload.STOCK,
-    subnets: Annotated[
-        Subnets,
-        typer.Option(
-            help="each: ENIs of one number share a subnet. routed: with a router between these. "
-            "one: all are in one."
-        ),
-    ] = Subnets.EACH,
-    congestion: Annotated[str, typer.Option(help="TCP congestion control in the lab.")] = "cubic",
-    tcp_buffer: Annotated[int | None, typer.Option(help=TCP_BUFFER_HELP, metavar="KIB")] = None,
+    queue_us: QueueUs = None,
+    police: Police = False,
+    police_burst: PoliceBurst = None,
+    loss: Loss = "0",
+    mtu: Mtu = 1500,
+    offload: OffloadBy = Offload.STOCK,
+    subnets: SubnetsOf = Subnets.EACH,
+    congestion: Congestion = "cubic",
+    tcp_buffer: TcpBuffer = None,
     name: Name = DEFAULT_NAME,
     as_json: AsJson = False,
 ) -> None:

@@ -6,19 +6,7 @@ from __future__ import annotations
 import math
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.lab.spec import POLICE_BURST_KIB, QUEUE_MIN_US
-
-TCP_BUFFER_HELP = "Bound the buffers of each TCP socket in the lab. Default: as on this machine."
-
-QUEUE_US_HELP = (
-    f"A short queue before an ENI's cap, in microseconds of it: at least {QUEUE_MIN_US:g} and a packet. "
-    "Superframes are cut there."
-)
-POLICE_HELP = (
-    "Drop what exceeds an ENI's cap and a burst, instead of queueing it; at a switch, where senders have cut "
-    "superframes."
-)
-POLICE_BURST_HELP = f"With --police: the burst. Default: {POLICE_BURST_KIB:g}."
+from harpctl.testbed.lab.spec import POLICE_BURST_KIB
 
 
 def parse_police(*, police: bool, burst_kib: float | None) -> float | None:

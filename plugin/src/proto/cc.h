@@ -147,6 +147,9 @@ static inline void harp_cc_set_clock(struct harp_cc *cc, harp_ns offset_ns, bool
   cc->target.clock = (struct harp_cc_clock){offset_ns, is_own};
 }
 
+/* A window of less than a packet lets a packet go each so many ns at least, whatever the RTT. */
+#define HARP_CC_LEAST_NS HARP_MS(4)
+
 /* A path without a loss that counted for so long, more than two periods of drains, is clean. */
 #define HARP_CC_CLEAN_NS HARP_MS(300)
 static inline bool harp_cc_is_clean(const struct harp_cc *cc, harp_ns now) {

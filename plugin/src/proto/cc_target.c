@@ -25,10 +25,10 @@
  *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
  *      loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is
  *      not used, and TOLERATED_OWN_Q16 is tolerated.
- *   6. A window of less than a packet is kept by the pace: a packet each LEAST_NS at least. A path that was
- *      idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
- * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
- * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
+ *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
+ * that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most. In congestion the
+ * window settles where growth and decreases are equal: at a loss of 1 % with a window of one to four packets,
+ * of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
 #include "base/assert.h"
 #include "proto/cc.h"
 #include "proto/rtt.h"
@@ -47,7 +47,6 @@
 #define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
 #define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
 #define SHORT_FOR_NS   HARP_SEC(2)  /* lately */
-#define LEAST_NS       HARP_MS(4)   /* a packet each, at least */
 #define EMPTY_NS       HARP_US(10)  /* a drain that leaves a longer queue: another flow fills it */
 #define RTT_MAX_NS     HARP_MS(100) /* a longer RTT counts as this */
 enum {
@@ -73,9 +72,9 @@ enum {
 
 /* ---- windows ---- */
 
-/* Returns the least window: a packet each LEAST_NS. */
+/* Returns the least window: a packet each HARP_CC_LEAST_NS. */
 static uint64_t least_q8(const struct harp_cc *cc) {
-  return HARP_MAX((uint64_t)cc->packet_bytes * 256 * cc->target.rtt_ns / LEAST_NS, 256u);
+  return HARP_MAX((uint64_t)cc->packet_bytes * 256 * cc->target.rtt_ns / HARP_CC_LEAST_NS, 256u);
 }
 
 static void set_window(struct harp_cc *cc, uint64_t window_q8) {
@@ -385,7 +384,7 @@ static void target_on_timeout(struct harp_cc *cc) {
  * few packets only: larger ones are what the path has, and several that grow at once overflow a bucket. */
 static void target_on_busy(struct harp_cc *cc, harp_ns idle_ns) {
   if (cc->window_bytes >= BUSY_PACKETS * cc->packet_bytes) return;
-  uint64_t packets = HARP_MIN(idle_ns / LEAST_NS, BUSY_MAX_BYTES / (uint64_t)cc->packet_bytes);
+  uint64_t packets = HARP_MIN(idle_ns / HARP_CC_LEAST_NS, BUSY_MAX_BYTES / (uint64_t)cc->packet_bytes);
   uint64_t window_q8 = (packets * cc->packet_bytes << 8) / cc->sharers;
   if (cc->target.rtt_ns && window_q8 > cc->window_q8) set_window(cc, window_q8);
 }

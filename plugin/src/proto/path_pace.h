@@ -6,9 +6,11 @@
  *   1. What is sent moves the time of the next superframe on by what it takes at the pace: 17/16 of the
  *      window per RTT, twice the window in slow start, and exactly the window where it holds less than
  *      HARP_PACE_EXACT_PACKETS packets. So window and pace limit alike.
- *   2. A superframe may leave half a burst early, HARP_PACE_EARLY_NS at most, since passes take time.
- *   3. Time in which the caller was late is made up, half a burst of it.
- *   4. The kernel paces tcp paths. */
+ *   2. A window of less than a packet takes HARP_CC_LEAST_NS for a packet at most. The smoothed RTT does not
+ *      tell: after a few late acknowledgements it is a hundred times that by which the window was set.
+ *   3. A superframe may leave half a burst early, HARP_PACE_EARLY_NS at most, since passes take time.
+ *   4. Time in which the caller was late is made up, half a burst of it.
+ *   5. The kernel paces tcp paths. */
 #ifndef HARP_PATH_PACE_H
 #define HARP_PATH_PACE_H
 
@@ -49,6 +51,8 @@ static inline void harp_path_pace_on_sent(struct harp_path_pace *pace, const str
     took_ns /= 2;
   else if (!is_exact)
     took_ns -= took_ns / 17;
+  if (cc->window_bytes < cc->packet_bytes)
+    took_ns = HARP_MIN(took_ns, bytes * HARP_CC_LEAST_NS / cc->packet_bytes);
   pace->next_ns = HARP_MAX(pace->next_ns, now - HARP_MIN(late_ns, now)) + took_ns;
 }
 

@@ -11,7 +11,7 @@
 /* Intervals of probes double so often at first, stay for the next PROBES_OFTEN, then double on. Where 30 %
  * are lost both ways half of all probes get no answer, and six in a row are common; RFC 9002 doubles on,
  * which takes a third of a second then. One probe each 8 ms or so is less than what any path may send
- * (LEAST_NS of cc_target.c). */
+ * (HARP_CC_LEAST_NS). */
 enum { DOUBLINGS_FIRST = 3, PROBES_OFTEN = 16, DOUBLINGS_MAX = 10 };
 /* A network's RTT is at most the first, or twice the least that was seen, up to the second. */
 #define RTT_TCP_MIN_NS HARP_MS(20)

@@ -7,10 +7,18 @@
 /* Sizes that the search steps through, in lines: IPv6 minimum, Ethernet, single-buffer XDP, jumbo. */
 static const uint32_t sizes[] = {HARP_PACKET_MIN_LINES, 11, 26, HARP_PACKET_MAX_LINES};
 
-#define PROBE_FIRST_NS    HARP_MS(100) /* from a shrink to the first probe of a larger size */
-#define PROBE_NEXT_NS     HARP_MS(10)  /* from a probe that was acknowledged to the next one */
-#define PROBE_AGAIN_NS    HARP_MS(100) /* from the probe of the largest size to the next one */
-#define PROBE_INTERVAL_NS HARP_SEC(10) /* from any other probe to the next one */
+/* Between two probes of a larger size: after a shrink, and after a probe that was acknowledged; it doubles.
+ */
+#define PROBE_FIRST_NS HARP_MS(20)
+#define PROBE_MOST_NS  HARP_SEC(10)
+
+/* Lets the search begin: the next probe is sent at `probe_ns`. */
+static void restart_search(struct harp_path_size *z, harp_ns probe_ns) {
+  z->probe_lines = 0;
+  z->try_max = z->lines < z->lines_max;
+  z->probe_ns = probe_ns;
+  z->again_ns = 2 * PROBE_FIRST_NS;
+}
 
 /* Takes a size; what was lost of another says nothing about it. */
 static void set_size(struct harp_path_size *z, uint32_t lines) {
@@ -29,10 +37,8 @@ void harp_path_size_init(struct harp_path_size *z, uint32_t lines_max) {
 void harp_path_size_restart(struct harp_path_size *z) {
   if (z->lines == HARP_PACKET_MIN_LINES && z->try_max) return;
   set_size(z, HARP_MIN(z->lines_max, (uint32_t)HARP_PACKET_MIN_LINES));
-  z->probe_lines = 0;
+  restart_search(z, 0);
   z->is_limited = false;
-  z->try_max = z->lines < z->lines_max;
-  z->probe_ns = 0;
 }
 
 bool harp_path_size_shrink(struct harp_path_size *z, bool is_hole, harp_ns now) {
@@ -40,8 +46,7 @@ bool harp_path_size_shrink(struct harp_path_size *z, bool is_hole, harp_ns now) 
   z->is_limited |= is_hole;
   z->is_news = z->is_limited;
   set_size(z, z->smaller);
-  z->probe_lines = 0;
-  z->probe_ns = now + PROBE_FIRST_NS;
+  restart_search(z, now + PROBE_FIRST_NS);
   return true;
 }
 
@@ -57,16 +62,16 @@ void harp_path_size_on_probe_sent(struct harp_path_size *z, uint32_t lines, uint
   HARP_ASSERT(harp_path_size_is_searched(z));
   z->probe_lines = lines;
   z->probe_number = number;
-  z->probe_ns = now + (z->try_max ? PROBE_AGAIN_NS : PROBE_INTERVAL_NS);
-  z->try_max = false;
+  z->probe_ns = now + z->again_ns;
+  z->again_ns = HARP_MIN(2 * z->again_ns, PROBE_MOST_NS);
+  z->try_max = !z->try_max;
 }
 
 void harp_path_size_on_probe_acked(struct harp_path_size *z, harp_ns now) {
   set_size(z, HARP_MAX(z->lines, z->probe_lines));
   z->is_news = z->is_limited;
   z->is_limited &= harp_path_size_is_searched(z);
-  z->probe_lines = 0;
-  z->probe_ns = now + PROBE_NEXT_NS;
+  restart_search(z, now + PROBE_FIRST_NS);
 }
 
 /* Books lost packets of so many lines. Returns how many of their bytes do not count as

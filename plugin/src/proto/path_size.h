@@ -10,9 +10,10 @@
  *   3. Lost packets that are larger than the size in use are the path's, and no congestion (RFC 8899, 3; RFC
  *      4821, 7.2). Whether those that rule 2 counts are is known later: they count as congestion once a
  *      packet of their size arrives after all; at once where one did that was sent within an RTT before.
- *   4. A path that was silent restarts with the smallest size, and its next size probe tries the largest.
- *   5. While the size is below the maximum a probe tries the next larger one now and then; one that is
- *      acknowledged is the new size. A probe that is lost costs its padding only.
+ *   4. A path that was silent restarts with the smallest size.
+ *   5. While the size is below the maximum probes try the largest and the next larger one in turn, at
+ *      intervals that double; one that is acknowledged is the new size. Mere random loss shrinks a size, and
+ *      the first probe takes it back. A probe that is lost costs its padding only.
  *   6. A size below the maximum is limited by the path, which is reported, when rule 2 found that larger
  *      packets alone are lost, or a probe was lost.
  *   7. A tcp path has one size: the kernel cuts its records into segments. */
@@ -23,8 +24,9 @@
 
 struct harp_path_size {
   uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
-  bool try_max;              /* the path was silent: its next size probe tries lines_max */
+  bool try_max;              /* the next size probe tries lines_max, else the next larger size */
   harp_ns probe_ns;          /* when to try a larger size; of no meaning at the maximum */
+  harp_ns again_ns;          /* from that probe to the one after it */
   uint32_t probe_lines;      /* size under test, 0 when none */
   uint64_t probe_number;     /* of the packet that tests it */
   uint32_t smaller;          /* the next smaller size, in lines; 0: there is none */

@@ -20,6 +20,7 @@ from harpctl.doctor.model import CHECKS, worst
 from harpctl.facts.model import MIB, HugeMount, Pages
 from tests.harpctl.doctor.cases import CASES, Case
 from tests.harpctl.doctor.cases.hugepages import no_pages, pages_after_reboot
+from tests.harpctl.doctor.cases.system import undisciplined_clock
 from tests.harpctl.doctor.world import World, plugin
 
 
@@ -73,6 +74,13 @@ def test_what_the_next_boot_brings(world: World) -> None:
     world.options = DoctorOptions(after_boot=True)
     assert worst(world.findings("hugepages.present")) == "ok"
     assert worst(world.findings("system.reboot")) == "ok"
+
+
+def test_operator_vouches_for_the_clock(world: World) -> None:
+    undisciplined_clock(world)
+    world.conf(1, shared_clock="off")
+    world.environment["HARP_SHARED_CLOCK"] = "on"
+    assert worst(world.findings("system.clock")) == "ok"
 
 
 def test_udp_needs_no_capabilities(world: World) -> None:

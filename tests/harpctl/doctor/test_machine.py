@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harpctl.doctor.host_clock import NEVER_SAID_US, STA_UNSYNC, TIME_ERROR, clock_state
 from harpctl.doctor.machine import RealMachine, in_child
 from harpctl.doctor.path_probe import ECHO, REFUSED, probe_path, probe_tcp, probe_udp
 from harpctl.doctor.probe_packet import HEAD_BYTES, answer_to, make_request
@@ -85,6 +86,18 @@ def test_hugepage() -> None:
 def test_egress_over_loopback() -> None:
     assert RealMachine().egress(LOCAL, "127.0.0.2") == "lo"
     assert RealMachine().egress("203.0.113.77", "203.0.113.78") == ""  # not an address of ours
+
+
+def test_clock() -> None:
+    """The state is told from status and return value, as the plugin tells it."""
+    assert clock_state(0, 0, 250).is_disciplined
+    assert clock_state(0, 0, 250).error_us == 250
+    assert clock_state(0, 0, NEVER_SAID_US).error_us is None
+    assert not clock_state(TIME_ERROR, 0, 0).is_disciplined
+    assert not clock_state(0, STA_UNSYNC, 0).is_disciplined
+    clock = RealMachine().clock()
+    assert not clock.refusal
+    assert clock.error_us is None or 0 <= clock.error_us < NEVER_SAID_US
 
 
 # ---- the responder ----

@@ -14,6 +14,7 @@ from harpctl.confs.conf import Conf, conf_of, conf_path, render
 from harpctl.confs.table import KEYS
 from harpctl.doctor.context import Context, DoctorOptions
 from harpctl.doctor.examine import examine
+from harpctl.doctor.host_clock import ClockState
 from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ECHO, REFUSED, ProbeResult
 from harpctl.facts.elf import Elf
@@ -58,6 +59,7 @@ class FakeMachine:
 
     page: str = ""
     loading: str = ""
+    state_of_clock: ClockState = field(default_factory=ClockState)
     ways: dict[tuple[str, str], str] = field(default_factory=dict)  # (source, target) -> interface
     reached: ProbeResult = field(
         default_factory=lambda: ProbeResult(
@@ -74,6 +76,9 @@ class FakeMachine:
         assert symbols == ("ncclNetPlugin_v12",)
         assert path
         return self.loading
+
+    def clock(self) -> ClockState:
+        return self.state_of_clock
 
     def egress(self, source: str, target: str) -> str:
         own = {"10.0.1.11": "eth1", "10.0.2.12": "eth2"}

@@ -7,6 +7,7 @@ import json
 
 from msgspec.structs import replace
 
+from harpctl.doctor.host_clock import ClockState
 from harpctl.facts.model import BootEntry
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.cases.hugepages import without_arguments
@@ -89,3 +90,52 @@ def unit_not_enabled(world: World) -> None:
 )
 def unit_failed(world: World) -> None:
     world.runner.answers["systemctl is-failed harp.service"] = "failed\n"
+
+
+def _with_clock(world: World, clock: ClockState) -> None:
+    assert world.machine
+    world.machine.state_of_clock = clock
+
+
+@case(
+    "system.clock",
+    "warn",
+    "Nothing disciplines the clock: random loss of more than 1 % counts as congestion.",
+    "apt-get install chrony",
+    "chronyc waitsync 60 0.001",
+)
+def undisciplined_clock(world: World) -> None:
+    _with_clock(world, ClockState(is_disciplined=False))
+
+
+@case(
+    "system.clock",
+    "warn",
+    "Nothing disciplines the clock",
+    "on the host: install chrony, or another daemon of NTP or PTP",
+    "on the host: chronyc waitsync 60 0.001",
+)
+def undisciplined_clock_of_a_container(world: World) -> None:
+    world.change("system", family="", container="docker")
+    undisciplined_clock(world)
+
+
+@case("system.clock", "warn", "estimated to be 12 ms wrong", "chronyc sources  # a nearer server, or PTP")
+def wrong_clock(world: World) -> None:
+    _with_clock(world, ClockState(error_us=12_000))
+
+
+@case(
+    "system.clock",
+    "warn",
+    "adjtimex: Operation not permitted",
+    "set shared_clock = on where NTP or PTP runs on all hosts",
+)
+def unknown_clock(world: World) -> None:
+    _with_clock(world, ClockState(refusal="Operation not permitted", is_disciplined=False))
+
+
+@case("system.clock", "skip", "shared_clock is off")
+def clock_of_its_own(world: World) -> None:
+    undisciplined_clock(world)
+    world.conf(1, shared_clock="off")

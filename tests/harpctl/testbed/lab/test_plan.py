@@ -72,7 +72,7 @@ def test_short_queues_and_policers_have_small_buckets() -> None:
 
     assert words(cap_mbps=2000, queue_us=64) == {"rate 2000mbit burst 8000 limit 16000"}
     assert words(cap_mbps=100, queue_us=200) == {"rate 100mbit burst 3028 limit 2500"}
-    assert words(cap_mbps=1000, police_burst_kib=8, mtu_bytes=3498) == {"rate 1000mbit burst 8192 limit 3512"}
+    assert words(cap_mbps=1000, police_burst_kib=8, mtu_bytes=3498) == {"rate 1000mbit burst 8192 limit 4024"}
 
 
 def test_flow_cap_has_a_class_per_hash_of_the_5_tuple() -> None:

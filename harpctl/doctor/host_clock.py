@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says of the host's clock: whether something disciplines it, and how wrong it may be.
+
+It asks as the plugin does (plugin/src/host/shared_clock.c): adjtimex(2), which changes nothing here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import msgspec
+
+TIME_ERROR = 5  # adjtimex(2): the clock is not synchronized
+STA_UNSYNC = 0x40
+NEVER_SAID_US = 16_000_000  # esterror after a boot; phc2sys and others leave it so
+PADDING_WORDS = 11
+
+
+class ClockState(msgspec.Struct, frozen=True):
+    """The state of CLOCK_REALTIME."""
+
+    refusal: str = ""  # why the kernel does not say; "": it does
+    is_disciplined: bool = True
+    error_us: int | None = None  # as its daemon estimates; None: the daemon does not say
+
+
+class _Timex(ctypes.Structure):
+    """`struct timex` of <sys/timex.h>."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("time", ctypes.c_long * 2),
+        ("tick", ctypes.c_long),
+        ("ppsfreq", ctypes.c_long),
+        ("jitter", ctypes.c_long),
+        ("shift", ctypes.c_int),
+        ("stabil", ctypes.c_long),
+        ("jitcnt", ctypes.c_long),
+        ("calcnt", ctypes.c_long),
+        ("errcnt", ctypes.c_long),
+        ("stbcnt", ctypes.c_long),
+        ("tai", ctypes.c_int),
+        ("padding", ctypes.c_int * PADDING_WORDS),
+    )
+
+
+def clock_state(state: int, status: int, error_us: int) -> ClockState:
+    """Read what adjtimex(2) returned, with the status and esterror that it wrote."""
+    is_disciplined = state != TIME_ERROR and not status & STA_UNSYNC
+    return ClockState(is_disciplined=is_disciplined, error_us=error_us if error_us < NEVER_SAID_US else None)
+
+
+def read_clock() -> ClockState:
+    """Ask the kernel."""
+    libc, timex = ctypes.CDLL(None, use_errno=True), _Timex(modes=0)
+    state = libc.adjtimex(ctypes.byref(timex))
+    if state < 0:
+        return ClockState(refusal=os.strerror(ctypes.get_errno()), is_disciplined=False)
+    return clock_state(state, timex.status, timex.esterror)
