@@ -208,9 +208,6 @@ def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:
         job.finish()
 
 
-@pytest.mark.xfail(
-    reason="an experiment is shorter than datagrams take to learn that loss is random", strict=False
-)
 def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     """What the kernel would have to repeat goes as datagrams instead."""
     lab = make_lab(LabSpec(enis=2))

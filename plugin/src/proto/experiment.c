@@ -178,6 +178,14 @@ bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *mo
   return true;
 }
 
+/* Doubles the wait until the next experiment. */
+static void count_loss(struct harp_evidence *v, enum harp_question question, unsigned hurry, harp_ns now) {
+  const struct rule *r = &rules[question];
+  v->next_ns = now + (r->wait_ns << HARP_MIN(v->losses, r->doublings)) / hurry;
+  v->points = 0;
+  v->losses = HARP_MIN(v->losses + 1, r->doublings);
+}
+
 static bool is_clear(const struct harp_experiment *e) {
   uint32_t clear = e->question == HARP_QUESTION_FLOWS ? flows_percent(e, HARP_EXPERIMENT_FLOWS_CLEAR)
                                                       : HARP_EXPERIMENT_CARRIER_CLEAR;
@@ -189,9 +197,7 @@ bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e,
   HARP_ASSERT(!harp_experiment_is_under_way(e) && e->verdict != HARP_VERDICT_NONE);
   v->cost_ns = e->cost_ns;
   if (e->verdict == HARP_VERDICT_LOST) {
-    v->next_ns = now + (r->wait_ns << HARP_MIN(v->losses, r->doublings)) / e->hurry;
-    v->points = 0;
-    v->losses = HARP_MIN(v->losses + 1, r->doublings);
+    count_loss(v, e->question, e->hurry, now);
     return false;
   }
   bool clear = is_clear(e);
@@ -202,4 +208,9 @@ bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e,
   v->points = r->head_start;
   v->losses = 0;
   return true;
+}
+
+void harp_evidence_on_failure(struct harp_evidence *v, unsigned hurry, harp_ns now) {
+  v->cost_ns = 0;
+  count_loss(v, HARP_QUESTION_CARRIER, hurry, now);
 }

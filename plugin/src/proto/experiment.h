@@ -50,6 +50,7 @@ enum harp_verdict {
   HARP_VERDICT_LOST,    /* what is tried brings nothing */
   HARP_VERDICT_QUICKER, /* it moves more */
   HARP_VERDICT_CHEAPER, /* it moves as much, for less CPU of the sender */
+  HARP_VERDICT_ALONE,   /* what is in use fell silent, and it did not */
 };
 
 /* What the network still teaches that what is tried needs to know. */
@@ -146,5 +147,9 @@ struct harp_evidence {
 /* Adds the verdict of an experiment that has ended. Returns whether what was tried is to be in use from now
  * on. */
 bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e, harp_ns now) HARP_MUST_CHECK;
+
+/* Notes that the carrier in use has failed, and the other one is in use from now on: an experiment with the
+ * one that failed comes after the wait of one that was lost. */
+void harp_evidence_on_failure(struct harp_evidence *v, unsigned hurry, harp_ns now);
 
 #endif

@@ -31,6 +31,17 @@ bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now) {
   return true;
 }
 
+bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) {
+  bool changes = !x->datagrams;
+  if (!x->has_choice || (!changes && harp_experiments_take_datagrams(x))) return false;
+  harp_experiment_stop(&x->trial);
+  x->datagrams = x->has_begun = true;
+  x->carrier_report =
+      (struct harp_trial_report){.count = x->carrier_report.count + 1, .verdict = HARP_VERDICT_ALONE};
+  harp_evidence_on_failure(&x->carrier, x->hurry, now);
+  return changes;
+}
+
 void harp_experiments_allow_reference(struct harp_experiments *x, bool allowed) {
   x->can_reference = allowed;
   if (allowed) return;

@@ -18,6 +18,9 @@
  *  5. A trial of datagrams is given time to learn whether loss is random, which drains of the congestion
  *     control show (cc_target.c): the time of two of them, and of what it takes with the smallest windows
  *     while TCP shows loss, so that much is to be gained.
+ *  6. Where TCP falls silent for so long that its connection ends, though datagrams between the same
+ * interfaces get through, large messages take datagrams at once: what TCP moves between two such ends says
+ * nothing.
  */
 #ifndef HARP_EXPERIMENTS_H
 #define HARP_EXPERIMENTS_H
@@ -79,6 +82,10 @@ bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, bool 
 
 /* Notes that TCP shows loss or a queue. Returns whether that is news (rule 3). */
 bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now);
+
+/* Notes that TCP, in use or tried, fell silent though datagrams get through (rule 6). Returns whether that
+ * changes the carrier of large messages. */
+bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) HARP_MUST_CHECK;
 
 /* Says whether the kernel takes payload by reference; no: neither a trial nor what trials have found asks for
  * it any more. */

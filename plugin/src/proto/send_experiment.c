@@ -107,6 +107,23 @@ static void feed_trial(struct harp_sender *s, uint32_t acked_bytes, harp_ns now)
   (void)harp_send_carriers_choose(s);
 }
 
+/* Whether a path of datagrams between the same ENIs has answered since the tcp path fell silent. */
+static bool datagrams_answer(const struct harp_sender *s, const struct harp_path *p) {
+  HARP_EACH_BIT (i, s->set.eligible) {
+    const struct harp_path *q = &s->paths[i];
+    bool is_beside = !q->is_tcp && q->local_eni == p->local_eni && q->remote_eni == p->remote_eni;
+    if (is_beside && !harp_path_silent(q) && q->loss.any_acked && q->loss.rack_sent_ns > p->probe.silent_ns)
+      return true;
+  }
+  return false;
+}
+
+void harp_send_experiments_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  if (!p->is_tcp || !datagrams_answer(s, p)) return;
+  s->counters->experiment_changes += harp_experiments_on_silence(&s->experiments, now);
+  (void)harp_send_carriers_choose(s);
+}
+
 void harp_send_experiments_on_acked(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes,
                                     harp_ns now) {
   feed_search(s, p, acked_bytes, now);
