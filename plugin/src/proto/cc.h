@@ -150,10 +150,12 @@ static inline bool harp_cc_is_clean(const struct harp_cc *cc, harp_ns now) {
   return !cc->target.cut_ns || now - cc->target.cut_ns >= HARP_CC_CLEAN_NS;
 }
 
-/* Returns whether a path that has lost packets is still to learn whether loss is random: its window is
- * smaller than it may be. Drains since `since_ns` have not told yet, or the window grows since they have. */
+/* Returns whether a path's window is smaller than it may be: it is in slow start, and in use; or it was cut
+ * for loss, and drains since `since_ns` have not told yet whether that is random, or it grows since they
+ * have. */
 static inline bool harp_cc_is_learning(const struct harp_cc *cc, harp_ns since_ns) {
-  if (!cc->target.cut_ns) return false;
+  bool is_opening = cc->slow_start && cc->round_limited && cc->window_bytes < cc->window_max_bytes;
+  if (!cc->target.cut_ns) return is_opening;
   const struct harp_base_loss *b = &cc->target.base_loss;
   if (harp_base_loss_is_known(b)) return cc->slow_start || b->is_presumed;
   return b->clean_ns < since_ns;
