@@ -215,7 +215,7 @@ def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2))
     with _job(lab, plugin_file) as job:
         for host in range(2):
-            drop(lab, host, f"{_data(job)} numgen random mod 1000 < 10")
+            drop(lab, host, f"{_data(job)} numgen random mod 1000 < 50")
         until("the choice turns", lambda: bool(TURNED.search(job.log(0) + job.log(1))))
         rank = 0 if TURNED.search(job.log(0)) else 1
         before = _engine(job, rank)
