@@ -103,6 +103,7 @@ static void send_superframe(struct flow *f, struct harp_tx_choice c, harp_ns now
     if (run.type == HARP_PACKET_PROBE || !room) break;
     c = harp_sender_choose_more(f->sender, path->index, now);
   } while (c.kind != HARP_TX_NOTHING);
+  if (path->is_lossy) (void)harp_sender_on_trouble(f->sender, now);
   if (path->is_tcp) fill_kernel(path, now);
 }
 

@@ -32,7 +32,7 @@ struct flow_path {
   struct lane data, acks;
   /* A tcp path: the kernel's buffer takes records while it holds less than kernel_bytes of those before, and
    * empties into `there`. */
-  bool is_tcp;
+  bool is_tcp, is_lossy; /* lossy: its kernel repeats segments */
   uint32_t kernel_bytes;
   struct source unblock;
   uint64_t packets, lost; /* of data: that were sent, and that did not arrive */

@@ -135,6 +135,7 @@ static void route_tcp(struct network *n, unsigned flow, unsigned interface, unsi
   unsigned wire = (unsigned)((flow * s->interfaces + interface) * s->tcp) + (s->tcp_shared ? 0 : k);
   path->there = (struct route){.wire = &n->tcp_wires[wire], .delay_ns = us(s->rtt_us) / 2};
   path->back = (struct route){.delay_ns = path->there.delay_ns};
+  path->is_lossy = s->tcp_loss != 0;
   path->kernel_bytes = (uint32_t)(s->kernel_kb * 1024);
 }
 

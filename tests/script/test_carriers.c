@@ -127,6 +127,38 @@ static void test_small_messages_are_no_experiment(void **state) {
   assert_false(harp_experiment_is_under_way(&experiments()->trial));
 }
 
+/* Moves messages over TCP, which is the quicker one, and lets the network lose all of these paths for a
+ * while; returns when a path that is silent has long been found DOWN. */
+static void silence(const char *name, unsigned first, unsigned last) {
+  start(name, 125000000, 250000000);
+  duo.ends[0].sender->experiments.hurry = 1;
+  for (uint32_t i = 0; i < MESSAGES; i++) duo_add(&duo, MESSAGE_BYTES, MESSAGE_BYTES, duo.now, duo.now);
+  harp_ns from_ns = duo.now + HARP_MS(20), until_ns = from_ns + HARP_MS(90);
+  while (duo_step(&duo, from_ns)) assert_false(experiments()->datagrams);
+  for (unsigned i = first; i <= last; i++)
+    for (unsigned way = 0; way < SIMNET_WAYS; way++)
+      simnet_blackhole(&duo.net.links[way][i], duo.now, duo.now + HARP_MS(200));
+  while (duo_step(&duo, until_ns)) continue;
+}
+
+static void test_tcp_that_falls_silent_alone_is_left(void **state) {
+  (void)state;
+  silence("TCP is silent", TCP, TCP);
+  assert_true(experiments()->datagrams);
+  assert_int_equal(report()->verdict, HARP_VERDICT_ALONE);
+  assert_true(experiments()->carrier.next_ns >= duo.now + HARP_SEC(1)); /* then TCP is tried again */
+  assert_true(duo_run(&duo, duo.now + HARP_SEC(100)));
+  duo_check_buffers(&duo);
+}
+
+static void test_a_network_that_is_silent_decides_nothing(void **state) {
+  (void)state;
+  silence("all is silent", DATAGRAMS, TCP);
+  assert_false(experiments()->datagrams);
+  assert_true(duo_run(&duo, duo.now + HARP_SEC(100)));
+  assert_false(experiments()->datagrams);
+}
+
 /* Runs for so long, or until all has arrived; the size of the only path stays. */
 static void run_with_one_size(harp_ns for_ns) {
   harp_ns until_ns = duo.now + for_ns;
@@ -180,6 +212,8 @@ int main(void) {
       cmocka_unit_test(test_datagrams_that_do_not_get_through_are_left),
       cmocka_unit_test(test_capped_flows_are_found_while_their_carrier_is_tried),
       cmocka_unit_test(test_small_messages_are_no_experiment),
+      cmocka_unit_test(test_tcp_that_falls_silent_alone_is_left),
+      cmocka_unit_test(test_a_network_that_is_silent_decides_nothing),
       cmocka_unit_test(test_records_that_are_lost_with_their_connection_leave_the_size),
   };
   return cmocka_run_group_tests(tests, NULL, fini);

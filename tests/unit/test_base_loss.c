@@ -52,6 +52,18 @@ static void test_drains_give_the_share(void **state) {
   assert_false(harp_base_loss_is_known(&b));
 }
 
+/* Only what loses less than half of what random loss is. */
+static void test_drains_show_that_there_is_none(void **state) {
+  (void)state;
+  drain(1020, 3);
+  assert_int_equal(b.clean_ns, 0);
+  now += HARP_MS(1);
+  drain(1021, 0);
+  assert_int_equal(b.clean_ns, 0); /* the interval is not over */
+  drain(1, 2);
+  assert_int_equal(b.clean_ns, now);
+}
+
 static void test_loss_at_a_small_window_is_presumed(void **state) {
   (void)state;
   assert_false(settle(700, 7, 7 << 8, true, false));   /* congestion loses so much with few packets, */
@@ -143,6 +155,7 @@ static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_drains_give_the_share, begin),
+      cmocka_unit_test_setup(test_drains_show_that_there_is_none, begin),
       cmocka_unit_test_setup(test_loss_at_a_small_window_is_presumed, begin),
       cmocka_unit_test_setup(test_no_loss_at_a_small_window_is_no_presumption, begin),
       cmocka_unit_test_setup(test_a_starved_window_presumes_only_beside_clean_paths, begin),

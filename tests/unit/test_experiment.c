@@ -39,17 +39,17 @@ static void begin(enum harp_question question) {
 
 /* Moves an acknowledgement's bytes; the job makes each take `pace` times as long. Returns whether the phase
  * has changed. */
-static bool move(double pace, bool settled) {
+static bool move(double pace, enum harp_lesson lesson) {
   const struct price *p = harp_experiment_tries(&e) ? &tried : &used;
   struct harp_slice more = {ACK_BYTES, (harp_ns)(p->ns * pace * ACK_BYTES), (harp_ns)(p->cpu_ns * ACK_BYTES)};
   now += more.busy_ns;
-  return harp_experiment_feed(&e, &more, settled);
+  return harp_experiment_feed(&e, &more, lesson);
 }
 
 /* Runs an experiment to its end; returns its verdict. */
 static enum harp_verdict run(enum harp_question question) {
   begin(question);
-  while (harp_experiment_is_under_way(&e)) (void)!move(1, true);
+  while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_NONE);
   return e.verdict;
 }
 
@@ -61,7 +61,7 @@ static void test_phases_come_in_order(void **state) {
     assert_int_equal(e.phase, phase);
     assert_int_equal(harp_experiment_tries(&e),
                      phase == HARP_EXPERIMENT_SETTLE || phase == HARP_EXPERIMENT_WITH);
-    while (!move(1, true)) assert_int_equal(e.phase, phase);
+    while (!move(1, HARP_LESSON_NONE)) assert_int_equal(e.phase, phase);
   }
   assert_false(harp_experiment_is_under_way(&e));
   assert_int_equal(e.verdict, HARP_VERDICT_QUICKER);
@@ -100,13 +100,14 @@ static void test_it_must_win_before_and_after(void **state) {
   for (unsigned q = 0; q < HARP_QUESTIONS; q++) {
     init(NULL);
     begin((enum harp_question)q);
-    while (e.phase == HARP_EXPERIMENT_BEFORE) (void)!move(2, true);
-    while (harp_experiment_is_under_way(&e)) (void)!move(1, true);
+    while (e.phase == HARP_EXPERIMENT_BEFORE) (void)!move(2, HARP_LESSON_NONE);
+    while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_NONE);
     assert_int_equal(e.verdict, HARP_VERDICT_LOST);
     init(NULL);
     begin((enum harp_question)q);
-    while (e.phase != HARP_EXPERIMENT_AFTER && harp_experiment_is_under_way(&e)) (void)!move(1, true);
-    while (harp_experiment_is_under_way(&e)) (void)!move(2, true);
+    while (e.phase != HARP_EXPERIMENT_AFTER && harp_experiment_is_under_way(&e))
+      (void)!move(1, HARP_LESSON_NONE);
+    while (harp_experiment_is_under_way(&e)) (void)!move(2, HARP_LESSON_NONE);
     assert_int_equal(e.verdict, HARP_VERDICT_LOST);
   }
 }
@@ -130,11 +131,11 @@ static void test_what_it_may_cost(void **state) {
 static void test_nothing_comes_through_at_all(void **state) {
   (void)state;
   begin(HARP_QUESTION_CARRIER);
-  while (e.phase != HARP_EXPERIMENT_SETTLE) (void)!move(1, true);
+  while (e.phase != HARP_EXPERIMENT_SETTLE) (void)!move(1, HARP_LESSON_NONE);
   harp_ns span_ns = 0;
   while (harp_experiment_is_under_way(&e)) {
     struct harp_slice more = {.busy_ns = HARP_US(100)};
-    (void)!harp_experiment_feed(&e, &more, true);
+    (void)!harp_experiment_feed(&e, &more, HARP_LESSON_NONE);
     span_ns += more.busy_ns;
   }
   assert_int_equal(e.verdict, HARP_VERDICT_LOST);
@@ -148,24 +149,86 @@ static void test_a_slow_network(void **state) {
   used.ns = 80;
   tried.ns = 30;
   begin(HARP_QUESTION_CARRIER);
-  while (e.phase == HARP_EXPERIMENT_BEFORE) (void)!move(1, true);
+  while (e.phase == HARP_EXPERIMENT_BEFORE) (void)!move(1, HARP_LESSON_NONE);
   assert_in_range(e.before.busy_ns, HARP_EXPERIMENT_SLICE_NS, HARP_EXPERIMENT_SLICE_NS + HARP_MS(2));
-  while (harp_experiment_is_under_way(&e)) (void)!move(1, true);
+  while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_NONE);
   assert_int_equal(e.verdict, HARP_VERDICT_QUICKER);
 }
 
 static void test_it_settles_as_long_as_flows_are_searched_for(void **state) {
   (void)state;
   begin(HARP_QUESTION_CARRIER);
-  while (e.phase != HARP_EXPERIMENT_SETTLE) (void)!move(1, true);
+  while (e.phase != HARP_EXPERIMENT_SETTLE) (void)!move(1, HARP_LESSON_NONE);
   uint64_t settled = 40 * e.before.bytes;
-  while (e.phase == HARP_EXPERIMENT_SETTLE) (void)!move(1, e.now.bytes >= settled);
+  while (e.phase == HARP_EXPERIMENT_SETTLE)
+    (void)!move(1, e.now.bytes >= settled ? HARP_LESSON_NONE : HARP_LESSON_FLOWS);
   assert_in_range(e.tried.bytes, settled, settled + 2 * ACK_BYTES);
   harp_experiment_stop(&e);
   begin(HARP_QUESTION_CARRIER); /* one that does not end is bounded */
-  while (e.phase != HARP_EXPERIMENT_WITH) (void)!move(1, false);
+  while (e.phase != HARP_EXPERIMENT_WITH) (void)!move(1, HARP_LESSON_FLOWS);
   assert_in_range(e.tried.bytes, HARP_EXPERIMENT_SETTLE_MAX * e.before.bytes,
                   HARP_EXPERIMENT_SETTLE_MAX * e.before.bytes + ACK_BYTES);
+}
+
+/* ---- what loses may still have to learn ---- */
+
+enum { SLOW = 10 };
+
+static void begin_with_patience(harp_ns patience_ns) {
+  struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER, .hurry = 1, .patience_ns = patience_ns};
+  harp_experiment_begin(&e, &plan);
+  while (e.phase == HARP_EXPERIMENT_BEFORE) (void)!move(1, HARP_LESSON_NONE);
+}
+
+/* What learns for so long is slow meanwhile, and twice as quick as what is in use from then on. */
+static enum harp_verdict learn_for(harp_ns learn_ns) {
+  while (harp_experiment_is_under_way(&e)) {
+    bool learns = e.tried.busy_ns < learn_ns;
+    tried.ns = learns ? used.ns * SLOW : used.ns / 2;
+    (void)!move(1, learns ? HARP_LESSON_PATHS : HARP_LESSON_NONE);
+  }
+  return e.verdict;
+}
+
+/* Wherever the end of the lesson falls: into SETTLE, or into a slice that is measured. */
+static void test_what_has_learned_may_win(void **state) {
+  (void)state;
+  for (harp_ns learn_ns = HARP_MS(1); learn_ns < HARP_MS(400); learn_ns += HARP_MS(3)) {
+    init(NULL);
+    begin_with_patience(HARP_MS(500));
+    assert_int_equal(learn_for(learn_ns), HARP_VERDICT_QUICKER);
+    assert_in_range(e.time_percent, 49, 95); /* the lesson may end in the slice that wins */
+  }
+}
+
+static void test_what_learns_nothing_more_has_lost(void **state) {
+  (void)state;
+  tried.ns = used.ns * SLOW;
+  begin_with_patience(HARP_SEC(10));
+  while (e.tried.busy_ns < HARP_MS(200)) (void)!move(1, HARP_LESSON_PATHS);
+  while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_NONE);
+  assert_int_equal(e.verdict, HARP_VERDICT_LOST);
+  assert_true(e.tried.busy_ns < HARP_MS(200) + 12 * e.before.busy_ns + HARP_EXPERIMENT_HOPELESS_NS);
+}
+
+static void test_patience_bounds_the_cost(void **state) {
+  (void)state;
+  tried.ns = used.ns * SLOW;
+  for (harp_ns patience_ns = 0; patience_ns <= HARP_MS(300); patience_ns += HARP_MS(100)) {
+    begin_with_patience(patience_ns);
+    while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_PATHS);
+    assert_int_equal(e.verdict, HARP_VERDICT_LOST);
+    assert_true(e.cost_ns >= patience_ns && e.cost_ns < patience_ns + 7 * e.before.busy_ns);
+  }
+}
+
+/* What is as quick costs nothing by learning; time bounds it. */
+static void test_a_lesson_ends(void **state) {
+  (void)state;
+  begin_with_patience(HARP_SEC(10));
+  while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_PATHS);
+  assert_int_equal(e.verdict, HARP_VERDICT_LOST);
+  assert_in_range(e.tried.busy_ns, HARP_EXPERIMENT_LEARN_NS, HARP_EXPERIMENT_LEARN_NS + 7 * e.before.busy_ns);
 }
 
 /* At the speed of the interface more flows cannot bring anything. */
@@ -180,7 +243,7 @@ static void test_a_full_interface_needs_no_flows(void **state) {
   harp_experiment_begin(&e, &plan);
   while (harp_experiment_is_under_way(&e)) {
     assert_false(harp_experiment_tries(&e));
-    (void)!move(1, true);
+    (void)!move(1, HARP_LESSON_NONE);
   }
   assert_int_equal(e.verdict, HARP_VERDICT_LOST);
 }
@@ -188,7 +251,7 @@ static void test_a_full_interface_needs_no_flows(void **state) {
 static void test_one_that_is_stopped_says_nothing(void **state) {
   (void)state;
   begin(HARP_QUESTION_CARRIER);
-  while (e.phase != HARP_EXPERIMENT_WITH) (void)!move(1, true);
+  while (e.phase != HARP_EXPERIMENT_WITH) (void)!move(1, HARP_LESSON_NONE);
   harp_experiment_stop(&e);
   assert_int_equal(e.verdict, HARP_VERDICT_NONE);
   assert_false(harp_experiment_tries(&e));
@@ -225,7 +288,7 @@ static void test_one_clear_win_is_enough_where_it_is_urgent(void **state) {
   tried.ns = used.ns * 0.4;
   struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER, .is_urgent = true, .hurry = 1};
   harp_experiment_begin(&e, &plan);
-  while (harp_experiment_is_under_way(&e)) (void)!move(1, true);
+  while (harp_experiment_is_under_way(&e)) (void)!move(1, HARP_LESSON_NONE);
   assert_true(harp_evidence_add(&evidence, &e, now));
 }
 
@@ -265,6 +328,10 @@ int main(void) {
       T(test_nothing_comes_through_at_all),
       T(test_a_slow_network),
       T(test_it_settles_as_long_as_flows_are_searched_for),
+      T(test_what_has_learned_may_win),
+      T(test_what_learns_nothing_more_has_lost),
+      T(test_patience_bounds_the_cost),
+      T(test_a_lesson_ends),
       T(test_a_full_interface_needs_no_flows),
       T(test_one_that_is_stopped_says_nothing),
       T(test_wins_in_a_row_make_a_change),

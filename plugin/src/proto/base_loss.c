@@ -71,6 +71,7 @@ bool harp_base_loss_on_drained(struct harp_base_loss *b, uint32_t packet_bytes, 
   count(&b->drained, acked_bytes, lost_bytes);
   if (!is_over(b, &b->drained, packet_bytes)) return false;
   uint32_t share_q16 = take_share_q16(&b->drained), was_q16 = b->share_q16;
+  if (share_q16 < KNOWN_Q16 / 2) b->clean_ns = now;
   if (b->is_presumed) {
     b->is_presumed = false;
     b->share_q16 = share_q16;

@@ -25,6 +25,7 @@ struct harp_loss_count {
 struct harp_base_loss {
   uint32_t share_q16; /* the estimate, of bytes, times 2^16 */
   bool is_presumed;   /* not known from drains yet */
+  harp_ns clean_ns;   /* an interval of drains that lost next to nothing ended; 0: none has */
   harp_ns presumed_ns, presume_from_ns, presume_wait_ns;
   bool is_starved; /* the window was below two packets since the last drain */
   struct harp_loss_count drained, starved, quiet;

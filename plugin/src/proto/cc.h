@@ -156,6 +156,17 @@ static inline bool harp_cc_is_clean(const struct harp_cc *cc, harp_ns now) {
   return !cc->target.cut_ns || now - cc->target.cut_ns >= HARP_CC_CLEAN_NS;
 }
 
+/* Returns whether a path's window is smaller than it may be: it is in slow start, and in use; or it was cut
+ * for loss, and drains since `since_ns` have not told yet whether that is random, or it grows since they
+ * have. */
+static inline bool harp_cc_is_learning(const struct harp_cc *cc, harp_ns since_ns) {
+  bool is_opening = cc->slow_start && cc->round_limited && cc->window_bytes < cc->window_max_bytes;
+  if (!cc->target.cut_ns) return is_opening;
+  const struct harp_base_loss *b = &cc->target.base_loss;
+  if (harp_base_loss_is_known(b)) return cc->slow_start || b->is_presumed;
+  return b->clean_ns < since_ns;
+}
+
 /* Returns the most bytes that may leave at once: a packet at least. */
 static inline uint32_t harp_cc_burst_bytes(const struct harp_cc *cc) {
   uint32_t bytes = HARP_MIN(cc->window_bytes / cc->bursts, (uint32_t)HARP_CC_BURST_MAX_BYTES);

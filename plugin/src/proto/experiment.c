@@ -30,6 +30,7 @@ void harp_experiment_begin(struct harp_experiment *e, const struct harp_experime
   struct harp_experiment begun = *plan;
   begun.phase = HARP_EXPERIMENT_BEFORE;
   begun.now = begun.before = begun.with = begun.tried = (struct harp_slice){0};
+  begun.was_learning = false;
   begun.verdict = HARP_VERDICT_NONE;
   begun.time_percent = begun.cpu_percent = 0;
   begun.cost_ns = 0;
@@ -54,19 +55,20 @@ static bool slice_has(const struct harp_slice *s, uint64_t bytes, harp_ns busy_n
 static bool is_hopeless(const struct harp_experiment *e) {
   const struct harp_slice *now = &e->now, *before = &e->before;
   harp_ns least_ns = HARP_MAX(before->busy_ns, HARP_EXPERIMENT_HOPELESS_NS / e->hurry);
-  return e->phase == HARP_EXPERIMENT_SETTLE && now->busy_ns >= least_ns &&
+  return e->phase == HARP_EXPERIMENT_SETTLE && !e->was_learning && now->busy_ns >= least_ns &&
          (double)now->bytes * (double)before->busy_ns * HARP_EXPERIMENT_HOPELESS_PARTS <
              (double)before->bytes * (double)now->busy_ns;
 }
 
 /* Whether the phase has lasted as long as rules 2, 5 and 6 want. */
-static bool phase_is_over(const struct harp_experiment *e, bool settled) {
+static bool phase_is_over(const struct harp_experiment *e, enum harp_lesson lesson) {
   const struct harp_slice *now = &e->now, *before = &e->before;
   unsigned settle = rules[e->question].settle, most = HARP_EXPERIMENT_SETTLE_MAX;
   if (e->question == HARP_QUESTION_FLOWS) return now->busy_ns >= e->flows_ns;
   switch (e->phase) {
   case HARP_EXPERIMENT_SETTLE:
-    if (!settled && !slice_has(now, most * before->bytes, most * before->busy_ns)) return false;
+    if (lesson == HARP_LESSON_FLOWS && !slice_has(now, most * before->bytes, most * before->busy_ns))
+      return false;
     return slice_has(now, settle * before->bytes, 2 * settle * before->busy_ns) || is_hopeless(e);
   case HARP_EXPERIMENT_RETURN:
     return slice_has(now, settle * before->bytes, 2 * settle * before->busy_ns);
@@ -112,12 +114,30 @@ static void compare_with(struct harp_experiment *e, const struct harp_slice *use
   e->verdict = judge(e);
 }
 
-/* Ends the experiment. Its cost is the time that what was moved meanwhile took longer than before. */
-static void conclude(struct harp_experiment *e) {
+/* Returns the time that what was moved meanwhile took longer than before. */
+static harp_ns cost_of(const struct harp_experiment *e) {
   double usual_ns =
       (double)e->before.busy_ns * (double)e->tried.bytes / (double)HARP_MAX(e->before.bytes, 1u);
-  e->cost_ns = (double)e->tried.busy_ns > usual_ns ? e->tried.busy_ns - (harp_ns)usual_ns : 0;
+  return (double)e->tried.busy_ns > usual_ns ? e->tried.busy_ns - (harp_ns)usual_ns : 0;
+}
+
+static void conclude(struct harp_experiment *e) {
+  e->cost_ns = cost_of(e);
   e->phase = HARP_EXPERIMENT_NONE;
+}
+
+/* Whether what has not won may still win when it has learned more (rule 4). */
+static bool may_learn(const struct harp_experiment *e) {
+  return e->phase == HARP_EXPERIMENT_RETURN && e->was_learning && cost_of(e) < e->patience_ns &&
+         e->tried.busy_ns < HARP_EXPERIMENT_LEARN_NS / e->hurry;
+}
+
+/* Forgets the comparison and tries once more. */
+static void try_again(struct harp_experiment *e) {
+  e->phase = HARP_EXPERIMENT_SETTLE;
+  e->was_learning = false;
+  e->verdict = HARP_VERDICT_NONE;
+  e->time_percent = e->cpu_percent = 0;
 }
 
 /* Whether the network carries what the interface can: more flows cannot bring anything. */
@@ -139,17 +159,31 @@ static void advance_phase(struct harp_experiment *e) {
     compare_with(e, &e->now);
     conclude(e);
   }
-  if (e->verdict == HARP_VERDICT_LOST) conclude(e); /* rule 4 */
+  if (e->verdict == HARP_VERDICT_LOST) { /* rule 4 */
+    if (may_learn(e))
+      try_again(e);
+    else
+      conclude(e);
+  }
   e->now = (struct harp_slice){0};
 }
 
-bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *more, bool settled) {
+bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *more, enum harp_lesson lesson) {
   HARP_ASSERT(harp_experiment_is_under_way(e));
   add_slice(&e->now, more);
   if (harp_experiment_tries(e) || e->phase == HARP_EXPERIMENT_RETURN) add_slice(&e->tried, more);
-  if (!phase_is_over(e, settled)) return false;
+  e->was_learning |= lesson == HARP_LESSON_PATHS && harp_experiment_tries(e);
+  if (!phase_is_over(e, lesson)) return false;
   advance_phase(e);
   return true;
+}
+
+/* Doubles the wait until the next experiment. */
+static void count_loss(struct harp_evidence *v, enum harp_question question, unsigned hurry, harp_ns now) {
+  const struct rule *r = &rules[question];
+  v->next_ns = now + (r->wait_ns << HARP_MIN(v->losses, r->doublings)) / hurry;
+  v->points = 0;
+  v->losses = HARP_MIN(v->losses + 1, r->doublings);
 }
 
 static bool is_clear(const struct harp_experiment *e) {
@@ -163,9 +197,7 @@ bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e,
   HARP_ASSERT(!harp_experiment_is_under_way(e) && e->verdict != HARP_VERDICT_NONE);
   v->cost_ns = e->cost_ns;
   if (e->verdict == HARP_VERDICT_LOST) {
-    v->next_ns = now + (r->wait_ns << HARP_MIN(v->losses, r->doublings)) / e->hurry;
-    v->points = 0;
-    v->losses = HARP_MIN(v->losses + 1, r->doublings);
+    count_loss(v, e->question, e->hurry, now);
     return false;
   }
   bool clear = is_clear(e);
@@ -176,4 +208,9 @@ bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e,
   v->points = r->head_start;
   v->losses = 0;
   return true;
+}
+
+void harp_evidence_on_failure(struct harp_evidence *v, unsigned hurry, harp_ns now) {
+  v->cost_ns = 0;
+  count_loss(v, HARP_QUESTION_CARRIER, hurry, now);
 }

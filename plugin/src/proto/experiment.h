@@ -12,11 +12,13 @@
  *     RETURN are not measured: windows and queues adapt in them.
  *  3. What is tried wins when it wins against the slice before and against the slice after. So a job or a
  *     neighbour that changes its pace is not taken for a difference.
- *  4. What is tried and does not win against the slice before has lost: RETURN and AFTER are left out.
+ *  4. What is tried and does not win against the slice before has lost: RETURN and AFTER are left out. But
+ *     while the network still teaches it something, it is tried again from SETTLE on, until that has cost
+ *     patience_ns, or has lasted HARP_EXPERIMENT_LEARN_NS.
  *  5. SETTLE and WITH are bounded by the time that the slice before took, so that what does not get through
  *     costs a known time.
- *  6. SETTLE of the other carrier lasts until its flows have settled, with a bound. What moves less than a
- *     quarter when it has settled has lost at once.
+ *  6. SETTLE of the other carrier lasts until its flows are found, with a bound. What moves less than a
+ *     quarter in it, and learns nothing, has lost at once.
  *  7. An experiment that is stopped proves nothing: it is neither won nor lost.
  *  8. Evidence makes a change after wins in a row that are worth four points: a clear win two, another one.
  *     For each two experiments that were lost since the last change one point more is needed, up to a
@@ -48,6 +50,14 @@ enum harp_verdict {
   HARP_VERDICT_LOST,    /* what is tried brings nothing */
   HARP_VERDICT_QUICKER, /* it moves more */
   HARP_VERDICT_CHEAPER, /* it moves as much, for less CPU of the sender */
+  HARP_VERDICT_ALONE,   /* what is in use fell silent, and it did not */
+};
+
+/* What the network still teaches that what is tried needs to know. */
+enum harp_lesson {
+  HARP_LESSON_NONE,  /* it moves what it can */
+  HARP_LESSON_PATHS, /* its congestion control does not know yet whether loss is random */
+  HARP_LESSON_FLOWS, /* more flows of it are searched for */
 };
 
 /* What a part of an experiment took. */
@@ -67,6 +77,7 @@ enum {
   HARP_EXPERIMENT_HOPELESS_PARTS = 4, /* what moves less than one part of them is given no more time */
 };
 #define HARP_EXPERIMENT_HOPELESS_NS HARP_MS(20) /* but so much at least: windows open within it */
+#define HARP_EXPERIMENT_LEARN_NS    HARP_SEC(3) /* of SETTLE and WITH together, at most, to learn of paths */
 
 /* What a win is. */
 enum {
@@ -90,8 +101,10 @@ struct harp_experiment {
   bool is_urgent;      /* CARRIER: TCP shows loss or a queue */
   unsigned hurry;      /* lengths and waits are divided by it: 1, but in tests */
   uint64_t full_bytes; /* FLOWS: bytes a second at which nothing is to be gained; 0: unknown */
+  harp_ns patience_ns; /* CARRIER: what may be lost by waiting until it has learned of its paths */
   /* measured; `tried` is of SETTLE, WITH and RETURN */
   struct harp_slice now, before, with, tried;
+  bool was_learning; /* since SETTLE began */
   /* of the last one that ended */
   enum harp_verdict verdict;
   uint32_t time_percent,
@@ -105,10 +118,10 @@ void harp_experiment_begin(struct harp_experiment *e, const struct harp_experime
 /* Ends one that is under way without a verdict. */
 void harp_experiment_stop(struct harp_experiment *e);
 
-/* Adds what was measured since the last call. `settled`: what is tried needs no more time to settle. Returns
- * whether the phase has changed. When it has become NONE there is a verdict. */
+/* Adds what was measured since the last call, and what is still to be learned. Returns whether the phase has
+ * changed. When it has become NONE there is a verdict. */
 bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *more,
-                          bool settled) HARP_MUST_CHECK;
+                          enum harp_lesson lesson) HARP_MUST_CHECK;
 
 static inline bool harp_experiment_is_under_way(const struct harp_experiment *e) {
   return e->phase != HARP_EXPERIMENT_NONE;
@@ -134,5 +147,9 @@ struct harp_evidence {
 /* Adds the verdict of an experiment that has ended. Returns whether what was tried is to be in use from now
  * on. */
 bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e, harp_ns now) HARP_MUST_CHECK;
+
+/* Notes that the carrier in use has failed, and the other one is in use from now on: an experiment with the
+ * one that failed comes after the wait of one that was lost. */
+void harp_evidence_on_failure(struct harp_evidence *v, unsigned hurry, harp_ns now);
 
 #endif

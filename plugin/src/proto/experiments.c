@@ -31,6 +31,17 @@ bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now) {
   return true;
 }
 
+bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) {
+  bool changes = !x->datagrams;
+  if (!x->has_choice || (!changes && harp_experiments_take_datagrams(x))) return false;
+  harp_experiment_stop(&x->trial);
+  x->datagrams = x->has_begun = true;
+  x->carrier_report =
+      (struct harp_trial_report){.count = x->carrier_report.count + 1, .verdict = HARP_VERDICT_ALONE};
+  harp_evidence_on_failure(&x->carrier, x->hurry, now);
+  return changes;
+}
+
 void harp_experiments_allow_reference(struct harp_experiments *x, bool allowed) {
   x->can_reference = allowed;
   if (allowed) return;
@@ -58,7 +69,7 @@ bool harp_experiments_feed_search(struct harp_experiments *x, uint32_t bytes, bo
   struct harp_slice more = {.bytes = bytes, .busy_ns = x->search_busy ? now - x->search_seen_ns : 0};
   x->search_seen_ns = now;
   x->search_busy = busy;
-  if (!harp_experiment_feed(&x->search, &more, true)) return false;
+  if (!harp_experiment_feed(&x->search, &more, HARP_LESSON_NONE)) return false;
   x->search_began_ns = now; /* the phase */
   return true;
 }
@@ -71,12 +82,20 @@ static void earn(struct harp_experiments *x, harp_ns busy_ns) {
   x->earned_ns = HARP_MIN(x->earned_ns + (int64_t)busy_ns, most);
 }
 
+/* More than is kept is never required. A win is followed up at once. */
 static bool can_pay(const struct harp_experiments *x, const struct harp_evidence *v, unsigned times) {
-  return x->earned_ns >= (int64_t)(times * v->cost_ns * HARP_EXPERIMENTS_COST_PARTS);
+  harp_ns cost_ns = HARP_MIN(times * v->cost_ns, HARP_SEC(HARP_EXPERIMENTS_EARNED_MAX_S));
+  return v->points || x->earned_ns >= (int64_t)(cost_ns * HARP_EXPERIMENTS_COST_PARTS);
 }
 
 static bool is_urgent(const struct harp_experiments *x, harp_ns now) {
   return x->trouble_ns && now - x->trouble_ns < HARP_EXPERIMENTS_URGENT_NS;
+}
+
+/* Returns what may be lost by waiting until datagrams know their paths (rule 5). */
+static harp_ns patience_ns(const struct harp_experiments *x, harp_ns now) {
+  bool is_lossy = x->trouble_ns && now - x->trouble_ns < HARP_EXPERIMENTS_CALM_NS;
+  return is_lossy ? HARP_EXPERIMENTS_PATIENCE_LOSSY_NS : HARP_EXPERIMENTS_PATIENCE_NS;
 }
 
 /* Begins the trial that is due, if one is. */
@@ -84,8 +103,12 @@ static void begin_trial(struct harp_experiments *x, bool searches, harp_ns now) 
   bool urgent = !x->datagrams && is_urgent(x, now);
   if (harp_experiment_is_under_way(&x->search) || (searches && !urgent)) return;
   if (x->has_choice && now >= x->carrier.next_ns && can_pay(x, &x->carrier, urgent ? 1 : 2)) {
-    struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER, .is_urgent = urgent, .hurry = x->hurry};
+    struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER,
+                                   .is_urgent = urgent,
+                                   .hurry = x->hurry,
+                                   .patience_ns = patience_ns(x, now) / x->hurry};
     harp_experiment_begin(&x->trial, &plan);
+    x->trial_began_ns = now;
   } else if (x->can_reference && !x->datagrams && now >= x->reference.next_ns &&
              can_pay(x, &x->reference, 2)) {
     struct harp_experiment plan = {.question = HARP_QUESTION_REFERENCE, .hurry = x->hurry};
@@ -116,8 +139,8 @@ static void end_trial(struct harp_experiments *x, harp_ns now) {
   v->next_ns = now + HARP_EXPERIMENTS_CHANGE_NS / x->hurry;
 }
 
-bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, bool under_way, bool searches,
-                                 bool *ended, harp_ns now) {
+bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, bool under_way,
+                                 enum harp_lesson lesson, bool *ended, harp_ns now) {
   harp_ns since_ns = x->large_since_ns;
   x->large_since_ns = under_way ? now : HARP_NEVER;
   if (since_ns == HARP_NEVER || (!x->has_choice && !x->can_reference)) return false;
@@ -130,10 +153,10 @@ bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, boo
   x->cpu_ns = 0;
   earn(x, more.busy_ns);
   if (!harp_experiment_is_under_way(&x->trial)) {
-    begin_trial(x, searches, now);
+    begin_trial(x, lesson == HARP_LESSON_FLOWS, now);
     return false;
   }
-  if (!harp_experiment_feed(&x->trial, &more, !searches)) return false;
+  if (!harp_experiment_feed(&x->trial, &more, lesson)) return false;
   *ended = !harp_experiment_is_under_way(&x->trial);
   if (*ended) end_trial(x, now);
   return true;

@@ -14,6 +14,13 @@
  *     without make a trial of datagrams due at once, and while they last one clear win is enough.
  *  4. Trials may cost one part in HARP_EXPERIMENTS_COST_PARTS of the time with large messages under way: one
  *     begins when as much time as the last one cost has been earned, twice as much where nothing is urgent.
+ *     One that follows a win need not wait.
+ *  5. A trial of datagrams is given time to learn whether loss is random, which drains of the congestion
+ *     control show (cc_target.c): the time of two of them, and of what it takes with the smallest windows
+ *     while TCP shows loss, so that much is to be gained.
+ *  6. Where TCP falls silent for so long that its connection ends, though datagrams between the same
+ * interfaces get through, large messages take datagrams at once: what TCP moves between two such ends says
+ * nothing.
  */
 #ifndef HARP_EXPERIMENTS_H
 #define HARP_EXPERIMENTS_H
@@ -29,6 +36,10 @@
 #define HARP_EXPERIMENTS_CALM_NS HARP_SEC(10)
 /* A trial that begins so soon after a sign of trouble is urgent. */
 #define HARP_EXPERIMENTS_URGENT_NS HARP_MS(200)
+/* What a trial may lose by waiting until datagrams have learned: the time of two drains; and where TCP shows
+ * loss that of drains in which windows of one packet or two carry enough to tell a loss of 1 % from none. */
+#define HARP_EXPERIMENTS_PATIENCE_NS       HARP_MS(300)
+#define HARP_EXPERIMENTS_PATIENCE_LOSSY_NS HARP_SEC(2)
 /* A search whose phase lasts so long gets too little traffic: it is stopped, for what else is to be found. */
 #define HARP_EXPERIMENTS_STALE_NS HARP_SEC(10)
 enum {
@@ -47,6 +58,7 @@ struct harp_experiments {
   struct harp_experiment trial;  /* of the carrier, or of references */
   struct harp_evidence carrier, reference;
   int64_t earned_ns;       /* times HARP_EXPERIMENTS_COST_PARTS: what trials may cost now */
+  harp_ns trial_began_ns;  /* the last one of the carrier */
   harp_ns trouble_ns;      /* of the last sign that TCP loses or queues; 0: none yet */
   harp_ns search_began_ns; /* its phase */
   bool search_busy;        /* something of the pair is in flight */
@@ -70,6 +82,10 @@ bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, bool 
 
 /* Notes that TCP shows loss or a queue. Returns whether that is news (rule 3). */
 bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now);
+
+/* Notes that TCP, in use or tried, fell silent though datagrams get through (rule 6). Returns whether that
+ * changes the carrier of large messages. */
+bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) HARP_MUST_CHECK;
 
 /* Says whether the kernel takes payload by reference; no: neither a trial nor what trials have found asks for
  * it any more. */
@@ -121,10 +137,10 @@ static inline bool harp_experiments_search_is_stale(const struct harp_experiment
 bool harp_experiments_feed_search(struct harp_experiments *x, uint32_t bytes, bool busy,
                                   harp_ns now) HARP_MUST_CHECK;
 
-/* Adds the time with large messages under way, and what was acknowledged in it. `searches`: flows of a
- * carrier in use are being searched for, or about to be. Returns whether large messages may have to do
+/* Adds the time with large messages under way, what was acknowledged in it, and what the carrier in use still
+ * has to learn; FLOWS also where a search is about to begin. Returns whether large messages may have to do
  * something else from now on. `*ended` is set when a trial has ended with a verdict. */
-bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, bool under_way, bool searches,
-                                 bool *ended, harp_ns now) HARP_MUST_CHECK;
+bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, bool under_way,
+                                 enum harp_lesson lesson, bool *ended, harp_ns now) HARP_MUST_CHECK;
 
 #endif

@@ -173,6 +173,7 @@ static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns n
   bool elsewhere = s->path_count > 1 && others_progress(s, p);
   bool long_silent = now - p->probe.silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
   if (elsewhere && p->probe.pto_count >= HARP_PATH_DOUBTFUL_PTOS && long_silent) {
+    harp_send_experiments_on_silence(s, p, now);
     harp_path_health_down(s, p, now);
     return;
   }

@@ -67,6 +67,16 @@ static bool is_searching(const struct harp_sender *s, harp_ns now) {
   return false;
 }
 
+/* Returns what the carrier that large messages take now still has to learn. */
+static enum harp_lesson lesson_of(const struct harp_sender *s, harp_ns now) {
+  if (is_searching(s, now)) return HARP_LESSON_FLOWS;
+  if (!harp_experiment_tries(&s->experiments.trial)) return HARP_LESSON_NONE;
+  HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_LARGE]) {
+    if (harp_cc_is_learning(&s->paths[i].cc, s->experiments.trial_began_ns)) return HARP_LESSON_PATHS;
+  }
+  return HARP_LESSON_NONE;
+}
+
 /* Stops a search that gets no traffic, or whose carrier is tried no more. */
 static void stop_search(struct harp_sender *s, harp_ns now) {
   struct harp_experiment *search = &s->experiments.search;
@@ -89,11 +99,28 @@ static void feed_trial(struct harp_sender *s, uint32_t acked_bytes, harp_ns now)
   struct harp_experiments *x = &s->experiments;
   bool had_tried = harp_experiment_tries(&x->trial), ended = false;
   bool datagrams = x->datagrams, by_reference = x->by_reference;
-  bool searches = x->large_since_ns != HARP_NEVER && is_searching(s, now);
-  if (!harp_experiments_feed_large(x, acked_bytes, s->load.large, searches, &ended, now)) return;
+  enum harp_lesson lesson = x->large_since_ns != HARP_NEVER ? lesson_of(s, now) : HARP_LESSON_NONE;
+  if (!harp_experiments_feed_large(x, acked_bytes, s->load.large, lesson, &ended, now)) return;
   if (had_tried) stop_search(s, now);
   if (ended)
     report_experiment(s, &x->trial, datagrams != x->datagrams || by_reference != x->by_reference, now);
+  (void)harp_send_carriers_choose(s);
+}
+
+/* Whether a path of datagrams between the same ENIs has answered since the tcp path fell silent. */
+static bool datagrams_answer(const struct harp_sender *s, const struct harp_path *p) {
+  HARP_EACH_BIT (i, s->set.eligible) {
+    const struct harp_path *q = &s->paths[i];
+    bool is_beside = !q->is_tcp && q->local_eni == p->local_eni && q->remote_eni == p->remote_eni;
+    if (is_beside && !harp_path_silent(q) && q->loss.any_acked && q->loss.rack_sent_ns > p->probe.silent_ns)
+      return true;
+  }
+  return false;
+}
+
+void harp_send_experiments_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  if (!p->is_tcp || !datagrams_answer(s, p)) return;
+  s->counters->experiment_changes += harp_experiments_on_silence(&s->experiments, now);
   (void)harp_send_carriers_choose(s);
 }
 

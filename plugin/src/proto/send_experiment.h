@@ -32,6 +32,9 @@ void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_pat
 void harp_send_experiments_on_acked(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes,
                                     harp_ns now);
 
+/* Notes that a path is about to go DOWN for its silence. */
+void harp_send_experiments_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now);
+
 /* Notes that time has passed. */
 void harp_send_experiments_on_time(struct harp_sender *s, harp_ns now);
 
