@@ -111,7 +111,7 @@ def test_devices(devices: str, start: Start, make_lab: Callable[[LabSpec], Lab])
 def test_striped_devices_share_their_engine(
     version: int, start: Start, make_lab: Callable[[LabSpec], Lab]
 ) -> None:
-    """Each is one to NCCL, at the speed of its own ENI; connections of all of them are those of one session."""
+    """Each has the speed of its own ENI; connections of all of them are those of one engine."""
     lab = make_lab(LabSpec(enis=3))
     (got,) = start("striped", version, {"HARP_IFNAME": "eni"}, lab.command(0, [])).end()
     assert got == {"speeds": [10000] * 3, "threads": [1, 1, 1], "warns": []}

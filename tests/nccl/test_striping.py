@@ -170,7 +170,7 @@ def test_more_than_one_device_holds(make_box: MakeBox, striped: dict[str, str]) 
 def test_striped_devices_are_not_merged(
     make_box: MakeBox, lab: Lab, striped: dict[str, str], tmp_path: Path
 ) -> None:
-    """NCCL merges devices of one place by itself; these are all the same, and it spreads channels over them."""
+    """NCCL merges devices of one place by itself; these are the same, and it spreads channels over them."""
     folder = write_confs(tmp_path / "conf", ENIS * pci_addresses(1))
     environment = {**striped, "HARP_CONF_DIR": str(folder), "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV"}
     del environment["HARP_IFNAME"]
