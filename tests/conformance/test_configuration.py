@@ -100,8 +100,21 @@ def test_devices(devices: str, start: Start, make_lab: Callable[[LabSpec], Lab])
     lab = make_lab(LabSpec(enis=3))
     environment = {"HARP_IFNAME": "eni", "HARP_DEVICES": devices}
     (got,) = start("properties", 12, environment, lab.command(0, [])).end()
-    names = {"striped": ["eni0+eni1+eni2"], "enis": ["eni0", "eni1", "eni2"]}
+    striped = ["eni0+eni1+eni2", "eni1+eni2+eni0", "eni2+eni0+eni1"]
+    names = {"striped": striped, "enis": ["eni0", "eni1", "eni2"]}
     assert got["devices"] == names[devices]
+    assert len(set(got["guids"])) == 3
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("version", NEW_AND_OLD)
+def test_striped_devices_share_their_engine(
+    version: int, start: Start, make_lab: Callable[[LabSpec], Lab]
+) -> None:
+    """Each has the speed of its own ENI; connections of all of them are those of one engine."""
+    lab = make_lab(LabSpec(enis=3))
+    (got,) = start("striped", version, {"HARP_IFNAME": "eni"}, lab.command(0, [])).end()
+    assert got == {"speeds": [10000] * 3, "threads": [1, 1, 1], "warns": []}
 
 
 @pytest.mark.lab

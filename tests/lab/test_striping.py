@@ -29,6 +29,7 @@ CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
 MODES = pytest.mark.parametrize("mode", ["stream", "bidir"])
 REPORT_S = 20.0
 OUT = re.compile(r"WARN .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*used again")
+UNANSWERED = re.compile(r"timer:\(keepalive,[^,]*,[1-9]")
 WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*works again")
 
 
@@ -228,13 +229,20 @@ def _drop_in_its_own_firewall(lab: Lab, host: int) -> None:
     run_command(run_inside(lab.hosts[host], "nft", "-f", "-", stdin=table))
 
 
+def _until_keepalives_are_answered(lab: Lab, host: int) -> None:
+    """Wait until no keepalive is under way: one that is lost on the way ends the connection in time."""
+    command = run_inside(lab.hosts[host], "ss", "-H", "-n", "-t", "-o")
+    until("keepalives are answered", lambda: not UNANSWERED.search(run_command(command)))
+
+
 @pytest.mark.parametrize("left", [0, 1], ids=["sender", "receiver"])
 def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJob, left: int) -> None:
     """A kernel whose own firewall drops its keepalives takes that for congestion, and probes forever."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
         _until_moving(job, 1)
-        _drop_in_its_own_firewall(lab, left)  # first: what has left before is given up after the user timeout
+        _drop_in_its_own_firewall(lab, left)
+        _until_keepalives_are_answered(lab, left)
         lab.faults(left, 0).blackhole("in")
         until("the other gives it up", lambda: "continues over other" in job.log(1 - left))
         _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))

@@ -344,8 +344,8 @@ static bool owes(const struct duo_end *e, const struct duo_tcp_end *p) {
 void duo_tcp_note_progress(struct duo *d, struct duo_end *e) {
   for (unsigned i = 0; i < d->tcp->count; i++) {
     struct duo_tcp_end *p = &ends_of(d, e)[i];
-    if (!p->conn || p->is_connecting || !harp_sender_is_up(e->sender, p->path)) continue;
-    if (!owes(e, p)) continue;
+    bool is_watched = harp_sender_is_up(e->sender, p->path) || harp_sender_is_dormant(e->sender, p->path);
+    if (!p->conn || p->is_connecting || !is_watched || !owes(e, p)) continue;
     if (p->look_ns <= d->now) {
       uint64_t acked = tcpnet_acked(&p->conn->net, e->index, d->now);
       if (acked != p->acked) harp_sender_on_progress(e->sender, p->path, d->now);
@@ -362,7 +362,7 @@ static harp_ns review_open(struct duo *d, struct duo_end *e, struct duo_tcp_end 
   bool is_up = harp_sender_is_up(e->sender, p->path);
   if (harp_sender_is_dormant(e->sender, p->path)) {
     p->opened_ns = d->now;
-    return HARP_NEVER;
+    return owes(e, p) ? HARP_MAX(p->look_ns, d->now + 1) : HARP_NEVER;
   }
   if (is_up && !p->was_up) {
     p->was_up = true;

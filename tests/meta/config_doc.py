@@ -16,7 +16,7 @@ KEYS_HEAD = "| section | key | expected | default | meaning |"
 VARIABLES_HEAD = "| variable | expected | default | meaning |"
 LINKS = {  # words of a meaning, and the page with more about them
     "nearest ENI": "striping.md#what-nccl-sees",
-    "one device over all ENIs": "striping.md",
+    "devices that use all ENIs": "striping.md",
     "in every NCCL": "operations.md#controls-by-nccl-release",
     "what for": "statistics.md#when-nccl-waits",
     "large payload without a copy": "drivers.md#tcp-beside-udp",

@@ -91,7 +91,7 @@ def run_checked(
     return run
 
 
-# ---- one device over all ----
+# ---- devices over all ----
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -160,10 +160,23 @@ def _carried(receiver: int, running: Future[NcclRun], enis: set[int]) -> bool:
 
 
 def test_more_than_one_device_holds(make_box: MakeBox, striped: dict[str, str]) -> None:
-    """There are then two of equal size, at no common place on the bus: NCCL uses both, and merges none."""
+    """They are then striped over one half or the other, at no common place on the bus; none are merged."""
     joined = {"eni0+eni1+eni2+eni3+eni4", "eni5+eni6+eni7+eni8+eni9"}
     run = run_checked(make_box(LabSpec(enis=10)), striped, joined)
-    assert set(VIA.findall(run.log)) == {"HARP/0", "HARP/1"}, run.describe()
+    assert {via.removeprefix("HARP/") for via in VIA.findall(run.log)} <= {str(n) for n in range(10)}
+    assert "Made vNic" not in run.log, run.describe()
+
+
+def test_striped_devices_are_not_merged(
+    make_box: MakeBox, lab: Lab, striped: dict[str, str], tmp_path: Path
+) -> None:
+    """NCCL merges devices of one place by itself; these are the same, and it spreads channels over them."""
+    folder = write_confs(tmp_path / "conf", ENIS * pci_addresses(1))
+    environment = {**striped, "HARP_CONF_DIR": str(folder), "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV"}
+    del environment["HARP_IFNAME"]
+    run = run_checked(make_box(lab), environment, {ALL})
+    assert {via.removeprefix("HARP/") for via in VIA.findall(run.log)} == {"0", "1", "2", "3"}, run.describe()
+    assert "Made vNic" not in run.log, run.describe()
 
 
 # ---- a device for each ----

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "lib/duo.h"
+#include "lib/duo_tcp.h"
 
 enum { DATAGRAMS, TCP, PATHS, MESSAGE_BYTES = 512 << 10, SMALL_BYTES = 4096, MESSAGES = 80 };
 enum { HURRY = 128, MTU_LINES = 11 };
@@ -198,6 +198,36 @@ static void test_records_that_are_lost_with_their_connection_leave_the_size(void
   assert_true(duo.ends[0].sender->paths[0].stats.lost_packets >= HARP_PATH_HOLE_PACKETS);
 }
 
+/* A second flow that is no quicker, and slow: the search for flows lets it rest while its kernel holds
+ * records for a second. They arrive by their connection, are sent once, and the connection stays. */
+static void test_records_of_a_flow_that_rests_arrive_by_its_connection(void **state) {
+  (void)state;
+  enum { FLOWS = 2, COUNT = 80, QUICK = 64000000, SLOW = 4000000 };
+  struct duo_config c = {
+      .seed = 11,
+      .path_count = FLOWS,
+      .window_bytes = 4 << 20,
+      .cc = &harp_cc_target,
+      .superframe_packets = 64,
+      .tcp = {.room_bytes = TCPNET_ROOM_BYTES, .read_bytes = 1 << 20, .timeout_ns = HARP_SEC(4)},
+  };
+  for (unsigned i = 0; i < FLOWS; i++)
+    c.paths[i] = (struct harp_path_config){.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true};
+  duo_start(&duo, &c);
+  strcpy(duo.label, "a slow second flow");
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 8});
+  set_rate(0, QUICK);
+  set_rate(1, SLOW);
+  for (uint32_t i = 0; i < COUNT; i++) duo_add(&duo, MESSAGE_BYTES, MESSAGE_BYTES, duo.now, duo.now);
+  assert_true(duo_run(&duo, duo.now + HARP_SEC(100)));
+  duo_check_buffers(&duo);
+  struct duo_tcp_tally tally = duo_tcp_tally(&duo);
+  assert_true(duo.path_packets[1] >= 2);
+  assert_int_equal(duo.ends[0].sender->pairs.flows[0].proven, 1);
+  assert_int_equal(duo.ends[0].counters.lost_packets, 0);
+  assert_int_equal(tally.ended, 0);
+}
+
 static int fini(void **state) {
   (void)state;
   duo_fini(&duo);
@@ -215,6 +245,7 @@ int main(void) {
       cmocka_unit_test(test_tcp_that_falls_silent_alone_is_left),
       cmocka_unit_test(test_a_network_that_is_silent_decides_nothing),
       cmocka_unit_test(test_records_that_are_lost_with_their_connection_leave_the_size),
+      cmocka_unit_test(test_records_of_a_flow_that_rests_arrive_by_its_connection),
   };
   return cmocka_run_group_tests(tests, NULL, fini);
 }

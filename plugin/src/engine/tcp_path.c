@@ -362,7 +362,7 @@ static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
   bool is_up = harp_sender_is_up(s, p->path);
   if (harp_sender_is_dormant(s, p->path)) {
     p->opened_ns = now; /* it proves itself when it is put to use */
-    return HARP_NEVER;
+    return owes(p) ? p->look_ns : HARP_NEVER;
   }
   if (is_up && !p->was_up) {
     p->was_up = true;
@@ -381,7 +381,8 @@ void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
   const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
-    if (p->fd < 0 || !harp_sender_is_up(s, p->path) || !owes(p)) continue;
+    bool is_watched = harp_sender_is_up(s, p->path) || harp_sender_is_dormant(s, p->path);
+    if (p->fd < 0 || !is_watched || !owes(p)) continue;
     if (p->look_ns <= now) look(p, now);
     if (p->readable) harp_sender_on_progress(peer->session.sender, p->path, now); /* it may be an answer */
   }

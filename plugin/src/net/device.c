@@ -17,10 +17,11 @@ enum { DEVICE_NAME_BYTES = 64 };
  * engines. */
 struct device {
   char name[DEVICE_NAME_BYTES];
-  struct harp_engine_enis enis;
+  struct harp_engine_enis enis; /* that its connections use; the first one gives it speed and guid */
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
   unsigned hold_count;
+  int home;             /* the device whose engines it uses, this one or an earlier one */
   pthread_mutex_t lock; /* guards the engines; only taken by who holds the device */
   struct harp_device_engines engines;
 };
@@ -47,7 +48,8 @@ static int add_device(const struct harp_engine_enis *enis, const int *parts, uns
   struct device *d = &table.devices[dev];
   size_t length = 0;
   HARP_ASSERT(dev < HARP_DEVICES_MAX && !d->hold_count);
-  *d = (struct device){.enis = *enis, .part_count = part_count, .lock = PTHREAD_MUTEX_INITIALIZER};
+  *d = (struct device){
+      .enis = *enis, .part_count = part_count, .home = dev, .lock = PTHREAD_MUTEX_INITIALIZER};
   for (unsigned i = 0; i < part_count; i++) d->parts[i] = parts[i];
   for (unsigned i = 0; i < enis->count && length < sizeof d->name; i++)
     length += (size_t)snprintf(d->name + length, sizeof d->name - length, "%s%s", i ? "+" : "",
@@ -56,7 +58,18 @@ static int add_device(const struct harp_engine_enis *enis, const int *parts, uns
   return dev;
 }
 
-/* Offers the configured ENIs: one by one, or in as few devices as can hold them all. */
+/* Adds a device for each of some ENIs. All of them use all of these, by the same engines: NCCL opens more
+ * connections and channels where it sees more devices, and needs them to keep several interfaces busy. */
+static void add_striped_devices(const struct harp_instance *instances, unsigned count) {
+  int home = atomic_load_explicit(&table.device_count, memory_order_relaxed);
+  for (unsigned i = 0; i < count; i++) {
+    struct harp_engine_enis enis = {.count = count};
+    for (unsigned k = 0; k < count; k++) enis.at[k] = &instances[(i + k) % count];
+    table.devices[add_device(&enis, NULL, 0)].home = home;
+  }
+}
+
+/* Offers the configured ENIs: each by itself, or striped over as many as an engine can have. */
 static void offer_devices(void) {
   unsigned count = table.config.instance_count, most = 1;
   if (table.config.job.devices == HARP_DEVICES_STRIPED) {
@@ -64,11 +77,8 @@ static void offer_devices(void) {
     most = (count + devices - 1) / devices;
   }
   set_counts(0, 0);
-  for (unsigned i = 0; i < count; i += most) {
-    struct harp_engine_enis enis = {.count = HARP_MIN(most, count - i)};
-    for (unsigned k = 0; k < enis.count; k++) enis.at[k] = &table.config.instances[i + k];
-    add_device(&enis, NULL, 0);
-  }
+  for (unsigned i = 0; i < count; i += most)
+    add_striped_devices(&table.config.instances[i], HARP_MIN(most, count - i));
 }
 
 int harp_net_device_count(void) {
@@ -91,6 +101,12 @@ static const char *place_of(const struct harp_engine_enis *enis) {
   return first[0] ? first : NULL;
 }
 
+static int speed_of(const struct device *d) {
+  int mbps = 0;
+  for (unsigned i = 0; i < d->part_count; i++) mbps += speed_of(&table.devices[d->parts[i]]);
+  return d->part_count ? mbps : d->enis.at[0]->speed_mbps;
+}
+
 enum harp_status harp_net_device(int dev, struct harp_device *d) {
   if (!harp_devices_have(dev, "properties")) return HARP_ERR_ARGUMENT;
   const struct device *device = &table.devices[dev];
@@ -100,13 +116,13 @@ enum harp_status harp_net_device(int dev, struct harp_device *d) {
   *d = (struct harp_device){
       .name = device->name,
       .pci_path = place_of(&device->enis),
+      .speed_mbps = speed_of(device),
       .port = 0,
       .latency_us = 0, /* NCCL's constant holds it: docs/decisions/0009-what-nccl-is-told.md */
       .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
       .part_count = device->part_count,
   };
   memcpy(d->parts, device->parts, sizeof d->parts);
-  for (unsigned i = 0; i < device->enis.count; i++) d->speed_mbps += device->enis.at[i]->speed_mbps;
   return HARP_OK;
 }
 
@@ -137,6 +153,17 @@ static bool parts_have_places(const int *parts, int part_count) {
               d->name);
     return false;
   }
+  return true;
+}
+
+/* Whether the parts are striped over the same ENIs: then a merged device is what each of them is, and NCCL
+ * opens fewer connections. NCCL merges devices of one place by itself, and leaves those that we refuse. */
+static bool parts_are_striped(const int *parts, int part_count) {
+  int home = table.devices[parts[0]].home;
+  for (int i = 1; i < part_count; i++)
+    if (table.devices[parts[i]].home != home) return false;
+  HARP_INFO("makeVDevice: %s is not merged with others, because each of them uses all of these interfaces",
+            table.devices[parts[0]].name);
   return true;
 }
 
@@ -176,7 +203,8 @@ enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) 
   }
   for (int i = 0; i < part_count; i++)
     if (!harp_devices_have(parts[i], "makeVDevice")) return HARP_ERR_ARGUMENT;
-  if (part_count > 1 && !parts_have_places(parts, part_count)) return HARP_ERR_ARGUMENT;
+  if (part_count > 1 && (parts_are_striped(parts, part_count) || !parts_have_places(parts, part_count)))
+    return HARP_ERR_ARGUMENT;
   enum harp_status status = HARP_ERR_ARGUMENT;
   *dev = find_merged(parts, part_count);
   if (*dev >= 0)
@@ -224,6 +252,10 @@ enum harp_status harp_devices_configure(void) {
 
 /* ---- engines ---- */
 
+static struct device *home_of(int dev) {
+  return &table.devices[table.devices[dev].home];
+}
+
 void harp_devices_hold(int dev) {
   table.devices[dev].hold_count++;
 }
@@ -234,7 +266,7 @@ void harp_devices_release(int dev) {
 }
 
 struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
-  struct device *d = &table.devices[dev];
+  struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
   d->engines.on_tick = on_tick;
   struct harp_engine *e = harp_device_engines_use(&d->engines, &d->enis);
@@ -243,14 +275,14 @@ struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine
 }
 
 void harp_devices_share(int dev, const struct harp_engine *e) {
-  struct device *d = &table.devices[dev];
+  struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
   harp_device_engines_share(&d->engines, e);
   pthread_mutex_unlock(&d->lock);
 }
 
 bool harp_devices_drop(int dev, struct harp_engine *e) {
-  struct device *d = &table.devices[dev];
+  struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
   bool closed = harp_device_engines_drop(&d->engines, e);
   pthread_mutex_unlock(&d->lock);

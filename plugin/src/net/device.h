@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The devices of this process: what NCCL knows by a number. A device is some of the configured ENIs, and has
- * engines while anything is open on it (device_engines.h).
+ * engines while anything is open on it (device_engines.h). Devices that are striped over the same ENIs have
+ * the same engines, and so the same sessions.
  *
  * Who makes something on a device first holds it, so that the table keeps the device as it is. The owner of
  * contexts (net.c) guards the table and the holds with its lock, but for harp_devices_have and what net.h

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nccl/ calls: the network, without any version of NCCL's ABI.
  *
- * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device is all
- * configured ENIs together, or one of them, as configured, or some that NCCL merged; its engine runs while
- * anything is open on it. All calls may come from any thread, but one comm is used by one thread at a time.
+ * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device uses
+ * all configured ENIs, or one of them, as configured, or some that NCCL merged; its engines run while
+ * anything is open on it, or on another one over the same ENIs. All calls may come from any thread, but one
+ * comm is used by one thread at a time.
  *
  * Calls that move data do not block. Listen and connect may wait for seconds while an engine opens. The last
  * close on a device waits until copies are delivered, at most for the peer timeout. In a forked child every

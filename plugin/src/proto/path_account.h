@@ -7,7 +7,8 @@
  *   1. Packets are counted as lost where the path carries data; probes of a path that is NEW or DOWN are
  *      not.
  *   2. Congestion control gets a sample for each event that acknowledged or lost bytes.
- *   3. The flight of a path is given up as a whole: its lines go out again on other paths. */
+ *   3. The flight of a path is given up as a whole: its lines go out again on other paths. That of a tcp path
+ *      is given up with its connection alone. */
 #ifndef HARP_PATH_ACCOUNT_H
 #define HARP_PATH_ACCOUNT_H
 

@@ -102,6 +102,7 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
 
 void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (p->state != HARP_PATH_UP) {
+    harp_path_account_give_up(s, p, now);
     harp_path_probe_renew_proof(&p->probe,
                                 p->next_number); /* what was sent on it before proves nothing any more */
     return;
@@ -193,6 +194,17 @@ static void path_probe_timer_expired(struct harp_sender *s, struct harp_path *p,
   if (p->probe.count >= HARP_PATH_SILENT_PTOS) harp_send_stall_on_silence(s, now);
 }
 
+/* A path out of use has not answered for what is in flight on it. Nobody waits for that of datagrams; a tcp
+ * path is watched again until it answers, or ends with its connection. */
+static void dormant_path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (!p->is_tcp) {
+    harp_path_account_give_up(s, p, now);
+    return;
+  }
+  harp_path_pairs_resume(s, p, now);
+  path_timed_out(s, p, now);
+}
+
 static void path_timer_expired(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   bool carried = p->state == HARP_PATH_UP || p->state == HARP_PATH_DORMANT;
   if (carried && p->loss.deadline_ns <= now) {
@@ -204,7 +216,7 @@ static void path_timer_expired(struct harp_sender *s, struct harp_path *p, harp_
   }
   if (harp_path_timers_of(s, p) > now) return;
   if (p->state == HARP_PATH_DORMANT)
-    harp_path_account_give_up(s, p, now);
+    dormant_path_timed_out(s, p, now);
   else if (p->state != HARP_PATH_UP)
     path_probe_timer_expired(s, p, now);
   else if (harp_path_owes(p))

@@ -31,8 +31,13 @@ static void update_sharers(struct harp_sender *s, const struct harp_flows *f) {
 
 /* ---- states of one path ---- */
 
-/* Puts a dormant path to use: it is NEW and probed. */
+/* Puts a dormant path to use. It is NEW and probed; but a tcp path whose connection still has records under
+ * way is UP as before: its flight ends with the connection alone. */
 static void wake_path(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (p->is_tcp && p->inflight_bytes) {
+    harp_path_pairs_resume(s, p, now);
+    return;
+  }
   harp_path_account_give_up(s, p, now);
   harp_path_set_move(s, p, HARP_PATH_NEW, now);
   harp_path_probe_forget_ptos(&p->probe);
@@ -41,7 +46,7 @@ static void wake_path(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 
 static void make_path_dormant(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_path_set_move(s, p, HARP_PATH_DORMANT, now);
-  if (harp_path_pto_ns(p) <= now)
+  if (!p->is_tcp && harp_path_pto_ns(p) <= now)
     harp_path_account_give_up(s, p, now); /* or the timer would be due already */
 }
 
@@ -169,6 +174,12 @@ void harp_path_pairs_init(struct harp_sender *s, harp_ns now) {
   }
   for (unsigned i = 0; i < s->pairs.count; i++) update_sharers(s, &s->pairs.flows[i]);
   for (unsigned i = 0; i < s->path_count; i++) harp_path_pairs_restart_window(&s->paths[i]);
+}
+
+void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  HARP_ASSERT(p->is_tcp && p->inflight_bytes);
+  harp_path_set_move(s, p, HARP_PATH_UP, now);
+  harp_path_timers_on_changed(s, p);
 }
 
 /* ---- flows ---- */

@@ -59,4 +59,7 @@ void harp_path_pairs_on_search_stopped(struct harp_sender *s, const struct harp_
 /* Takes the verdict of a search that has ended. Returns whether it has proven more flows. */
 bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
 
+/* Puts a dormant tcp path with records under way to use again as it was: it has been tried. */
+void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns now);
+
 #endif

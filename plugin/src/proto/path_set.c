@@ -64,7 +64,7 @@ void harp_path_set_move(struct harp_sender *s, struct harp_path *p, enum harp_pa
       [HARP_PATH_NEW] = {[HARP_PATH_UP] = true, [HARP_PATH_DORMANT] = true},
       [HARP_PATH_UP] = {[HARP_PATH_DOWN] = true, [HARP_PATH_DORMANT] = true},
       [HARP_PATH_DOWN] = {[HARP_PATH_UP] = true},
-      [HARP_PATH_DORMANT] = {[HARP_PATH_NEW] = true},
+      [HARP_PATH_DORMANT] = {[HARP_PATH_NEW] = true, [HARP_PATH_UP] = true},
   };
   HARP_ASSERT(allowed[p->state][to]);
   report_state(s, p, to, now);

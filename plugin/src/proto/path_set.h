@@ -4,7 +4,8 @@
  * Owns and alone writes struct harp_path_set, a part of struct harp_sender, and of each path its state and
  * whether it makes a detour. Called by the sender's other files, under the engine's lock. Rules:
  *
- *   1. NEW -> UP -> DOWN -> UP; NEW or UP -> DORMANT -> NEW. path_health.c and path_pairs.c decide when.
+ *   1. NEW -> UP -> DOWN -> UP; NEW or UP -> DORMANT -> NEW, or UP where a tcp path has records under way.
+ *      path_health.c and path_pairs.c decide when.
  *   2. A primary path is eligible, which means that it may carry data, while it is UP.
  *   3. A standby path is eligible while it is UP and neither of its ENIs has a primary path that is UP.
  *   4. A path with a detour is not eligible where one without is eligible between the same ENIs.

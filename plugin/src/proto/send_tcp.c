@@ -38,9 +38,11 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now) {
 
 void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
-  if (p->state != HARP_PATH_UP || !harp_path_owes(p)) return;
+  if ((p->state != HARP_PATH_UP && p->state != HARP_PATH_DORMANT) || !harp_path_owes(p)) return;
+  bool was_late = p->probe.pto_count;
   harp_path_probe_on_progress(&p->probe, now);
-  if (!p->inflight_bytes) { /* blocked */
+  if (harp_unlikely(was_late)) harp_path_pairs_settle(s, p, now);
+  if (!p->inflight_bytes || p->state == HARP_PATH_DORMANT) { /* blocked, or not to be probed */
     harp_path_timers_on_changed(s, p);
     return;
   }

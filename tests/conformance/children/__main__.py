@@ -18,6 +18,7 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
     for scenario in (
         configuration.unconfigured,
         configuration.properties,
+        configuration.striped,
         configuration.merge,
         configuration.merge_again,
         configuration.merge_unplaced,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tests.conformance.children.lines import ready, send_line
 from tests.conformance.driver import MEBIBYTE, Log, Net, ffi, open_files, pattern, thread_count
 
@@ -39,6 +41,7 @@ def properties(version: int) -> None:
         speed=props.speed,
         pci_path=None if props.pciPath == ffi.NULL else ffi.string(props.pciPath).decode(),
         guid=props.guid,
+        guids=[net.properties(dev)[1].guid for dev in range(net.devices()[1])],
         devices=[ffi.string(net.properties(dev)[1].name).decode() for dev in range(net.devices()[1])],
         log=[line.text for line in net.log.lines],
     )
@@ -54,6 +57,20 @@ def matrix(version: int) -> None:
         pair.transfer([pattern(200_000 + number, number) for number in range(8)], spare=1000)
     net.finalize()
     send_line(warns=net.warns(), threads=thread_count())
+
+
+def striped(version: int) -> None:
+    """Move data over a pair of each device while those of the others are open; count HARP's threads."""
+    net = ready(Net(version))
+    before, threads = thread_count(), []
+    with contextlib.ExitStack() as stack:
+        for dev in range(net.devices()[1]):
+            pair = stack.enter_context(net.pair(dev))
+            pair.transfer([pattern(size, dev) for size in (1, 5000, 1 << 20)])
+            threads.append(thread_count() - before)
+    speeds = [net.properties(dev)[1].speed for dev in range(net.devices()[1])]
+    send_line(speeds=speeds, threads=threads, warns=net.warns())
+    net.finalize()
 
 
 def _merge(net: Net, *parts: int) -> tuple[int, int]:
