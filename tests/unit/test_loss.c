@@ -24,7 +24,7 @@ static int init(void **state) {
   window.inflight_bytes = 0;
   harp_path_init(&p, 0, FIRST, &config, &harp_cc_target, &window, ring, HARP_FLIGHT_RECORDS_MAX, 0);
   p.state = HARP_PATH_UP;
-  harp_rtt_on_sample(&p.rtt, HARP_US(100), 0);
+  harp_rtt_on_sample(&p.rtt, HARP_US(100), 0, 0);
   load = (struct harp_tx_load){0};
   harp_tx_stream_init(&st, &(struct harp_tx_stream_config){.id = 0}, &load, NULL, &counters);
   harp_tx_stream_on_credit(&st, 1);

@@ -248,6 +248,7 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
       if (run.type == HARP_PACKET_DATA && run.stream == STREAM) continue;
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
       p.ack.echo_time = harp_ticks_from_ns(*now - HARP_US(50));
+      p.ack.time = harp_ticks_from_ns(*now);
       assert_int_equal(harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), *now), HARP_DROP_NONE);
     }
   }
@@ -440,6 +441,7 @@ static void test_one_path_between_two_enis_is_used(void **state) {
       assert_true(run.path != 2 && run.path != 3);
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 1);
       p.ack.echo_time = harp_ticks_from_ns(now) - 1;
+      p.ack.time = harp_ticks_from_ns(now);
       assert_int_equal(feed_to(own, p, now), HARP_DROP_NONE);
     }
   }
@@ -543,7 +545,7 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
   feed_to(own, p, 0);
   bring_up(own, 0);
   harp_sender_path_down(own, 1, 0);
-  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50), 0);
+  for (unsigned i = 0; i < 5; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50), 0, 0);
   assert_int_equal(own->set.eligible, 4 | 8);
   for (; now < HARP_MS(200) && own->paths[2].state == HARP_PATH_UP && own->paths[3].state == HARP_PATH_UP;
        now += HARP_US(50)) {
@@ -557,6 +559,7 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
       struct harp_packet q = ack(0, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 9);
       q.flags = HARP_FLAG_DETOUR;
       q.ack.echo_time = harp_ticks_from_ns(now) - 1;
+      q.ack.time = harp_ticks_from_ns(now);
       feed_to(own, q, now);
     }
   }

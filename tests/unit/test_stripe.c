@@ -27,7 +27,7 @@ static int init(void **state) {
                    0);
     paths[i].state = HARP_PATH_UP;
     paths[i].blocked = false;
-    harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS, 0);
+    harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS, 0, 0);
     harp_path_speed_update(&paths[i]);
   }
   return 0;
@@ -65,7 +65,7 @@ static void test_paths_of_one_speed_share_alike(void **state) {
   unsigned sent[PATHS] = {0};
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) {
-    harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS / (i + 1), 0);
+    harp_rtt_on_sample(&paths[i].rtt, BASE_RTT_NS / (i + 1), 0, 0);
     harp_path_speed_update(&paths[i]);
     measure(i, 8);
   }

@@ -33,7 +33,7 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
   if (!r->acked_bytes && !r->lost_bytes) return;
   struct harp_cc_sample sample = {
       .now = now,
-      .rtt_ns = rtt_ns,
+      .rtt_ns = rtt_ns && !p->is_tcp ? harp_rtt_there_ns(&p->rtt) : rtt_ns,
       .rtt_min_ns = p->rtt.min_ns,
       .acked_bytes = r->acked_bytes,
       .lost_bytes = r->lost_bytes,

@@ -10,6 +10,10 @@ struct harp_rtt {
   harp_ns min_ns;       /* lowest of the current and the previous HARP_RTT_MIN_WINDOW_NS */
   harp_ns min_next_ns;  /* lowest since min_since_ns */
   harp_ns min_since_ns; /* start of the current window */
+  /* One-way delays of packets and what the clocks differ by, in ticks; they wrap. Lowest of the same times,
+   * and how much the last was above that: what waited on the way of the packets. */
+  uint32_t there_min, there_min_next;
+  harp_ns there_queue_ns;
 };
 
 /* The base RTT is the lowest of the current and the previous window of so long: each holds a drain of the
@@ -21,7 +25,14 @@ struct harp_rtt {
 void harp_rtt_init(struct harp_rtt *r, harp_ns now);
 /* Makes the next sample count as the first; the minimum stays. */
 void harp_rtt_forget(struct harp_rtt *r);
-void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
+/* `there_ticks` is when the packet arrived by the peer's clock, less when it was sent by ours. */
+void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns, uint32_t there_ticks, harp_ns now);
+
+/* Returns the last sample without what waited on the way of the acknowledgement. Clocks that drift apart make
+ * it longer, by less than 0.1 ms a second, and no longer than the sample. */
+static inline harp_ns harp_rtt_there_ns(const struct harp_rtt *r) {
+  return HARP_MIN(r->latest_ns, r->min_ns + r->there_queue_ns);
+}
 
 static inline bool harp_rtt_known(const struct harp_rtt *r) {
   return r->latest_ns != 0;

@@ -118,7 +118,7 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
   harp_ns rtt_ns = ack_rtt_ns(p, now);
   if (rtt_ns && s->path_count > 1 && now - path->probe.last_ack_ns > RTT_STALE_NS)
     harp_rtt_forget(&path->rtt);
-  if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, now);
+  if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns, p->ack.time - p->ack.echo_delay - p->ack.echo_time, now);
   if (path->state == HARP_PATH_UP || proven) harp_path_health_on_answer(s, path, now);
   if (r.size_probe_acked) harp_path_health_on_size_probe(s, path, now);
   harp_loss_detect(path, &r, s->trace, now);
