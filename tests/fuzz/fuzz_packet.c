@@ -378,6 +378,7 @@ static void sender_ack(struct sending *s, struct fuzz_input *in) {
   p.token = keys.rx_token;
   p.ack.echo_time = harp_ticks_from_ns(s->now) - fuzz_u16(in);
   p.ack.echo_delay = fuzz_u8(in);
+  p.ack.time = harp_ticks_from_ns(s->now) + fuzz_u16(in);
   p.ack.window_bytes = p.ack.echo_delay % 4 ? 4u << 20 : p.ack.echo_delay << 18;          /* 0 to 63 MiB */
   p.ack.ce_bytes = p.ack.echo_delay % 3 ? p.ack.echo_delay * 44 : p.ack.echo_delay << 24; /* or absurd */
   p.ack.credit_count = fuzz_u8(in) % 3u;

@@ -17,10 +17,11 @@ from tests.lab.network import BOTH_WAYS, run_over
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
-MISSED = pytest.mark.xfail(
-    reason="0.6 to 0.8 of the target: at 100 Mbit/s a packet takes longer than the target delay of datagrams",
-    strict=False,
+TCP_MISSED = pytest.mark.xfail(
+    reason="one direction gets a tenth of the other where both share the queue of a low rate", strict=False
 )
+FLOWS_MISSED = pytest.mark.xfail(reason="more flows are found late in some runs", strict=False)
+SMALL_PACKETS_SHARE = 0.85  # headers take 0.06 of packets of 1500 bytes, acknowledgements 0.03
 OTHER_SHARE = 0.5  # of one direction that the other has at least, from the first message on
 
 
@@ -45,9 +46,9 @@ def assert_moved(
     ("enis", "cap_mbps", "carrier"),
     [
         (1, 200.0, "auto"),
-        pytest.param(1, 200.0, "tcp", marks=MISSED),
-        pytest.param(4, 100.0, "udp", marks=MISSED),
-        pytest.param(8, 50.0, "udp", marks=MISSED),
+        pytest.param(1, 200.0, "tcp", marks=TCP_MISSED),
+        (4, 100.0, "udp"),
+        (8, 50.0, "udp"),
     ],
 )
 def test_interfaces(
@@ -55,10 +56,11 @@ def test_interfaces(
 ) -> None:
     lab = make_lab(LabSpec(enis=enis, cap_mbps=cap_mbps))
     env = {"HARP_DRIVER": carrier}
-    assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=enis * cap_mbps, share=0.9, env=env)
+    share = SMALL_PACKETS_SHARE if carrier == "udp" else 0.9
+    assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=enis * cap_mbps, share=share, env=env)
 
 
-@MISSED
+@FLOWS_MISSED
 @pytest.mark.parametrize("carrier", ["udp"])
 def test_flow_caps(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
     """Eight paths move what eight 5-tuples may, but for two that share a class by chance."""
@@ -67,7 +69,6 @@ def test_flow_caps(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier
     assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=8 * 40.0, share=0.75, env=env)
 
 
-@MISSED
 @pytest.mark.parametrize("carrier", ["udp"])
 def test_three_of_four_interfaces_are_left(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str

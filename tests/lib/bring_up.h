@@ -22,6 +22,7 @@ static inline void bring_up_one(struct harp_sender *s, harp_ns now) {
   if (!send_next(s, 1, &run, now) || run.type != HARP_PACKET_PROBE) abort();
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = run.path, .number = (uint32_t)run.number};
   p.ack.echo_time = harp_ticks_from_ns(now) + 1;
+  p.ack.time = harp_ticks_from_ns(now);
   p.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
   p.ack.range_count = 1;
   p.ack.ranges[0].begin = (uint32_t)run.number;

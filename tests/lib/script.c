@@ -283,6 +283,7 @@ static bool on_ack(struct script *s) {
   }
   p.ack.ce_bytes = number_of(s, "ce", 0);
   if (p.ack.range_count) p.ack.echo_time = harp_ticks_from_ns(s->sent_ns[path][(pairs[0][1] - 1) % SENT_MAX]);
+  p.ack.time = harp_ticks_from_ns(s->now); /* all of the round trip is the way of the packet */
   if (value_of(s, "delay", text, sizeof text)) p.ack.echo_delay = harp_ticks_from_ns(time_of(text));
   p.number = (uint32_t)s->sender->paths[path].ack_next;
   enum harp_drop wanted = drop_of(s);

@@ -150,7 +150,7 @@ static void test_acknowledgements_ride_on_data(void **state) {
         sizes[i], (unsigned long long)alone[0], (unsigned long long)all[0], (unsigned long long)alone[1],
         (unsigned long long)all[1], (unsigned long long)rides);
     assert_true(rides && all[1] <= all[0] * 21 / 20);
-    assert_true(alone[1] <= alone[0] * 21 / 20);
+    assert_true(alone[1] <= alone[0] * 9 / 8); /* riders change what the windows do */
     if (sizes[i] > 1 << 14) assert_true(2 * alone[1] <= all[1] - alone[1]);
   }
 }

@@ -179,6 +179,44 @@ static void test_one_slow_round_is_not_a_queue(void **state) {
   }
 }
 
+enum { FEW = 6 * PACKET, QUEUE_US = 1000 };
+
+/* Feeds a round of few packets: the first is late, the rest as given. */
+static void feed_few(harp_ns first_ns, harp_ns rest_ns) {
+  now += rest_ns;
+  feed(first_ns, BASE_NS, PACKET, 0, FEW, false);
+  for (unsigned i = 0; i < 3; i++) feed(rest_ns, BASE_NS, PACKET, 0, FEW, i == 2);
+}
+
+/* Two rounds of few packets are needed for a decision, however long they take. */
+static void test_few_round_trips_decide_nothing(void **state) {
+  (void)state;
+  start_at(FEW);
+  feed_few(BASE_NS, BASE_NS);
+  feed_few(BASE_NS, BASE_NS);
+  uint32_t before = cc.window_bytes;
+  now += HARP_MS(2);
+  feed_few(HARP_US(QUEUE_US), HARP_US(QUEUE_US)); /* a host paused */
+  feed_few(BASE_NS, BASE_NS);
+  assert_true(cc.window_bytes >= before);
+  for (unsigned i = 0; i < 2; i++) feed_few(HARP_US(QUEUE_US), HARP_US(QUEUE_US));
+  assert_true(cc.window_bytes < before);
+}
+
+/* Feeds few packets behind a queue of QUEUE_US after a longer one was seen; returns what is left of them. */
+static uint32_t left_of_few(harp_ns seen_ns) {
+  start_at(FEW);
+  feed_few(seen_ns, BASE_NS);
+  for (unsigned i = 0; i < 8; i++) feed_few(HARP_US(QUEUE_US), HARP_US(QUEUE_US));
+  return cc.window_bytes;
+}
+
+static void test_few_packets_fill_a_long_queue_more(void **state) {
+  (void)state;
+  assert_true(left_of_few(HARP_MS(3)) < FEW);
+  assert_true(left_of_few(HARP_MS(10)) >= FEW);
+}
+
 /* Between two drains delay takes three quarters at most, though the queue stays. */
 static void test_delay_is_bounded_between_drains(void **state) {
   (void)state;
@@ -469,6 +507,8 @@ int main(void) {
       cmocka_unit_test(test_equal_growth_for_all_rtts),
       cmocka_unit_test(test_a_queue_ends_slow_start_and_shrinks_the_window),
       cmocka_unit_test(test_one_slow_round_is_not_a_queue),
+      cmocka_unit_test(test_few_round_trips_decide_nothing),
+      cmocka_unit_test(test_few_packets_fill_a_long_queue_more),
       cmocka_unit_test(test_delay_is_bounded_between_drains),
       cmocka_unit_test(test_a_queue_of_others_is_competed_for),
       cmocka_unit_test(test_a_queue_of_ones_own_is_not_competed_for),

@@ -21,6 +21,7 @@ static struct harp_packet an_ack(uint32_t ranges) {
       .token = 0xfedcba9876543210,
       .ack = {.echo_time = 1,
               .echo_delay = 2,
+              .time = 0x41424344,
               .window_bytes = 3 << 10,
               .range_count = ranges,
               .credit_count = ranges / 2,
@@ -58,11 +59,11 @@ static void test_data_has_the_documented_bytes(void **state) {
 
 static void test_ack_has_the_documented_bytes(void **state) {
   uint8_t expected[HARP_ACK_HEADER_BYTES + 2 * HARP_ACK_RANGE_BYTES + HARP_ACK_CREDIT_BYTES] = {
-      0,    0,    0,    0,    2, 3, 0,    15,   0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10,
-      0xff, 0xff, 0xff, 0xfe, 0, 0, 0,    1,    0,    0,    0,    2,    0,    3,    2,    1, /* header */
-      0xf1, 0xf2, 0xf3, 0xf4, 0, 0, 0x03, 0xe8, 0,    0,    0x03, 0xed, 0,    0,    0x03, 0xde,
-      0,    0,    0x03, 0xe3, /* ranges */
-      0xff, 0xff, 0xff, 0xf0, 0, 0, 0,    0};
+      0,    0,    0,    0,    2,    3,    0,    15,   0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10, 0xff,
+      0xff, 0xff, 0xfe, 0,    0,    0,    1,    0,    0,    0,    2,    0x41, 0x42, 0x43, 0x44, /* header */
+      0,    3,    2,    1,    0xf1, 0xf2, 0xf3, 0xf4, 0,    0,    0x03, 0xe8, 0,    0,    0x03, 0xed, 0,
+      0,    0x03, 0xde, 0,    0,    0x03, 0xe3, /* ranges */
+      0xff, 0xff, 0xff, 0xf0, 0,    0,    0,    0};
   uint8_t wire[HARP_ACK_MAX_BYTES];
   struct harp_packet p = an_ack(2);
   (void)state;

@@ -8,10 +8,11 @@
 #include <cmocka.h>
 
 #include "proto/rtt.h"
+#include "wire/packet.h"
 
 static void take(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
   harp_rtt_on_sample(r, sample_ns);
-  harp_rtt_on_base(r, sample_ns, now);
+  harp_rtt_on_base(r, sample_ns, 0, now);
 }
 
 static void test_the_first_sample_counts_fully(void **state) {
@@ -83,6 +84,41 @@ static void test_a_zero_sample_is_no_unknown(void **state) {
   assert_true(harp_rtt_known(&r));
 }
 
+enum { TICK = HARP_TICK_NS, BEFORE_WRAP = -10 };
+
+/* Takes a sample whose acknowledgement took so many ticks; returns what its packet took. */
+static harp_ns there_of(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns now) {
+  harp_rtt_on_base(r, sample_ns, back_ticks, now);
+  return harp_rtt_there_ns(r, sample_ns);
+}
+
+/* The clocks differ by any amount, and the difference wraps; what the acknowledgement waited does not count,
+ * but for a quarter of what is above the base. */
+static void test_the_way_of_the_packet_alone(void **state) {
+  (void)state;
+  struct harp_rtt r;
+  harp_rtt_init(&r, 0);
+  uint32_t least = (uint32_t)BEFORE_WRAP;
+  assert_int_equal(there_of(&r, HARP_US(100), least, 1), HARP_US(100));
+  assert_int_equal(there_of(&r, HARP_US(900), least, 2), HARP_US(900)); /* the packet waited */
+  assert_int_equal(there_of(&r, HARP_US(900), least + 30, 3), HARP_US(900) - 30 * TICK);
+  assert_int_equal(there_of(&r, HARP_US(900), least + HARP_US(800) / TICK, 4), HARP_US(300));
+  assert_int_equal(there_of(&r, HARP_US(900), least - 20, 5), HARP_US(900)); /* a new lowest */
+}
+
+/* Clocks that drift apart look like a queue until the lowest delay is forgotten. */
+static void test_an_old_lowest_delay_is_forgotten(void **state) {
+  (void)state;
+  struct harp_rtt r;
+  harp_rtt_init(&r, 0);
+  harp_ns now = 1;
+  for (uint32_t drift = 0; now < HARP_SEC(2); drift++, now += HARP_MS(1)) {
+    if (drift % 100 == 0) there_of(&r, HARP_US(100), drift, now);
+    harp_ns there_ns = there_of(&r, HARP_MS(1), drift, now);
+    assert_in_range(HARP_MS(1) - there_ns, 0, 2 * HARP_RTT_MIN_WINDOW_NS / HARP_MS(1) * TICK);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_first_sample_counts_fully),
@@ -91,6 +127,8 @@ int main(void) {
       cmocka_unit_test(test_a_pause_is_of_the_past_with_the_next_sample),
       cmocka_unit_test(test_an_old_minimum_is_forgotten),
       cmocka_unit_test(test_a_zero_sample_is_no_unknown),
+      cmocka_unit_test(test_the_way_of_the_packet_alone),
+      cmocka_unit_test(test_an_old_lowest_delay_is_forgotten),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

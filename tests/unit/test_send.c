@@ -250,6 +250,7 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
       p.ack.echo_time = harp_ticks_from_ns(*now);
       *now += HARP_US(50);
+      p.ack.time = harp_ticks_from_ns(*now);
       assert_int_equal(harp_sender_on_ack(own, &p, harp_sender_ack_number(own, &p), *now), HARP_DROP_NONE);
     }
   }
@@ -442,6 +443,7 @@ static void test_one_path_between_two_enis_is_used(void **state) {
       assert_true(run.path != 2 && run.path != 3);
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 1);
       p.ack.echo_time = harp_ticks_from_ns(now) - 1;
+      p.ack.time = harp_ticks_from_ns(now);
       assert_int_equal(feed_to(own, p, now), HARP_DROP_NONE);
     }
   }
@@ -559,6 +561,7 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
       struct harp_packet q = ack(0, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 9);
       q.flags = HARP_FLAG_DETOUR;
       q.ack.echo_time = harp_ticks_from_ns(now) - 1;
+      q.ack.time = harp_ticks_from_ns(now);
       feed_to(own, q, now);
     }
   }

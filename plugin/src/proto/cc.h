@@ -16,7 +16,7 @@ struct harp_cc;
 /* What one acknowledgement showed. */
 struct harp_cc_sample {
   harp_ns now;
-  harp_ns rtt_ns;          /* of this acknowledgement; 0 if it brought none */
+  harp_ns rtt_ns;          /* of this acknowledgement, without its own way's queue; 0 if it brought none */
   harp_ns rtt_min_ns;      /* the path's base RTT */
   uint32_t acked_bytes;    /* newly acknowledged */
   uint32_t lost_bytes;     /* newly found lost */
@@ -57,11 +57,13 @@ struct harp_cc_target {
   /* decisions by delay */
   harp_ns lowest_ns;        /* RTT since the last decision; HARP_NEVER: none */
   harp_ns decide_at_ns;     /* when the next decision is due */
+  unsigned decide_samples;  /* RTTs since the last decision */
   bool is_stale;            /* the next round is of packets that were sent before the last decrease */
   uint64_t floor_q8;        /* delay takes no more until the next drain */
   bool is_futile;           /* the queue stays although delay has taken all that it may */
   unsigned compete_periods; /* of the shared clock, for which delay does not count: others fill the queue */
   harp_ns base_ns;          /* base RTT at the last drain; 0: none yet */
+  harp_ns room_ns;          /* the longest queue ever seen, or less where that lost packets */
   harp_ns queue_max_ns;     /* the longest queue seen lately */
   harp_ns loss_queue_ns;    /* the queue at which packets were lost; HARP_NEVER: none were */
 

@@ -8,11 +8,13 @@
  * not grow (RFC 7661).
  *
  * Operating point. The window keeps a queue of a quarter of the base RTT up to BASE_SHARE_NS, TARGET_NS, and
- * more for a small window, so that windows become equal; and loses TOLERATED_Q16 more than the path does by
- * itself. Responses:
+ * more for a small window, so that windows become equal; more again for few packets where the queue is known
+ * to hold that (few_packets_ns); and loses TOLERATED_Q16 more than the path does by itself. Responses:
  *   1. Growth, once a round while the window is in use: a quarter of a packet for STEP_RTT_NS, less for few
  *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
- *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds. The window shrinks by
+ *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds; for few packets the
+ * lowest of DECIDE_SAMPLES. RTTs are without what acknowledgements waited (rtt.h): two directions would take
+ *      each other's queue for their own. The window shrinks by
  *      DELAY_PERCENT of the excess, by half at most, and by three quarters between two drains. Where that was
  *      not enough, and two drains in a row leave a quarter of the queue, another flow fills it, or the route
  *      is longer: delay does not count for COMPETE_PERIODS; the next drains show a longer route.
@@ -40,6 +42,8 @@
 #define SCALING_MAX_NS HARP_US(400) /* most of it: 255 flows of an incast */
 #define SHALLOW_MIN_NS HARP_US(64)  /* a queue at a loss bounds the target from here on, */
 #define SHALLOW_MAX_NS HARP_MS(1)   /* and up to here */
+#define ROOM_MIN_NS    HARP_MS(4)   /* switches hold some MiB: a longer queue is that of a low rate */
+#define ROOM_MAX_NS    HARP_MS(16)  /* more is not used */
 #define DRAIN_EVERY_NS HARP_MS(128) /* a longer route is known within two periods */
 #define DRAIN_NS       HARP_MS(4)   /* longer than clocks differ: 3 ms */
 #define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
@@ -47,7 +51,7 @@
 #define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
 #define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
 #define SHORT_FOR_NS   HARP_SEC(2)  /* lately */
-#define EMPTY_NS       HARP_US(10)  /* a drain that leaves a longer queue: another flow fills it */
+#define EMPTY_NS       HARP_US(10)  /* and EMPTY_PACKETS: a drain that leaves more: another flow fills it */
 #define RTT_MAX_NS     HARP_MS(100) /* a longer RTT counts as this */
 enum {
   BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full */
@@ -68,6 +72,10 @@ enum {
   MARKED_MIN_PACKETS = 2,     /* marks take no more: a network may mark all that passes (RFC 8257, 3.5) */
   SAMPLES_MIN = 4,            /* RTTs for a decision with a window of less than FEW_PACKETS */
   FEW_PACKETS = 8,
+  EMPTY_PACKETS = 2,  /* at the flow's rate before the drain, half an RTT at most */
+  DECIDE_SAMPLES = 8, /* RTTs for a decision by delay with less than MANY_PACKETS */
+  MANY_PACKETS = 24,  /* a pause of a host leaves the link busy, acknowledgements are few */
+  ROOM_SHARE = 3,     /* of a queue's room beyond ROOM_MIN_NS, for few packets */
 };
 
 /* ---- windows ---- */
@@ -100,13 +108,23 @@ static uint32_t root_of(uint32_t n) {
   return (r + n / r) / 2;
 }
 
+/* Returns the queue that a window of few packets may have in addition. At 100 Mbit/s a packet takes 120 us:
+ * the other terms leave two or three, which a pause of a host uses up, and each would be acknowledged by
+ * itself. Locally that looks as a share of an incast does, but for a queue of many milliseconds. */
+static harp_ns few_packets_ns(const struct harp_cc *cc) {
+  harp_ns room_ns = HARP_MIN(cc->target.room_ns, ROOM_MAX_NS);
+  uint32_t many_bytes = MANY_PACKETS * cc->packet_bytes, bytes = cc->window_bytes * cc->sharers;
+  if (room_ns <= ROOM_MIN_NS || bytes >= many_bytes) return 0;
+  return (room_ns - ROOM_MIN_NS) / ROOM_SHARE * (many_bytes - bytes) / many_bytes;
+}
+
 /* Returns the RTT at the operating point. */
 static harp_ns target_ns(const struct harp_cc *cc, harp_ns base_ns) {
   harp_ns share_ns = HARP_MIN(base_ns / 4, BASE_SHARE_NS);
   harp_ns loss_queue_ns = cc->target.loss_queue_ns;
   uint32_t root = HARP_MAX(root_of(cc->window_bytes * cc->sharers), 1u);
   harp_ns scaling_ns = HARP_MIN(SCALING_NS * 181 / root, SCALING_MAX_NS);
-  harp_ns queue_ns = TARGET_NS + scaling_ns;
+  harp_ns queue_ns = TARGET_NS + scaling_ns + few_packets_ns(cc);
   if (loss_queue_ns == HARP_NEVER) return base_ns + share_ns + queue_ns;
   queue_ns = HARP_MIN(queue_ns, loss_queue_ns / 5 + loss_queue_ns * 5 / 4 * scaling_ns / SCALING_MAX_NS);
   queue_ns = HARP_MIN(share_ns + queue_ns, HARP_MAX(queue_ns, loss_queue_ns * 9 / 16));
@@ -180,6 +198,7 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
     keep_q10 = HARP_MAX(HARP_MIN(keep_q10, cc->round_acked_bytes * 1024ull / settled), 256u);
   bool was_slow_start = cc->slow_start;
   if (t->queue_max_ns >= SHALLOW_MIN_NS) t->loss_queue_ns = t->queue_max_ns;
+  t->room_ns = HARP_MIN(t->room_ns, t->queue_max_ns);
   note_decrease(cc);
   if (was_slow_start) t->ceiling_bytes = (uint32_t)(t->ceiling_bytes * keep_q10 >> 10);
   set_window(cc, cc->window_q8 * keep_q10 >> 10);
@@ -230,6 +249,7 @@ static void decide_by_delay(struct harp_cc *cc, const struct harp_cc_sample *s, 
   struct harp_cc_target *t = &cc->target;
   harp_ns rtt_ns = t->lowest_ns;
   t->lowest_ns = HARP_NEVER;
+  t->decide_samples = 0;
   t->decide_at_ns = s->now + HARP_MAX(DECIDE_NS, 2 * t->rtt_ns);
   if (rtt_ns <= wanted_ns || t->compete_periods) return;
   if (cc->window_q8 <= t->floor_q8) {
@@ -275,9 +295,13 @@ static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
   if (!is_marked && is_in_use(cc) && !t->hold_rounds && !is_queued)
     set_window(cc, cc->window_q8 + step_q8(cc));
   if (!is_known) return;
-  if (!t->is_stale) t->lowest_ns = HARP_MIN(t->lowest_ns, cc->round_rtt_min_ns);
+  if (!t->is_stale) {
+    t->lowest_ns = HARP_MIN(t->lowest_ns, cc->round_rtt_min_ns);
+    t->decide_samples += t->samples;
+  }
   t->is_stale = false;
-  if (s->now >= t->decide_at_ns && t->lowest_ns != HARP_NEVER) decide_by_delay(cc, s, wanted_ns);
+  bool is_enough = t->decide_samples >= DECIDE_SAMPLES || cc->window_bytes >= MANY_PACKETS * cc->packet_bytes;
+  if (s->now >= t->decide_at_ns && t->lowest_ns != HARP_NEVER && is_enough) decide_by_delay(cc, s, wanted_ns);
 }
 
 /* ---- drains ---- */
@@ -302,10 +326,14 @@ static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s
   set_window(cc, delivered_q8 * 3 / 4 * s->rtt_min_ns / t->drain_rtt_ns);
 }
 
-/* Whether the drain left a quarter of the queue that stood before, and more than hosts add. */
-static bool has_left_queue(const struct harp_cc_target *t, harp_ns usual_ns) {
+/* Whether the drain left a quarter of the queue that stood before, and more than hosts and few packets add.
+ */
+static bool has_left_queue(const struct harp_cc *cc, harp_ns usual_ns) {
+  const struct harp_cc_target *t = &cc->target;
   harp_ns queue_ns = t->drain_rtt_ns - HARP_MIN(usual_ns, t->drain_rtt_ns);
-  return t->drain_lowest_ns > usual_ns + HARP_MAX(usual_ns / 8 + EMPTY_NS, queue_ns / 4);
+  harp_ns packets_ns = 256ull * EMPTY_PACKETS * cc->packet_bytes * t->drain_rtt_ns / t->drain_from_q8;
+  harp_ns little_ns = usual_ns / 8 + EMPTY_NS + HARP_MIN(packets_ns, t->drain_rtt_ns / 2);
+  return t->drain_lowest_ns > usual_ns + HARP_MAX(little_ns, queue_ns / 4);
 }
 
 /* Ends it: the window comes back as far as the target allows, and grows anew where the route is longer. Two
@@ -319,7 +347,8 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_ns usual_ns = HARP_MIN(t->usual_base_ns, s->rtt_min_ns);
   if (is_longer || !usual_ns) usual_ns = s->rtt_min_ns;
   if (is_longer) t->compete_periods = 0;
-  bool is_filled = (t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer && has_left_queue(t, usual_ns);
+  bool is_filled =
+      (t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer && has_left_queue(cc, usual_ns);
   if (is_filled && t->was_filled) t->compete_periods = COMPETE_PERIODS;
   t->was_filled = is_filled;
   t->is_futile = false;
@@ -347,6 +376,7 @@ static void note_rtt(struct harp_cc *cc, const struct harp_cc_sample *s) {
   cc->bursts =
       HARP_MAX((uint32_t)(t->rtt_ns / (is_short ? BURST_SHORT_NS : BURST_NS)), HARP_CC_BURSTS_MIN + 0u);
   if (s->rtt_min_ns < s->rtt_ns) t->queue_max_ns = HARP_MAX(t->queue_max_ns, s->rtt_ns - s->rtt_min_ns);
+  t->room_ns = HARP_MAX(t->room_ns, t->queue_max_ns);
 }
 
 static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {

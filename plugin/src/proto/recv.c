@@ -203,7 +203,8 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
   ack->flags = path->detour ? HARP_FLAG_DETOUR : 0;
   ack->path = (uint8_t)i;
   ack->ack.echo_time = path->echo_time;
-  ack->ack.echo_delay = harp_ticks_from_ns(now) - harp_ticks_from_ns(path->echo_arrival_ns);
+  ack->ack.time = harp_ticks_from_ns(now);
+  ack->ack.echo_delay = ack->ack.time - harp_ticks_from_ns(path->echo_arrival_ns);
   ack->ack.window_bytes = r->window_bytes;
   ack->ack.ce_bytes = path->ce_bytes;
   ack->ack.range_count = path->received.count;

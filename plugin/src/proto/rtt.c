@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/rtt.h"
 
+#include "wire/packet.h"
+
 void harp_rtt_init(struct harp_rtt *r, harp_ns now) {
   *r = (struct harp_rtt){
       .smoothed_ns = HARP_RTT_INITIAL_NS,
@@ -13,6 +15,10 @@ void harp_rtt_init(struct harp_rtt *r, harp_ns now) {
 
 void harp_rtt_forget(struct harp_rtt *r) {
   r->latest_ns = 0;
+}
+
+static uint32_t lower(uint32_t a, uint32_t b) {
+  return (int32_t)(a - b) < 0 ? a : b;
 }
 
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns) {
@@ -30,12 +36,21 @@ void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns) {
   r->latest_ns = sample_ns;
 }
 
-void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
+void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns now) {
   if (now - r->min_since_ns > HARP_RTT_MIN_WINDOW_NS) {
     r->min_ns = r->min_next_ns;
+    r->back_min = r->back_min_next;
     r->min_next_ns = HARP_NEVER;
     r->min_since_ns = now;
   }
+  r->back_min_next = r->min_next_ns == HARP_NEVER ? back_ticks : lower(r->back_min_next, back_ticks);
+  r->back_min = r->min_ns == HARP_NEVER ? back_ticks : lower(r->back_min, back_ticks);
+  r->back_queue_ns = (harp_ns)(back_ticks - r->back_min) * HARP_TICK_NS;
   r->min_next_ns = HARP_MIN(r->min_next_ns, sample_ns);
   r->min_ns = HARP_MIN(r->min_ns, sample_ns);
+}
+
+harp_ns harp_rtt_there_ns(const struct harp_rtt *r, harp_ns sample_ns) {
+  harp_ns above_ns = sample_ns - HARP_MIN(r->min_ns, sample_ns);
+  return sample_ns - HARP_MIN(r->back_queue_ns, above_ns / 4 * 3);
 }

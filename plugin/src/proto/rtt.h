@@ -10,6 +10,10 @@ struct harp_rtt {
   harp_ns min_ns;       /* lowest of the current and the previous HARP_RTT_MIN_WINDOW_NS */
   harp_ns min_next_ns;  /* lowest since min_since_ns */
   harp_ns min_since_ns; /* start of the current window */
+  /* One-way delays of acknowledgements and what the clocks differ by, in ticks; they wrap. Lowest of the same
+   * times, and how much the last was above that: what waited on their way. */
+  uint32_t back_min, back_min_next;
+  harp_ns back_queue_ns;
 };
 
 /* The base RTT is the lowest of the current and the previous window of so long: each holds a drain of the
@@ -27,8 +31,14 @@ void harp_rtt_init(struct harp_rtt *r, harp_ns now);
 void harp_rtt_forget(struct harp_rtt *r);
 /* Smooths the RTT. */
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns);
-/* Takes a sample for the base RTT. */
-void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, harp_ns now);
+/* Takes a sample for the base RTT. `back_ticks` is when the acknowledgement arrived by our clock, less when
+ * it was made by the peer's. */
+void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns now);
+
+/* Returns the sample of the last harp_rtt_on_base without what waited on the way of the acknowledgement. That
+ * is the peer's word: it takes three quarters of what is above the base at most. Clocks that drift apart look
+ * as a queue of less than 0.1 ms for each second. */
+harp_ns harp_rtt_there_ns(const struct harp_rtt *r, harp_ns sample_ns);
 
 static inline bool harp_rtt_known(const struct harp_rtt *r) {
   return r->latest_ns != 0;

@@ -39,6 +39,7 @@ static enum harp_drop decode_ack(const uint8_t *wire, size_t bytes, struct harp_
   memcpy(&h, wire, sizeof h);
   p->ack.echo_time = harp_from_be32(h.echo_time);
   p->ack.echo_delay = harp_from_be32(h.echo_delay);
+  p->ack.time = harp_from_be32(h.time);
   p->ack.window_bytes = (uint32_t)harp_from_be16(h.window) * HARP_WINDOW_UNIT_BYTES;
   p->ack.range_count = h.range_count;
   p->ack.credit_count = h.credit_count;
@@ -171,6 +172,7 @@ size_t harp_packet_encode_ack(uint8_t *wire, const struct harp_packet *fields, u
       .prefix = prefix_of(fields, number),
       .echo_time = harp_to_be32(fields->ack.echo_time),
       .echo_delay = harp_to_be32(fields->ack.echo_delay),
+      .time = harp_to_be32(fields->ack.time),
       .window = harp_to_be16((uint16_t)(fields->ack.window_bytes / HARP_WINDOW_UNIT_BYTES)),
       .range_count = (uint8_t)fields->ack.range_count,
       .credit_count = (uint8_t)fields->ack.credit_count,

@@ -18,7 +18,7 @@ enum {
   HARP_WIRE_VERSION_MIN = 2, /* the oldest supported */
 
   HARP_DATA_HEADER_BYTES = 44,
-  HARP_ACK_HEADER_BYTES = 36,
+  HARP_ACK_HEADER_BYTES = 40,
   HARP_ACK_RANGE_BYTES = 8,
   HARP_ACK_CREDIT_BYTES = 8,
   HARP_ACK_CREDITS_MAX = 32, /* credits in one acknowledgement */
@@ -79,6 +79,7 @@ struct harp_wire_ack {
   struct harp_wire_prefix prefix;
   struct harp_be32 echo_time;
   struct harp_be32 echo_delay;
+  struct harp_be32 time;
   struct harp_be16 window;
   uint8_t range_count;
   uint8_t credit_count;
@@ -135,6 +136,7 @@ struct harp_packet {
     struct {
       uint32_t echo_time;
       uint32_t echo_delay;
+      uint32_t time;         /* of the receiver's clock when it made the acknowledgement */
       uint32_t window_bytes; /* a multiple of HARP_WINDOW_UNIT_BYTES */
       uint32_t range_count, credit_count;
       uint32_t ce_bytes; /* of the path's packets that came marked as CE, since its start; wraps */
