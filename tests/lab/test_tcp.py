@@ -331,20 +331,37 @@ def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
         assert all(7000 <= _port(job, rank) <= 7003 for rank in range(2))
 
 
+class Meter:
+    """Measures what the ranks of a job receive, from call to call."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._samples: list[tuple[float, int]] = []
+
+    def mbps(self) -> float:
+        """Return Mbit/s over the last second, or over the time so far as if it were a second."""
+        now = time.monotonic()
+        self._samples.append((now, sum(self._job.received_bytes(rank) for rank in range(2))))
+        while len(self._samples) > 1 and self._samples[1][0] <= now - 1:
+            self._samples.pop(0)
+        begun, moved = self._samples[0]
+        return (self._samples[-1][1] - moved) * 8 / 1e6 / max(now - begun, 1)
+
+
 @CARRIERS
 @pytest.mark.parametrize(("mode", "ways"), [("stream", 1), ("bidir", 2)])
 def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str, mode: str, ways: int) -> None:
-    """Where the network caps each flow, more connections are put to use, in both directions at once too."""
+    """Where the network caps each flow, more connections are put to use, in both directions at once too.
+
+    Kernels hold 50 to 100 ms of a capped connection, and each step of the search takes four round trips.
+    """
     lab = make_lab(LabSpec(enis=2, flow_cap_mbps=100))
-    words = ("--time", "2", "--warmup", "20")
     env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
-    with Job(lab, plugin_file, mode=mode, sizes="1M", words=words, env=env) as job:
-        report = job.finish()
+    with Job(lab, plugin_file, mode=mode, sizes="1M", words=UNTIL_FINISHED, env=env) as job:
+        meter = Meter(job)
+        until("more than two connections carry each direction", lambda: meter.mbps() > ways * 220, 30)
         assert "8 of TCP" in job.log(0)
-        result = report.results[0]
-        rate = result.bytes * result.messages * 8 / result.seconds
-        print(f"{rate / 1e6:.0f} Mbit/s")
-        assert rate > ways * 110e6  # more than one flow's; the target is 200e6
+        job.finish()
 
 
 def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:

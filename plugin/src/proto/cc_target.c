@@ -13,11 +13,11 @@
  *   1. Growth, once a round while the window is in use: a quarter of a packet for STEP_RTT_NS, less for few
  *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
  *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds; for few packets the
- * lowest of DECIDE_SAMPLES. RTTs are without what acknowledgements waited (rtt.h): two directions would take
- *      each other's queue for their own. The window shrinks by
- *      DELAY_PERCENT of the excess, by half at most, and by three quarters between two drains. Where that was
- *      not enough, and two drains in a row leave a quarter of the queue, another flow fills it, or the route
- *      is longer: delay does not count for COMPETE_PERIODS; the next drains show a longer route.
+ *      lowest of DECIDE_SAMPLES. RTTs are without what acknowledgements waited (rtt.h): two directions would
+ *      take each other's queue for their own. The window shrinks by DELAY_PERCENT of the excess, by half at
+ *      most, and by three quarters between two drains. Where that was not enough, and two drains in a row
+ *      leave a quarter of the queue, another flow fills it, or the route is longer: delay does not count for
+ *      COMPETE_PERIODS; the next drains show a longer route.
  *   3. Loss: when CUSUM finds more than is tolerated, the window shrinks to BETA_PERCENT, or to what came
  *      through. The queue at that moment bounds the target from then on, so that delay acts before a short
  *      queue overflows.

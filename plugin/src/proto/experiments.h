@@ -19,9 +19,8 @@
  *     control show (cc_target.c): the time of two of them, and of what it takes with the smallest windows
  *     while TCP shows loss, so that much is to be gained.
  *  6. Where TCP falls silent for so long that its connection ends, though datagrams between the same
- * interfaces get through, large messages take datagrams at once: what TCP moves between two such ends says
- * nothing.
- */
+ *     interfaces get through, large messages take datagrams at once: what TCP moves between two such ends
+ *     says nothing. */
 #ifndef HARP_EXPERIMENTS_H
 #define HARP_EXPERIMENTS_H
 
