@@ -86,6 +86,9 @@ static void start_receiver(struct duo *d, struct duo_end *e) {
       .path_count = d->config.path_count,
       .window_bytes = config->window_bytes,
   };
+  /* Of two senders each proves the addresses of the other's. */
+  for (unsigned i = 0; i < config->path_count && !config->is_one_way; i++)
+    if (!config->paths[i].is_tcp) rc.unproved |= 1ull << i;
   free(e->receiver_memory);
   e->receiver_memory = duo_must(malloc(harp_receiver_bytes(&rc)));
   memset(e->receiver_memory, 0x5A, harp_receiver_bytes(&rc));

@@ -14,7 +14,8 @@ static harp_ns now;
 
 static int begin(void **state) {
   (void)state;
-  harp_base_loss_init(&b);
+  b = (struct harp_base_loss){0};
+  harp_base_loss_restart(&b);
   now = HARP_SEC(1);
   return 0;
 }

@@ -24,11 +24,14 @@ static void start(const struct harp_cc_ops *ops) {
 }
 
 /* Gives the window a size, with slow start over and no drain due. */
+static unsigned cuts; /* decreases since start_at */
+
 static void start_at(uint32_t bytes) {
   start(&harp_cc_target);
   harp_cc_set_window(&cc, bytes);
   cc.slow_start = false;
   cc.target.ceiling_bytes = bytes;
+  cuts = 0;
 }
 
 static void feed(harp_ns rtt_ns, harp_ns base_ns, uint32_t acked, uint32_t lost, uint32_t inflight,
@@ -41,7 +44,9 @@ static void feed(harp_ns rtt_ns, harp_ns base_ns, uint32_t acked, uint32_t lost,
                              .lost_sent_ns = now,
                              .inflight_bytes = inflight,
                              .round_end = end};
+  uint32_t before_bytes = cc.window_bytes;
   cc.ops->on_ack(&cc, &s);
+  cuts += cc.window_bytes < before_bytes;
 }
 
 /* One round trip in which the whole window was used. */
@@ -341,9 +346,9 @@ static void test_a_little_loss_is_tolerated(void **state) {
   (void)state;
   start_at(400000);
   feed_packets(20000, 400);
-  assert_int_equal(cc.target.cuts, 0);
+  assert_int_equal(cuts, 0);
   feed_packets(20000, 50);
-  assert_true(cc.target.cuts > 0);
+  assert_true(cuts > 0);
   assert_true(cc.window_bytes < 400000);
 }
 
@@ -352,10 +357,10 @@ static void test_loss_counts_once_for_what_was_sent_before(void **state) {
   start_at(400000);
   now += BASE_NS;
   feed(BASE_NS, BASE_NS, 200000, 5 * PACKET, 400000, false);
-  assert_int_equal(cc.target.cuts, 1);
+  assert_int_equal(cuts, 1);
   assert_in_range(cc.window_bytes, 319000, 321000); /* 80 % */
   for (unsigned i = 0; i < 5; i++) feed(BASE_NS, BASE_NS, 0, 5 * PACKET, 400000, false);
-  assert_int_equal(cc.target.cuts, 1);
+  assert_int_equal(cuts, 1);
 }
 
 static void test_great_loss_leaves_what_came_through(void **state) {
@@ -375,15 +380,15 @@ static void test_known_loss_is_tolerated_where_hosts_share_a_clock(void **state)
   start_at(400000);
   cc.target.base_loss.share_q16 = 65536 * 3 / 100;
   feed_packets(20000, 33);
-  assert_int_equal(cc.target.cuts, 0);
+  assert_int_equal(cuts, 0);
   assert_true(cc.window_bytes >= 400000);
   feed_packets(2000, 4);
-  assert_true(cc.target.cuts > 0);
+  assert_true(cuts > 0);
   start_at(400000);
   harp_cc_set_clock(&cc, 0, true); /* without one no more than 1 % is */
   cc.target.base_loss.share_q16 = 65536 * 3 / 100;
   feed_packets(5000, 33);
-  assert_true(cc.target.cuts > 0);
+  assert_true(cuts > 0);
 }
 
 /* A single packet that is lost in each round in which the window is below a packet leaves the pace. */

@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "host/cpu.h"
+#include "lib/cores.h"
 #include "net/net.h"
 
 enum { LIMIT_S = 10 };
@@ -286,7 +286,7 @@ static void test_drop_while_another_engine_opens(void **state) {
   char dir[] = "/tmp/harp-device-XXXXXX", path[64];
   uint16_t cores[2];
   (void)state;
-  if (harp_cpu_allowed(cores, 2) < 2) skip();
+  if (cores_allowed(cores, 2) < 2) skip();
   assert_non_null(mkdtemp(dir));
   snprintf(path, sizeof path, "%s/ztcp0.conf", dir);
   FILE *f = fopen(path, "w");

@@ -18,6 +18,7 @@
 #include "host/claim.h"
 #include "host/cpu.h"
 #include "host/node.h"
+#include "lib/cores.h"
 #include "lib/netns.h"
 #include "net/device_engines.h"
 #include "unit/host_tree.h"
@@ -79,7 +80,7 @@ static int tear_down_tree(void **state) {
 
 /* Returns two cores that this process may use; false where there is but one. */
 static bool two_cores(uint16_t cores[2]) {
-  return harp_cpu_allowed(cores, 2) >= 2;
+  return cores_allowed(cores, 2) >= 2;
 }
 
 static void drop_all(struct harp_device_engines *c, struct harp_engine **users, unsigned count) {
@@ -209,7 +210,7 @@ static void test_cores_that_are_missing(void **state) {
   struct harp_engine *e;
   uint16_t cores[2];
   (void)state;
-  assert_true(harp_cpu_allowed(cores, 1) >= 1);
+  assert_true(cores_allowed(cores, 1) >= 1);
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, cores[0]});
   assert_non_null(e = harp_device_engines_use(&device, &enis));
   assert_int_equal(device.count, 1);

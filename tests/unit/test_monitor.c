@@ -580,6 +580,63 @@ static void test_final_is_behind_all_that_had_room(void **state) {
   close_scene(&s);
 }
 
+/* ---- a peer that acknowledges what was never sent ---- */
+
+/* Has the link receive the acknowledgement of one packet of its path. */
+static void deliver_ack(struct scene *s, uint64_t number) {
+  static uint32_t acks;
+  uint8_t wire[HARP_ACK_MAX_BYTES];
+  const struct harp_session_keys *keys = &s->link->peer->session.keys;
+  struct harp_packet ack = {.type = HARP_PACKET_ACK, .token = keys->rx_token};
+  ack.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
+  ack.ack.range_count = 1;
+  ack.ack.ranges[0].begin = (uint32_t)number;
+  ack.ack.ranges[0].end = (uint32_t)number + 1;
+  size_t bytes = harp_packet_encode_ack(wire, &ack, acks++, keys->rx_seed);
+  assert_true(harp_io_sim_deliver(s->engine->io, wire, (uint32_t)bytes, false));
+  run_for(s, SHORT_NS, PASS_NS);
+}
+
+/* It is not failed where the packet is read, in the middle of a pass, but at the review of its monitor: with
+ * all of its streams, one WARN, and FINAL. */
+static void test_a_false_acknowledgement_fails_the_peer(void **state) {
+  (void)state;
+  struct scene s;
+  struct harp_link *other;
+  struct harp_control_message msg;
+  open_scene(&s, HARP_ROLE_SENDER);
+  struct harp_peer *peer = s.link->peer;
+  struct harp_path *path = &peer->session.sender->paths[0];
+  assert_int_equal(
+      harp_link_create(&other, peer,
+                       &(struct harp_link_config){.role = HARP_ROLE_SENDER, .stream = OTHER_STREAM}),
+      0);
+  run_for(&s, SHORT_NS, PASS_NS);
+  deliver_ack(&s, path->stats.first_number); /* of a probe, which was sent */
+  assert_int_equal(path->state, HARP_PATH_UP);
+  uint64_t skipped = path->skip.at_number = path->next_number;
+  submit(s.link);
+  run_for(&s, SHORT_NS, PASS_NS);
+  assert_true(path->next_number > skipped);
+  assert_int_equal(peer->session.state, HARP_SESSION_OPEN);
+  deliver_ack(&s, skipped);
+  assert_int_equal(s.engine->counters.drops[HARP_DROP_FALSE_ACK], 1);
+  assert_int_equal(peer->session.state, HARP_SESSION_FAILED);
+  warn_count = 0;
+  harp_log_set_sink(count_warns);
+  assert_int_equal(harp_link_error(s.link), HARP_ERR_REMOTE);
+  assert_int_equal(harp_link_error(other), HARP_ERR_REMOTE);
+  harp_log_set_sink(NULL);
+  assert_int_equal(warn_count, 1);
+  assert_non_null(strstr(last_warn, peer->name));
+  assert_non_null(strstr(last_warn, "acknowledged packets that"));
+  assert_non_null(strstr(last_warn, "never sent"));
+  assert_true(receive(&s, HARP_CONTROL_FINAL, &msg));
+  assert_int_equal(msg.final.reason, HARP_ERR_REMOTE);
+  harp_link_destroy(other);
+  close_scene(&s);
+}
+
 /* ---- with several interfaces ---- */
 
 /* Resets the control connection, as the kernel of a peer that has heard nothing for too long does: it closes
@@ -709,6 +766,7 @@ int main(void) {
       cmocka_unit_test(test_dropped_ping_is_sent_later),
       cmocka_unit_test(test_message_without_room_fails_the_peer_at_once),
       cmocka_unit_test(test_final_is_behind_all_that_had_room),
+      cmocka_unit_test(test_a_false_acknowledgement_fails_the_peer),
       cmocka_unit_test(test_quiesce_notifies_the_peer),
       cmocka_unit_test(test_final_with_a_reason_fails),
       cmocka_unit_test(test_close_with_a_reason_fails),

@@ -484,6 +484,77 @@ static void test_credit_goes_where_it_was_requested(void **state) {
   assert_int_equal(path_of_credit(HARP_MS(50)), 0);
 }
 
+/* ---- paths whose address may be a third party's ---- */
+
+enum { CREDITORS = 60, ANSWERED = 2000, LEAST_HEADERS_BYTES = 28, MOST_HEADERS_BYTES = 48 };
+
+/* Feeds a packet on path 1 that requests all credit. Returns its bytes, with the headers of IPv4. */
+static uint64_t request_credit(struct harp_receiver *to, uint64_t number, harp_ns now) {
+  struct harp_packet p = {.type = HARP_PACKET_PROBE,
+                          .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON,
+                          .path = 1,
+                          .number = (uint32_t)number};
+  assert_int_equal(harp_receiver_on_packet(to, &p, number, &place, now), HARP_DROP_NONE);
+  return HARP_DATA_HEADER_BYTES + LEAST_HEADERS_BYTES;
+}
+
+/* Takes all acknowledgements that are due. Returns their bytes, with the headers of IPv6. */
+static uint64_t take_all(struct harp_receiver *from, harp_ns now) {
+  struct harp_packet ack;
+  uint64_t number, bytes = 0;
+  while (poll_ack(from, &ack, &number, now))
+    bytes += HARP_ACK_HEADER_BYTES + ack.ack.range_count * HARP_ACK_RANGE_BYTES +
+             ack.ack.credit_count * HARP_ACK_CREDIT_BYTES + MOST_HEADERS_BYTES;
+  return bytes;
+}
+
+/* Feeds requests whose numbers leave gaps, as long as an attacker likes, to a receiver with many streams.
+ * Returns the bytes of its answers for each byte of them. */
+static double amplification(uint64_t unproved) {
+  static struct harp_rx_stream streams[CREDITORS];
+  const struct harp_receiver_config c = {
+      .first_number = NUMBER, .path_count = 2, .stream_max = CREDITORS, .unproved = unproved};
+  struct harp_receiver *many = malloc(harp_receiver_bytes(&c));
+  uint64_t came = 0, went = 0;
+  assert_non_null(many);
+  harp_receiver_init(many, &c, NULL, &counters);
+  for (unsigned i = 0; i < CREDITORS; i++)
+    harp_receiver_open(many, &streams[i],
+                       &(struct harp_rx_stream_config){.id = (uint16_t)i, .staging = staging});
+  for (unsigned i = 0; i < ANSWERED; i++) {
+    came += request_credit(many, NUMBER + 2 * i, HARP_MS(i));
+    went += take_all(many, HARP_MS(i) + HARP_US(500));
+    harp_receiver_check(many);
+    assert_true(!unproved || went <= HARP_UNPROVED_FACTOR * came);
+  }
+  free(many);
+  return (double)went / (double)came;
+}
+
+static void test_answers_on_an_unproved_path_are_bounded(void **state) {
+  (void)state;
+  assert_true(amplification(0) > 2 * HARP_UNPROVED_FACTOR); /* what the bound is for */
+  assert_true(amplification(1 << 1) > HARP_UNPROVED_FACTOR - 1);
+}
+
+/* Nothing goes before anything has come; what was held back goes as soon as the path is proved. */
+static void test_what_was_held_back_goes_when_the_path_is_proved(void **state) {
+  (void)state;
+  const uint8_t *early;
+  struct harp_packet ack;
+  uint64_t number;
+  r->unproved = 3;
+  assert_int_equal(post(50000, &early), 0);
+  assert_false(poll_ack(r, &ack, &number, HARP_SEC(1)));
+  harp_receiver_on_proved(r, 1, HARP_SEC(1)); /* new credit does not go there */
+  assert_false(poll_ack(r, &ack, &number, HARP_SEC(1)));
+  harp_receiver_on_proved(r, 0, HARP_SEC(1));
+  assert_true(poll_ack(r, &ack, &number, HARP_SEC(1)));
+  assert_int_equal(ack.path, 0);
+  assert_int_equal(ack.ack.credit_count, 1);
+  harp_receiver_check(r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_posted_message_is_placed_and_done, init, fini),
@@ -505,6 +576,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_new_credit_goes_before_repeated_credit, init, fini),
       cmocka_unit_test_setup_teardown(test_all_credit_is_reported_on_request, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_goes_where_it_was_requested, init, fini),
+      cmocka_unit_test_setup_teardown(test_answers_on_an_unproved_path_are_bounded, init, fini),
+      cmocka_unit_test_setup_teardown(test_what_was_held_back_goes_when_the_path_is_proved, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

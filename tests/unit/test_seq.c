@@ -15,8 +15,6 @@ static void test_order_survives_the_wrap(void **state) {
   assert_true(harp_seq_after(5, 0xFFFFFFF0));
   assert_false(harp_seq_before(7, 7));
   assert_false(harp_seq_after(7, 7));
-  assert_int_equal(harp_seq_max(0xFFFFFFFE, 2), 2);
-  assert_int_equal(harp_seq_max(2, 0xFFFFFFFE), 2);
 }
 
 static void test_widening_finds_the_nearest(void **state) {

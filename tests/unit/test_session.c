@@ -23,14 +23,15 @@ static const struct harp_receiver_config rc = {.path_count = 1, .stream_max = 1,
 static struct harp_tx_stream tx_stream;
 static struct harp_rx_stream rx_stream;
 
+static const struct harp_sender_config sc = {.path_count = 1,
+                                             .paths = {{.lines_max = 8}},
+                                             .window_bytes = 1 << 20,
+                                             .cc = &harp_cc_target,
+                                             .stream_max = 1,
+                                             .first_number = 50};
+
 static int init(void **state) {
   (void)state;
-  struct harp_sender_config sc = {.path_count = 1,
-                                  .paths = {{.lines_max = 8}},
-                                  .window_bytes = 1 << 20,
-                                  .cc = &harp_cc_target,
-                                  .stream_max = 1,
-                                  .first_number = 50};
   struct harp_tx_stream_config ts = {.id = 0};
   struct harp_rx_stream_config rs = {.staging = staging};
   struct harp_session_keys tx_keys = {1, 2, SEED, ACK_SEED}, rx_keys = {2, 1, ACK_SEED, SEED};
@@ -112,6 +113,34 @@ static void test_an_impossible_acknowledgement_is_counted(void **state) {
     assert_int_equal(tx_counters.drops[cases[i].drop], 1);
   }
   assert_int_equal(tx_counters.rx_acks, used);
+}
+
+/* Feeds the session an acknowledgement of so many packets from the first one on. */
+static enum harp_drop ack_to(struct harp_session *to, uint64_t number, uint32_t count) {
+  struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 2}, p;
+  f.ack.range_count = count > 0;
+  f.ack.ranges[0].begin = 50;
+  f.ack.ranges[0].end = 50 + count;
+  size_t bytes = harp_packet_encode_ack(wire, &f, number, ACK_SEED);
+  assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
+  return harp_session_on_packet(to, wire, &p, &place, HARP_US(1));
+}
+
+/* Only an acknowledgement of something that the session sent there proves that packets arrive on a path. */
+static void test_an_acknowledgement_proves_the_path(void **state) {
+  (void)state;
+  struct harp_session_keys keys = {1, 2, SEED, ACK_SEED};
+  struct harp_session both;
+  struct harp_tx_run run;
+  harp_sender_init(sender, &sc, NULL, &tx_counters, 0);
+  receiver->unproved = 1;
+  harp_session_init(&both, &keys, sender, receiver);
+  assert_int_equal(ack_to(&both, 50, 0), HARP_DROP_NONE);
+  assert_int_equal(ack_to(&both, 51, 1), HARP_DROP_STALE_ACK);
+  assert_true(harp_receiver_is_unproved(receiver, 0));
+  assert_true(send_next(sender, 1, &run, 0));
+  assert_int_equal(ack_to(&both, 52, 1), HARP_DROP_NONE);
+  assert_false(harp_receiver_is_unproved(receiver, 0));
 }
 
 /* ---- a payload that is copied in the pass that verifies it ---- */
@@ -241,6 +270,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_good_packet_is_taken, init, fini),
       cmocka_unit_test_setup_teardown(test_a_bad_packet_is_counted_and_changes_nothing, init, fini),
       cmocka_unit_test_setup_teardown(test_an_impossible_acknowledgement_is_counted, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_acknowledgement_proves_the_path, init, fini),
       cmocka_unit_test_setup_teardown(test_a_payload_is_copied_while_it_is_verified, init, fini),
       cmocka_unit_test_setup_teardown(test_what_has_arrived_is_not_overwritten_by_unverified_bytes, init,
                                       fini),

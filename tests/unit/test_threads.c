@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "host/cpu.h"
+#include "lib/cores.h"
 #include "net/net.h"
 
 enum { WORKERS = 3, ROUNDS = 4, MESSAGES = 24, MESSAGE_MAX = 70000, LIMIT_S = 60 };
@@ -157,7 +157,7 @@ static void test_an_engine_for_each_core(void **state) {
   char dir[] = "/tmp/harp-threads-XXXXXX", path[64];
   uint16_t cores[2];
   (void)state;
-  if (harp_cpu_allowed(cores, 2) < 2) skip();
+  if (cores_allowed(cores, 2) < 2) skip();
   assert_non_null(mkdtemp(dir));
   snprintf(path, sizeof path, "%s/ztcp0.conf", dir);
   FILE *f = fopen(path, "w");

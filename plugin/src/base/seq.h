@@ -12,9 +12,6 @@ static inline bool harp_seq_before(uint32_t a, uint32_t b) {
 static inline bool harp_seq_after(uint32_t a, uint32_t b) {
   return (int32_t)(a - b) > 0;
 }
-static inline uint32_t harp_seq_max(uint32_t a, uint32_t b) {
-  return harp_seq_before(a, b) ? b : a;
-}
 
 /* Widens a 32-bit number from the wire to the 64-bit one closest to `near` (as ESP's extended numbers do). */
 static inline uint64_t harp_seq_widen(uint32_t low, uint64_t near) {

@@ -175,6 +175,8 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
       .stream_max = HARP_STREAMS_MAX,
       .path_count = peer->path_count,
       .window_bytes = harp_inbound_window_bytes(peer->engine),
+      /* The connection of a tcp path proves its address. */
+      .unproved = peer->route_count ? ~0ull >> (HARP_PATHS_MAX - peer->route_count) : 0,
   };
   struct harp_receiver *r = peer->session.receiver = malloc(harp_receiver_bytes(&config));
   if (r) harp_receiver_init(r, &config, NULL, &peer->engine->counters);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sched_getaffinity and sched_setaffinity with masks wide enough for any machine. See cpu.h. */
+/* sched_setaffinity with masks wide enough for any machine. See cpu.h. */
 #include "host/cpu.h"
 
 #include <errno.h>
@@ -11,29 +11,12 @@
 
 #include "host/text_file.h"
 
-/* Larger than cpu_set_t (1024 cores), for which sched_getaffinity fails on larger machines. */
+/* Larger than cpu_set_t (1024 cores), which cannot name the cores of larger machines. */
 struct cpu_mask {
   unsigned long words[HARP_CPU_MAX / (8 * sizeof(unsigned long))];
 };
 
 enum { WORD_BITS = 8 * sizeof(unsigned long) };
-
-static bool mask_has(const struct cpu_mask *mask, unsigned core) {
-  return mask->words[core / WORD_BITS] >> core % WORD_BITS & 1;
-}
-
-int harp_cpu_allowed(uint16_t *cores, unsigned max) {
-  struct cpu_mask mask;
-  memset(&mask, 0, sizeof mask);
-  if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)(void *)&mask) < 0) return -errno;
-  unsigned count = 0;
-  for (unsigned core = 0; core < HARP_CPU_MAX; core++) {
-    if (!mask_has(&mask, core)) continue;
-    if (count < max) cores[count] = (uint16_t)core;
-    count++;
-  }
-  return (int)count;
-}
 
 int harp_cpu_pin_self(const uint16_t *cores, unsigned count) {
   struct cpu_mask mask;

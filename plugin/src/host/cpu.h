@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cores: which ones this process may use, and pinning the calling thread.
+/* Cores: to which ones a thread can be pinned, and pinning the calling thread.
  *
  * No state; any thread. Called by engine/ and net/ when they start a thread. Only threads of HARP are pinned,
  * never one of NCCL or the host process. */
@@ -11,10 +11,6 @@
 enum {
   HARP_CPU_MAX = 4096, /* core numbers lie below this */
 };
-
-/* Fills `cores` with the numbers of the cores the calling thread may run on, ascending, at most `max` of
- * them. Returns how many there are (which may exceed `max`), or -errno. */
-int harp_cpu_allowed(uint16_t *cores, unsigned max);
 
 /* Moves the cores to which a thread can be pinned to the front, otherwise in unchanged order. Returns their
  * number. Tries each in a temporary thread, because the caller's affinity may be narrower than the process's;

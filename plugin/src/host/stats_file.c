@@ -288,10 +288,6 @@ void harp_stats_file_close(struct harp_stats_file *file) {
   release(file);
 }
 
-const char *harp_stats_file_path(const struct harp_stats_file *file) {
-  return file->path;
-}
-
 const struct harp_stats_header *harp_stats_file_header(const struct harp_stats_file *file) {
   return file->header;
 }

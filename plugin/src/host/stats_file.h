@@ -26,9 +26,6 @@ int harp_stats_file_open(struct harp_stats_file **file, const char *dir,
 /* Removes the file and frees it. All entries have been given back. */
 void harp_stats_file_close(struct harp_stats_file *file);
 
-/* Returns the file's path; valid until close. */
-const char *harp_stats_file_path(const struct harp_stats_file *file);
-
 /* Returns the mapped header. */
 const struct harp_stats_header *harp_stats_file_header(const struct harp_stats_file *file);
 

@@ -16,10 +16,6 @@ enum {
   QUIET_PACKETS = 8,         /* congestion loses less than KNOWN_Q16 of such a window */
 };
 
-void harp_base_loss_init(struct harp_base_loss *b) {
-  *b = (struct harp_base_loss){.presume_wait_ns = PRESUME_WAIT_NS};
-}
-
 void harp_base_loss_restart(struct harp_base_loss *b) {
   b->is_presumed = harp_base_loss_is_known(b);
   b->presumed_ns = 0;

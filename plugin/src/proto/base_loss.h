@@ -40,10 +40,8 @@ struct harp_base_loss_sample {
   bool is_lossy_alone;   /* beside a loss: the session has other paths, and they lose nothing */
 };
 
-/* Begins: nothing is known of the path. Zeroed memory will do. */
-void harp_base_loss_init(struct harp_base_loss *b);
-
-/* The path may be another one than before: what is known of it is presumed only. */
+/* The path may be another one than before: what is known of it is presumed only. In zeroed memory, of which
+ * this is the first call, nothing is known. */
 void harp_base_loss_restart(struct harp_base_loss *b);
 
 /* Returns whether the path loses packets by itself. */

@@ -71,7 +71,6 @@ struct harp_cc_target {
   uint32_t excess_bytes; /* CUSUM: lost beyond what is tolerated */
   harp_ns cut_ns;        /* of the last decrease for loss; 0: none yet */
   unsigned hold_rounds;  /* until the effect of the last decrease for loss shows */
-  uint32_t cuts;         /* decreases for loss, for the trace */
   struct harp_base_loss base_loss;
 
   /* decisions by marks (ECN) */

@@ -213,7 +213,6 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
   t->excess_bytes = 0;
   t->cut_ns = s->now;
   t->was_delay = t->was_mark = false;
-  t->cuts++;
 }
 
 /* Feeds the search for a base loss. */

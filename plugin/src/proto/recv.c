@@ -27,6 +27,10 @@ enum {
  * 1250 do without riding (tests/script/test_streams.c). */
 #define RIDE_NS HARP_US(25)
 
+/* Headers in front of a packet, for the limit of unproved paths: the least (IPv4, UDP) are counted with what
+ * came, the most (IPv6, UDP) with what goes. */
+enum { CAME_HEADERS_BYTES = 28, SENT_HEADERS_BYTES = 48 };
+
 static size_t closed_words(unsigned stream_max) {
   return (stream_max + 63) / 64;
 }
@@ -51,6 +55,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->closed = (uint64_t *)&r->streams[r->stream_max];
   harp_receiver_set_window(r, config->window_bytes);
   r->ack_due_ns = HARP_NEVER;
+  r->unproved = config->unproved;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = r->paths[i].settled_number = config->first_number;
     r->paths[i].ack_due_ns = HARP_NEVER;
@@ -113,8 +118,31 @@ static void put_credits(struct harp_receiver *r, struct harp_packet *ack, uint32
 
 /* ---- acknowledgements ---- */
 
+/* Returns the bytes of a path's acknowledgement without credit. */
+static uint32_t bare_ack_bytes(const struct harp_rx_path *path) {
+  return HARP_ACK_HEADER_BYTES + path->received.count * HARP_ACK_RANGE_BYTES;
+}
+
+/* Whether the acknowledgement of a path may be sent. While it waits, what comes adds more to the allowance
+ * than to its length. */
+static bool is_allowed(const struct harp_receiver *r, unsigned path) {
+  const struct harp_rx_path *p = &r->paths[path];
+  return !harp_receiver_is_unproved(r, path) || p->allowance_bytes >= SENT_HEADERS_BYTES + bare_ack_bytes(p);
+}
+
+/* Takes an acknowledgement that is about to be sent off its path's allowance. Returns how many credits it may
+ * have. */
+static HARP_COLD uint32_t spend_allowance(struct harp_rx_path *path, uint32_t credits_max) {
+  uint32_t bare = SENT_HEADERS_BYTES + bare_ack_bytes(path);
+  HARP_ASSERT(path->allowance_bytes >= bare);
+  uint64_t most = (path->allowance_bytes - bare) / HARP_ACK_CREDIT_BYTES;
+  uint32_t credits = (uint32_t)HARP_MIN(most, (uint64_t)credits_max);
+  path->allowance_bytes -= bare + credits * HARP_ACK_CREDIT_BYTES;
+  return credits;
+}
+
 static void ack_by(struct harp_receiver *r, unsigned path, harp_ns at) {
-  if (at >= r->paths[path].ack_due_ns) return;
+  if (at >= r->paths[path].ack_due_ns || !is_allowed(r, path)) return;
   r->paths[path].ack_due_ns = at;
   r->ack_due_ns = HARP_MIN(r->ack_due_ns, at);
   r->waiting |= 1ull << path;
@@ -166,6 +194,9 @@ static HARP_COLD void forget_settled(struct harp_rx_path *path, uint64_t number)
 static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   bool in_order = number == path->next_number;
+  if (harp_receiver_is_unproved(r, p->path))
+    path->allowance_bytes +=
+        HARP_UNPROVED_FACTOR * (CAME_HEADERS_BYTES + HARP_DATA_HEADER_BYTES + (uint64_t)p->data.length);
   if (harp_unlikely(p->ce)) note_mark(r, p, number, now);
   if (harp_unlikely(number > path->next_number)) trace_gap(r, p->path, number, now);
   bool fresh = harp_ranges_add(&path->received, number);
@@ -175,13 +206,20 @@ static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, u
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (harp_unlikely(p->flags & HARP_FLAG_SETTLED)) forget_settled(path, number);
-  if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = true;
   if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
     ack_by(r, p->path, now);
   else if (p->flags & HARP_FLAG_ACK_SOON)
     ack_by(r, p->path, now + ACK_SOON_NS);
   else
     ack_by(r, p->path, now + (p->data.size <= HARP_EARLY_MAX_BYTES ? ACK_REST_NS : ACK_LATE_NS));
+  if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = r->waiting != 0;
+}
+
+void harp_receiver_on_proved(struct harp_receiver *r, unsigned path, harp_ns now) {
+  HARP_ASSERT(path < r->path_count);
+  r->unproved &= ~(1ull << path);
+  if (r->paths[path].unacked_bytes) ack_by(r, path, now);
+  if (r->fresh_count) ack_by(r, r->latest, now);
 }
 
 int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_ns now) {
@@ -212,6 +250,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
     ack->ack.ranges[k].end = (uint32_t)path->received.at[k].end;
   }
+  if (harp_receiver_is_unproved(r, i)) credits_max = spend_allowance(path, credits_max);
   *number = path->ack_number++;
   ack_sent(r, i);
   path->received_bytes += path->unacked_bytes;
@@ -242,8 +281,7 @@ uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, 
   if (!is_due && !(r->elsewhere >> path & 1)) return 0;
   /* Where more new credit than fits is to be announced, the rest would have to follow alone. */
   if (r->fresh_count > HARP_ACK_CREDITS_MAX) return 0;
-  return HARP_ACK_HEADER_BYTES + r->paths[path].received.count * HARP_ACK_RANGE_BYTES +
-         r->fresh_count * HARP_ACK_CREDIT_BYTES;
+  return bare_ack_bytes(&r->paths[path]) + r->fresh_count * HARP_ACK_CREDIT_BYTES;
 }
 
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,
@@ -403,4 +441,5 @@ void harp_receiver_check(const struct harp_receiver *r) {
   uint32_t repeated = check_list(r, &r->repeated, 1, CREDIT_REPEATS - 1);
   HARP_ASSERT(fresh == r->fresh_count && open == fresh + repeated + check_list(r, &r->announced, 0, 0));
   HARP_ASSERT(r->waiting || !r->is_requested);
+  HARP_EACH_BIT (i, r->waiting) HARP_ASSERT(is_allowed(r, (unsigned)i));
 }

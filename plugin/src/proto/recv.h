@@ -3,7 +3,15 @@
  * and which streams may go on sending (credit).
  *
  * Owned by one engine, called by the thread that runs its pass. What the packets of a stream bring is the
- * stream's (rx_stream.h). */
+ * stream's (rx_stream.h).
+ *
+ * Acknowledgements go to the address that the peer told, which may be a third party's. Rules:
+ *
+ *   1. A path is unproved until our own sender finds that packets reach the peer there
+ *      (harp_receiver_on_proved).
+ *   2. Until then the acknowledgements of a path have at most HARP_UNPROVED_FACTOR times the bytes that came
+ * on it. One that exceeds that is not sent: the next packet on the path brings another.
+ *   3. Credit is left out of an acknowledgement before the acknowledgement is. */
 #ifndef HARP_RECV_H
 #define HARP_RECV_H
 
@@ -11,11 +19,15 @@
 #include "base/seq.h"
 #include "proto/rx_stream.h"
 
+/* Bytes of acknowledgements on an unproved path, for each byte that came there (RFC 9000, section 8.1). */
+enum { HARP_UNPROVED_FACTOR = 3 };
+
 struct harp_receiver_config {
   uint32_t first_number;
   unsigned path_count;
   unsigned stream_max;   /* streams have ids below this; at most HARP_STREAMS_MAX */
   uint32_t window_bytes; /* to announce: see harp_receiver_set_window */
+  uint64_t unproved;     /* paths whose address may not be the peer's, a bit each */
 };
 
 struct harp_rx_path {
@@ -28,8 +40,9 @@ struct harp_rx_path {
   bool detour; /* of the latest packet: it came by a slower way; reported in acknowledgements */
   uint32_t unacked_bytes;
   uint32_t ce_bytes; /* of packets that came marked as CE, with headers; wraps. Acknowledgements report it */
-  uint64_t received_bytes; /* statistics: acknowledged, with headers */
-  harp_ns ack_due_ns;      /* HARP_NEVER: nothing to acknowledge */
+  uint64_t received_bytes;  /* statistics: acknowledged, with headers */
+  uint64_t allowance_bytes; /* that acknowledgements may have while the path is unproved, with all headers */
+  harp_ns ack_due_ns;       /* HARP_NEVER: nothing to acknowledge */
 };
 
 /* Open streams, in the order in which they came to the list. */
@@ -53,6 +66,7 @@ struct harp_receiver {
   harp_ns ack_due_ns; /* the first of the paths' */
   uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
   uint64_t elsewhere; /* paths whose last acknowledgement took another one, a bit each */
+  uint64_t unproved;  /* paths whose address may not be the peer's, a bit each */
   bool is_requested;  /* the sender has requested one since none was waiting */
   /* Where new credit goes: the path that brought data or a request for credit last, since the sender takes it
    * for one that works; before those the path that brought the first packet. */
@@ -98,6 +112,12 @@ static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const
  * packet whose payload is in place already (rx_stream.h). */
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
+
+/* Notes that packets to the peer arrive on a path: its acknowledgements are not limited any more. */
+void harp_receiver_on_proved(struct harp_receiver *r, unsigned path, harp_ns now);
+static inline bool harp_receiver_is_unproved(const struct harp_receiver *r, unsigned path) {
+  return harp_unlikely(r->unproved >> path & 1);
+}
 
 /* Returns the path whose acknowledgement has been due longest, none of `except` (a bit each); -1 when none is
  * due. */

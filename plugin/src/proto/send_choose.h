@@ -8,8 +8,6 @@
 
 #include "proto/path.h"
 
-struct harp_sender;
-
 /* The search for the best path (stripe.h). */
 struct harp_send_search {
   unsigned start; /* where it begins: differs from connection to connection */

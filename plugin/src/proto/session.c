@@ -28,7 +28,10 @@ static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const 
   if (!c->sender) return HARP_DROP_DIRECTION;
   uint64_t number = harp_sender_ack_number(c->sender, p);
   if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
-  return harp_sender_on_ack(c->sender, p, number, now);
+  enum harp_drop drop = harp_sender_on_ack(c->sender, p, number, now);
+  if (c->receiver && harp_receiver_is_unproved(c->receiver, p->path) && harp_sender_is_up(c->sender, p->path))
+    harp_receiver_on_proved(c->receiver, p->path, now);
+  return drop;
 }
 
 /* From this payload on, two passes over it cost more than to find out first where it may be copied to. */

@@ -20,7 +20,6 @@ enum {
   HARP_XDP_SO_UMEM_REG = 4,
   HARP_XDP_SO_FILL_RING = 5,
   HARP_XDP_SO_COMPLETION_RING = 6,
-  HARP_XDP_SO_STATISTICS = 7,
   HARP_XDP_SO_OPTIONS = 8,       /* Linux 5.3 */
   HARP_XDP_SO_TX_SKB_BUDGET = 9, /* Linux 6.17 */
 
@@ -83,10 +82,6 @@ struct harp_xdp_offsets {
 struct harp_xdp_descriptor {
   uint64_t address;
   uint32_t bytes, options;
-};
-
-struct harp_xdp_statistics {
-  uint64_t rx_dropped, rx_invalid, tx_invalid, rx_ring_full, rx_fill_empty, tx_ring_empty;
 };
 
 /* One instruction of an XDP program. */
