@@ -56,7 +56,8 @@ def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path, mode: str
     for host in range(2):
         drop(lab, host, BURST)
     words = ("--iters", "8", "--warmup", "2", "--connections", "2")
-    env = {"HARP_PEER_TIMEOUT": "60"}  # the kernel repeats a segment six times in ten seconds: half of these arrive
+    # The kernel repeats a segment six times in ten seconds; half of these arrive.
+    env = {"HARP_PEER_TIMEOUT": "60"}
     with Job(lab, plugin_file, mode=mode, sizes="8,64K", words=words, env=env) as job:
         job.finish()
         assert dropped(lab, 0) > 0
