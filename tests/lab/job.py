@@ -61,6 +61,15 @@ def statistics_of(log: str) -> Counter[str]:
     return total
 
 
+def received_bytes(pid: int, ifname: str = ENI) -> int:
+    """Read what an interface has received that a process sees."""
+    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+        name, _, figures = line.partition(":")
+        if name.strip() == ifname:
+            return int(figures.split()[0])
+    return 0
+
+
 class Job:
     """Ranks of harp-perf, one per host, over one interface; a context manager that leaves none running."""
 
@@ -173,11 +182,7 @@ class Job:
 
     def received_bytes(self, rank: int) -> int:
         """Read what the interface of a rank has received."""
-        for line in Path(f"/proc/{self.ranks[rank].pid}/net/dev").read_text().splitlines():
-            name, _, figures = line.partition(":")
-            if name.strip() == self.ifname:
-                return int(figures.split()[0])
-        return 0
+        return received_bytes(self.ranks[rank].pid, self.ifname)
 
     def until_moving(self, more_bytes: int = 1 << 20) -> None:
         """Wait until the job moves payload."""

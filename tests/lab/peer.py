@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from typing import Any
 
 from tests.conformance import abi
@@ -19,6 +20,32 @@ from tests.conformance.driver import Buffer, Net, Request, ffi, pattern, until
 
 ABI = 12
 CHILD_S = 60
+STREAM_DEPTH = 4  # messages of a stream under way
+
+
+class Stream:
+    """Messages of one size on one connection, one after the other without an end."""
+
+    def __init__(self, net: Net, comm: Any, size: int, *, is_sender: bool) -> None:
+        self.done_s: list[float] = []  # by the clock that all processes of a machine share
+        self._buffers = deque(Buffer(size) for _ in range(STREAM_DEPTH))
+        self._requests: deque[Request] = deque()
+        self._call = net.send if is_sender else net.receive
+        self._net, self._comm, self._size = net, comm, size
+
+    def poll(self) -> None:
+        """Keep STREAM_DEPTH messages under way, and note when they are done."""
+        while len(self._requests) < STREAM_DEPTH:
+            request = self._call(self._comm, self._buffers[0].address, self._size)
+            assert request.result == abi.SUCCESS, self._net.warns()
+            if request.pointer == ffi.NULL:
+                break
+            self._requests.append(request)
+            self._buffers.rotate()
+        while self._requests and self._net.test(self._requests[0]):
+            assert self._requests[0].result == abi.SUCCESS, self._net.warns()
+            self._requests.popleft()
+            self.done_s.append(time.monotonic())
 
 
 class Peer:
@@ -28,7 +55,9 @@ class Peer:
         self.net = Net(ABI)
         assert self.net.init() == abi.SUCCESS, self.net.warns()
         self.listens: list[Any] = []
-        self.comm: Any = ffi.NULL
+        self.comm: Any = ffi.NULL  # of the last connect or accept
+        self.comms: list[Any] = []
+        self.streams: list[Stream] = []
         self.is_sender = False
 
     def listen(self) -> str:
@@ -43,10 +72,11 @@ class Peer:
 
         def poll() -> bool:
             nonlocal result
-            result, self.comm = self.net.accept(self.listens[0])
+            result, self.comm = self.net.accept(self.listens[-1])
             return result != abi.SUCCESS or bool(self.comm != ffi.NULL)
 
         until("accepted", poll, wait_s=60)
+        self._keep_comm()
         return result
 
     def connect(self, handle_hex: str) -> int:
@@ -60,7 +90,11 @@ class Peer:
 
         self.is_sender = True
         until("connected", poll, wait_s=60)
+        self._keep_comm()
         return result
+
+    def _keep_comm(self) -> None:
+        self.comms += [] if self.comm == ffi.NULL else [self.comm]
 
     def transfer(self, count: int, size: int) -> list[int]:
         """Send or receive messages; return each one's result, and fail on a wrong byte."""
@@ -74,6 +108,24 @@ class Peer:
             if not self.is_sender and request.result == abi.SUCCESS:
                 assert buffer.read() == pattern(size, seed), f"message {seed} is wrong"
         return [request.result for request in requests]
+
+    def stream(self, sizes: list[int], count: int) -> list[float]:
+        """Send or receive messages of a size on each connection, in the order in which those were made.
+
+        Return when `count` messages of the first size are done, and when each of them was.
+        """
+        self.streams = [
+            Stream(self.net, comm, size, is_sender=self.is_sender)
+            for comm, size in zip(self.comms, sizes, strict=True)
+        ]
+
+        def poll() -> bool:
+            for stream in self.streams:
+                stream.poll()
+            return len(self.streams[0].done_s) >= count
+
+        until(f"{count} messages of {sizes[0]} bytes", poll, wait_s=60)
+        return self.streams[0].done_s
 
     def _started_send(self, buffer: Buffer, size: int) -> Request:
         return self.net.started(lambda: self.net.send(self.comm, buffer.address, size))
@@ -107,9 +159,10 @@ class Peer:
 
     def close(self) -> list[str]:
         """Close everything; return the log's lines."""
-        if self.comm != ffi.NULL:
-            (self.net.close_send if self.is_sender else self.net.close_receive)(self.comm)
-            self.comm = ffi.NULL
+        for comm in self.comms:
+            (self.net.close_send if self.is_sender else self.net.close_receive)(comm)
+        self.comms.clear()
+        self.comm = ffi.NULL
         for listen in self.listens:
             self.net.close_listen(listen)
         self.listens.clear()

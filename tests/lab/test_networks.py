@@ -22,6 +22,7 @@ TCP_MISSED = pytest.mark.xfail(
 )
 FLOWS_MISSED = pytest.mark.xfail(reason="more flows are found late in some runs", strict=False)
 SMALL_PACKETS_SHARE = 0.85  # headers take 0.06 of packets of 1500 bytes, acknowledgements 0.03
+TRIES = 3  # a machine that does other things too has worse moments
 OTHER_SHARE = 0.5  # of one direction that the other has at least, from the first message on
 
 
@@ -34,12 +35,17 @@ def assert_moved(
     share: float,
     env: Mapping[str, str],
 ) -> None:
-    """A job both ways reaches a share of the network's rate, in each direction."""
-    moved = run_over(lab, plugin, meeting, "bidir", env)
-    print(moved)
-    assert moved.best_mbps >= share * BOTH_WAYS * mbps, moved
-    assert set(moved.directions_mbps) == {(0, 1), (1, 0)}
-    assert min(moved.directions_mbps.values()) >= OTHER_SHARE * max(moved.directions_mbps.values()), moved
+    """A job both ways reaches a share of the network's rate, in each direction, in one of some runs."""
+    runs = []
+    for attempt in range(TRIES):
+        moved = run_over(lab, plugin, meeting.with_name(f"{meeting.name}{attempt}"), "bidir", env)
+        print(moved)
+        runs.append(moved)
+        assert set(moved.directions_mbps) == {(0, 1), (1, 0)}
+        is_even = min(moved.directions_mbps.values()) >= OTHER_SHARE * max(moved.directions_mbps.values())
+        if is_even and moved.best_mbps >= share * BOTH_WAYS * mbps:
+            return
+    pytest.fail(f"none of these runs: {runs}")
 
 
 @pytest.mark.parametrize(

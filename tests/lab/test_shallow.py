@@ -18,13 +18,13 @@ from tests.lab.network import BOTH_WAYS, Moved, run_over
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 CAP_MBPS = 200.0  # of any machine's
-RATE_SHARE = 0.6  # 0.85 to 0.96 on a machine that does nothing else
+RATE_SHARE = 0.75  # 0.88 to 0.96 on a machine that does nothing else
 LOST_MAX = 0.03
 MISTAKEN_MAX = 0.01  # of what HARP sends: found lost, although it only came late
 WARMUP = 64  # messages: a policer's bucket is empty, and the first flight of slow start over
 LEVEL = 0.95  # a run against another, on a machine that does other things too
 MORE_LOST_MAX = 0.01
-TRIES = 3
+TRIES = 5
 
 
 def _run(lab: Lab, plugin: Path, folder: Path, mode: str, driver: str) -> Moved:
@@ -39,8 +39,8 @@ def _assert_fit(lab: Lab, plugin: Path, folder: Path, mode: str) -> None:
     runs = []
     for _ in range(TRIES):
         runs.append(moved := _run(lab, plugin, folder, mode, "udp"))
-        assert moved.found_lost <= moved.dropped + MISTAKEN_MAX * moved.sent, moved
-        if moved.best_mbps >= RATE_SHARE * ways * CAP_MBPS and moved.lost_share <= LOST_MAX:
+        is_known = moved.found_lost <= moved.dropped + MISTAKEN_MAX * moved.sent
+        if is_known and moved.best_mbps >= RATE_SHARE * ways * CAP_MBPS and moved.lost_share <= LOST_MAX:
             return
     pytest.fail(f"none of these runs: {runs}")
 
@@ -64,12 +64,19 @@ def test_datagrams_behind_a_policer(
     _assert_fit(lab, plugin_file, tmp_path, mode)
 
 
-def test_auto_is_level_with_tcp(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
-    """Behind a short queue it moves no less than TCP alone, and drops no more."""
-    lab = make_lab(LabSpec(cap_mbps=CAP_MBPS, queue_us=1000.0))
+@pytest.mark.parametrize("mode", ["stream", "bidir"])
+@pytest.mark.parametrize(("cap_mbps", "queue_us"), [(CAP_MBPS, 1000.0), (2000.0, 64.0)])
+def test_auto_is_level_with_tcp(
+    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, cap_mbps: float, queue_us: float, mode: str
+) -> None:
+    """Behind a short queue it moves no less than TCP alone, and drops no more.
+
+    A machine that cannot keep the higher cap keeps it with neither.
+    """
+    lab = make_lab(LabSpec(cap_mbps=cap_mbps, queue_us=queue_us))
     runs = []
     for _ in range(TRIES):
-        tcp, auto = (_run(lab, plugin_file, tmp_path, "stream", driver) for driver in ("tcp", "auto"))
+        tcp, auto = (_run(lab, plugin_file, tmp_path, mode, driver) for driver in ("tcp", "auto"))
         runs.append((tcp, auto))
         is_level = auto.best_mbps >= LEVEL * tcp.best_mbps
         if is_level and auto.lost_share <= tcp.lost_share + MORE_LOST_MAX:
