@@ -23,6 +23,9 @@ void liar_falsify(enum lie lie, struct harp_packet *ack, harp_ns round_trip_ns) 
   case LIE_DELAY:
     if (round_trip_ns > LIAR_RTT_NS) ack->ack.echo_delay += harp_ticks_from_ns(round_trip_ns - LIAR_RTT_NS);
     break;
+  case LIE_WAY:
+    if (round_trip_ns > LIAR_RTT_NS) ack->ack.time -= harp_ticks_from_ns(round_trip_ns - LIAR_RTT_NS);
+    break;
   case LIE_MARKS:
     ack->ack.ce_bytes = 0;
     break;

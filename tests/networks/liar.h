@@ -14,6 +14,7 @@ enum lie {
   LIE_LATE,       /* acknowledgements leave LIAR_LATE_NS later than they were made */
   LIE_DELAY,      /* all of the round trip but LIAR_RTT_NS is called the receiver's own delay */
   LIE_MARKS,      /* no packet came marked */
+  LIE_WAY,        /* that time is called what the acknowledgement waited on its way */
   LIE_COUNT,
 };
 #define LIAR_LATE_NS HARP_MS(1)
