@@ -185,7 +185,7 @@ void simnet_heal(struct simnet *n) {
     for (unsigned i = 0; i < SIMNET_PATHS_MAX; i++) {
       struct simnet_link *l = &n->links[way][i];
       l->loss_ppm = l->duplicate_ppm = l->corrupt_ppm = l->truncate_ppm = l->burst_ppm = l->late_ppm = 0;
-      l->jitter_ns = 0;
+      l->jitter_ns = l->ce_ppm = 0;
       l->burst_left = 0;
     }
   }

@@ -97,7 +97,7 @@ void simnet_postpone(struct simnet *n, harp_ns at);
 void simnet_take(struct simnet *n, struct simnet_datagram *d);
 void simnet_release(struct simnet *n, struct simnet_datagram *d);
 
-/* Ends every fault but blackholes that last for ever, MTU, rate, delay, marks and drops_ect. */
+/* Ends every fault but blackholes that last for ever, MTU, rate, delay and drops_ect. */
 void simnet_heal(struct simnet *n);
 
 /* Drops all that is sent on the link during [from_ns, to_ns). */

@@ -31,7 +31,7 @@
 #define LIVE_SMALL_WINDOW_NS HARP_SEC(80)
 #define CALM_NS              HARP_SEC(2)
 #define SILENCE_NS           HARP_SEC(2)
-enum { SEED_ALARM_S = 60, DEAD_PROBES = 16, UNSETTLED_PACKETS = 12, KEPT_BYTES = 32 << 20 };
+enum { SEED_ALARM_S = 60, DEAD_PROBES = 24, UNSETTLED_PACKETS = 12, KEPT_BYTES = 32 << 20 };
 
 static struct duo duo;
 static char replay[96];

@@ -12,8 +12,8 @@
  *   3. A turn ends when HARP_TURN_LINES are used up. A stream that sent more is passed over until it has made
  *      up for it.
  *   4. On a slow path, whose window holds few packets, a turn ends with each superframe; the stream keeps
- *      what is left of its share. Else one stream whose packets are lost again and again would hold up the others
- *      for a share of it, at a packet each probe timeout. */
+ *      what is left of its share. Else one stream whose packets are lost again and again would hold up the
+ * others for a share of it, at a packet each probe timeout. */
 #ifndef HARP_SEND_TURNS_H
 #define HARP_SEND_TURNS_H
 
