@@ -119,8 +119,9 @@ static void run_seed(uint64_t seed, bool trace) {
   /* Probes of a dead path go on, and with each one a live path may look for its packet size. */
   uint64_t before = live_packets(&s), allowed = s.dead ? DEAD_PROBES : 0;
   allowed += UNSETTLED_PACKETS * duo_tcp_unsettled(&duo); /* connections come back ever more rarely */
-  /* So may each where an end wakes for its connections: a probe and its acknowledgement. */
-  if (duo_tcp_count(&duo)) allowed += 2 * DUO_ENDS * (duo.config.path_count - duo_tcp_count(&duo));
+  /* So may each where an end wakes for its connections: a probe, that of its timeout, what acknowledges it.
+   */
+  if (duo_tcp_count(&duo)) allowed += 3 * DUO_ENDS * (duo.config.path_count - duo_tcp_count(&duo));
   while (duo_step(&duo, calm + SILENCE_NS)) {
   }
   if (live_packets(&s) - before > allowed)
