@@ -395,7 +395,7 @@ static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
   harp_monitor_leave(peer);
 }
 
-/* Its own session is what it loses. */
+/* Fails a peer that has acknowledged what was never sent. */
 static void fail_false(struct harp_peer *peer, harp_ns now) {
   harp_peer_fail(
       peer, HARP_ERR_REMOTE, now,

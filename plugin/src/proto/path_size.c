@@ -74,8 +74,8 @@ void harp_path_size_on_probe_acked(struct harp_path_size *z, harp_ns now) {
   restart_search(z, now + PROBE_FIRST_NS);
 }
 
-/* Books lost packets of so many lines. Returns how many of their bytes do not count as
- * congestion: those larger than the size in use, and those that may be of a black hole. */
+/* Counts lost packets of so many lines. Returns how many of their bytes are no sign of congestion: those of
+ * packets larger than the size in use, and of those that may be lost for their size. */
 static uint32_t packets_are_lost(struct harp_path_size *z, const struct harp_burst *b, uint32_t lines,
                                  uint32_t packets, harp_ns rtt_ns) {
   uint32_t bytes = packets * b->packet_bytes;

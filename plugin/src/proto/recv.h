@@ -9,8 +9,8 @@
  *
  *   1. A path is unproved until our own sender finds that packets reach the peer there
  *      (harp_receiver_on_proved).
- *   2. Until then the acknowledgements of a path have at most HARP_UNPROVED_FACTOR times the bytes that came
- * on it. One that exceeds that is not sent: the next packet on the path brings another.
+ *   2. Until then the acknowledgements of a path have at most HARP_UNPROVED_FACTOR times the bytes that
+ *      came on it. One that exceeds that is not sent: the next packet on the path brings another.
  *   3. Credit is left out of an acknowledgement before the acknowledgement is. */
 #ifndef HARP_RECV_H
 #define HARP_RECV_H

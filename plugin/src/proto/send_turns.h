@@ -13,7 +13,7 @@
  *      up for it.
  *   4. On a slow path, whose window holds few packets, a turn ends with each superframe; the stream keeps
  *      what is left of its share. Else one stream whose packets are lost again and again would hold up the
- * others for a share of it, at a packet each probe timeout. */
+ *      others for a share of it, at a packet each probe timeout. */
 #ifndef HARP_SEND_TURNS_H
 #define HARP_SEND_TURNS_H
 
