@@ -45,6 +45,7 @@ static const char help_text[] =
     "  --iters N           timed operations of each size (default 20; 0: none)\n"
     "  --time SEC          instead: as many as fit\n"
     "  --warmup N          operations before that (default 3)\n"
+    "  --settle SEC        the largest size for so long first: what connections learn is known then\n"
     "  --check             verify every element of the result\n"
     "  --rounds N          verified operations of each size before what is timed (default 1)\n"
     "\n"
@@ -149,6 +150,7 @@ enum word {
   ITERS,
   TIME,
   WARMUP,
+  SETTLE,
   CHECK,
   ROUNDS,
   KILL,
@@ -173,6 +175,7 @@ static const struct option words[] = {{"lib", 1, 0, LIB},
                                       {"iters", 1, 0, ITERS},
                                       {"time", 1, 0, TIME},
                                       {"warmup", 1, 0, WARMUP},
+                                      {"settle", 1, 0, SETTLE},
                                       {"check", 0, 0, CHECK},
                                       {"rounds", 1, 0, ROUNDS},
                                       {"kill", 1, 0, KILL},
@@ -240,6 +243,8 @@ static int take(struct box_options *o, int word, char *text, struct sweep *sweep
     return read_number("--time", text, 0.001, 3600, &o->time_s);
   case WARMUP:
     return read_int("--warmup", text, 0, 1000000, &o->warmup);
+  case SETTLE:
+    return read_number("--settle", text, 0, 3600, &o->settle_s);
   case CHECK:
     o->check = true;
     return 0;

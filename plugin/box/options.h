@@ -44,6 +44,7 @@ struct box_options {
   int size_count;
   int iterations; /* 0 with time_s 0: nothing is timed */
   double time_s;  /* instead of a count, if not 0 */
+  double settle_s; /* before all that is timed */
   int warmup, checked_rounds, communicators, cycles, root;
   bool check, json;
   int killed_rank, kill_ms;

@@ -172,11 +172,25 @@ static void run_size(struct rank *r, size_t bytes) {
   barrier(r);
 }
 
-static void run_cycle(struct rank *r, int cycle) {
+/* Repeats the largest size for a while, so that what is measured then is not what connections do at first. */
+static void settle(struct rank *r, size_t most) {
+  struct box_operation op = box_operation_of(r->options, r->rank, most);
+  double end = box_clock_s() + r->options->settle_s;
+  for (bool is_over = !r->options->settle_s; !is_over;) {
+    repeat(r, &op, 1);
+    if (!r->rank) r->shared->iterations = box_clock_s() >= end;
+    barrier(r);
+    is_over = r->shared->iterations || atomic_load(&r->shared->failed);
+    barrier(r);
+  }
+}
+
+static void run_cycle(struct rank *r, int cycle, size_t most) {
   const struct box_options *o = r->options;
   double begin = box_clock_s();
   connect_all(r, cycle);
   double connected = box_clock_s();
+  settle(r, most);
   for (int i = 0; i < o->size_count; i++) run_size(r, o->sizes[i]);
   double done = box_clock_s();
   for (int i = 0; i < o->communicators; i++) require(r, "ncclCommDestroy", box_nccl.CommDestroy(r->comms[i]));
@@ -205,6 +219,6 @@ int box_rank_run(const struct box_options *o, const struct box_elf *elf, struct 
     return box_survive(&op, shared, r.comms[0], &r.buffers[0]);
   }
   if (!rank) box_report_head(o, box_library_version());
-  for (int cycle = 1; cycle <= o->cycles; cycle++) run_cycle(&r, cycle);
+  for (int cycle = 1; cycle <= o->cycles; cycle++) run_cycle(&r, cycle, most);
   return r.wrong ? BOX_EXIT_WRONG : BOX_EXIT_OK;
 }

@@ -39,6 +39,7 @@ class NcclJob:
     ranks: int = 2
     time_s: float = 1.0
     iterations: int | None = None
+    settle_s: float = 0.0  # the largest size for so long first
     check: bool = True
 
     def least_bytes(self) -> int:
@@ -50,6 +51,8 @@ class NcclJob:
         amount = f"--iters={self.iterations}" if self.iterations is not None else f"--time={self.time_s:g}"
         words = [f"--op={self.op}", f"--type={self.type}", f"--redop={self.redop}", f"--ranks={self.ranks}"]
         words += [amount, f"--sizes={','.join(str(size) for size in self.sizes_bytes)}"]
+        if self.settle_s:
+            words.append(f"--settle={self.settle_s:g}")
         return [*words, "--check"] if self.check else words
 
     def timeout_s(self) -> float:

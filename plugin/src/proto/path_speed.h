@@ -33,7 +33,7 @@ void harp_path_speed_on_queue(struct harp_path *p, struct harp_tcp_speeds *all, 
 /* Brings a tcp path up to date with the fastest of its session: harp_tcp_speed_follow. */
 void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now);
 
-/* Returns the bytes that a path moves in so many ns, as far as that is known. */
+/* Returns the bytes that a tcp path moves in so many ns at most, as far as that is known. */
 uint64_t harp_path_speed_bytes_in(const struct harp_path_speed *v, harp_ns ns);
 
 /* Returns the lines that a record on one of several tcp paths takes at most. */

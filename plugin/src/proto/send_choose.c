@@ -3,6 +3,10 @@
 
 #include "base/seq.h"
 #include "proto/send.h"
+#include "wire/record.h"
+
+/* A shorter record costs more of a processor than it gains. */
+enum { RECORD_MIN_LINES = (16 << 10) / HARP_LINE_BYTES };
 
 /* ---- the path ---- */
 
@@ -53,10 +57,14 @@ static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }
 
-/* Whether a large message has the choice between several tcp paths. */
-static bool has_several_tcp(const struct harp_sender *s) {
+/* Returns the lines that a record takes at most: where large messages have a choice of tcp paths, half of the
+ * path's part of all that waits, so that the paths finish together (guided self-scheduling, Polychronopoulos
+ * and Kuck, 1987). */
+static uint32_t record_lines(const struct harp_sender *s, const struct harp_path *p) {
   uint64_t tcp = harp_path_set_tcp(s->paths, s->carriers.by_class[HARP_TX_LARGE]);
-  return tcp & (tcp - 1);
+  if (!(tcp & (tcp - 1))) return HARP_RECORD_MAX_LINES;
+  uint32_t half_part = (s->load.waiting_lines + s->load.resend_lines) / (2 * (uint32_t)__builtin_popcountll(tcp));
+  return HARP_MIN(harp_path_speed_record_lines(&p->speed), HARP_MAX(half_part, RECORD_MIN_LINES));
 }
 
 /* Cuts the choice's lines to its packets and to the end of their message. */
@@ -65,7 +73,7 @@ static void fit_lines_to_packets(const struct harp_sender *s, struct harp_tx_cho
   if (c->kind != HARP_TX_NEW) c->message = harp_tx_stream_message_of(c->stream, c->line);
   const struct harp_send_message *m = harp_tx_stream_message(c->stream, c->message);
   c->lines = HARP_MIN(HARP_MIN(c->lines, c->packets * p->size.lines), m->line + m->lines - c->line);
-  if (p->is_tcp && has_several_tcp(s)) c->lines = HARP_MIN(c->lines, harp_path_speed_record_lines(&p->speed));
+  if (p->is_tcp) c->lines = HARP_MIN(c->lines, record_lines(s, p));
   c->bytes = HARP_MIN(HARP_MIN(c->lines, p->size.lines) * HARP_LINE_BYTES,
                       m->bytes - (c->line - m->line) * HARP_LINE_BYTES);
 }

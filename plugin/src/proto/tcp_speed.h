@@ -16,7 +16,10 @@
  *   3. What was proven is forgotten slowly: HOLD_NS after the last proof the path gets faster by an eighth
  *      each STEP_NS, up to the fastest. It stands again when that is too much.
  *   4. The fastest is the least of what the paths have, and of flight / round trip of records, which is never
- *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. */
+ *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. It bounds what is kept ready.
+ *   5. Behind token buckets that is the rate of a burst. A path without proof is striped by flight / round
+ *      trip of records that took QUEUED_NS, or by the best proof, one for all: else some microseconds of
+ *      their round trips count for as much as the queues. */
 #ifndef HARP_TCP_SPEED_H
 #define HARP_TCP_SPEED_H
 
@@ -27,6 +30,7 @@
 
 struct harp_tcp_speed {
   uint64_t drain_q16;  /* ns that a byte takes, times 2^16 */
+  uint64_t stripe_q16; /* the same, by rule 5 */
   bool is_proven;      /* by rule 1 */
   bool is_standing;    /* the last look found unsent bytes */
   harp_ns proven_ns;   /* the last proof, then the last step of rule 3 */
@@ -36,6 +40,7 @@ struct harp_tcp_speed {
 
 struct harp_tcp_speeds {
   uint64_t fastest_q16;
+  uint64_t queued_q16; /* by rule 5 */
   harp_ns step_ns; /* when the fastest was forgotten a little last */
 };
 
