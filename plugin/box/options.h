@@ -42,8 +42,8 @@ struct box_options {
   enum box_redop redop;
   size_t sizes[BOX_SIZES_MAX];
   int size_count;
-  int iterations; /* 0 with time_s 0: nothing is timed */
-  double time_s;  /* instead of a count, if not 0 */
+  int iterations;  /* 0 with time_s 0: nothing is timed */
+  double time_s;   /* instead of a count, if not 0 */
   double settle_s; /* before all that is timed */
   int warmup, checked_rounds, communicators, cycles, root;
   bool check, json;

@@ -92,6 +92,23 @@ static void test_a_round_trip_shows_the_fastest(void **state) {
   assert_int_equal(byte_ns(&other), FAST_NS);
 }
 
+/* A token bucket lets a flight pass at the rate of what is before it, a hundred times the path's. The round
+ * trips of records that queue show what striping is to reckon with; a proof says more. */
+static void test_records_that_queue_show_what_is_striped_by(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < RECORDS; i++) {
+    harp_tcp_speeds_on_flight(&all, RECORD_BYTES, RECORD_BYTES * FAST_NS);
+    harp_tcp_speeds_on_flight(&all, RECORD_BYTES, RECORD_BYTES * SLOW_NS);
+  }
+  follow();
+  assert_int_equal(byte_ns(&one), FAST_NS);
+  assert_in_range(one.stripe_q16 >> 16, SLOW_NS * 3 / 4, SLOW_NS);
+  assert_true(other.stripe_q16 == one.stripe_q16);
+  send_records(RECORDS, FAST_NS, true);
+  assert_int_equal(one.stripe_q16, one.drain_q16);
+  assert_int_equal(other.stripe_q16, one.drain_q16);
+}
+
 static void test_small_flights_show_nothing(void **state) {
   (void)state;
   harp_tcp_speeds_on_flight(&all, 128, 1);
@@ -137,6 +154,7 @@ int main(void) {
       cmocka_unit_test_setup(test_a_queue_has_to_stand_all_the_time, init),
       cmocka_unit_test_setup(test_a_path_without_proof_counts_as_the_fastest, init),
       cmocka_unit_test_setup(test_a_round_trip_shows_the_fastest, init),
+      cmocka_unit_test_setup(test_records_that_queue_show_what_is_striped_by, init),
       cmocka_unit_test_setup(test_small_flights_show_nothing, init),
       cmocka_unit_test_setup(test_what_was_proven_is_forgotten_slowly, init),
       cmocka_unit_test_setup(test_a_pause_forgets_one_step, init),

@@ -58,7 +58,7 @@ class NcclJob:
     def timeout_s(self) -> float:
         """Bound a run: the time that it was set to take, and generous start-up and calibration."""
         per_size_s = 60.0 if self.iterations is not None else self.time_s * 4 + 10.0
-        return START_S + per_size_s * len(self.sizes_bytes)
+        return START_S + self.settle_s + per_size_s * len(self.sizes_bytes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,7 @@ static void sender_is_busy(struct harp_sender *s, harp_ns now) {
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
                      void *cookie, bool is_awaited, harp_ns now) {
   bool was_idle = !s->load.messages;
+  harp_send_carriers_note_windows(s, bytes);
   int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
   if (!err && was_idle) sender_is_busy(s, now);
   harp_send_windows_on_posted(&s->windows, now);

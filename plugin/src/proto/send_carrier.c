@@ -3,6 +3,9 @@
 
 #include "proto/send.h"
 
+/* As much as its window counts that of a path in slow start, which grows. */
+enum { SLOW_START_TIMES = 8 };
+
 bool harp_send_carriers_choose(struct harp_sender *s) {
   uint64_t *by_class = s->carriers.by_class, tcp = harp_path_set_tcp(s->paths, s->set.eligible);
   bool datagrams = harp_experiments_take_datagrams(&s->experiments), has_choice = false;
@@ -18,4 +21,17 @@ bool harp_send_carriers_choose(struct harp_sender *s) {
     }
   }
   return has_choice;
+}
+
+void harp_send_carriers_note_windows(struct harp_sender *s, uint32_t bytes) {
+  uint64_t bytes_max = 0;
+  if (bytes <= HARP_SMALL_MAX_BYTES || bytes > HARP_SMALL_QUEUED_MAX_BYTES) return;
+  uint64_t enis = 0;
+  s->load.window_lines = UINT32_MAX;
+  HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_SMALL]) {
+    const struct harp_cc *cc = &s->paths[i].cc;
+    enis |= 1ull << s->paths[i].local_eni;
+    bytes_max += (uint64_t)cc->window_bytes * (cc->slow_start ? SLOW_START_TIMES : 1);
+  }
+  if (enis & (enis - 1)) s->load.window_lines = (uint32_t)(bytes_max / HARP_LINE_BYTES);
 }

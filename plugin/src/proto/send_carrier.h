@@ -5,7 +5,8 @@
  * files, under the engine's lock. Rules, for two ENIs that have eligible paths over both carriers; elsewhere
  * messages of both classes take all eligible paths:
  *
- *   1. Small messages take datagrams, which cost less for each message.
+ *   1. Small messages take datagrams, which cost less for each message. Which are small depends on what else
+ *      waits (tx_stream.c).
  *   2. Large messages take the carrier that experiments have found, or try (send_experiment.h). */
 #ifndef HARP_SEND_CARRIER_H
 #define HARP_SEND_CARRIER_H
@@ -21,5 +22,9 @@ struct harp_send_carriers {
 /* Works out by_class, after the eligible paths or the carrier of large messages have changed. Returns whether
  * large messages have a choice of carriers. */
 bool harp_send_carriers_choose(struct harp_sender *s);
+
+/* Notes what the datagrams that carry small messages have in flight at most, before one of `bytes` is posted
+ * whose carrier depends on it. Windows in slow start count for what they become soon. */
+void harp_send_carriers_note_windows(struct harp_sender *s, uint32_t bytes);
 
 #endif

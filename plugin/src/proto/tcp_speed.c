@@ -14,7 +14,8 @@ enum { FLIGHT_MIN_BYTES = 16384, FLIGHT_SAMPLES = 4, QUEUED_SAMPLES = 16 };
 #define QUEUED_NS HARP_US(500)
 
 void harp_tcp_speeds_init(struct harp_tcp_speeds *all, harp_ns now) {
-  *all = (struct harp_tcp_speeds){.fastest_q16 = HARP_TCP_DRAIN_Q16, .queued_q16 = HARP_TCP_DRAIN_Q16, .step_ns = now};
+  *all = (struct harp_tcp_speeds){
+      .fastest_q16 = HARP_TCP_DRAIN_Q16, .queued_q16 = HARP_TCP_DRAIN_Q16, .step_ns = now};
 }
 
 void harp_tcp_speed_init(struct harp_tcp_speed *v) {
@@ -29,6 +30,7 @@ static void begin_piece(struct harp_tcp_speed *v, uint64_t left_bytes, harp_ns n
 static void on_proof(struct harp_tcp_speed *v, uint64_t bytes, harp_ns took_ns, harp_ns now) {
   uint64_t piece_q16 = HARP_MAX((took_ns << 16) / bytes, 1u);
   v->drain_q16 = v->is_proven ? HARP_MAX((v->drain_q16 + piece_q16) / 2, 1u) : piece_q16;
+  v->stripe_q16 = v->drain_q16;
   v->is_proven = true;
   v->proven_ns = now;
 }

@@ -16,7 +16,8 @@
  *   3. What was proven is forgotten slowly: HOLD_NS after the last proof the path gets faster by an eighth
  *      each STEP_NS, up to the fastest. It stands again when that is too much.
  *   4. The fastest is the least of what the paths have, and of flight / round trip of records, which is never
- *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. It bounds what is kept ready.
+ *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. It bounds what is kept
+ * ready.
  *   5. Behind token buckets that is the rate of a burst. A path without proof is striped by flight / round
  *      trip of records that took QUEUED_NS, or by the best proof, one for all: else some microseconds of
  *      their round trips count for as much as the queues. */
@@ -41,7 +42,7 @@ struct harp_tcp_speed {
 struct harp_tcp_speeds {
   uint64_t fastest_q16;
   uint64_t queued_q16; /* by rule 5 */
-  harp_ns step_ns; /* when the fastest was forgotten a little last */
+  harp_ns step_ns;     /* when the fastest was forgotten a little last */
 };
 
 void harp_tcp_speeds_init(struct harp_tcp_speeds *all, harp_ns now);

@@ -76,10 +76,28 @@ struct harp_tx_stream *harp_tx_list_pop(struct harp_tx_list *list) {
 /* Messages queue when one is posted while half a superframe of others waits, or more than QUEUE_MESSAGES are
  * under way: whoever waits for an answer to each has at most five, since acknowledgements wait for data to
  * travel with. They are taken to go on doing so until QUEUE_POSTS in a row found less: each carrier is slower
- * when messages alternate between both. */
-enum { QUEUE_LINES = HARP_TURN_LINES / 2, QUEUE_MESSAGES = 6, QUEUE_POSTS = 32 };
+ * when messages alternate between both.
+ *
+ * Where BULK_WINDOWS times the windows of the datagrams wait, the network is what limits and not a processor.
+ * Datagrams are no gain then: their windows are small, and need this process each time one has been
+ * acknowledged, while a kernel goes on by itself. */
+enum {
+  QUEUE_LINES = HARP_TURN_LINES / 2,
+  QUEUE_MESSAGES = 6,
+  QUEUE_POSTS = 32,
+  BULK_WINDOWS = 2,
+  BULK_POSTS = 16384
+};
 
-static void note_queue(struct harp_tx_load *load) {
+static void note_bulk(struct harp_tx_load *load) {
+  if (load->waiting_lines / BULK_WINDOWS >= load->window_lines)
+    load->bulk_posts = BULK_POSTS;
+  else if (load->bulk_posts)
+    load->bulk_posts--;
+}
+
+static void note_queue(struct harp_tx_load *load, uint32_t bytes) {
+  if (bytes > HARP_SMALL_MAX_BYTES && bytes <= HARP_SMALL_QUEUED_MAX_BYTES) note_bulk(load);
   if (load->waiting_lines >= QUEUE_LINES || load->messages > QUEUE_MESSAGES)
     load->queue_posts = QUEUE_POSTS;
   else if (load->queue_posts)
@@ -88,7 +106,8 @@ static void note_queue(struct harp_tx_load *load) {
 
 unsigned harp_tx_stream_class(const struct harp_tx_stream *st) {
   uint32_t m = st->resend.count ? st->oldest : st->next;
-  uint32_t small_bytes = st->load->queue_posts ? HARP_SMALL_QUEUED_MAX_BYTES : HARP_SMALL_MAX_BYTES;
+  bool is_queue = st->load->queue_posts && !st->load->bulk_posts;
+  uint32_t small_bytes = is_queue ? HARP_SMALL_QUEUED_MAX_BYTES : HARP_SMALL_MAX_BYTES;
   return harp_tx_stream_message(st, m)->bytes <= small_bytes ? HARP_TX_SMALL : HARP_TX_LARGE;
 }
 
@@ -134,7 +153,7 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
-  note_queue(st->load);
+  note_queue(st->load, bytes);
   let_go(st);
   note_ready(st);
   return 0;

@@ -38,6 +38,8 @@ struct harp_tx_load {
   uint32_t waiting_lines; /* never sent yet, with credit */
   uint32_t resend_lines;  /* lost, and not sent again yet */
   uint32_t queue_posts;   /* messages queue until so many more found no queue; 0: they do not */
+  uint32_t bulk_posts;    /* likewise, and the network is the limit */
+  uint32_t window_lines;  /* what datagrams have in flight at most: send_carrier.c writes it */
   struct harp_tx_list ready[HARP_TX_CLASSES];
   struct harp_tx_stream *changed_first; /* streams that the caller is to look at */
 };
