@@ -212,7 +212,7 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
 
 /* Whether an acknowledgement would wait for so many unsent bytes. */
 static bool is_long(const struct duo_end *e, const struct duo_tcp_end *p, uint32_t unsent) {
-  if (e->sender->path_count > 2) return unsent; /* a path of datagrams, and this one */
+  if (e->sender->path_count != 2) return unsent; /* but for a path of datagrams, and this one */
   return unsent > harp_sender_bytes_in(e->sender, p->path, ACK_WAIT_NS);
 }
 
@@ -268,7 +268,8 @@ static bool look_at_queue(struct duo *d, struct duo_end *e, const struct duo_tcp
 static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   struct harp_packet ack;
   uint64_t number;
-  if (look_at_queue(d, e, p) && !harp_receiver_is_repeat(e->receiver, p->path)) return;
+  bool is_behind = look_at_queue(d, e, p) && first_up(d, e, false) >= 0;
+  if (is_behind && !harp_receiver_is_repeat(e->receiver, p->path)) return;
   if (!harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, d->now)) return;
   ack.token = e->session.keys.tx_token;
   put_ack(d, e, p, &ack, number);

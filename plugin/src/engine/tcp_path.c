@@ -221,12 +221,22 @@ bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path) {
                !is_long(p, harp_tcp_socket_unsent(p->fd)));
 }
 
+/* Whether acknowledgements that would wait behind records can go by datagrams. */
+static bool has_datagrams(const struct harp_peer *peer) {
+  for (unsigned i = 0; i < peer->route_count; i++)
+    if (harp_sender_is_up(peer->session.sender, i)) return true;
+  return false;
+}
+
 /* Puts the acknowledgement of the path before a record, if one is due or nearly so. Where it would wait
- * behind other records only one that has gone elsewhere rides, as its repetition. */
+ * behind other records, and can go elsewhere, only one that has gone there rides, as its repetition. Without
+ * another way it has to ride: the kernel has room for a record before it has none left to send, so that the
+ * path would never be free for an acknowledgement alone. */
 static void put_riding_ack(struct harp_tcp_path *p, bool is_behind, harp_ns now) {
   struct harp_packet ack;
   uint64_t number;
-  if (is_behind && !harp_receiver_is_repeat(p->peer->session.receiver, p->path)) return;
+  if (is_behind && has_datagrams(p->peer) && !harp_receiver_is_repeat(p->peer->session.receiver, p->path))
+    return;
   if (!harp_receiver_ride_ack(p->peer->session.receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now))
     return;
   ack.token = p->peer->session.keys.tx_token;
