@@ -11,7 +11,8 @@
  * more for a small window, so that windows become equal; more again for few packets where the queue is known
  * to hold that (few_packets_ns); and loses TOLERATED_Q16 more than the path does by itself. Responses:
  *   1. Growth, once a round while the window is in use: a quarter of a packet for STEP_RTT_NS, less for few
- *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
+ *      packets; a 128th of the window at most for a base RTT up to SHARE_RTT_NS, more for a longer one.
+ *      Slow start doubles, and ends at the target delay or at a loss that counts.
  *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds; for few packets the
  *      lowest of DECIDE_SAMPLES. RTTs are without what acknowledgements waited (rtt.h): two directions would
  *      take each other's queue for their own. The window shrinks by DELAY_PERCENT of the excess, by half at
@@ -50,6 +51,8 @@
 #define DRAIN_EVERY_NS HARP_MS(128) /* a longer route is known within two periods */
 #define DRAIN_NS       HARP_MS(4)   /* longer than clocks differ: 3 ms */
 #define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
+#define SHARE_RTT_NS   HARP_MS(2)   /* a longer base RTT raises the bound of growth in proportion, */
+#define SHARE_MAX_NS   HARP_MS(16)  /* up to this: eight times the bound, 1/16 of the window */
 #define DECIDE_NS      HARP_US(500) /* longer than a pause of a host: 20 to 300 us */
 #define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
 #define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
@@ -150,14 +153,21 @@ static void note_decrease(struct harp_cc *cc) {
 
 /* ---- growth ---- */
 
-/* Returns which part of a window grows at most: a 128th, less where packets are few, since many flows
- * together must not grow by more than their queue holds. Below a packet its root, which still makes windows
- * equal. */
+/* Returns which part of a window a round of a short RTT adds at most: a 128th, less where packets are few,
+ * since many flows together must not grow by more than their queue holds. Below a packet its root, which
+ * still makes windows equal. */
 static uint32_t growth_share(const struct harp_cc *cc) {
   uint32_t packets_q8 = (uint32_t)HARP_MIN(cc->window_q8 / cc->packet_bytes, 1u << 20);
   if (packets_q8 < 128) return STARVED_SHARE;
   if (packets_q8 < 256) return root_of(packets_q8 << 8);
   return packets_q8 < 1024 ? 256 - (packets_q8 - 256) / 6 : 128;
+}
+
+/* Returns the most that a round adds. With a long RTT rounds are few, drains take most of them, and a window
+ * that grows by a 128th would take half a minute to double. */
+static uint64_t step_max_q8(const struct harp_cc *cc) {
+  harp_ns rtt_ns = HARP_MIN(HARP_MAX(cc->target.base_ns, SHARE_RTT_NS), SHARE_MAX_NS);
+  return cc->window_q8 / growth_share(cc) * rtt_ns / SHARE_RTT_NS;
 }
 
 static bool is_below_ceiling(const struct harp_cc *cc) {
@@ -176,8 +186,8 @@ static uint64_t step_q8(const struct harp_cc *cc) {
   if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc) && !cc->target.was_mark)
     return window_q8 / FAST_SHARE + 1;
   uint64_t step = packet_q8 / 4 * HARP_MAX(cc->target.rtt_ns, STEP_RTT_NS) / STEP_RTT_NS;
-  if (cc->target.was_delay) step *= 4;                                           /* no loss is near */
-  if (!cc->target.was_mark) step = HARP_MIN(step, window_q8 / growth_share(cc)); /* marks bound the queue */
+  if (cc->target.was_delay) step *= 4;                              /* no loss is near */
+  if (!cc->target.was_mark) step = HARP_MIN(step, step_max_q8(cc)); /* marks bound the queue */
   step = HARP_MAX(step, window_q8 / 1024);
   return (step / cc->sharers + 1) * cc->target.rounds;
 }
