@@ -454,6 +454,17 @@ static void test_timeouts_shrink(void **state) {
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
 }
 
+static void test_timeouts_do_not_count_where_much_is_lost_at_random(void **state) {
+  (void)state;
+  for (unsigned percent = 5; percent <= 40; percent += 35) {
+    start(&harp_cc_target);
+    cc.target.base_loss.share_q16 = 65536 * percent / 100;
+    cc.ops->on_timeout(&cc);
+    assert_int_equal(cc.slow_start, percent == 40);
+    assert_int_equal(cc.window_bytes, HARP_CC_INITIAL_BYTES / (percent == 40 ? 1 : 2));
+  }
+}
+
 static void test_reno_halves_once_a_round(void **state) {
   (void)state;
   start(&harp_cc_reno);
@@ -543,6 +554,7 @@ int main(void) {
       cmocka_unit_test(test_few_marks_take_little),
       cmocka_unit_test(test_marks_leave_two_packets),
       cmocka_unit_test(test_timeouts_shrink),
+      cmocka_unit_test(test_timeouts_do_not_count_where_much_is_lost_at_random),
       cmocka_unit_test(test_reno_halves_once_a_round),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

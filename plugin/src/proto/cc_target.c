@@ -68,6 +68,7 @@ enum {
   TOLERATED_Q16 = 262,       /* 0.4 %: loss without a response, beside 5/4 of the base loss */
   TOLERATED_OWN_Q16 = 983,   /* 1.5 %: where hosts share no clock; 1 % of random loss is borne */
   TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
+  TIMEOUTS_Q16 = 8192,       /* 12.5 %: timeouts do not count from this base loss on */
   EXCESS_OWN_MAX = 6,        /* packets of excess that count where hosts share no clock */
   EXCESS_KNOWN_MIN = 4,  /* packets of excess that count beside a known base loss, which is a rough value */
   EXCESS_KNOWN_MAX = 12, /* and with a window of 24 or more */
@@ -425,7 +426,10 @@ static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_cc_round_restart(cc);
 }
 
+/* Two timeouts in a row are no sign of congestion where the path loses much by itself: of a small window they
+ * are frequent, and would keep it small. */
 static void target_on_timeout(struct harp_cc *cc) {
+  if (cc->target.base_loss.share_q16 >= TIMEOUTS_Q16) return;
   cc->target.drain_from_ns = 0;
   note_decrease(cc);
   set_window(cc, cc->window_q8 / 2);
