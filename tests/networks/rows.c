@@ -160,7 +160,7 @@ static const struct row special[] = {
     {"training",
      "flows=8 step_mb=16 pause_ms=50 bucket_kb=256 seconds=4 warm=1",
      NULL,
-     {.lost_max = 7 /* target: 2 */, .step_max = 1.15},
+     {LOST_POLICER, FAIR, .step_max = 1.15},
      QUICK},
     {"training",
      "flows=1 step_mb=64 pause_ms=1500 queue_us=100 seconds=8 warm=1",

@@ -312,6 +312,23 @@ static void test_drains_follow_the_shared_clock(void **state) {
   assert_in_range(cc.window_bytes, before, before + 10000); /* the queue was empty: all of it is back */
 }
 
+/* A flow that was idle when the period began, and that is not for its long RTT. */
+static void test_no_drain_begins_when_that_of_others_is_over(void **state) {
+  (void)state;
+  start_at(400000);
+  feed_round(BASE_NS, 0);
+  now += PERIOD_NS - now % PERIOD_NS + HARP_MS(5);
+  feed_round(BASE_NS, 0);
+  assert_int_equal(cc.target.drain_from_ns, 0);
+  begin_drain(BASE_NS);
+  assert_true(cc.target.drain_from_ns);
+  start_at(400000);
+  feed_round(HARP_MS(33), 0);
+  now += PERIOD_NS - now % PERIOD_NS + HARP_MS(30) - HARP_MS(33);
+  feed_round(HARP_MS(33), 0);
+  assert_true(cc.target.drain_from_ns);
+}
+
 static void test_a_stepped_clock_costs_one_drain(void **state) {
   (void)state;
   start_at(400000);
@@ -541,6 +558,7 @@ int main(void) {
       cmocka_unit_test(test_a_queue_of_others_is_competed_for),
       cmocka_unit_test(test_a_queue_of_ones_own_is_not_competed_for),
       cmocka_unit_test(test_drains_follow_the_shared_clock),
+      cmocka_unit_test(test_no_drain_begins_when_that_of_others_is_over),
       cmocka_unit_test(test_a_stepped_clock_costs_one_drain),
       cmocka_unit_test(test_a_longer_route_shows_in_drains),
       cmocka_unit_test(test_a_little_loss_is_tolerated),

@@ -25,9 +25,10 @@
  *   4. Marks (ECN): the share of bytes that came marked is smoothed over MARKED_ROUNDS, and a round with a
  *      mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
- *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
- *      loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is
- *      not used, and TOLERATED_OWN_Q16 is tolerated.
+ *      quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not, since the
+ *      others do not then. A queue runs empty, a policer passes everything: the RTT and loss that remain are
+ *      the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is not used, and
+ *      TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  *   7. The least window follows the RTT: where a pause of a host had raised it, the raise ends with the
@@ -328,17 +329,20 @@ static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
 
 /* ---- drains ---- */
 
-/* Begins a drain when a period of the shared clock has begun. */
+/* Begins a drain when a period of the shared clock has begun, unless the drain of the others is over: what
+ * they queue and lose would be taken for the path's own. */
 static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
-  uint64_t period = (s->now + t->clock.offset_ns) / DRAIN_EVERY_NS;
+  harp_ns shared_ns = s->now + t->clock.offset_ns;
+  uint64_t period = shared_ns / DRAIN_EVERY_NS;
   if (period == t->period) return;
   uint64_t settled = t->settled.bytes + 1ull, delivered = settled - t->settled.lost_bytes;
   t->settled = (struct harp_loss_count){0};
   t->period = period;
   t->floor_q8 = cc->window_q8 / 4;
   if (t->compete_periods) t->compete_periods--;
-  if ((cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
+  bool is_late = shared_ns % DRAIN_EVERY_NS > DRAIN_NS + t->rtt_ns;
+  if (is_late || (cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
   t->drain_from_ns = s->now;
   t->drain_rounds = 0;
   t->drain_lowest_ns = HARP_NEVER;
