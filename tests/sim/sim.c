@@ -31,7 +31,13 @@
 #define LIVE_SMALL_WINDOW_NS HARP_SEC(80)
 #define CALM_NS              HARP_SEC(2)
 #define SILENCE_NS           HARP_SEC(2)
-enum { SEED_ALARM_S = 60, DEAD_PROBES = 24, UNSETTLED_PACKETS = 12, KEPT_BYTES = 32 << 20 };
+enum {
+  SEED_ALARM_S = 60,
+  DEAD_PROBES = 24,
+  LOST_SIZE_PROBES = 2,
+  UNSETTLED_PACKETS = 12,
+  KEPT_BYTES = 32 << 20
+};
 
 static struct duo duo;
 static char replay[96];
@@ -116,8 +122,10 @@ static void run_seed(uint64_t seed, bool trace) {
   if (duo_tcp_count(&duo)) calm += duo.config.tcp.timeout_ns; /* until then a silent connection ends */
   while (duo_step(&duo, calm)) {
   }
-  /* Probes of a dead path go on, and with each one a live path may look for its packet size. */
-  uint64_t before = live_packets(&s), allowed = s.dead ? DEAD_PROBES : 0;
+  /* Probes of a dead path go on, and with each one a live path may look for its packet size. Where that is
+   * lost, its timeout has all paths in use probed and answered. */
+  uint64_t before = live_packets(&s), allowed = 0;
+  if (s.dead) allowed += DEAD_PROBES + 2 * LOST_SIZE_PROBES * (duo.config.path_count - 1);
   allowed += UNSETTLED_PACKETS * duo_tcp_unsettled(&duo); /* connections come back ever more rarely */
   /* So may each where an end wakes for its connections: a probe, that of its timeout, what acknowledges it.
    */

@@ -159,6 +159,17 @@ static void test_equal_growth_for_all_rtts(void **state) {
   assert_in_range(grown[1], grown[0] * 8 / 10, grown[0] * 12 / 10);
 }
 
+/* Drains take three rounds of each 128 ms: at a long RTT few are left to grow in. */
+static void test_a_long_rtt_doubles_within_seconds(void **state) {
+  (void)state;
+  enum { START = 100 * PACKET };
+  harp_ns rtt_ns = HARP_MS(33);
+  start_at(START);
+  for (harp_ns end = now + HARP_SEC(4); now < end; now += rtt_ns)
+    feed(rtt_ns, rtt_ns, cc.window_bytes, 0, cc.window_bytes, true);
+  assert_in_range(cc.window_bytes, 2 * START, 8 * START);
+}
+
 /* ---- delay ---- */
 
 static void test_a_queue_ends_slow_start_and_shrinks_the_window(void **state) {
@@ -299,6 +310,23 @@ static void test_drains_follow_the_shared_clock(void **state) {
   feed_for(4 * BASE_NS, BASE_NS);
   assert_false(cc.target.drain_from_ns);
   assert_in_range(cc.window_bytes, before, before + 10000); /* the queue was empty: all of it is back */
+}
+
+/* A flow that was idle when the period began, and that is not for its long RTT. */
+static void test_no_drain_begins_when_that_of_others_is_over(void **state) {
+  (void)state;
+  start_at(400000);
+  feed_round(BASE_NS, 0);
+  now += PERIOD_NS - now % PERIOD_NS + HARP_MS(5);
+  feed_round(BASE_NS, 0);
+  assert_int_equal(cc.target.drain_from_ns, 0);
+  begin_drain(BASE_NS);
+  assert_true(cc.target.drain_from_ns);
+  start_at(400000);
+  feed_round(HARP_MS(33), 0);
+  now += PERIOD_NS - now % PERIOD_NS + HARP_MS(30) - HARP_MS(33);
+  feed_round(HARP_MS(33), 0);
+  assert_true(cc.target.drain_from_ns);
 }
 
 static void test_a_stepped_clock_costs_one_drain(void **state) {
@@ -443,6 +471,17 @@ static void test_timeouts_shrink(void **state) {
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
 }
 
+static void test_timeouts_do_not_count_where_much_is_lost_at_random(void **state) {
+  (void)state;
+  for (unsigned percent = 5; percent <= 40; percent += 35) {
+    start(&harp_cc_target);
+    cc.target.base_loss.share_q16 = 65536 * percent / 100;
+    cc.ops->on_timeout(&cc);
+    assert_int_equal(cc.slow_start, percent == 40);
+    assert_int_equal(cc.window_bytes, HARP_CC_INITIAL_BYTES / (percent == 40 ? 1 : 2));
+  }
+}
+
 static void test_reno_halves_once_a_round(void **state) {
   (void)state;
   start(&harp_cc_reno);
@@ -510,6 +549,7 @@ int main(void) {
       cmocka_unit_test(test_a_burst_is_a_part_of_the_window_and_a_packet_at_least),
       cmocka_unit_test(test_growth_is_additive),
       cmocka_unit_test(test_equal_growth_for_all_rtts),
+      cmocka_unit_test(test_a_long_rtt_doubles_within_seconds),
       cmocka_unit_test(test_a_queue_ends_slow_start_and_shrinks_the_window),
       cmocka_unit_test(test_one_slow_round_is_not_a_queue),
       cmocka_unit_test(test_few_round_trips_decide_nothing),
@@ -518,6 +558,7 @@ int main(void) {
       cmocka_unit_test(test_a_queue_of_others_is_competed_for),
       cmocka_unit_test(test_a_queue_of_ones_own_is_not_competed_for),
       cmocka_unit_test(test_drains_follow_the_shared_clock),
+      cmocka_unit_test(test_no_drain_begins_when_that_of_others_is_over),
       cmocka_unit_test(test_a_stepped_clock_costs_one_drain),
       cmocka_unit_test(test_a_longer_route_shows_in_drains),
       cmocka_unit_test(test_a_little_loss_is_tolerated),
@@ -531,6 +572,7 @@ int main(void) {
       cmocka_unit_test(test_few_marks_take_little),
       cmocka_unit_test(test_marks_leave_two_packets),
       cmocka_unit_test(test_timeouts_shrink),
+      cmocka_unit_test(test_timeouts_do_not_count_where_much_is_lost_at_random),
       cmocka_unit_test(test_reno_halves_once_a_round),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

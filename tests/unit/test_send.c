@@ -12,6 +12,7 @@
 #include "lib/bring_up.h"
 #include "proto/recv.h"
 #include "proto/send.h"
+#include "wire/record.h"
 
 static struct harp_sender *s;
 static struct harp_tx_stream st;
@@ -519,6 +520,40 @@ static void test_a_path_that_becomes_dormant_gives_up_an_overdue_probe(void **st
   free(own);
 }
 
+/* A connection that has never answered, whose probe is under way, is no better known for having been out of
+ * use meanwhile. */
+static void test_a_new_tcp_path_is_new_again_after_it_was_dormant(void **state) {
+  (void)state;
+  enum { PATHS = 2 };
+  struct harp_sender_config c = {.stream_max = 1,
+                                 .path_count = PATHS,
+                                 .paths = {{.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true},
+                                           {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true}},
+                                 .window_bytes = 4 << 20,
+                                 .cc = &harp_cc_target};
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  const struct harp_path *first = &own->paths[0], *second = &own->paths[1];
+  struct harp_tx_run run;
+  assert_non_null(own);
+  harp_sender_init(own, &c, NULL, &counters, 0);
+  for (unsigned i = 0; i < PATHS; i++) harp_sender_unblock(own, i, 0);
+  bring_up(own, 0);
+  harp_path_health_down(own, &own->paths[0], 0);
+  harp_sender_on_timeout(own, until_it_leaves(own, 1, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1)));
+  assert_true(second->state == HARP_PATH_NEW);
+  while (send_next(own, 1, &run, HARP_SEC(1))) {
+  }
+  assert_true(second->inflight_bytes);
+  uint32_t last = (uint32_t)first->next_number;
+  assert_int_equal(feed_to(own, ack(0, last - 1, last, 0), HARP_SEC(1)), HARP_DROP_NONE);
+  assert_int_equal(first->state, HARP_PATH_UP);
+  assert_int_equal(second->state, HARP_PATH_DORMANT);
+  harp_path_health_down(own, &own->paths[0], HARP_SEC(1));
+  assert_int_equal(second->state, HARP_PATH_NEW);
+  harp_sender_check(own);
+  free(own);
+}
+
 /* A first path that never answers is replaced by the second, that by the third. */
 static void test_another_is_used_for_one_that_never_answers(void **state) {
   (void)state;
@@ -884,6 +919,7 @@ int main(void) {
       cmocka_unit_test(test_a_timeout_probes_all_idle_paths),
       cmocka_unit_test(test_another_is_used_beside_a_silent_path),
       cmocka_unit_test(test_a_path_that_becomes_dormant_gives_up_an_overdue_probe),
+      cmocka_unit_test(test_a_new_tcp_path_is_new_again_after_it_was_dormant),
       cmocka_unit_test(test_another_is_used_for_one_that_never_answers),
       cmocka_unit_test(test_no_path_goes_down_early_beside_its_like),
       cmocka_unit_test(test_detours_are_avoided),

@@ -11,7 +11,8 @@
  * more for a small window, so that windows become equal; more again for few packets where the queue is known
  * to hold that (few_packets_ns); and loses TOLERATED_Q16 more than the path does by itself. Responses:
  *   1. Growth, once a round while the window is in use: a quarter of a packet for STEP_RTT_NS, less for few
- *      packets. Slow start doubles, and ends at the target delay or at a loss that counts.
+ *      packets; a 128th of the window at most for a base RTT up to SHARE_RTT_NS, more for a longer one.
+ *      Slow start doubles, and ends at the target delay or at a loss that counts.
  *   2. Delay: the lowest RTT of DECIDE_NS decides, since hosts delay single rounds; for few packets the
  *      lowest of DECIDE_SAMPLES. RTTs are without what acknowledgements waited (rtt.h): two directions would
  *      take each other's queue for their own. The window shrinks by DELAY_PERCENT of the excess, by half at
@@ -24,9 +25,10 @@
  *   4. Marks (ECN): the share of bytes that came marked is smoothed over MARKED_ROUNDS, and a round with a
  *      mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
- *      quarters of what arrived, for DRAIN_NS. A queue runs empty, a policer passes everything: the RTT and
- *      loss that remain are the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is
- *      not used, and TOLERATED_OWN_Q16 is tolerated.
+ *      quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not, since the
+ *      others do not then. A queue runs empty, a policer passes everything: the RTT and loss that remain are
+ *      the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is not used, and
+ *      TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  *   7. The least window follows the RTT: where a pause of a host had raised it, the raise ends with the
@@ -50,6 +52,8 @@
 #define DRAIN_EVERY_NS HARP_MS(128) /* a longer route is known within two periods */
 #define DRAIN_NS       HARP_MS(4)   /* longer than clocks differ: 3 ms */
 #define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
+#define SHARE_RTT_NS   HARP_MS(2)   /* a longer base RTT raises the bound of growth in proportion, */
+#define SHARE_MAX_NS   HARP_MS(16)  /* up to this: eight times the bound, 1/16 of the window */
 #define DECIDE_NS      HARP_US(500) /* longer than a pause of a host: 20 to 300 us */
 #define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
 #define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
@@ -65,6 +69,7 @@ enum {
   TOLERATED_Q16 = 262,       /* 0.4 %: loss without a response, beside 5/4 of the base loss */
   TOLERATED_OWN_Q16 = 983,   /* 1.5 %: where hosts share no clock; 1 % of random loss is borne */
   TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
+  TIMEOUTS_Q16 = 8192,       /* 12.5 %: timeouts do not count from this base loss on */
   EXCESS_OWN_MAX = 6,        /* packets of excess that count where hosts share no clock */
   EXCESS_KNOWN_MIN = 4,  /* packets of excess that count beside a known base loss, which is a rough value */
   EXCESS_KNOWN_MAX = 12, /* and with a window of 24 or more */
@@ -150,14 +155,21 @@ static void note_decrease(struct harp_cc *cc) {
 
 /* ---- growth ---- */
 
-/* Returns which part of a window grows at most: a 128th, less where packets are few, since many flows
- * together must not grow by more than their queue holds. Below a packet its root, which still makes windows
- * equal. */
+/* Returns which part of a window a round of a short RTT adds at most: a 128th, less where packets are few,
+ * since many flows together must not grow by more than their queue holds. Below a packet its root, which
+ * still makes windows equal. */
 static uint32_t growth_share(const struct harp_cc *cc) {
   uint32_t packets_q8 = (uint32_t)HARP_MIN(cc->window_q8 / cc->packet_bytes, 1u << 20);
   if (packets_q8 < 128) return STARVED_SHARE;
   if (packets_q8 < 256) return root_of(packets_q8 << 8);
   return packets_q8 < 1024 ? 256 - (packets_q8 - 256) / 6 : 128;
+}
+
+/* Returns the most that a round adds. With a long RTT rounds are few, drains take most of them, and a window
+ * that grows by a 128th would take half a minute to double. */
+static uint64_t step_max_q8(const struct harp_cc *cc) {
+  harp_ns rtt_ns = HARP_MIN(HARP_MAX(cc->target.base_ns, SHARE_RTT_NS), SHARE_MAX_NS);
+  return cc->window_q8 / growth_share(cc) * rtt_ns / SHARE_RTT_NS;
 }
 
 static bool is_below_ceiling(const struct harp_cc *cc) {
@@ -176,8 +188,8 @@ static uint64_t step_q8(const struct harp_cc *cc) {
   if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc) && !cc->target.was_mark)
     return window_q8 / FAST_SHARE + 1;
   uint64_t step = packet_q8 / 4 * HARP_MAX(cc->target.rtt_ns, STEP_RTT_NS) / STEP_RTT_NS;
-  if (cc->target.was_delay) step *= 4;                                           /* no loss is near */
-  if (!cc->target.was_mark) step = HARP_MIN(step, window_q8 / growth_share(cc)); /* marks bound the queue */
+  if (cc->target.was_delay) step *= 4;                              /* no loss is near */
+  if (!cc->target.was_mark) step = HARP_MIN(step, step_max_q8(cc)); /* marks bound the queue */
   step = HARP_MAX(step, window_q8 / 1024);
   return (step / cc->sharers + 1) * cc->target.rounds;
 }
@@ -317,17 +329,20 @@ static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
 
 /* ---- drains ---- */
 
-/* Begins a drain when a period of the shared clock has begun. */
+/* Begins a drain when a period of the shared clock has begun, unless the drain of the others is over: what
+ * they queue and lose would be taken for the path's own. */
 static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
-  uint64_t period = (s->now + t->clock.offset_ns) / DRAIN_EVERY_NS;
+  harp_ns shared_ns = s->now + t->clock.offset_ns;
+  uint64_t period = shared_ns / DRAIN_EVERY_NS;
   if (period == t->period) return;
   uint64_t settled = t->settled.bytes + 1ull, delivered = settled - t->settled.lost_bytes;
   t->settled = (struct harp_loss_count){0};
   t->period = period;
   t->floor_q8 = cc->window_q8 / 4;
   if (t->compete_periods) t->compete_periods--;
-  if ((cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
+  bool is_late = shared_ns % DRAIN_EVERY_NS > DRAIN_NS + t->rtt_ns;
+  if (is_late || (cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
   t->drain_from_ns = s->now;
   t->drain_rounds = 0;
   t->drain_lowest_ns = HARP_NEVER;
@@ -415,7 +430,10 @@ static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_cc_round_restart(cc);
 }
 
+/* Two timeouts in a row are no sign of congestion where the path loses much by itself: of a small window they
+ * are frequent, and would keep it small. */
 static void target_on_timeout(struct harp_cc *cc) {
+  if (cc->target.base_loss.share_q16 >= TIMEOUTS_Q16) return;
   cc->target.drain_from_ns = 0;
   note_decrease(cc);
   set_window(cc, cc->window_q8 / 2);

@@ -44,7 +44,10 @@ static void wake_path(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   harp_path_probing_begin(s, p, now);
 }
 
+/* Only probes are in flight on a new path. Those of a tcp path would pass for records that its connection
+ * carries: the path would be UP when it is put to use again, without ever having answered. */
 static void make_path_dormant(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  if (p->is_tcp && p->state == HARP_PATH_NEW) harp_path_account_give_up(s, p, now);
   harp_path_set_move(s, p, HARP_PATH_DORMANT, now);
   if (!p->is_tcp && harp_path_pto_ns(p) <= now)
     harp_path_account_give_up(s, p, now); /* or the timer would be due already */
