@@ -31,7 +31,7 @@ enum {
   HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
   /* Payload of a record that goes by reference: below, a copy costs less than three system calls. */
-  HARP_TCP_REFERENCE_MIN_BYTES = 64 << 10,
+  HARP_TCP_REFERENCE_MIN_BYTES = 48 << 10,
   HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
