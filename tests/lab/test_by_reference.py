@@ -17,7 +17,8 @@ import pytest
 
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
-from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, until
+from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, statistics_of, until
+from tests.lab.remote import RemotePeer, connect
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -26,6 +27,7 @@ CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 SIZES = "512K"
 STOPPED_S = 3.0
 ROUNDS = 6
+MESSAGES, MESSAGE_BYTES = 8, 8 << 20
 ROUND_S = 0.4
 
 
@@ -105,3 +107,25 @@ def test_a_peer_that_is_killed(make_lab: MakeLab, plugin_file: Path, tmp_path: P
         job.ranks[1].kill()
         until("the other rank ends", lambda: job.ranks[0].poll() is not None)
         assert job.ranks[0].returncode == EXIT_PLUGIN
+
+
+def test_fork_and_munmap(make_lab: MakeLab, plugin_file: Path) -> None:
+    """A child with copies of the buffers, and buffers that are unmapped once their send is done."""
+    lab, env = make_lab(LabSpec(enis=2)), {**BARE, "HARP_DRIVER": "udp+tcp"}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        receiver.start("transfer", MESSAGES, MESSAGE_BYTES)
+        assert sender.call("forked_send", MESSAGES, MESSAGE_BYTES) == [0] * MESSAGES
+        assert receiver.answer() == [0] * MESSAGES
+        assert statistics_of("\n".join(sender.call("close")))["tx_by_reference"] >= MESSAGES
+
+
+def test_close_with_sends_under_way(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Buffers are unmapped after the close: what arrives of them is right or an error."""
+    lab, env = make_lab(LabSpec(enis=2)), {**BARE, "HARP_DRIVER": "udp+tcp"}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        receiver.start("transfer", MESSAGES, MESSAGE_BYTES)
+        log = sender.call("abandoned_send", MESSAGES, MESSAGE_BYTES)
+        assert statistics_of("\n".join(log))["tx_by_reference"]
+        assert any(receiver.answer())  # of the results; the peer ends over a wrong byte
