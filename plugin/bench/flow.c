@@ -19,6 +19,7 @@ enum {
   TAIL_SAMPLE = 13,             /* each so many messages, the slot's end behind the message is watched */
   TAIL_BYTES_MAX = 4096,        /* just behind the message, and as much at the slot's end */
   TAIL_BYTE = 0x5C,
+  SPENT_BYTE = 0xC5,  /* in the buffer of a send that is done */
   HEALTH_STEPS = 512, /* of flows, between two looks at the clock */
   HANDLE_GUARD_BYTE = 0x3C,
   WRONG_PRINTED_MAX = 8, /* wrong messages that are described */
@@ -387,7 +388,10 @@ static int poll_oldest(struct harp_mesh *mesh, struct harp_flow *flow) {
   if (done == STALE_DONE) return broke_rule(mesh, flow, "test left *done unwritten");
   if (!done) return 0;
   if (flow->answers) harp_latency_add(mesh->latency, (harp_clock_ns() - flow->answers->sent_ns) / 2);
-  if (!flow->sends) take_message(mesh, flow, size_bytes[0]);
+  if (!flow->sends)
+    take_message(mesh, flow, size_bytes[0]);
+  else if (mesh->opt->check) /* a plugin must not read it any more */
+    memset(slot_of(mesh, flow, flow->done), SPENT_BYTE, mesh->message_bytes);
   flow->done++;
   return 1;
 }

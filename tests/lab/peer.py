@@ -20,6 +20,7 @@ from tests.conformance.driver import Buffer, Net, Request, ffi, pattern, until
 
 ABI = 12
 CHILD_S = 60
+SPENT_BYTE = 0xC5  # in a buffer whose send is done
 STREAM_DEPTH = 4  # messages of a stream under way
 
 
@@ -129,6 +130,35 @@ class Peer:
 
     def _started_send(self, buffer: Buffer, size: int) -> Request:
         return self.net.started(lambda: self.net.send(self.comm, buffer.address, size))
+
+    def forked_send(self, count: int, size: int) -> list[int]:
+        """Send messages; a child that is forked meanwhile writes over its copies of their buffers.
+
+        Each buffer is overwritten and unmapped as soon as its send is done.
+        """
+        buffers = [Buffer(size, pattern(size, seed)) for seed in range(count)]
+        requests = [self._started_send(buffer, size) for buffer in buffers]
+        child = os.fork()
+        if not child:
+            for buffer in buffers:
+                buffer.fill(SPENT_BYTE)
+            os._exit(0)
+        for buffer, request in zip(buffers, requests, strict=True):
+            self.net.finish(request)
+            buffer.fill(SPENT_BYTE)
+            buffer.unmap()
+        assert os.waitpid(child, 0) == (child, 0)
+        return [request.result for request in requests]
+
+    def abandoned_send(self, count: int, size: int) -> list[str]:
+        """Begin to send messages, close everything and unmap their buffers; return the log's lines."""
+        buffers = [Buffer(size, pattern(size, seed)) for seed in range(count)]
+        for buffer in buffers:
+            self._started_send(buffer, size)
+        lines = self.close()
+        for buffer in buffers:
+            buffer.unmap()
+        return lines
 
     def fork(self) -> int:
         """Fork a child that lives on and does nothing, as a data loader's worker; return its number."""

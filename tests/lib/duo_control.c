@@ -61,6 +61,7 @@ static void close_tx(struct duo *d, struct duo_stream *s) {
     duo_tcp_forget(d, e, s);
     harp_sender_close(e->sender, s->tx);
     e->sends[s->config.id] = NULL;
+    duo_tcp_overwrite(d, e, s, UINT32_MAX);
   }
   s->tx_state = DUO_STREAM_CLOSED;
   send_control(d, receiving_end(d, s), CLOSED, s);
@@ -121,6 +122,7 @@ static void on_receiver_closed(struct duo *d, struct duo_stream *s, uint32_t del
     harp_tx_stream_on_delivered(s->tx, delivered, d->now);
     void *cookie;
     while (harp_tx_stream_poll_done(s->tx, &cookie)) s->sent_count++;
+    duo_tcp_overwrite(d, sending_end(d, s), s, s->sent_count);
   }
   if (s->tx_state != DUO_STREAM_CLOSED) close_tx(d, s);
   note_free(d, s);

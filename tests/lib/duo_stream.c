@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/seq.h"
+#include "lib/duo_tcp.h"
 
 enum { POISON = 0x96, UNAWAITED_MAX_BYTES = HARP_EARLY_MAX_BYTES };
 
@@ -310,6 +311,7 @@ void duo_stream_complete_sends(struct duo *d, struct duo_stream *s) {
     bool arrived = !m->bytes || marked(m->placed, 0, m->bytes) || marked(m->staged, 0, m->bytes);
     if (!arrived && !s->forged && s->rx_state != DUO_STREAM_CLOSED)
       duo_fail(d, "stream %u: send %u done before it arrived", i, k);
+    duo_tcp_overwrite(d, &d->ends[s->config.way], s, s->sent_count);
     while (duo_stream_send_ns(d, s) <= d->now) duo_stream_send(d, s);
   }
 }

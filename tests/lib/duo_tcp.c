@@ -84,7 +84,10 @@ void duo_tcp_fini(struct duo *d) {
 static void drop_user(struct duo *d, struct duo_tcp_conn *c, unsigned end) {
   if (!(c->users >> end & 1)) return;
   c->users &= ~(1u << end);
-  tcpnet_close(&c->net, end, d->now);
+  if (tcpnet_holds_references(&c->net, end, d->now))
+    tcpnet_reset(&c->net, end, d->now);
+  else
+    tcpnet_close(&c->net, end, d->now);
 }
 
 /* Takes the place of a connection that nobody has, or of the oldest one that waits for its JOIN. */
@@ -155,9 +158,10 @@ static void check_payload(struct duo *d, const struct duo_end *e, const struct d
     duo_fail(d, "%s: path %u sends from a buffer that was given back", e->name, p->path);
 }
 
-static void advance(struct duo_tcp_end *p, uint32_t bytes) {
+static void advance(const struct duo_end *e, struct duo_tcp_end *p, uint32_t bytes) {
   uint32_t head = HARP_MIN(bytes, p->out_bytes - p->out_sent);
   p->out_sent += head;
+  if (bytes > head) tcpnet_refer(&p->conn->net, e->index, p->payload_of, p->payload_message, bytes - head);
   p->payload += bytes - head;
   p->payload_bytes -= bytes - head;
 }
@@ -182,7 +186,7 @@ static void flush(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
       duo_tcp_end_path(d, e, p);
       return;
     }
-    advance(p, (uint32_t)n);
+    advance(e, p, (uint32_t)n);
   }
   p->out_sent = p->out_bytes = 0;
   if (!p->is_waiting) return;
@@ -276,6 +280,12 @@ static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   e->rides++;
 }
 
+/* Whether large payload has no checksum: then nothing but the comparison of a whole message finds wrong
+ * bytes. */
+static bool is_unchecked(const struct duo *d) {
+  return !d->config.tcp.spoil_ppm && d->config.seed % 2;
+}
+
 static void put_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
                        const struct harp_tx_run *run) {
   struct duo_stream *s = run->type == HARP_PACKET_DATA ? e->sends[run->stream] : NULL;
@@ -291,7 +301,9 @@ static void put_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
                                    .size = run->size,
                                    .stream = run->stream}};
   if (s && rng_chance(&d->rng, s->config.forge_ppm)) duo_stream_forge(d, s, &f);
-  harp_record_encode(p->out + p->out_bytes, &f, length, harp_crc32c(0, run->data, length), run->number,
+  if (length > COPY_MAX_BYTES && is_unchecked(d)) f.flags |= HARP_FLAG_UNCHECKED;
+  harp_record_encode(p->out + p->out_bytes, &f, length,
+                     f.flags & HARP_FLAG_UNCHECKED ? 0 : harp_crc32c(0, run->data, length), run->number,
                      e->session.keys.tx_seed);
   p->out_bytes += HARP_RECORD_HEAD_BYTES;
   if (length <= COPY_MAX_BYTES) {
@@ -331,8 +343,18 @@ void duo_tcp_send(struct duo *d, struct duo_end *e, const struct harp_tx_choice 
 void duo_tcp_forget(struct duo *d, struct duo_end *e, const struct duo_stream *s) {
   for (unsigned i = 0; d->tcp && i < d->tcp->count; i++) {
     struct duo_tcp_end *p = &ends_of(d, e)[i];
-    if (p->conn && p->payload_bytes && p->payload_of == s) duo_tcp_end_path(d, e, p);
+    bool is_owed = p->conn && harp_tx_stream_is_owed(s->tx) && !p->is_connecting &&
+                   tcpnet_holds_references(&p->conn->net, e->index, d->now);
+    if (p->conn && (is_owed || (p->payload_bytes && p->payload_of == s))) duo_tcp_end_path(d, e, p);
   }
+}
+
+void duo_tcp_overwrite(struct duo *d, const struct duo_end *e, const struct duo_stream *s, uint32_t before) {
+  for (unsigned i = 0; d->tcp && i < d->tcp->count; i++)
+    for (unsigned k = 0; k < DUO_TCP_CONNS; k++) {
+      struct duo_tcp_conn *c = &d->tcp->conns[i][k];
+      if (c->users) tcpnet_overwrite(&c->net, e->index, s, before, d->now);
+    }
 }
 
 /* ---- what keeps connections going ---- */

@@ -5,7 +5,9 @@
  *
  * Checks what concerns the caller of the protocol: records go out only from buffers of open sends, payload is
  * read only into buffers of open receives and never over lines that have arrived, what a middlebox changed is
- * never taken, and a connection breaks for no other reason. Called by the other files of duo alone. */
+ * never taken, and a connection breaks for no other reason. Buffers of sends are overwritten as soon as they
+ * are given back, which shows in what a connection repeats from them. Called by the other files of duo alone.
+ */
 #ifndef HARP_TESTS_DUO_TCP_H
 #define HARP_TESTS_DUO_TCP_H
 
@@ -59,6 +61,9 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
 
 /* A sending stream is about to be closed: ends the connections that still take from its buffers. */
 void duo_tcp_forget(struct duo *d, struct duo_end *e, const struct duo_stream *s);
+
+/* The buffers of a stream's messages before `before` are the sender's again, who writes to them at once. */
+void duo_tcp_overwrite(struct duo *d, const struct duo_end *e, const struct duo_stream *s, uint32_t before);
 
 /* Ends every fault that has not happened yet. */
 void duo_tcp_heal(struct duo *d);

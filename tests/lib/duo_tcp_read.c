@@ -29,6 +29,11 @@ static bool is_spoiled(const struct duo_end *e, const struct duo_tcp_end *p) {
   return p->conn->net.ways[1 - e->index].spoiled_at < p->came - (p->in.to - p->in.from);
 }
 
+/* The record of which nothing was wanted may have been changed. */
+static void forget_spoiled(const struct duo_end *e, const struct duo_tcp_end *p) {
+  if (is_spoiled(e, p)) p->conn->net.ways[1 - e->index].spoiled_at = UINT64_MAX;
+}
+
 static void take_ack(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   const uint8_t *wire = p->in.record.packet.data.payload;
   struct harp_packet ack;
@@ -47,14 +52,19 @@ static void take_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
   const struct harp_packet *packet = &p->in.record.packet;
   bool is_placed = event == HARP_RECORDS_PLACED;
   struct harp_placement where = {0};
-  if (is_spoiled(e, p)) duo_fail(d, "%s: a record that was changed on the way is taken", e->name);
+  bool spoiled = is_spoiled(e, p);
   if (packet->type == HARP_PACKET_ACK) {
+    if (spoiled) duo_fail(d, "%s: an acknowledgement that was changed on the way is taken", e->name);
     take_ack(d, e, p);
     return;
   }
   struct duo_stream *s = packet->type == HARP_PACKET_DATA ? stream_of(e, packet) : NULL;
   enum harp_drop drop =
       harp_session_on_record(&e->session, &p->in.record, p->in.number, is_placed ? NULL : &where, d->now);
+  if (drop == HARP_DROP_DUPLICATE)
+    forget_spoiled(e, p);
+  else if (spoiled)
+    duo_fail(d, "%s: a record that was changed on the way is taken", e->name);
   if (packet->type != HARP_PACKET_DATA) return;
   if (drop && drop != HARP_DROP_DUPLICATE && !duo_stream_expects_drop(d, s, packet, drop))
     duo_fail(d, "%s: a good record was dropped: %s", e->name, harp_drop_name(drop));
@@ -82,6 +92,7 @@ static void take_records(struct duo *d, struct duo_end *e, struct duo_tcp_end *p
       return;
     case HARP_RECORDS_SCRAP:
       d->tcp->tally.scrapped++;
+      forget_spoiled(e, p);
       break;
     default:
       take_record(d, e, p, event);

@@ -160,6 +160,19 @@ long tcpnet_write(struct tcpnet *t, unsigned end, const struct iovec *iov, unsig
   return bytes;
 }
 
+void tcpnet_refer(struct tcpnet *t, unsigned end, const void *owner, uint32_t message, uint32_t bytes) {
+  struct tcpnet_way *w = &t->ways[end];
+  struct tcpnet_reference r = {w->written - bytes, w->written, owner, message};
+  if (w->reference_count == TCPNET_REFERENCES)
+    memmove(w->references, w->references + 1, --w->reference_count * sizeof r);
+  w->references[w->reference_count++] = r;
+}
+
+bool tcpnet_holds_references(struct tcpnet *t, unsigned end, harp_ns now) {
+  const struct tcpnet_way *w = &t->ways[end];
+  return w->reference_count && w->references[w->reference_count - 1].to > tcpnet_acked(t, end, now);
+}
+
 harp_ns tcpnet_writable_ns(const struct tcpnet *t, unsigned end) {
   return HARP_MIN(t->ways[end].room_ns, t->over_ns[end]);
 }
@@ -186,6 +199,17 @@ static uint64_t arrived_of(const struct tcpnet_way *w, harp_ns now) {
   for (uint32_t i = w->head; i != w->tail && w->segments[i % TCPNET_SEGMENTS].at <= now; i++)
     arrived = w->segments[i % TCPNET_SEGMENTS].end;
   return arrived;
+}
+
+void tcpnet_overwrite(struct tcpnet *t, unsigned end, const void *owner, uint32_t before, harp_ns now) {
+  struct tcpnet_way *w = &t->ways[end];
+  uint64_t arrived = arrived_of(w, now);
+  for (unsigned i = 0; i < w->reference_count; i++) {
+    struct tcpnet_reference *r = &w->references[i];
+    if (r->owner != owner || r->message >= before) continue;
+    for (uint64_t at = HARP_MAX(r->from, arrived); at < r->to; at++) w->ring[at % TCPNET_ROOM_BYTES] ^= 0xFF;
+    r->owner = NULL; /* once */
+  }
 }
 
 long tcpnet_read(struct tcpnet *t, unsigned end, const struct iovec *iov, unsigned count, harp_ns now) {
@@ -228,6 +252,17 @@ void tcpnet_close(struct tcpnet *t, unsigned end, harp_ns now) {
     schedule_end(t, 1 - end, at);
   else
     w->fin_ns = HARP_MAX(at, w->last_ns);
+}
+
+void tcpnet_reset(struct tcpnet *t, unsigned end, harp_ns now) {
+  struct tcpnet_way *w = &t->ways[end];
+  uint32_t tail = w->head;
+  while (tail != w->tail && w->segments[tail % TCPNET_SEGMENTS].at <= now) tail++;
+  w->tail = tail;
+  t->closed[end] = true;
+  time_out(t, 1 - end, now);
+  if (t->is_silent && w->cut_at <= w->written) return;
+  schedule_end(t, 1 - end, arrival_ns(t, end, now));
 }
 
 void tcpnet_heal(struct tcpnet *t) {

@@ -15,8 +15,9 @@
 enum {
   TCPNET_ROOM_BYTES = 256 << 10, /* in flight and unread, each way: at most */
   TCPNET_SEGMENTS = 64,
-  TCPNET_AGAIN = -1, /* nothing is there, or nothing is taken */
-  TCPNET_OVER = -2,  /* reset, or timed out */
+  TCPNET_REFERENCES = 256, /* to payload that may be read again */
+  TCPNET_AGAIN = -1,       /* nothing is there, or nothing is taken */
+  TCPNET_OVER = -2,        /* reset, or timed out */
 };
 
 struct tcpnet_config {
@@ -49,6 +50,13 @@ struct tcpnet_way {
   harp_ns fin_ns;      /* when the other end hears that no more will come; HARP_NEVER */
   uint64_t cut_at;     /* nothing from this byte on arrives */
   uint64_t spoiled_at; /* the first byte that was changed on the way; UINT64_MAX: none */
+  /* What was written by reference: up to where, of whom. The oldest are forgotten when they are too many. */
+  struct tcpnet_reference {
+    uint64_t from, to;
+    const void *owner;
+    uint32_t message;
+  } references[TCPNET_REFERENCES];
+  uint32_t reference_count;
 };
 
 struct tcpnet {
@@ -73,6 +81,17 @@ void tcpnet_fini(struct tcpnet *t);
 long tcpnet_write(struct tcpnet *t, unsigned end, const struct iovec *iov, unsigned count, bool faults,
                   harp_ns now);
 
+/* Says that the last `bytes` of what an end has written are references to memory of its owner, of a message:
+ * the kernel reads them when it sends, and again when it repeats. */
+void tcpnet_refer(struct tcpnet *t, unsigned end, const void *owner, uint32_t message, uint32_t bytes);
+
+/* The owner writes something else to its messages before `before`: what has not arrived of them may arrive
+ * so. */
+void tcpnet_overwrite(struct tcpnet *t, unsigned end, const void *owner, uint32_t before, harp_ns now);
+
+/* Returns whether the end's kernel may still read references. */
+bool tcpnet_holds_references(struct tcpnet *t, unsigned end, harp_ns now);
+
 /* Returns how many bytes came, 0 at the end of the stream, TCPNET_AGAIN or TCPNET_OVER. */
 long tcpnet_read(struct tcpnet *t, unsigned end, const struct iovec *iov, unsigned count, harp_ns now);
 
@@ -89,6 +108,9 @@ uint64_t tcpnet_acked(struct tcpnet *t, unsigned end, harp_ns now);
 uint32_t tcpnet_unsent(const struct tcpnet *t, unsigned end, harp_ns now);
 
 void tcpnet_close(struct tcpnet *t, unsigned end, harp_ns now);
+
+/* Closes it so that nothing arrives that has not arrived yet. */
+void tcpnet_reset(struct tcpnet *t, unsigned end, harp_ns now);
 
 /* Ends every fault that has not happened yet. */
 void tcpnet_heal(struct tcpnet *t);

@@ -19,7 +19,7 @@ LINKS = {  # words of a meaning, and the page with more about them
     "devices that use all ENIs": "striping.md",
     "in every NCCL": "operations.md#controls-by-nccl-release",
     "what for": "statistics.md#when-nccl-waits",
-    "large payload without a copy": "drivers.md#tcp-beside-udp",
+    "by reference": "drivers.md#tcp-beside-udp",
     "statistics file is made": "statistics.md",
     "dumps of the last events": "trace.md",
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A record that waits for the kernel: what is sent of its payload, and when no more of it may be; and the end
- * of its connection. */
+/* A record that waits for the kernel: what is sent of its payload, copied or by reference, and when no more
+ * of it may be; and the end of its connection. */
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -23,9 +28,51 @@ static struct harp_peer *peer;
 static struct harp_tcp_path *p;
 static struct harp_tx_stream st;
 static struct harp_counters counters;
-static uint8_t data[BYTES], received[BYTES];
+static uint8_t data[BYTES], received[2 * BYTES];
+static size_t received_bytes;
 static int other; /* the peer's end of the connection */
 static harp_ns now;
+
+/* ---- the kernel's part of payload by reference, whose calls fail or do a part as the test wants ---- */
+
+static struct {
+  int pipe_error, size_error, vmsplice_error, splice_error;
+  size_t vmsplice_most, splice_most; /* bytes of a call; 0: no bound */
+  unsigned vmsplice_calls;           /* so many before vmsplice_error */
+} fake;
+
+int pipe2(int ends[2], int flags) {
+  errno = fake.pipe_error;
+  return errno ? -1 : (int)syscall(SYS_pipe2, ends, flags);
+}
+
+int fcntl(int fd, int command, ...) {
+  va_list list;
+  va_start(list, command);
+  long argument = va_arg(list, long);
+  va_end(list);
+  errno = command == F_SETPIPE_SZ ? fake.size_error : 0;
+  return errno ? -1 : (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
+ssize_t vmsplice(int fd, const struct iovec *iov, size_t count, unsigned flags) {
+  struct iovec part = *iov;
+  assert_int_equal(count, 1);
+  errno = fake.vmsplice_calls ? 0 : fake.vmsplice_error;
+  if (errno) return -1;
+  if (fake.vmsplice_calls) fake.vmsplice_calls--;
+  if (fake.vmsplice_most) part.iov_len = HARP_MIN(part.iov_len, fake.vmsplice_most);
+  return syscall(SYS_vmsplice, fd, &part, 1, flags);
+}
+
+ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t bytes, unsigned flags) {
+  errno = out == p->fd ? fake.splice_error : 0;
+  if (errno) return -1;
+  if (out == p->fd && fake.splice_most) bytes = HARP_MIN(bytes, fake.splice_most);
+  return syscall(SYS_splice, in, in_at, out, out_at, bytes, flags);
+}
+
+/* ---- the connection ---- */
 
 static void make_sender(void) {
   static const struct harp_sender_config c = {
@@ -61,12 +108,16 @@ static void make_connection(const int fds[2]) {
 
 static void make(const int fds[2]) {
   now = HARP_MS(1);
+  memset(&fake, 0, sizeof fake);
+  received_bytes = 0;
+  for (unsigned i = 0; i < BYTES; i++) data[i] = (uint8_t)(i * 7 + i / 251);
   engine = calloc(1, sizeof *engine);
   peer = calloc(1, sizeof *peer);
   p = calloc(1, sizeof *p);
   assert_true(engine && peer && p);
   engine->tcp = calloc(1, sizeof *engine->tcp);
   assert_non_null(engine->tcp);
+  harp_page_pipe_init(&engine->tcp->pages);
   engine->tcp->fd = epoll_create1(EPOLL_CLOEXEC);
   peer->engine = engine;
   harp_log_limit_init(&peer->log, &counters.log_left_out);
@@ -84,8 +135,8 @@ static int init(void **state) {
   return 0;
 }
 
-/* The same with a TCP connection, whose payload goes without a copy. */
-static int init_uncopied(void **state) {
+/* The same with a TCP connection, whose payload goes by reference. */
+static int init_referenced(void **state) {
   struct sockaddr_storage to = address("127.0.0.1", 0);
   const struct harp_tcp_options options = {.local = &to, .timeout_ns = HARP_SEC(60)};
   int fds[2], listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -100,9 +151,8 @@ static int init_uncopied(void **state) {
   assert_true(fds[0] >= 0 && fds[1] >= 0);
   close(listener);
   harp_tcp_socket_set_options(fds[0], &options);
-  assert_int_equal(harp_tcp_socket_allow_zerocopy(fds[0]), 0);
+  assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
   make(fds);
-  p->can_reference = true;
   engine->instance.zerocopy = HARP_ZEROCOPY_MODE_ON;
   return 0;
 }
@@ -112,6 +162,8 @@ static int fini(void **state) {
   harp_sender_check(peer->session.sender);
   if (p->fd >= 0) close(p->fd);
   close(other);
+  assert_int_equal(engine->tcp->pages.bytes, 0);
+  harp_page_pipe_close(&engine->tcp->pages);
   close(engine->tcp->fd);
   free(peer->session.sender), free(peer->session.receiver);
   free(engine->tcp), free(engine), free(peer), free(p);
@@ -148,21 +200,23 @@ static void send_record(void) {
 
 /* Reads what the connection holds; returns how much that was. */
 static size_t drain(void) {
-  size_t bytes = 0;
-  for (ssize_t n; (n = recv(other, received, sizeof received, MSG_DONTWAIT)) > 0;) bytes += (size_t)n;
-  return bytes;
+  size_t before = received_bytes;
+  for (ssize_t n;
+       (n = recv(other, received + received_bytes, sizeof received - received_bytes, MSG_DONTWAIT)) > 0;)
+    received_bytes += (size_t)n;
+  return received_bytes - before;
 }
 
 /* Reads the whole record that was sent, and the probe before it. */
 static void drain_record(void) {
   struct pollfd arrival = {.fd = other, .events = POLLIN};
-  size_t bytes = 0;
-  for (unsigned i = 0; i < 1000 && bytes < 2 * HARP_RECORD_HEAD_BYTES + BYTES; i++) {
+  for (unsigned i = 0; i < 1000 && received_bytes < 2 * HARP_RECORD_HEAD_BYTES + BYTES; i++) {
     poll(&arrival, 1, 100);
-    bytes += drain();
+    drain();
     harp_tcp_path_flush(p, now);
   }
-  assert_int_equal(bytes, 2 * HARP_RECORD_HEAD_BYTES + BYTES);
+  assert_int_equal(received_bytes, 2 * HARP_RECORD_HEAD_BYTES + BYTES);
+  assert_memory_equal(received + 2 * HARP_RECORD_HEAD_BYTES, data, BYTES);
   assert_false(p->is_waiting || p->payload_bytes);
 }
 
@@ -175,18 +229,195 @@ static void test_the_rest_of_a_record_follows(void **state) {
 
 /* The head of a record whose payload follows in a call of its own is sent with MSG_MORE: with that, the
  * kernel would keep what is alone for 200 ms. */
-static void test_an_acknowledgement_after_uncopied_payload_goes_at_once(void **state) {
+static void test_an_acknowledgement_after_payload_by_reference_goes_at_once(void **state) {
   struct harp_packet probe = {.type = HARP_PACKET_PROBE, .path = TCP, .token = 1};
   struct harp_placement place;
   struct pollfd arrival = {.fd = other, .events = POLLIN};
   (void)state;
   send_record();
   drain_record();
-  assert_int_equal(engine->counters.tx_zerocopy, 1);
+  assert_int_equal(engine->counters.tx_by_reference, 1);
   assert_int_equal(harp_receiver_on_packet(peer->session.receiver, &probe, NUMBER, &place, now),
                    HARP_DROP_NONE);
   harp_tcp_send_ack(peer, TCP, TCP, now);
   assert_int_equal(poll(&arrival, 1, 100), 1);
+}
+
+/* ---- payload by reference ---- */
+
+static unsigned refusal_count;
+
+static void count_refusals(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)file, (void)line;
+  refusal_count +=
+      level == HARP_LOG_INFO && strstr(text, "is copied, not handed to TCP by reference") != NULL;
+}
+
+/* Sends a record; it arrives whole, once. Returns how many refusals the log has. */
+static unsigned refusals_of_record(void) {
+  refusal_count = 0;
+  harp_log_set_sink(count_refusals);
+  send_record();
+  drain_record();
+  harp_log_set_sink(NULL);
+  return refusal_count;
+}
+
+static void test_payload_by_reference_in_parts(void **state) {
+  (void)state;
+  fake.vmsplice_most = 300001;
+  fake.splice_most = 10007;
+  assert_int_equal(refusals_of_record(), 0);
+  assert_int_equal(engine->counters.tx_by_reference, 1);
+  assert_int_equal(engine->counters.reference_refusals, 0);
+}
+
+/* What is refused, at once or in the middle of a record, is copied; and so is what comes later. */
+static void assert_copied(bool began) {
+  assert_int_equal(refusals_of_record(), 1);
+  assert_int_equal(engine->counters.tx_by_reference, began);
+  assert_int_equal(engine->counters.reference_refusals, 1);
+  assert_true(engine->tcp->refuses_references);
+  assert_false(harp_page_pipe_is_open(&engine->tcp->pages));
+  assert_false(p->by_reference);
+}
+
+static void test_memory_that_cannot_be_referenced_is_copied(void **state) {
+  (void)state;
+  fake.vmsplice_error = EFAULT;
+  assert_copied(true);
+}
+
+static void test_the_rest_of_a_record_is_copied(void **state) {
+  (void)state;
+  fake.vmsplice_error = EFAULT;
+  fake.vmsplice_calls = 2;
+  fake.vmsplice_most = 100000;
+  fake.splice_most = 30000;
+  assert_copied(true);
+}
+
+static void test_without_vmsplice_payload_is_copied(void **state) {
+  (void)state;
+  fake.vmsplice_error = ENOSYS;
+  assert_copied(true);
+}
+
+static void test_where_splice_is_denied_payload_is_copied(void **state) {
+  (void)state;
+  fake.splice_error = EPERM;
+  assert_copied(true);
+}
+
+static void test_where_splice_is_unknown_payload_is_copied(void **state) {
+  (void)state;
+  fake.splice_error = EINVAL;
+  assert_copied(true);
+}
+
+static void test_without_files_payload_is_copied(void **state) {
+  (void)state;
+  fake.pipe_error = EMFILE;
+  assert_copied(false);
+}
+
+static void test_without_a_large_pipe_payload_is_copied(void **state) {
+  (void)state;
+  fake.size_error = EPERM;
+  assert_copied(false);
+}
+
+/* Sends a record that the kernel takes in part. */
+static void send_part_of_record(void) {
+  int room = 64 << 10;
+  assert_int_equal(setsockopt(p->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+  send_record();
+  assert_true(p->payload_bytes && p->payload_bytes < BYTES && p->is_waiting);
+}
+
+/* The pipe keeps nothing of a path that has ended. */
+static void test_the_end_of_a_path_empties_the_pipe(void **state) {
+  (void)state;
+  send_part_of_record();
+  assert_true(engine->tcp->pages.bytes);
+  harp_tcp_path_end(p, now, "the test");
+  assert_int_equal(engine->tcp->pages.bytes, 0);
+}
+
+/* Returns what the other side reads at the end of the connection: 0, or -errno. */
+static int end_of_stream(void) {
+  struct pollfd arrival = {.fd = other, .events = POLLIN};
+  for (unsigned i = 0; i < 100; i++) {
+    poll(&arrival, 1, 100);
+    ssize_t n = recv(other, received, sizeof received, MSG_DONTWAIT);
+    if (n <= 0 && errno != EAGAIN) return n ? -errno : 0;
+  }
+  return -ETIMEDOUT;
+}
+
+/* The kernel would go on to send from buffers whose messages go another way. */
+static void test_a_connection_that_holds_references_is_reset(void **state) {
+  (void)state;
+  send_part_of_record();
+  harp_tcp_path_end(p, now, "the test");
+  assert_int_equal(end_of_stream(), -ECONNRESET);
+}
+
+static void test_one_that_holds_none_is_closed(void **state) {
+  (void)state;
+  send_record();
+  drain_record();
+  for (unsigned i = 0; i < 100 && harp_tcp_socket_acked(p->fd, p->sent_bytes) < p->sent_bytes; i++)
+    poll(NULL, 0, 1);
+  harp_tcp_path_end(p, now, "the test");
+  errno = 0;
+  assert_int_equal(end_of_stream(), 0);
+}
+
+/* Its messages are not delivered, and its buffers are given back; the records wait in the kernel alone. */
+static void test_a_stream_that_is_closed_resets_its_connection(void **state) {
+  (void)state;
+  int room = 4 * BYTES;
+  assert_int_equal(setsockopt(p->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+  send_record();
+  if (p->payload_bytes) skip(); /* the host's buffers are too small */
+  harp_tcp_forget(peer, &st, now);
+  assert_int_equal(p->fd, -1);
+  assert_int_equal(end_of_stream(), -ECONNRESET);
+}
+
+/* The other side closes, and then refuses what comes; splice, other than sendmsg, raises SIGPIPE. */
+static void test_a_closed_connection_raises_no_signal(void **state) {
+  sigset_t before, after;
+  (void)state;
+  signal(SIGPIPE, SIG_DFL);
+  send_part_of_record();
+  assert_int_equal(pthread_sigmask(0, NULL, &before), 0);
+  shutdown(p->fd, SHUT_WR); /* as a reset whose error was read */
+  harp_tcp_path_flush(p, now);
+  assert_int_equal(p->fd, -1);
+  assert_string_equal(p->why, strerror(EPIPE));
+  assert_int_equal(pthread_sigmask(0, NULL, &after), 0);
+  assert_int_equal(sigismember(&after, SIGPIPE), sigismember(&before, SIGPIPE));
+  assert_int_equal(sigpending(&after), 0);
+  assert_false(sigismember(&after, SIGPIPE));
+}
+
+/* Where the thread's own SIGPIPE waits, it stays. */
+static void test_a_pending_signal_stays(void **state) {
+  const struct timespec at_once = {0};
+  sigset_t sigpipe, old;
+  (void)state;
+  sigemptyset(&sigpipe);
+  sigaddset(&sigpipe, SIGPIPE);
+  assert_int_equal(pthread_sigmask(SIG_BLOCK, &sigpipe, &old), 0);
+  pthread_kill(pthread_self(), SIGPIPE);
+  send_part_of_record();
+  shutdown(p->fd, SHUT_WR);
+  harp_tcp_path_flush(p, now);
+  assert_int_equal(p->fd, -1);
+  assert_int_equal(sigtimedwait(&sigpipe, NULL, &at_once), SIGPIPE);
+  assert_int_equal(pthread_sigmask(SIG_SETMASK, &old, NULL), 0);
 }
 
 /* Its lines were lost, wrongly, on another path, and arrived there after all. */
@@ -290,10 +521,24 @@ static void test_an_end_with_the_peer_is_not_reported(void **state) {
 
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
+#define R(test) cmocka_unit_test_setup_teardown(test, init_referenced, fini)
   const struct CMUnitTest tests[] = {
       T(test_the_rest_of_a_record_follows),
-      cmocka_unit_test_setup_teardown(test_an_acknowledgement_after_uncopied_payload_goes_at_once,
-                                      init_uncopied, fini),
+      R(test_an_acknowledgement_after_payload_by_reference_goes_at_once),
+      R(test_payload_by_reference_in_parts),
+      R(test_memory_that_cannot_be_referenced_is_copied),
+      R(test_the_rest_of_a_record_is_copied),
+      R(test_without_vmsplice_payload_is_copied),
+      R(test_where_splice_is_denied_payload_is_copied),
+      R(test_where_splice_is_unknown_payload_is_copied),
+      R(test_without_files_payload_is_copied),
+      R(test_without_a_large_pipe_payload_is_copied),
+      R(test_the_end_of_a_path_empties_the_pipe),
+      R(test_a_connection_that_holds_references_is_reset),
+      R(test_one_that_holds_none_is_closed),
+      R(test_a_stream_that_is_closed_resets_its_connection),
+      R(test_a_closed_connection_raises_no_signal),
+      R(test_a_pending_signal_stays),
       T(test_nothing_is_sent_from_a_buffer_that_was_given_back),
       T(test_an_end_is_reported_once),
       T(test_an_end_with_the_peer_is_not_reported),

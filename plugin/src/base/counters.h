@@ -68,11 +68,12 @@ const char *harp_drop_name(enum harp_drop drop);
   X(absurd_deliveries, "messages", "CLOSE messages with more delivered than was ever sent")                  \
   X(tx_records, "records", "records sent on TCP connections")                                                \
   X(rx_records, "records", "records received on TCP connections")                                            \
-  X(tx_zerocopy, "records", "records sent whose payload the kernel took without a copy")                     \
+  X(tx_by_reference, "records", "records sent whose payload TCP took by reference, without a copy")          \
+  X(reference_refusals, "times", "times that the kernel refused that: payload is copied from then on")       \
   X(tx_unchecked, "records", "records sent whose payload has no CRC")                                        \
   X(tcp_ends, "connections", "TCP connections of paths that ended or were given up")                         \
   X(tcp_troubles, "times", "times that the kernel of a TCP connection began to show loss or a queue")        \
-  X(experiments, "experiments", "experiments that have ended: more flows, other carrier, by reference")      \
+  X(experiments, "experiments", "experiments that have ended: more flows or the other carrier")              \
   X(experiment_changes, "changes", "of them those that changed what a session does")                         \
   X(path_down, "changes", "paths that went down")                                                            \
   X(path_up, "changes", "paths that came up")                                                                \

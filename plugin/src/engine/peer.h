@@ -62,11 +62,10 @@ struct harp_peer {
   struct harp_io_route *routes[HARP_PATHS_MAX];
   unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */
   struct harp_tcp_path *tcp;
-  unsigned carrier_trials, reference_trials; /* experiments, up to the last look */
-  bool prefers_datagrams, prefers_reference; /* what they had found then */
-  bool denies_reference;                     /* the kernel did, or it has copied: no experiments with it */
-  uint8_t route_enis[HARP_PATHS_MAX];        /* which of the engine's interfaces each is of */
-  uint16_t packet_limits[HARP_PATHS_MAX];    /* payload that the path is limited to; 0: it is not */
+  unsigned carrier_trials;                /* experiments, up to the last look */
+  bool prefers_datagrams;                 /* what they had found then */
+  uint8_t route_enis[HARP_PATHS_MAX];     /* which of the engine's interfaces each is of */
+  uint16_t packet_limits[HARP_PATHS_MAX]; /* payload that the path is limited to; 0: it is not */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
 };
 

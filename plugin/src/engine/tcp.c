@@ -68,6 +68,7 @@ static struct harp_tcp *make(bool is_alone) {
   struct harp_tcp *t = calloc(1, sizeof *t);
   if (!t) return NULL;
   t->is_alone = is_alone;
+  harp_page_pipe_init(&t->pages);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
   for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) t->accepted[i].fd = -1;
   t->fd = epoll_create1(EPOLL_CLOEXEC);
@@ -100,6 +101,7 @@ void harp_tcp_close(struct harp_engine *e) {
   harp_tcp_accepted_close(t);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++)
     if (t->listeners[i].fd >= 0) harp_files_close(t->listeners[i].fd);
+  harp_page_pipe_close(&t->pages);
   if (t->fd >= 0) close(t->fd);
   free(t);
   e->tcp = NULL;
@@ -113,7 +115,6 @@ static void on_path_event(struct harp_tcp_path *p, uint32_t events, harp_ns now)
     harp_tcp_path_on_connected(p, now);
   else if (events & EPOLLOUT)
     harp_tcp_path_flush(p, now);
-  if (events & EPOLLERR) harp_tcp_bytes_reap(p);
   if (p->fd >= 0 && !p->connecting && events & ~(uint32_t)EPOLLOUT) harp_tcp_list_readable(p);
 }
 

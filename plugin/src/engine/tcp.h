@@ -6,8 +6,10 @@
  * first. A connection that ends, or whose path goes DOWN, is closed and opened again after a wait that
  * doubles each time; meanwhile its path is blocked.
  *
- * The payload of a large record is not copied: the kernel reads it from NCCL's buffer when it sends. So a
- * stream that is closed while such a record is partly written ends its connection.
+ * The payload of a large record is not copied in user space: the kernel takes it from NCCL's buffer, as a
+ * copy or as references to its pages (io/page_pipe.h), from which it reads when it sends and sends again. A
+ * message is done when the peer's HARP has acknowledged all of its lines: from then on the peer reads to
+ * scrap what still comes of it. A connection that ends is reset where its kernel holds references.
  *
  * Files, each calling only those below it: tcp.c opens the sockets and reads events; tcp_accept.c has
  * accepted connections; tcp_path.c the connection of a path; tcp_bytes.c its bytes; tcp_poll.c the epoll set.
@@ -16,6 +18,7 @@
 #define HARP_TCP_H
 
 #include "base/error.h"
+#include "io/page_pipe.h"
 #include "io/tcp_socket.h"
 #include "proto/records.h"
 #include "proto/tcp_trouble.h"
@@ -27,8 +30,8 @@ struct harp_peer;
 enum {
   HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
-  /* Payload of a record that may go by reference: below, a copy costs less than to pin pages. */
-  HARP_TCP_REFERENCE_MIN_BYTES = 64 << 10,
+  /* Payload of a record that goes by reference: below, a copy costs less than three system calls. */
+  HARP_TCP_REFERENCE_MIN_BYTES = 48 << 10,
   HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
@@ -58,10 +61,9 @@ struct harp_tcp_path {
   char why[48];      /* it has ended */
   /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
   uint64_t sent_bytes, acked_bytes;
-  uint32_t unsent_max; /* bound of what the kernel takes beyond what it has sent; 0: none */
+  uint64_t referenced_to; /* of them, up to the last that it took by reference; 0: none */
+  uint32_t unsent_max;    /* bound of what the kernel takes beyond what it has sent; 0: none */
   struct harp_tcp_trouble trouble;
-  bool can_reference; /* the kernel takes payload by reference (MSG_ZEROCOPY) */
-  unsigned unreaped;  /* sends by reference whose completion was not read from the kernel */
   struct harp_tcp_path *next_readable;
 
   struct sockaddr_storage remote; /* where the client connects */
@@ -72,7 +74,7 @@ struct harp_tcp_path {
   uint32_t payload_bytes;
   const struct harp_tx_stream *payload_of;
   uint32_t payload_message;
-  bool by_reference; /* the payload is sent with MSG_ZEROCOPY */
+  bool by_reference; /* the payload goes through the engine's pipe */
   uint8_t out[HARP_TCP_OUT_BYTES];
 
   /* bytes that were read */
@@ -106,6 +108,8 @@ struct harp_tcp {
     int fd;        /* -1: none */
     uint16_t port; /* host byte order; 0: the interface has none */
   } listeners[HARP_ENDPOINT_ENIS_MAX];
+  struct harp_page_pipe pages; /* for payload by reference; opened with the first one */
+  bool refuses_references;     /* the kernel does, for a reason that was logged: payload is copied */
   uint8_t scrap[HARP_RECORDS_AHEAD_BYTES]; /* where payload is read that is not wanted */
 };
 
@@ -132,8 +136,9 @@ void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigne
 /* Closes the connections of a peer that has failed or is destroyed. */
 void harp_tcp_leave(struct harp_peer *peer);
 
-/* Ends connections with a partly written record of a stream that is being closed: its buffers are NCCL's
- * again. */
+/* Ends connections that may still read from buffers of a stream that is being closed, which are NCCL's again:
+ * those with a partly written record of it, and those whose kernel holds references while messages of the
+ * stream were not delivered. */
 void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now);
 
 /* Reports to the sender on which paths the kernel makes progress. Called before the sender's timers. */

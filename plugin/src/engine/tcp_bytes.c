@@ -10,13 +10,6 @@
 #include "engine/engine.h"
 #include "wire/crc32c.h"
 
-#ifndef MSG_ZEROCOPY
-#define MSG_ZEROCOPY 0x4000000 /* Linux 4.14, include/linux/socket.h */
-#endif
-
-/* Sends without a copy before their completions are read: each takes of a bounded memory until then. */
-enum { UNREAPED_MAX = 16 };
-
 _Static_assert(HARP_TCP_OUT_BYTES >=
                    2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
                "an acknowledgement and a record");
@@ -25,27 +18,26 @@ static const char *name_of(const struct harp_tcp_path *p) {
   return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
 }
 
-/* Notes that payload by reference is of no use on a connection: the kernel has refused it, or copied all the
- * same. A user who requested it gets it though the kernel copies. Where experiments would decide, the session
- * makes no more of them. */
-static void give_up_references(struct harp_tcp_path *p, const char *why) {
-  struct harp_peer *peer = p->peer;
-  if (!p->can_reference) return;
-  p->can_reference = false;
-  if (peer->engine->instance.zerocopy == HARP_ZEROCOPY_MODE_AUTO) {
-    peer->denies_reference = true;
-    harp_sender_allow_reference(peer->session.sender, false);
-  }
-  HARP_INFO_LIMITED(&peer->log, peer->engine->clock(),
-                    "%s: payload to %s goes with a copy, not with MSG_ZEROCOPY: %s", name_of(p), peer->name,
-                    why);
+/* Has all payload of the engine copied from now on. */
+static void refuse_references(struct harp_tcp_path *p, const char *what, int err) {
+  struct harp_engine *e = p->peer->engine;
+  e->tcp->refuses_references = true;
+  e->counters.reference_refusals++;
+  harp_page_pipe_close(&e->tcp->pages);
+  HARP_INFO("%s%s: payload of large records is copied, not handed to TCP by reference: %s: %s", name_of(p),
+            e->mark, what, strerror(-err));
 }
 
-/* Whether the payload of a record is to go by reference. */
-static bool wants_reference(const struct harp_tcp_path *p, uint32_t bytes) {
-  if (bytes < HARP_TCP_REFERENCE_MIN_BYTES || !p->can_reference) return false;
-  return p->peer->engine->instance.zerocopy == HARP_ZEROCOPY_MODE_ON ||
-         harp_sender_takes_reference(p->peer->session.sender);
+/* Whether the payload of a record is to go by reference. Opens the pipe when the first one is. */
+static bool wants_reference(struct harp_tcp_path *p, uint32_t bytes) {
+  struct harp_engine *e = p->peer->engine;
+  enum harp_zerocopy_mode mode = e->instance.zerocopy;
+  if (mode == HARP_ZEROCOPY_MODE_OFF || e->tcp->refuses_references) return false;
+  if (mode == HARP_ZEROCOPY_MODE_AUTO && bytes < HARP_TCP_REFERENCE_MIN_BYTES) return false;
+  if (harp_likely(harp_page_pipe_is_open(&e->tcp->pages))) return true;
+  int err = harp_page_pipe_open(&e->tcp->pages, HARP_RECORD_MAX_BYTES);
+  if (err) refuse_references(p, "no pipe as large as a record", err);
+  return !err;
 }
 
 /* ---- sending ---- */
@@ -70,30 +62,38 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
   return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
 }
 
-void harp_tcp_bytes_reap(struct harp_tcp_path *p) {
-  if (p->fd < 0 || !p->unreaped) return;
-  p->unreaped = 0;
-  if (harp_tcp_socket_reap(p->fd) && p->peer->engine->instance.zerocopy != HARP_ZEROCOPY_MODE_ON)
-    give_up_references(p, "the kernel copies it all the same on this device");
+/* Sends what waits of the payload by reference. Returns what sendmsg does. What the kernel refuses to take so
+ * is copied. */
+static ssize_t give_pages(struct harp_tcp_path *p) {
+  struct harp_page_pipe *pages = &p->peer->engine->tcp->pages;
+  int err = harp_page_pipe_fill(pages, p, p->payload, p->payload_bytes);
+  if (harp_unlikely(err && err != -EINTR)) {
+    refuse_references(p, "vmsplice", err);
+    p->by_reference = false;
+    return 0;
+  }
+  ssize_t n = err ? err : harp_page_pipe_move(pages, p->fd, p->payload_bytes > pages->bytes);
+  if (harp_unlikely(n == -EINVAL || n == -ENOSYS || n == -EPERM)) {
+    refuse_references(p, "splice", (int)n);
+    p->by_reference = false;
+    return 0;
+  }
+  if (n > 0) p->referenced_to = p->sent_bytes + (uint64_t)n;
+  if (n < 0) errno = (int)-n;
+  return n < 0 ? -1 : n;
 }
 
-/* Sends what waits: heads and payload in one call, or where the payload goes without a copy one
- * after the other, since `out` is written anew. Returns what sendmsg does. */
+/* Sends what waits: heads and payload in one call, or where the payload goes by reference one after the
+ * other, since `out` is written anew. Returns what sendmsg does. */
 static ssize_t give(struct harp_tcp_path *p) {
   uint32_t heads = p->out_bytes - p->out_sent;
   struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
   struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
   int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-  if (harp_likely(!p->by_reference)) return sendmsg(p->fd, &msg, flags);
+  if (!p->by_reference) return sendmsg(p->fd, &msg, flags);
+  if (!heads) return give_pages(p);
   msg.msg_iovlen = 1;
-  if (heads) return sendmsg(p->fd, &msg, flags | MSG_MORE);
-  msg.msg_iov++;
-  ssize_t n = sendmsg(p->fd, &msg, flags | MSG_ZEROCOPY);
-  if (n >= 0 && ++p->unreaped >= UNREAPED_MAX) harp_tcp_bytes_reap(p);
-  if (n >= 0 || (errno != ENOBUFS && errno != EFAULT && errno != EINVAL)) return n;
-  give_up_references(p, "the kernel refuses it: the limit of locked memory (ulimit -l) may be low");
-  p->by_reference = false;
-  return give(p);
+  return sendmsg(p->fd, &msg, flags | MSG_MORE);
 }
 
 /* Notes that the kernel takes no more now: the path is blocked until it does. */
@@ -187,7 +187,7 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   p->payload_of = stream;
   p->payload_message = run->message;
   p->by_reference = wants_reference(p, length);
-  e->counters.tx_zerocopy += p->by_reference;
+  e->counters.tx_by_reference += p->by_reference;
 }
 
 /* ---- receiving ---- */
@@ -272,26 +272,16 @@ enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why
 
 /* ---- beginning ---- */
 
-static void begin_references(struct harp_tcp_path *p) {
-  struct harp_peer *peer = p->peer;
-  enum harp_zerocopy_mode mode = peer->engine->instance.zerocopy;
-  p->unreaped = 0;
-  p->can_reference = mode != HARP_ZEROCOPY_MODE_OFF && !peer->denies_reference &&
-                     !harp_tcp_socket_allow_zerocopy(p->fd); /* before Linux 4.14 it does not */
-  if (p->can_reference && mode == HARP_ZEROCOPY_MODE_AUTO)
-    harp_sender_allow_reference(peer->session.sender, true);
-}
-
 void harp_tcp_bytes_drop(struct harp_tcp_path *p) {
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
   p->payload_of = NULL;
+  harp_page_pipe_drop(&p->peer->engine->tcp->pages, p);
   p->by_reference = false; /* or heads alone would wait for a payload (MSG_MORE) */
 }
 
 void harp_tcp_bytes_begin(struct harp_tcp_path *p) {
   harp_tcp_bytes_drop(p);
-  p->acked_bytes = p->sent_bytes = 0;
+  p->acked_bytes = p->sent_bytes = p->referenced_to = 0;
   p->is_waiting = false;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
-  begin_references(p);
 }

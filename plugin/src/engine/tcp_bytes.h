@@ -34,9 +34,6 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
  * Returns why the connection is of no use any more; NULL: it is. */
 const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now);
 
-/* Reads the kernel's completions of payload that went without a copy. */
-void harp_tcp_bytes_reap(struct harp_tcp_path *p);
-
 /* Reads once and takes the records that are complete. READ_END: *why has the reason. */
 enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns now);
 

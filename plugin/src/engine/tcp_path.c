@@ -154,12 +154,20 @@ void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now) {
   if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
+/* Whether the kernel may still read from buffers that are, or will be, NCCL's again. */
+static bool holds_references(const struct harp_tcp_path *p) {
+  return p->referenced_to && harp_tcp_socket_acked(p->fd, p->sent_bytes) < p->referenced_to;
+}
+
+/* A connection that is closed goes on to send what its kernel holds, while what it carried goes another way:
+ * one that holds references is reset. */
 static void close_path(struct harp_tcp_path *p) {
   struct harp_tcp *t = p->peer->engine->tcp;
   harp_tcp_unlist_readable(p);
   if (t->brought == p) t->brought = NULL;
   if (p->fd < 0) return;
   if (!p->connecting) harp_records_end(&p->in);
+  if (!p->connecting && holds_references(p)) harp_tcp_socket_reset_at_close(p->fd);
   harp_tcp_unwatch(t, p->fd);
   harp_files_close(p->fd);
   p->fd = -1;
@@ -197,8 +205,9 @@ void harp_tcp_leave(struct harp_peer *peer) {
 void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now) {
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
-    if (p->fd >= 0 && p->payload_bytes && p->payload_of == stream)
-      harp_tcp_path_end(p, now, "a transfer on it was given up");
+    bool waits = p->payload_bytes && p->payload_of == stream;
+    bool is_owed = harp_tx_stream_is_owed(stream) && !p->connecting && p->fd >= 0 && holds_references(p);
+    if (p->fd >= 0 && (waits || is_owed)) harp_tcp_path_end(p, now, "a transfer on it was given up");
   }
 }
 
@@ -334,24 +343,9 @@ static void log_carrier(struct harp_peer *peer, const struct harp_experiment_rep
         t->verdict == HARP_VERDICT_LOST ? "" : "; more such experiments would change that");
 }
 
-/* Likewise for payload by reference. */
-static void log_reference(struct harp_peer *peer, const struct harp_experiment_report *r, harp_ns now) {
-  const struct harp_trial_report *t = &r->reference;
-  bool is_first = !peer->reference_trials, is_change = r->prefers_reference != peer->prefers_reference;
-  peer->reference_trials = t->count;
-  peer->prefers_reference = r->prefers_reference;
-  if (is_change || is_first)
-    HARP_INFO_LIMITED(
-        &peer->log, now,
-        "payload to %s goes %s a copy (MSG_ZEROCOPY): in an experiment with the other way a byte "
-        "took %u %% of the time and %u %% of the CPU of this host",
-        peer->name, r->prefers_reference ? "without" : "with", t->time_percent, t->cpu_percent);
-}
-
 static void log_experiments(struct harp_peer *peer, harp_ns now) {
   struct harp_experiment_report r = harp_experiment_report_of(&peer->session);
   if (harp_unlikely(r.carrier.count != peer->carrier_trials)) log_carrier(peer, &r, now);
-  if (harp_unlikely(r.reference.count != peer->reference_trials)) log_reference(peer, &r, now);
 }
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */

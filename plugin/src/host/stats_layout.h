@@ -75,7 +75,7 @@ enum {
   T(stall_eni, 16, "interface that the stall is about, empty: none") \
   T(large, 16, "what large messages take now: tcp, datagrams, both or none") \
   T(large_why, 24, "why: no other carrier, no experiment yet, or experiments") \
-  T(experiment, 16, "what is tried now: none, flows, carrier or reference") \
+  T(experiment, 16, "what is tried now: none, flows or carrier") \
   G(experiment_time, "percent", "time that a byte took on the other carrier in the last experiment, 0: there was none") \
   G(experiment_cpu, "percent", "CPU that the sender took for it") \
   G(stalled_ns, "nanoseconds", "for how long it has been waiting so") \

@@ -3,7 +3,6 @@
 #include "io/tcp_socket.h"
 
 #include <errno.h>
-#include <linux/errqueue.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,9 +18,6 @@
 enum {
   BIND_ADDRESS_NO_PORT = 24, /* IP_BIND_ADDRESS_NO_PORT, Linux 4.2 */
   NOTSENT_LOWAT = 25,        /* TCP_NOTSENT_LOWAT, Linux 3.12 */
-  ZEROCOPY = 60,             /* SO_ZEROCOPY, Linux 4.14 */
-  ORIGIN_ZEROCOPY = 5,       /* SO_EE_ORIGIN_ZEROCOPY */
-  CODE_ZEROCOPY_COPIED = 1,  /* SO_EE_CODE_ZEROCOPY_COPIED */
 };
 
 /* Offsets in the struct tcp_info of <linux/tcp.h>, of the fields tcpi_snd_mss and so on: the C library's
@@ -138,27 +134,9 @@ int harp_tcp_socket_error(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? -errno : -error;
 }
 
-int harp_tcp_socket_allow_zerocopy(int fd) {
-  return harp_socket_set(fd, SOL_SOCKET, ZEROCOPY, 1);
-}
-
-static bool reports_copied(const struct cmsghdr *c) {
-  struct sock_extended_err e;
-  bool is_error = (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) ||
-                  (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR);
-  if (!is_error || c->cmsg_len < CMSG_LEN(sizeof e)) return false;
-  memcpy(&e, CMSG_DATA(c), sizeof e);
-  return e.ee_origin == ORIGIN_ZEROCOPY && e.ee_code & CODE_ZEROCOPY_COPIED;
-}
-
-bool harp_tcp_socket_reap(int fd) {
-  bool copied = false;
-  for (;;) {
-    _Alignas(struct cmsghdr) uint8_t control[128];
-    struct msghdr msg = {.msg_control = control, .msg_controllen = sizeof control};
-    if (recvmsg(fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return copied;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) copied |= reports_copied(c);
-  }
+void harp_tcp_socket_reset_at_close(int fd) {
+  const struct linger at_once = {.l_onoff = 1};
+  (void)!setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 /* Reads a field at an offset; false when the kernel's struct ends before it. */
@@ -168,10 +146,9 @@ static bool read_at(const uint8_t *info, socklen_t bytes, size_t offset, void *o
   return true;
 }
 
-/* Returns the bytes that are neither unsent nor unacknowledged. */
-static uint64_t no_longer_queued(int fd, uint64_t sent_bytes) {
+uint64_t harp_tcp_socket_acked(int fd, uint64_t sent_bytes) {
   int queued = 0;
-  if (ioctl(fd, SIOCOUTQ, &queued) || (uint64_t)queued > sent_bytes) return 0;
+  if (ioctl(fd, SIOCOUTQ, &queued) || queued < 0 || (uint64_t)queued > sent_bytes) return 0;
   return sent_bytes - (uint64_t)queued;
 }
 
@@ -186,7 +163,7 @@ void harp_tcp_socket_read_stats(int fd, uint64_t sent_bytes, struct harp_tcp_sta
     f->rtt_min_ns = HARP_US((harp_ns)rtt_min_us);
   (void)read_at(info, n, TOTAL_RETRANS, &f->retransmitted, sizeof f->retransmitted);
   if (!read_at(info, n, BYTES_ACKED, &f->acked_bytes, sizeof f->acked_bytes))
-    f->acked_bytes = no_longer_queued(fd, sent_bytes);
+    f->acked_bytes = harp_tcp_socket_acked(fd, sent_bytes);
   if (!read_at(info, n, DATA_SEGS_OUT, &f->segments, sizeof f->segments) &&
       read_at(info, n, SND_MSS, &mss, sizeof mss) && mss)
     f->segments = (uint32_t)(f->acked_bytes / mss) + f->retransmitted;

@@ -48,12 +48,12 @@ int harp_tcp_socket_connect(const struct harp_tcp_options *options,
 /* Returns and clears the socket's pending error: 0 or -errno. */
 int harp_tcp_socket_error(int fd);
 
-/* Enables MSG_ZEROCOPY; returns 0, or -errno when the kernel does not support it. */
-int harp_tcp_socket_allow_zerocopy(int fd) HARP_MUST_CHECK;
+/* Has close reset the connection: the kernel drops what it has not sent and repeats nothing. */
+void harp_tcp_socket_reset_at_close(int fd);
 
-/* Reads the completions of MSG_ZEROCOPY sends from the socket's error queue. Returns whether the kernel
- * copied any of them nevertheless. */
-bool harp_tcp_socket_reap(int fd);
+/* Returns how many of the `sent_bytes` bytes that were written the kernel no longer holds, since the other
+ * side's TCP has acknowledged them; 0 where that is unknown. */
+uint64_t harp_tcp_socket_acked(int fd, uint64_t sent_bytes);
 
 /* The kernel's counters since the connection was opened. */
 struct harp_tcp_stats {

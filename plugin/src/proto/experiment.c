@@ -21,7 +21,6 @@ static const struct rule {
 } rules[HARP_QUESTIONS] = {
     [HARP_QUESTION_FLOWS] = {1, 4, 2, 0, HARP_MS(100), 8},
     [HARP_QUESTION_CARRIER] = {2, 2, 0, HARP_MS(20), HARP_SEC(2), 2},
-    [HARP_QUESTION_REFERENCE] = {1, 2, 0, HARP_MS(20), HARP_SEC(4), 6},
 };
 
 void harp_experiment_begin(struct harp_experiment *e, const struct harp_experiment *plan) {
@@ -96,10 +95,8 @@ static uint32_t flows_percent(const struct harp_experiment *e, uint32_t percent)
 static enum harp_verdict judge(const struct harp_experiment *e) {
   uint32_t quick = e->question == HARP_QUESTION_FLOWS ? flows_percent(e, HARP_EXPERIMENT_FLOWS_PERCENT)
                                                       : 100 - HARP_EXPERIMENT_GAIN_PERCENT;
-  uint32_t cpu = e->question == HARP_QUESTION_CARRIER     ? HARP_EXPERIMENT_CARRIER_CPU
-                 : e->question == HARP_QUESTION_REFERENCE ? HARP_EXPERIMENT_REFERENCE_CPU
-                                                          : 0;
-  if (e->question != HARP_QUESTION_REFERENCE && e->time_percent <= quick) return HARP_VERDICT_QUICKER;
+  uint32_t cpu = e->question == HARP_QUESTION_CARRIER ? HARP_EXPERIMENT_CARRIER_CPU : 0;
+  if (e->time_percent <= quick) return HARP_VERDICT_QUICKER;
   if (e->time_percent <= HARP_EXPERIMENT_SAME_PERCENT && cpu && e->cpu_percent <= cpu)
     return HARP_VERDICT_CHEAPER;
   return HARP_VERDICT_LOST;

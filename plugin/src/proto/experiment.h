@@ -30,9 +30,8 @@
 #include "base/base.h"
 
 enum harp_question {
-  HARP_QUESTION_FLOWS,     /* more flows between two interfaces */
-  HARP_QUESTION_CARRIER,   /* the other carrier of large messages */
-  HARP_QUESTION_REFERENCE, /* payload of TCP by reference instead of a copy, or back */
+  HARP_QUESTION_FLOWS,   /* more flows between two interfaces */
+  HARP_QUESTION_CARRIER, /* the other carrier of large messages */
   HARP_QUESTIONS,
 };
 
@@ -69,7 +68,7 @@ struct harp_slice {
 
 /* Length of a slice. */
 #define HARP_EXPERIMENT_FLOWS_NS HARP_MS(8)  /* FLOWS, and four round trips at least */
-#define HARP_EXPERIMENT_SLICE_NS HARP_MS(50) /* the others, if fewer bytes have come through by then */
+#define HARP_EXPERIMENT_SLICE_NS HARP_MS(50) /* CARRIER, if fewer bytes have come through by then */
 enum {
   HARP_EXPERIMENT_FLOWS_ROUNDS = 4,
   HARP_EXPERIMENT_SLICE_BYTES = 8 << 20,
@@ -88,7 +87,6 @@ enum {
   HARP_EXPERIMENT_CARRIER_CLEAR = 50, /* CARRIER: of the time: a clear win; if it is urgent one is enough */
   HARP_EXPERIMENT_SAME_PERCENT = 103, /* of the time: as much, within what is measured */
   HARP_EXPERIMENT_CARRIER_CPU = 75,   /* CARRIER: at most so much of the CPU, for as much time */
-  HARP_EXPERIMENT_REFERENCE_CPU = 90, /* REFERENCE: likewise */
 };
 
 struct harp_experiment {

@@ -5,7 +5,6 @@ static const char *under_way(const struct harp_experiments *x) {
   static const char *const names[HARP_QUESTIONS] = {
       [HARP_QUESTION_FLOWS] = "flows",
       [HARP_QUESTION_CARRIER] = "carrier",
-      [HARP_QUESTION_REFERENCE] = "reference",
   };
   if (harp_experiment_is_under_way(&x->trial)) return names[x->trial.question];
   return harp_experiment_is_under_way(&x->search) ? names[HARP_QUESTION_FLOWS] : "none";
@@ -20,9 +19,7 @@ struct harp_experiment_report harp_experiment_report_of(const struct harp_sessio
       .takes_datagrams = (large & ~tcp) != 0,
       .has_choice = x->has_choice,
       .prefers_datagrams = x->datagrams,
-      .prefers_reference = x->by_reference,
       .under_way = under_way(x),
       .carrier = x->carrier_report,
-      .reference = x->reference_report,
   };
 }

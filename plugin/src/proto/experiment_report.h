@@ -10,9 +10,8 @@ struct harp_experiment_report {
   bool takes_tcp, takes_datagrams; /* large messages do, now; neither: no path is up */
   bool has_choice;                 /* experiments decide */
   bool prefers_datagrams;          /* experiments have so decided */
-  bool prefers_reference;          /* likewise, of payload over TCP */
   const char *under_way;           /* what is tried or measured now, in a word */
-  struct harp_trial_report carrier, reference;
+  struct harp_trial_report carrier;
 };
 
 /* Reports on a session that has a sender. */

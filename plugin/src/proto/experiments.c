@@ -27,7 +27,6 @@ bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now) {
   x->has_begun = true; /* the first trial need not wait for flows */
   x->carrier.next_ns = now;
   x->carrier.losses = 0;
-  x->reference.next_ns = HARP_MAX(x->reference.next_ns, now + HARP_EXPERIMENTS_REFERENCE_NS);
   return true;
 }
 
@@ -42,20 +41,12 @@ bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) {
   return changes;
 }
 
-void harp_experiments_allow_reference(struct harp_experiments *x, bool allowed) {
-  x->can_reference = allowed;
-  if (allowed) return;
-  x->by_reference = false;
-  if (x->trial.question == HARP_QUESTION_REFERENCE) harp_experiment_stop(&x->trial);
-}
-
 /* ---- search for flows ---- */
 
 bool harp_experiments_allow_search(const struct harp_experiments *x, bool is_tcp) {
   if (harp_experiment_is_under_way(&x->search)) return false;
   if (!harp_experiment_is_under_way(&x->trial)) return true;
-  return x->trial.question == HARP_QUESTION_CARRIER && x->trial.phase == HARP_EXPERIMENT_SETTLE &&
-         is_tcp != harp_experiments_take_datagrams(x);
+  return x->trial.phase == HARP_EXPERIMENT_SETTLE && is_tcp != harp_experiments_take_datagrams(x);
 }
 
 void harp_experiments_begin_search(struct harp_experiments *x, const struct harp_experiment *plan,
@@ -83,9 +74,9 @@ static void earn(struct harp_experiments *x, harp_ns busy_ns) {
 }
 
 /* More than is kept is never required. A win is followed up at once. */
-static bool can_pay(const struct harp_experiments *x, const struct harp_evidence *v, unsigned times) {
-  harp_ns cost_ns = HARP_MIN(times * v->cost_ns, HARP_SEC(HARP_EXPERIMENTS_EARNED_MAX_S));
-  return v->points || x->earned_ns >= (int64_t)(cost_ns * HARP_EXPERIMENTS_COST_PARTS);
+static bool can_pay(const struct harp_experiments *x, unsigned times) {
+  harp_ns cost_ns = HARP_MIN(times * x->carrier.cost_ns, HARP_SEC(HARP_EXPERIMENTS_EARNED_MAX_S));
+  return x->carrier.points || x->earned_ns >= (int64_t)(cost_ns * HARP_EXPERIMENTS_COST_PARTS);
 }
 
 static bool is_urgent(const struct harp_experiments *x, harp_ns now) {
@@ -102,18 +93,13 @@ static harp_ns patience_ns(const struct harp_experiments *x, harp_ns now) {
 static void begin_trial(struct harp_experiments *x, bool searches, harp_ns now) {
   bool urgent = !x->datagrams && is_urgent(x, now);
   if (harp_experiment_is_under_way(&x->search) || (searches && !urgent)) return;
-  if (x->has_choice && now >= x->carrier.next_ns && can_pay(x, &x->carrier, urgent ? 1 : 2)) {
-    struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER,
-                                   .is_urgent = urgent,
-                                   .hurry = x->hurry,
-                                   .patience_ns = patience_ns(x, now) / x->hurry};
-    harp_experiment_begin(&x->trial, &plan);
-    x->trial_began_ns = now;
-  } else if (x->can_reference && !x->datagrams && now >= x->reference.next_ns &&
-             can_pay(x, &x->reference, 2)) {
-    struct harp_experiment plan = {.question = HARP_QUESTION_REFERENCE, .hurry = x->hurry};
-    harp_experiment_begin(&x->trial, &plan);
-  }
+  if (now < x->carrier.next_ns || !can_pay(x, urgent ? 1 : 2)) return;
+  struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER,
+                                 .is_urgent = urgent,
+                                 .hurry = x->hurry,
+                                 .patience_ns = patience_ns(x, now) / x->hurry};
+  harp_experiment_begin(&x->trial, &plan);
+  x->trial_began_ns = now;
 }
 
 /* Returns what it will cost to try again what was in use before the change that an experiment has made. */
@@ -128,13 +114,12 @@ static harp_ns cost_of_return(const struct harp_experiment *e) {
 /* Acts on the verdict of a trial. */
 static void end_trial(struct harp_experiments *x, harp_ns now) {
   const struct harp_experiment *e = &x->trial;
-  bool is_carrier = e->question == HARP_QUESTION_CARRIER;
-  struct harp_evidence *v = is_carrier ? &x->carrier : &x->reference;
-  struct harp_trial_report *r = is_carrier ? &x->carrier_report : &x->reference_report;
+  struct harp_evidence *v = &x->carrier;
+  struct harp_trial_report *r = &x->carrier_report;
   *r = (struct harp_trial_report){r->count + 1, e->verdict, e->time_percent, e->cpu_percent};
   x->earned_ns -= (int64_t)(e->cost_ns * HARP_EXPERIMENTS_COST_PARTS);
   if (!harp_evidence_add(v, e, now)) return;
-  *(is_carrier ? &x->datagrams : &x->by_reference) ^= true;
+  x->datagrams ^= true;
   v->cost_ns = cost_of_return(e);
   v->next_ns = now + HARP_EXPERIMENTS_CHANGE_NS / x->hurry;
 }
@@ -143,11 +128,10 @@ bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, boo
                                  enum harp_lesson lesson, bool *ended, harp_ns now) {
   harp_ns since_ns = x->large_since_ns;
   x->large_since_ns = under_way ? now : HARP_NEVER;
-  if (since_ns == HARP_NEVER || (!x->has_choice && !x->can_reference)) return false;
+  if (since_ns == HARP_NEVER || !x->has_choice) return false;
   if (harp_unlikely(!x->has_begun)) {
     x->has_begun = true;
     x->carrier.next_ns = now + HARP_EXPERIMENTS_CARRIER_NS / x->hurry;
-    x->reference.next_ns = now + HARP_EXPERIMENTS_REFERENCE_NS / x->hurry;
   }
   struct harp_slice more = {.bytes = bytes, .busy_ns = now - since_ns, .cpu_ns = x->cpu_ns};
   x->cpu_ns = 0;

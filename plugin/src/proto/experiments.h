@@ -5,7 +5,7 @@
  * Part of a sender; send_experiment.c feeds it and does what it says. Nothing else writes its fields.
  *
  * Rules:
- *  1. One experiment measures at a time. A trial (CARRIER or REFERENCE) and a search for flows exclude each
+ *  1. One experiment measures at a time. A trial of the other carrier and a search for flows exclude each
  *     other, but that the search for flows of the carrier that is tried takes place while it settles.
  *  2. A trial and a search end without a verdict when the set of pairs of interfaces, with their
  *     carriers, that may carry data has changed. Another state of a path that leaves the set as it is
@@ -26,10 +26,9 @@
 
 #include "proto/flows.h"
 
-/* From the first large message to the first trial of each kind: flows are searched for before. */
-#define HARP_EXPERIMENTS_CARRIER_NS   HARP_MS(300)
-#define HARP_EXPERIMENTS_REFERENCE_NS HARP_MS(600)
-/* From a change to the next trial of the same kind. */
+/* From the first large message to the first trial: flows are searched for before. */
+#define HARP_EXPERIMENTS_CARRIER_NS HARP_MS(300)
+/* From a change to the next trial. */
 #define HARP_EXPERIMENTS_CHANGE_NS HARP_SEC(2)
 /* Signs of trouble this long after the last ones are new. */
 #define HARP_EXPERIMENTS_CALM_NS HARP_SEC(10)
@@ -47,15 +46,13 @@ enum {
 };
 
 struct harp_experiments {
-  unsigned hurry;     /* experiments and waits are so many times shorter: 1, but in tests */
-  bool datagrams;     /* large messages take them, outside of a trial; else TCP */
-  bool by_reference;  /* TCP takes large payload so, outside of a trial; else as a copy */
-  bool has_choice;    /* large messages have the choice between carriers */
-  bool can_reference; /* the kernel takes payload by reference, and nobody has decided whether it is to */
-  uint64_t pairs;     /* that may carry data, a bit each */
+  unsigned hurry;                /* experiments and waits are so many times shorter: 1, but in tests */
+  bool datagrams;                /* large messages take them, outside of a trial; else TCP */
+  bool has_choice;               /* large messages have the choice between carriers */
+  uint64_t pairs;                /* that may carry data, a bit each */
   struct harp_experiment search; /* for flows */
-  struct harp_experiment trial;  /* of the carrier, or of references */
-  struct harp_evidence carrier, reference;
+  struct harp_experiment trial;  /* of the carrier */
+  struct harp_evidence carrier;
   int64_t earned_ns;       /* times HARP_EXPERIMENTS_COST_PARTS: what trials may cost now */
   harp_ns trial_began_ns;  /* the last one of the carrier */
   harp_ns trouble_ns;      /* of the last sign that TCP loses or queues; 0: none yet */
@@ -65,12 +62,12 @@ struct harp_experiments {
   bool has_begun;          /* large messages have been under way */
   harp_ns large_since_ns;  /* they are, and counted up to then; HARP_NEVER: none are */
   harp_ns cpu_ns;          /* what the caller took to send, since then */
-  /* for statistics and the log: the last trial of each kind */
+  /* for statistics and the log: the last trial */
   struct harp_trial_report {
     unsigned count; /* that have ended */
     enum harp_verdict verdict;
     uint32_t time_percent, cpu_percent;
-  } carrier_report, reference_report;
+  } carrier_report;
 };
 
 void harp_experiments_init(struct harp_experiments *x);
@@ -86,20 +83,9 @@ bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now);
  * changes the carrier of large messages. */
 bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) HARP_MUST_CHECK;
 
-/* Says whether the kernel takes payload by reference; no: neither a trial nor what trials have found asks for
- * it any more. */
-void harp_experiments_allow_reference(struct harp_experiments *x, bool allowed);
-
 /* Returns whether large messages are to take datagrams now. */
 static inline bool harp_experiments_take_datagrams(const struct harp_experiments *x) {
-  bool tries = x->trial.question == HARP_QUESTION_CARRIER && harp_experiment_tries(&x->trial);
-  return x->datagrams != tries;
-}
-
-/* Returns whether TCP is to take large payload by reference now. */
-static inline bool harp_experiments_take_reference(const struct harp_experiments *x) {
-  bool tries = x->trial.question == HARP_QUESTION_REFERENCE && harp_experiment_tries(&x->trial);
-  return x->by_reference != tries;
+  return x->datagrams != harp_experiment_tries(&x->trial);
 }
 
 /* Returns whether the time that the caller takes to send is of interest. */

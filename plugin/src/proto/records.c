@@ -151,11 +151,24 @@ void harp_records_on_read(struct harp_records *r, size_t bytes) {
   HARP_ASSERT(r->to <= HARP_RECORDS_BUFFER_BYTES);
 }
 
+/* Whether the payload may be taken, or nothing of it: when all of its lines have come by another path, their
+ * buffer is the sender's again, and its kernel may send what was written there since. */
+static bool is_right(const struct harp_records *r) {
+  if (harp_record_payload_ok(&r->record, r->crc)) return true;
+  if (r->record.packet.type != HARP_PACKET_DATA) return false;
+  for (uint32_t at = 0; at < r->record.length;) {
+    struct harp_rx_target t = target_of(r, at);
+    if (t.dst) return false;
+    at += t.bytes;
+  }
+  return true;
+}
+
 /* The payload has come: is it right? */
 static enum harp_records_event end_in_place(struct harp_records *r) {
   if (left_of(r)) return HARP_RECORDS_MORE;
   end_reading(r);
-  if (!harp_record_payload_ok(&r->record, r->crc)) return broken(r, HARP_DROP_CRC);
+  if (!is_right(r)) return broken(r, HARP_DROP_CRC);
   begin(r);
   return placed_or_scrap(r, r->refused);
 }
@@ -191,7 +204,7 @@ static enum harp_records_event take_whole(struct harp_records *r) {
   r->done = there;
   r->need = HARP_RECORD_HEAD_BYTES + r->record.length;
   if (left_of(r)) return HARP_RECORDS_MORE;
-  if (!harp_record_payload_ok(&r->record, r->crc)) return broken(r, HARP_DROP_CRC);
+  if (!is_right(r)) return broken(r, HARP_DROP_CRC);
   r->from += r->need;
   begin(r);
   if (r->record.length > HARP_RECORD_WHOLE_BYTES) return place_whole(r, payload);

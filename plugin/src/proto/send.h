@@ -201,15 +201,6 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 /* Notes that a tcp path's kernel shows loss or a queue. Returns whether datagrams are tried because of it. */
 bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now);
 
-/* Says whether the kernel takes the payload of tcp paths by reference, and experiments decide about it. */
-static inline void harp_sender_allow_reference(struct harp_sender *s, bool allowed) {
-  harp_experiments_allow_reference(&s->experiments, allowed);
-}
-/* Returns whether large payload is to go by reference now. */
-static inline bool harp_sender_takes_reference(const struct harp_sender *s) {
-  return harp_experiments_take_reference(&s->experiments);
-}
-
 /* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_note_time
  * feeds. */
 static inline bool harp_sender_is_measured(const struct harp_sender *s) {

@@ -98,12 +98,11 @@ void harp_send_experiments_on_closed(struct harp_sender *s) {
 static void feed_trial(struct harp_sender *s, uint32_t acked_bytes, harp_ns now) {
   struct harp_experiments *x = &s->experiments;
   bool had_tried = harp_experiment_tries(&x->trial), ended = false;
-  bool datagrams = x->datagrams, by_reference = x->by_reference;
+  bool datagrams = x->datagrams;
   enum harp_lesson lesson = x->large_since_ns != HARP_NEVER ? lesson_of(s, now) : HARP_LESSON_NONE;
   if (!harp_experiments_feed_large(x, acked_bytes, s->load.large, lesson, &ended, now)) return;
   if (had_tried) stop_search(s, now);
-  if (ended)
-    report_experiment(s, &x->trial, datagrams != x->datagrams || by_reference != x->by_reference, now);
+  if (ended) report_experiment(s, &x->trial, datagrams != x->datagrams, now);
   (void)harp_send_carriers_choose(s);
 }
 

@@ -154,6 +154,11 @@ static inline bool harp_tx_stream_holds(const struct harp_tx_stream *st, uint32_
   return message - st->done < st->tail - st->done;
 }
 
+/* Returns whether messages were posted and not delivered. */
+static inline bool harp_tx_stream_is_owed(const struct harp_tx_stream *st) {
+  return st->oldest != st->tail;
+}
+
 /* Takes a stream of the load that has delivered messages to poll, or more credit; NULL: none has. */
 struct harp_tx_stream *harp_tx_load_take_changed(struct harp_tx_load *load);
 
