@@ -471,6 +471,21 @@ static void test_timeouts_shrink(void **state) {
   assert_int_equal(cc.window_bytes, HARP_CC_MIN_PACKETS * PACKET);
 }
 
+/* Two thirds of the window are settled in each round. */
+static void test_a_window_that_losses_do_not_shrink_grows_in_full_use_only(void **state) {
+  (void)state;
+  enum { BYTES = 400000 };
+  for (unsigned percent = 0; percent <= 10; percent += 10) {
+    start_at(BYTES);
+    cc.target.base_loss.share_q16 = 65536 * percent / 100;
+    now += BASE_NS;
+    feed(BASE_NS, BASE_NS, BYTES * 2 / 3, 0, BYTES, true);
+    assert_int_equal(cc.window_bytes > BYTES, !percent);
+    feed_round(BASE_NS, 0);
+    assert_true(cc.window_bytes > BYTES);
+  }
+}
+
 static void test_timeouts_do_not_count_where_much_is_lost_at_random(void **state) {
   (void)state;
   for (unsigned percent = 5; percent <= 40; percent += 35) {
@@ -572,6 +587,7 @@ int main(void) {
       cmocka_unit_test(test_few_marks_take_little),
       cmocka_unit_test(test_marks_leave_two_packets),
       cmocka_unit_test(test_timeouts_shrink),
+      cmocka_unit_test(test_a_window_that_losses_do_not_shrink_grows_in_full_use_only),
       cmocka_unit_test(test_timeouts_do_not_count_where_much_is_lost_at_random),
       cmocka_unit_test(test_reno_halves_once_a_round),
   };

@@ -176,9 +176,14 @@ static bool is_below_ceiling(const struct harp_cc *cc) {
   return cc->window_bytes < cc->target.ceiling_bytes - cc->target.ceiling_bytes / 10;
 }
 
-/* Whether the window limits the path: it was in use, and most of it was settled in the round. */
+/* Whether the window limits the path: it was in use, and most of it was settled in the round. More of a large
+ * window where losses do not shrink it: messages that end let the queue run empty, so that delay does not
+ * either, and at 10 % it became a queue of four times the target. */
 static bool is_in_use(const struct harp_cc *cc) {
-  return cc->round_limited && 4 * cc->window_bytes <= 7 * (cc->round_acked_bytes + cc->round_lost_bytes);
+  bool is_unbounded = !cc->slow_start && cc->window_bytes >= MANY_PACKETS * cc->packet_bytes &&
+                      harp_base_loss_is_known(&cc->target.base_loss);
+  uint32_t settled_bytes = cc->round_acked_bytes + cc->round_lost_bytes;
+  return cc->round_limited && 4 * cc->window_bytes <= (is_unbounded ? 5 : 7) * settled_bytes;
 }
 
 /* Returns what a round adds to the window. */
