@@ -29,7 +29,7 @@ static bool is_spoiled(const struct duo_end *e, const struct duo_tcp_end *p) {
   return p->conn->net.ways[1 - e->index].spoiled_at < p->came - (p->in.to - p->in.from);
 }
 
-/* The record of which nothing was wanted may have been changed. */
+/* The record of which nothing was taken may have been changed. */
 static void forget_spoiled(const struct duo_end *e, const struct duo_tcp_end *p) {
   if (is_spoiled(e, p)) p->conn->net.ways[1 - e->index].spoiled_at = UINT64_MAX;
 }
@@ -61,7 +61,7 @@ static void take_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
   struct duo_stream *s = packet->type == HARP_PACKET_DATA ? stream_of(e, packet) : NULL;
   enum harp_drop drop =
       harp_session_on_record(&e->session, &p->in.record, p->in.number, is_placed ? NULL : &where, d->now);
-  if (drop == HARP_DROP_DUPLICATE)
+  if (drop)
     forget_spoiled(e, p);
   else if (spoiled)
     duo_fail(d, "%s: a record that was changed on the way is taken", e->name);

@@ -63,8 +63,7 @@ static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
 static uint32_t record_lines(const struct harp_sender *s, const struct harp_path *p) {
   uint64_t tcp = harp_path_set_tcp(s->paths, s->carriers.by_class[HARP_TX_LARGE]);
   if (!(tcp & (tcp - 1))) return HARP_RECORD_MAX_LINES;
-  uint32_t half_part =
-      (s->load.waiting_lines + s->load.resend_lines) / (2 * (uint32_t)__builtin_popcountll(tcp));
+  uint32_t half_part = (s->load.waiting_lines + s->load.resend_lines) / (2 * harp_popcount(tcp));
   return HARP_MIN(harp_path_speed_record_lines(&p->speed), HARP_MAX(half_part, RECORD_MIN_LINES));
 }
 
