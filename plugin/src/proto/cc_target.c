@@ -31,8 +31,7 @@
  *      TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
- *   7. The least window follows the RTT: where a pause of a host had raised it, the raise ends with the
- * pause.
+ *   7. The least window follows the RTT: where a pause of a host has raised it, that ends with the pause.
  *
  * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
@@ -58,10 +57,8 @@
 #define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
 #define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
 #define SHORT_FOR_NS   HARP_SEC(2)  /* lately */
-#define EMPTY_NS                                                                                             \
-  HARP_US(10) /* a drain that leaves more than this and EMPTY_PACKETS: another flow fills it                 \
-               */
-#define RTT_MAX_NS HARP_MS(100) /* a longer RTT counts as this */
+#define EMPTY_NS       HARP_US(10)  /* a drain leaves more, and EMPTY_PACKETS: another flow fills it */
+#define RTT_MAX_NS     HARP_MS(100) /* a longer RTT counts as this */
 enum {
   BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full */
   DELAY_PERCENT = 80,        /* of the excess of the RTT over the target, taken from the window */

@@ -151,8 +151,9 @@ void harp_records_on_read(struct harp_records *r, size_t bytes) {
   HARP_ASSERT(r->to <= HARP_RECORDS_BUFFER_BYTES);
 }
 
-/* Whether the payload may be taken, or nothing of it: when all of its lines have come by another path, their
- * buffer is the sender's again, and its kernel may send what was written there since. */
+/* Whether the payload may be taken, or nothing of it: when all of its lines have come by another path, or
+ * their stream is closed, their buffer is the sender's again, and its kernel may send what was written there
+ * since. */
 static bool is_right(const struct harp_records *r) {
   if (harp_record_payload_ok(&r->record, r->crc)) return true;
   if (r->record.packet.type != HARP_PACKET_DATA) return false;

@@ -16,8 +16,8 @@
  *   3. What was proven is forgotten slowly: HOLD_NS after the last proof the path gets faster by an eighth
  *      each STEP_NS, up to the fastest. It stands again when that is too much.
  *   4. The fastest is the least of what the paths have, and of flight / round trip of records, which is never
- *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. It bounds what is kept
- * ready.
+ *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. It bounds what the
+ *      kernel gets ahead.
  *   5. Behind token buckets that is the rate of a burst. A path without proof is striped by flight / round
  *      trip of records that took QUEUED_NS, or by the best proof, one for all: else some microseconds of
  *      their round trips count for as much as the queues. */
