@@ -216,11 +216,14 @@ def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
 
 
 def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
-    """TCP fills the queue of the slow link, which would delay all that is small; datagrams do not."""
+    """TCP fills the queue of the slow link, which would delay all that is small; datagrams do not.
+
+    The queue is longer than what TCP has in flight: a loss would be the first sign.
+    """
     lab = make_lab(LabSpec(hosts=3, enis=2))
     for host in range(2):  # behind the fabric: what waits at its own host TCP keeps short
         port = ("tc", "qdisc", "add", "dev", port_name(host, ENI))
-        words = ("root", "tbf", "rate", "500mbit", "burst", "128kb", "latency", "60ms")
+        words = ("root", "tbf", "rate", "500mbit", "burst", "128kb", "latency", "400ms")
         run_command(run_inside(fabric_name(lab.prefix), *port, *words))
     with _job(lab, plugin_file) as job:
         until("datagrams are tried", lambda: bool(SLOW.search(job.log(0) + job.log(1))))
