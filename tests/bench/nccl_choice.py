@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--plugin", type=Path, default=BUILD_DIR / "libnccl-net.so")
     given = parser.parse_args(argv)
     sizes = parse_sizes(given.sizes)
-    job = NcclJob(given.op, sizes_bytes=sizes, ranks=given.ranks, time_s=given.time, check=False)
+    job = NcclJob(op=given.op, sizes_bytes=sizes, ranks=given.ranks, time_s=given.time, check=False)
     cores, notes = choose_cores(given.ranks, 0, available_cores())
     with tempfile.TemporaryDirectory() as name, Lab(LabSpec(hosts=given.ranks, mtu_bytes=given.mtu)) as lab:
         folder = Path(name)

@@ -452,6 +452,15 @@ def bench(
         str | None,
         typer.Option(help="Sets NCCL_PROTO, else NCCL chooses: Simple, LL, LL128.", rich_help_panel=_NCCL),
     ] = None,
+    settle_s: Annotated[
+        float,
+        typer.Option(
+            "--settle",
+            min=0,
+            help="Send the largest size for so many seconds first: what connections learn is known then.",
+            rich_help_panel=_NCCL,
+        ),
+    ] = 0.0,
     nccl_version: Annotated[
         str, typer.Option(help="The release of NCCL, fetched from PyPI once.", rich_help_panel=_NCCL)
     ] = NEWEST,
@@ -588,6 +597,7 @@ def bench(
             sizes_bytes=parse_sizes(sizes) if sizes else (),
             time_s=time_s,
             iterations=iters,
+            settle_s=settle_s,
             runs=runs or RUNS_AGAINST,
             check=check,
             version=nccl_version,

@@ -49,6 +49,7 @@ class NcclOptions:
     sizes_bytes: tuple[int, ...]  # empty: the default ones
     time_s: float
     iterations: int | None
+    settle_s: float
     runs: int
     check: bool
     version: str
@@ -72,7 +73,16 @@ class NcclOptions:
         ):
             if word not in known:
                 raise HarpError(f"{word!r} is no {what}.", f"One of {', '.join(known)}.", ExitCode.USAGE)
-        job = NcclJob(self.op, self.type, self.redop, (), ranks, self.time_s, self.iterations, self.check)
+        job = NcclJob(
+            op=self.op,
+            type=self.type,
+            redop=self.redop,
+            ranks=ranks,
+            time_s=self.time_s,
+            iterations=self.iterations,
+            settle_s=self.settle_s,
+            check=self.check,
+        )
         sizes = self.sizes_bytes or tuple(size for size in DEFAULT_SIZES if size >= job.least_bytes())
         job = dataclasses.replace(job, sizes_bytes=tuple(dict.fromkeys(sizes)))
         require_sizes(job)

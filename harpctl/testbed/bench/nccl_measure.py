@@ -28,7 +28,7 @@ PLUGIN_SUFFIX = "side"  # NCCL looks for libnccl-net-side.so
 START_S = 60.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NcclJob:
     """What every side is asked."""
 

@@ -170,6 +170,20 @@ def test_json(base: list[str]) -> None:
     assert [ratio["of_medians"] for ratio in document["ratios"]] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ((), {"--check"}),
+        (("--no-check",), set()),
+        (("--settle", "2.5"), {"--check", "--settle=2.5"}),
+    ],
+)
+def test_check_and_settle(base: list[str], calls: Path, words: Sequence[str], given: set[str]) -> None:
+    assert call(*base, "--runs", "1", *words).exit_code == 0
+    for _, argv, _ in read(calls):
+        assert {word for word in argv if word.startswith(("--check", "--settle"))} == given
+
+
 def test_best_of_sockets_settings(base: list[str], calls: Path) -> None:
     done = call(*base, "--runs", "1", "--against-best")
     assert done.exit_code == 0, done.output
