@@ -33,13 +33,20 @@ static int init(void **state) {
   return 0;
 }
 
+#define MEASURED_NS HARP_SEC(100000)
+
 /* Measures that a path takes so many ns for a byte. */
 static void measure(unsigned path, harp_ns byte_ns) {
   struct harp_path *p = &paths[path];
   for (unsigned i = 0; i < SAMPLES; i++)
     harp_tcp_speed_on_look(&p->speed.tcp, (uint64_t)i * RECORD_BYTES, RECORD_BYTES,
-                           i * RECORD_BYTES * byte_ns);
-  harp_path_speed_update(p);
+                           MEASURED_NS - (SAMPLES - i) * RECORD_BYTES * byte_ns);
+  struct harp_tcp_speeds all;
+  struct harp_tcp_proofs proofs = {0};
+  harp_tcp_speeds_init(&all, MEASURED_NS);
+  for (unsigned i = 0; i < PATHS; i++) harp_tcp_proofs_add(&proofs, &paths[i].speed.tcp);
+  harp_tcp_speeds_follow(&all, &proofs, MEASURED_NS);
+  for (unsigned i = 0; i < PATHS; i++) harp_path_speed_follow(&paths[i], &all, MEASURED_NS);
 }
 
 /* Sends so many records, none of which is acknowledged. */

@@ -17,18 +17,11 @@ void harp_path_speed_restart(struct harp_path *p) {
 void harp_path_speed_update(struct harp_path *p) {
   p->speed.travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
   if (p->is_tcp) {
-    p->speed.drain_q16 = p->speed.tcp.stripe_q16;
+    p->speed.drain_q16 = p->speed.tcp.drain_q16;
     return;
   }
   p->speed.drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 24) / p->cc.window_q8, 1u);
   harp_path_pace_update(&p->pace, &p->cc, p->speed.drain_q16);
-}
-
-void harp_path_speed_on_queue(struct harp_path *p, struct harp_tcp_speeds *all, uint64_t left_bytes,
-                              uint32_t unsent_bytes, harp_ns now) {
-  harp_tcp_speed_on_look(&p->speed.tcp, left_bytes, unsent_bytes, now);
-  harp_tcp_speeds_on_time(all, now);
-  harp_tcp_speeds_add(all, &p->speed.tcp);
 }
 
 void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now) {

@@ -26,11 +26,7 @@ void harp_path_speed_restart(struct harp_path *p);
 /* Takes over RTT and window, which have changed. */
 void harp_path_speed_update(struct harp_path *p);
 
-/* Notes a look at the kernel's queue of a tcp path: harp_tcp_speed_on_look. */
-void harp_path_speed_on_queue(struct harp_path *p, struct harp_tcp_speeds *all, uint64_t left_bytes,
-                              uint32_t unsent_bytes, harp_ns now);
-
-/* Brings a tcp path up to date with the fastest of its session: harp_tcp_speed_follow. */
+/* Brings a tcp path up to date with the usual speed of its session: harp_tcp_speed_follow. */
 void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now);
 
 /* Returns the bytes that a tcp path moves in so many ns at most, as far as that is known. */

@@ -55,7 +55,11 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
 void harp_sender_on_queue(struct harp_sender *s, unsigned path, uint64_t left_bytes, uint32_t unsent_bytes,
                           harp_ns now) {
   HARP_ASSERT(s->paths[path].is_tcp);
-  harp_path_speed_on_queue(&s->paths[path], &s->tcp_speeds, left_bytes, unsent_bytes, now);
+  struct harp_tcp_proofs proofs = {0};
+  harp_tcp_speed_on_look(&s->paths[path].speed.tcp, left_bytes, unsent_bytes, now);
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (s->paths[i].is_tcp) harp_tcp_proofs_add(&proofs, &s->paths[i].speed.tcp);
+  harp_tcp_speeds_follow(&s->tcp_speeds, &proofs, now);
   for (unsigned i = 0; i < s->path_count; i++)
     if (s->paths[i].is_tcp) harp_path_speed_follow(&s->paths[i], &s->tcp_speeds, now);
 }

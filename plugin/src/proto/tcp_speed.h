@@ -9,18 +9,15 @@
  * harp_sender), and alone writes them. Called by the sender. Rules:
  *
  *   1. Proof: while each look finds unsent bytes in the kernel, what has left it divided by the time is the
- *      path's rate. A piece has PIECE_NS and PIECE_BYTES at least; the first look only begins one, since
- *      buckets and queues below have filled by then. Two pieces are averaged.
- *   2. What no queue stands on is not known to be slow: a path without proof counts as the fastest of the
- *      session.
- *   3. What was proven is forgotten slowly: HOLD_NS after the last proof the path gets faster by an eighth
- *      each STEP_NS, up to the fastest. It stands again when that is too much.
- *   4. The fastest is the least of what the paths have, and of flight / round trip of records, which is never
- *      more than the rate. It is forgotten as well: by a sixteenth each STEP_NS. It bounds what the
- *      kernel gets ahead.
- *   5. Behind token buckets that is the rate of a burst. A path without proof is striped by flight / round
- *      trip of records that took QUEUED_NS, or by the best proof, one for all: else some microseconds of
- *      their round trips count for as much as the queues. */
+ *      path's rate. A piece has PIECE_NS and PIECE_BYTES at least, and begins when the queue has stood for
+ *      PIECE_NS: the buckets and queues below have filled by then. PROOFS pieces are averaged.
+ *   2. The usual speed is the mean of the proofs. Without any it is flight / round trip of the session's
+ *      records that took QUEUED_NS, one value for all; without these the fastest flight / round trip, which
+ *      is forgotten by a sixteenth each STEP_NS. Behind a token bucket the latter is the rate of a burst.
+ *   3. What no queue stands on is not known to be slow: a path without proof has the usual speed. So has one
+ *      whose proof is within a quarter of it: pieces differ by more than interfaces of one kind do.
+ *   4. What was proven is forgotten slowly: HOLD_NS after the last proof a slow path gets faster by an eighth
+ *      each STEP_NS, until it has the usual speed. */
 #ifndef HARP_TCP_SPEED_H
 #define HARP_TCP_SPEED_H
 
@@ -30,19 +27,26 @@
 #define HARP_TCP_DRAIN_Q16 (8ull << 16)
 
 struct harp_tcp_speed {
-  uint64_t drain_q16;  /* ns that a byte takes, times 2^16 */
-  uint64_t stripe_q16; /* the same, by rule 5 */
-  bool is_proven;      /* by rule 1 */
+  uint64_t drain_q16;  /* ns that a byte takes, times 2^16: result */
+  uint64_t proven_q16; /* the same, by rule 1; 0: no proof */
   bool is_standing;    /* the last look found unsent bytes */
-  harp_ns proven_ns;   /* the last proof, then the last step of rule 3 */
+  harp_ns stood_ns;    /* since when each look did */
+  harp_ns proven_ns;   /* the last proof, then the last step of rule 4 */
   harp_ns from_ns;     /* the piece under way: since when, */
   uint64_t from_bytes; /* and what had left until then */
 };
 
 struct harp_tcp_speeds {
+  uint64_t usual_q16;
+  uint64_t queued_q16; /* by records that took QUEUED_NS; 0: there were none */
   uint64_t fastest_q16;
-  uint64_t queued_q16; /* by rule 5 */
-  harp_ns step_ns;     /* when the fastest was forgotten a little last */
+  harp_ns step_ns; /* when the fastest was forgotten a little last */
+};
+
+/* The proofs of a session's paths. */
+struct harp_tcp_proofs {
+  uint64_t sum_q16;
+  unsigned count;
 };
 
 void harp_tcp_speeds_init(struct harp_tcp_speeds *all, harp_ns now);
@@ -58,13 +62,13 @@ void harp_tcp_speed_on_look(struct harp_tcp_speed *v, uint64_t left_bytes, uint3
  */
 void harp_tcp_speeds_on_flight(struct harp_tcp_speeds *all, uint32_t flight_bytes, harp_ns rtt_ns);
 
-/* Forgets, as time demands: rules 3 and 4. Call it for each path once `fastest` was asked of all. */
+/* Adds the path's proof, if it has one. */
+void harp_tcp_proofs_add(struct harp_tcp_proofs *proofs, const struct harp_tcp_speed *v);
+
+/* Finds the usual speed, from the proofs of all paths. */
+void harp_tcp_speeds_follow(struct harp_tcp_speeds *all, const struct harp_tcp_proofs *proofs, harp_ns now);
+
+/* Brings a path up to date with the usual speed: rules 3 and 4. */
 void harp_tcp_speed_follow(struct harp_tcp_speed *v, const struct harp_tcp_speeds *all, harp_ns now);
-
-/* Takes a path's speed into the fastest. */
-void harp_tcp_speeds_add(struct harp_tcp_speeds *all, const struct harp_tcp_speed *v);
-
-/* Forgets the fastest a little, if a step has passed. */
-void harp_tcp_speeds_on_time(struct harp_tcp_speeds *all, harp_ns now);
 
 #endif
