@@ -64,7 +64,7 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
 
 /* Sends what waits of the payload by reference. Returns what sendmsg does. What the kernel refuses to take so
  * is copied. */
-static ssize_t give_pages(struct harp_tcp_path *p) {
+static ssize_t give_pages(struct harp_tcp_path *p, harp_ns now) {
   struct harp_page_pipe *pages = &p->peer->engine->tcp->pages;
   int err = harp_page_pipe_fill(pages, p, p->payload, p->payload_bytes);
   if (harp_unlikely(err && err != -EINTR)) {
@@ -72,7 +72,7 @@ static ssize_t give_pages(struct harp_tcp_path *p) {
     p->by_reference = false;
     return 0;
   }
-  ssize_t n = err ? err : harp_page_pipe_move(pages, p->fd, p->payload_bytes > pages->bytes);
+  ssize_t n = err ? err : harp_page_pipe_move(pages, p->fd, p->payload_bytes > pages->bytes, now);
   if (harp_unlikely(n == -EINVAL || n == -ENOSYS || n == -EPERM)) {
     refuse_references(p, "splice", (int)n);
     p->by_reference = false;
@@ -85,13 +85,13 @@ static ssize_t give_pages(struct harp_tcp_path *p) {
 
 /* Sends what waits: heads and payload in one call, or where the payload goes by reference one after the
  * other, since `out` is written anew. Returns what sendmsg does. */
-static ssize_t give(struct harp_tcp_path *p) {
+static ssize_t give(struct harp_tcp_path *p, harp_ns now) {
   uint32_t heads = p->out_bytes - p->out_sent;
   struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
   struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
   int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
   if (!p->by_reference) return sendmsg(p->fd, &msg, flags);
-  if (!heads) return give_pages(p);
+  if (!heads) return give_pages(p, now);
   msg.msg_iovlen = 1;
   return sendmsg(p->fd, &msg, flags | MSG_MORE);
 }
@@ -107,7 +107,7 @@ const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now) {
   HARP_ASSERT(p->fd >= 0 && !p->connecting);
   if (harp_unlikely(is_payload_gone(p))) return "its message went another way";
   while (harp_tcp_bytes_wait(p)) {
-    ssize_t n = give(p);
+    ssize_t n = give(p, now);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
       wait_for_kernel(p, now);

@@ -76,26 +76,40 @@ static void take_sigpipe(const sigset_t *sigpipe) {
   }
 }
 
+/* Whether a SIGPIPE would reach the process. */
+static bool heeds_sigpipe(struct harp_page_pipe *p, harp_ns now) {
+  struct sigaction action;
+  if (p->looked_ns && now - p->looked_ns < HARP_PAGE_PIPE_LOOK_NS) return p->masks_sigpipe;
+  p->looked_ns = now;
+  p->masks_sigpipe = sigaction(SIGPIPE, NULL, &action) || action.sa_handler != SIG_IGN;
+  return p->masks_sigpipe;
+}
+
+static ssize_t splice_all(const struct harp_page_pipe *p, int fd, unsigned flags) {
+  ssize_t n = splice(p->out, NULL, fd, NULL, p->bytes, flags);
+  return n < 0 ? -errno : n;
+}
+
 /* splice has no MSG_NOSIGNAL, and the process may be ended by a SIGPIPE: it is blocked meanwhile, in this
  * thread alone, to which the kernel sends it. Only a call that moved less than all of it can have raised one.
  * One that was pending before stays. */
-static ssize_t splice_quietly(int from, int to, uint32_t bytes, unsigned flags) {
+static ssize_t splice_masked(const struct harp_page_pipe *p, int fd, unsigned flags) {
   sigset_t sigpipe, old, pending;
   sigemptyset(&sigpipe);
   sigaddset(&sigpipe, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &sigpipe, &old);
   bool was_blocked = sigismember(&old, SIGPIPE) == 1;
   bool was_pending = was_blocked && !sigpending(&pending) && sigismember(&pending, SIGPIPE) == 1;
-  ssize_t n = splice(from, NULL, to, NULL, bytes, flags);
-  if (n < 0) n = -errno;
-  if (n != (ssize_t)bytes && !was_pending) take_sigpipe(&sigpipe);
+  ssize_t n = splice_all(p, fd, flags);
+  if (n != (ssize_t)p->bytes && !was_pending) take_sigpipe(&sigpipe);
   if (!was_blocked) pthread_sigmask(SIG_SETMASK, &old, NULL);
   return n;
 }
 
-ssize_t harp_page_pipe_move(struct harp_page_pipe *p, int fd, bool more) {
+ssize_t harp_page_pipe_move(struct harp_page_pipe *p, int fd, bool more, harp_ns now) {
+  unsigned flags = SPLICE_F_NONBLOCK | (more ? SPLICE_F_MORE : 0);
   HARP_ASSERT(p->bytes);
-  ssize_t n = splice_quietly(p->out, fd, p->bytes, SPLICE_F_NONBLOCK | (more ? SPLICE_F_MORE : 0));
+  ssize_t n = heeds_sigpipe(p, now) ? splice_masked(p, fd, flags) : splice_all(p, fd, flags);
   if (n > 0) p->bytes -= (uint32_t)n;
   return n;
 }

@@ -16,9 +16,14 @@
 
 #include "base/base.h"
 
+/* Between two looks whether the process ignores SIGPIPE, as Python's programs do. */
+#define HARP_PAGE_PIPE_LOOK_NS HARP_MS(10)
+
 struct harp_page_pipe {
   int in, out;        /* its ends: references are written to `in`; -1: not open */
   int null;           /* /dev/null, which takes what is dropped */
+  bool masks_sigpipe; /* a SIGPIPE would not be ignored */
+  harp_ns looked_ns;  /* when that was looked up; 0: never */
   uint32_t bytes;     /* that it holds */
   const void *holder; /* whose they are; meaningless while it holds none */
 };
@@ -45,8 +50,9 @@ int harp_page_pipe_fill(struct harp_page_pipe *p, const void *holder, const void
 
 /* Moves what the pipe holds to a non-blocking socket; `more`: the rest of a record follows. Returns how many
  * bytes the socket took, or -errno: -EAGAIN when it takes none now, -EINVAL, -ENOSYS or -EPERM where splice
- * is denied, else why the connection is of no use. Raises no SIGPIPE. */
-ssize_t harp_page_pipe_move(struct harp_page_pipe *p, int fd, bool more) HARP_MUST_CHECK;
+ * is denied, else why the connection is of no use. Raises no SIGPIPE, but where the process has ceased to
+ * ignore it within the last HARP_PAGE_PIPE_LOOK_NS. */
+ssize_t harp_page_pipe_move(struct harp_page_pipe *p, int fd, bool more, harp_ns now) HARP_MUST_CHECK;
 
 /* Drops what the pipe holds of a holder. */
 void harp_page_pipe_drop(struct harp_page_pipe *p, const void *holder);
