@@ -237,17 +237,19 @@ static bool has_datagrams(const struct harp_peer *peer) {
   return false;
 }
 
-/* Puts the acknowledgement of the path before a record, if one is due or nearly so. Where it would wait
+/* Puts the acknowledgement of the path before a record, if one is due or nearly so, and looks at the queue
+ * where it matters: to that, or to a choice of paths, or to its bound. Where it would wait
  * behind other records, and can go elsewhere, only one that has gone there rides, as its repetition. Without
  * another way it has to ride: the kernel has room for a record before it has none left to send, so that the
  * path would never be free for an acknowledgement alone. */
-static void put_riding_ack(struct harp_tcp_path *p, bool is_behind, harp_ns now) {
+static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_receiver *receiver = p->peer->session.receiver;
+  bool is_due = harp_receiver_ride_bytes(receiver, p->path, now);
+  bool is_behind = (is_due || p->peer->tcp_count > 1 || is_bounded(p)) && look_at_queue(p, now);
   struct harp_packet ack;
   uint64_t number;
-  if (is_behind && has_datagrams(p->peer) && !harp_receiver_is_repeat(p->peer->session.receiver, p->path))
-    return;
-  if (!harp_receiver_ride_ack(p->peer->session.receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now))
-    return;
+  if (!is_due || (is_behind && has_datagrams(p->peer) && !harp_receiver_is_repeat(receiver, p->path))) return;
+  if (!harp_receiver_ride_ack(receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now)) return;
   ack.token = p->peer->session.keys.tx_token;
   harp_tcp_bytes_put_ack(p, &ack, number);
   p->peer->engine->counters.acks_riding++;
@@ -257,7 +259,7 @@ void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, 
   struct harp_tcp_path *p = harp_tcp_path_of(peer, choice->path);
   struct harp_tx_run run;
   HARP_ASSERT(p && !harp_tcp_bytes_wait(p));
-  put_riding_ack(p, look_at_queue(p, now), now);
+  put_riding_ack(p, now);
   harp_sender_take(peer->session.sender, choice, 1, &run, now);
   HARP_ASSERT(run.count == 1);
   harp_tcp_bytes_put_record(p, &run, choice->stream, now);
