@@ -458,7 +458,9 @@ def bench(
     is_quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="With --all: single and short runs, a few minutes.", rich_help_panel=_SUITE
+            "--quick",
+            help="With --all: single and short runs, not made again; a few minutes.",
+            rich_help_panel=_SUITE,
         ),
     ] = False,
     only: Annotated[

@@ -16,13 +16,21 @@ from rich.console import Console
 from harpctl.errors import ExitCode, HarpError
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import socket_baseline
-from harpctl.testbed.bench.cores import OpenWatch
+from harpctl.testbed.bench.cores import UNWATCHED, OpenWatch, Watch
 from harpctl.testbed.bench.hosts import Program
 from harpctl.testbed.bench.measure import Step
 from harpctl.testbed.bench.nccl_wheel import NEWEST
 from harpctl.testbed.bench.plot import plot_speedups
 from harpctl.testbed.bench.suite import SUITE, Work, chosen_rows, row_id
-from harpctl.testbed.bench.suite_file import SuiteFile, encode, made_here, open_file, write_file
+from harpctl.testbed.bench.suite_file import (
+    Made,
+    SuiteFile,
+    differences,
+    encode,
+    made_here,
+    open_file,
+    write_file,
+)
 from harpctl.testbed.bench.suite_report import (
     markdown,
     require_markdown,
@@ -94,6 +102,9 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
     made = made_here(bench.harp.plugin, NEWEST, bench.cores, is_quick=options.is_quick)
     content = open_file(options.json_path(), made)
     todo = _left(chosen, content)
+    _check_made(content, made, options, console, has_rows_left=bool(todo))
+    if options.is_quick:
+        open_watch = _open_no_watch
     failed = _measure(bench, todo, content, options.json_path(), open_watch, progress, console)
     names = {row_id(work, name) for work, rows in chosen for name in rows}
     shown = SuiteFile(
@@ -108,6 +119,23 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
         _say(console, row_text(row))
     if failed:
         raise HarpError(f"{len(failed)} works could not be measured.", "\n  ".join(failed))
+
+
+def _open_no_watch(_runs: int) -> Watch:
+    return UNWATCHED
+
+
+def _check_made(
+    content: SuiteFile, made: Made, options: SuiteOptions, console: Console, *, has_rows_left: bool
+) -> None:
+    """Raise HarpError where new rows would stand beside others that were made otherwise."""
+    differing = differences(content.made, made)
+    if not differing:
+        return
+    text = f"{options.json} has rows of another {', '.join(differing)}"
+    if has_rows_left:
+        raise HarpError(f"{text}.", "Remove it to measure anew, or name another file.", ExitCode.REFUSED)
+    _say(console, f"{text}; it has all rows, so nothing is measured.")
 
 
 def _left(chosen: Chosen, content: SuiteFile) -> Chosen:

@@ -56,25 +56,22 @@ def made_here(plugin: Path, nccl: str, cores: tuple[int, ...], *, is_quick: bool
 
 
 def open_file(path: Path | None, made: Made) -> SuiteFile:
-    """Return what a file has, or a new one. Raises HarpError where its rows were made otherwise."""
+    """Return what a file has, or a new one. Raises HarpError where it is something else."""
     if path is None or not path.exists():
         return SuiteFile(made)
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=SuiteFile)
+        return msgspec.json.decode(path.read_bytes(), type=SuiteFile)
     except (OSError, msgspec.MsgspecError) as error:
         raise HarpError(
             f"{path} is not a JSON file of `harpctl bench --all`: {error}.",
             "Name another file.",
             ExitCode.USAGE,
         ) from None
-    other = [field for field in Made.__struct_fields__ if getattr(found.made, field) != getattr(made, field)]
-    if other:
-        raise HarpError(
-            f"{path} has rows of another {', '.join(other)}.",
-            "Remove it to measure anew, or name another file.",
-            ExitCode.REFUSED,
-        )
-    return found
+
+
+def differences(one: Made, other: Made) -> list[str]:
+    """Name what two ways to make rows do not have in common."""
+    return [field for field in Made.__struct_fields__ if getattr(one, field) != getattr(other, field)]
 
 
 def write_file(path: Path, content: SuiteFile) -> None:

@@ -129,13 +129,13 @@ def _made_text(content: SuiteFile) -> str:
     machine = f"{made.processor}, {made.cpus} cores, Linux {made.kernel}"
     begun = min((row.time for row in content.rows), default="")
     runs = sorted({row.runs for row in content.rows})
-    counts = f"{runs[0]} to {runs[-1]}" if len(runs) > 1 else "".join(map(str, runs))
+    counts = f"Medians of {runs[0]} to {runs[-1]} runs" if runs and runs[-1] > 1 else "One run"
     parts = [
         f"`{command}`: HARP {made.build} beside NCCL {made.nccl}'s sockets; {machine}; {begun}.",
-        f"Medians of {counts} runs of each side in turns, ranks on cores {', '.join(map(str, made.cores))}.",
+        f"{counts} of each side in turns, ranks on cores {', '.join(map(str, made.cores))}.",
     ]
     if made.quick:
-        parts.append("**A quick run: single, short runs, so figures scatter widely.**")
+        parts.append("**Short, single runs: the figures scatter widely.**")
     if content.core_figures:
         least = min(figures.beside_min_ns for figures in content.core_figures)
         most = max(figures.beside_max_ns for figures in content.core_figures)

@@ -251,12 +251,16 @@ def test_it_goes_on_where_it_ended(suite: Suite, capsys: pytest.CaptureFixture[s
     assert "rows miss their targets" in shown.err
 
 
-def test_rows_of_another_build_are_kept(suite: Suite, make_bench: Callable[..., Bench]) -> None:
+def test_rows_of_another_build_are_kept(
+    suite: Suite, make_bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
     suite.run(only="trips")
     before = suite.file.read_bytes()
     make_bench().harp.plugin.write_bytes(b"another build")
     with pytest.raises(HarpError, match="rows of another plugin"):
         suite.run()
+    suite.run(only="trips")
+    assert "it has all rows, so nothing is measured" in capsys.readouterr().err.replace("\n", " ")
     assert suite.file.read_bytes() == before
 
 
@@ -278,7 +282,7 @@ def test_a_work_that_fails_does_not_end_the_others(suite: Suite) -> None:
 def test_all_outputs(suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, picture = tmp_path / "page.md", tmp_path / "page.png"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    suite.run(markdown=page, plot=picture)
+    suite.run(is_quick=False, markdown=page, plot=picture)
     text = page.read_text()
     assert text.startswith(f"before\n{BEGIN}\n")
     assert text.endswith(f"{END}\nafter\n")
@@ -287,7 +291,7 @@ def test_all_outputs(suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "55 to 90 ns" in text.replace("\n", " ")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == ""
-    suite.run(json="-", only="trips")
+    suite.run(is_quick=False, json="-", only="trips")
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["half round trip, 8 B"]
 
 
@@ -334,7 +338,7 @@ def test_markdown_lists_what_is_missed(tmp_path: Path) -> None:
     write_file(tmp_path / "x.json", content)
     assert open_file(tmp_path / "x.json", made) == content
     text = markdown(content, WORKS)
-    assert "A quick run" in text
+    assert "Short, single runs" in text
     assert (
         "| stream, 4 KB | 3.00 Gbit/s | 2.00 Gbit/s | **1.50** | 1.00 to 2.00 |  | ≥ 3.50: missed |" in text
     )
