@@ -126,7 +126,7 @@ def write_markdown(path: Path, text: str) -> None:
 def _made_text(content: SuiteFile) -> str:
     made = content.made
     command = f"harpctl bench --all{' --quick' if made.quick else ''}"
-    machine = f"{made.processor}, {made.cpus} cores, Linux {made.kernel}"
+    machine = f"{made.processor}, {made.cpus} cores, Linux {made.kernel.partition('-')[0]}"
     begun = min((row.time for row in content.rows), default="")
     runs = sorted({row.runs for row in content.rows})
     counts = f"Medians of {runs[0]} to {runs[-1]} runs" if runs and runs[-1] > 1 else "One run"

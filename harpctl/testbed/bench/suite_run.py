@@ -228,7 +228,7 @@ def _perf_row(work: PerfWork, size: int, measured: Measured, number: int, runs: 
         speedup=speedup,
         low=low,
         high=high,
-        cpu=ratio.cpu,
+        cpu=ratio.cpu or None,  # 0: a run too short to tell from its start-up
         runs=runs,
         time=_now(),
     )
