@@ -29,7 +29,8 @@ MAIN = "main"
 MAIN_PATHS = (
     *("tests/bench/", "tests/conformance/", "tests/lab/", "tests/sanitize/"),
     *("tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
-    *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_timed.py"),
+    *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_suite.py"),
+    "tests/harpctl/testbed/bench/test_timed.py",
     *("tests/harpctl/testbed/lab/test_caps.py", "tests/harpctl/testbed/lab/test_lab.py"),
     *("tests/harpctl/testbed/lab/test_persistent.py", "tests/harpctl/preflight/"),
     "tests/harpctl/facts/test_live.py",

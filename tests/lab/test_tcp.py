@@ -36,7 +36,7 @@ TCP_BUFFER_KIB = 16  # TCP moves less than half of what datagrams do, on a loade
 TRIALS_S = 500.0  # experiments that are lost double the time to the next one
 MANY_SUPERFRAMES = 1000
 DEAD_S = 5.0  # 1 s is promised; the rest is what a busy machine needs
-STALL_S = 3.0  # as DEAD_S; docs/benchmarks/several-interfaces.md has the figure
+STALL_S = 3.0  # as DEAD_S; docs/benchmarks.md has the figure
 
 
 def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = UNTIL_FINISHED, **env: str) -> Job:

@@ -33,7 +33,7 @@ OPERATIONS = ("allreduce", "alltoall", "sendrecv")
 class Target:
     """A network, and the greatest share of Socket's time, as the geometric mean over the sizes.
 
-    Where docs/benchmarks/targets.md demands less, this guards what is reached.
+    Where harpctl/testbed/bench/suite.py demands more, this guards what is reached.
     """
 
     spec: LabSpec

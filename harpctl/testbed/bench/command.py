@@ -21,9 +21,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harpctl.build_info import built_file
 from harpctl.confs.table import VARIABLES
 from harpctl.errors import ExitCode, HarpError
+from harpctl.hints import given_options
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
-from harpctl.testbed.bench.cores import OpenWatch, available_cores, parse_cores, watch_opener
+from harpctl.testbed.bench.cores import (
+    OpenWatch,
+    available_cores,
+    core_siblings,
+    near_cores,
+    parse_cores,
+    read_latency_ns,
+    watch_opener,
+)
 from harpctl.testbed.bench.failover import print_timed_runs
 from harpctl.testbed.bench.failure import parse_failure
 from harpctl.testbed.bench.hosts import SSH, LabHosts, LoopbackHosts, Program, SshHosts
@@ -45,6 +54,7 @@ from harpctl.testbed.bench.sizes import (
     parse_assignment,
     parse_sizes,
 )
+from harpctl.testbed.bench.suite_command import SuiteOptions, make_bench, run_suite
 from harpctl.testbed.bench.timed import (
     DEFAULT_SIZE_BYTES,
     Opened,
@@ -86,6 +96,9 @@ DEFAULT_INFLIGHT = 8
 SOCKET = "socket"
 RUNS_ALONE = 1
 RUNS_AGAINST = 5
+SUITE_RANKS_MAX = 4
+ONLY_WITH_ALL = ("--quick", "--only", "--markdown")
+BESIDE_ALL = {"--all", "--json", "--plot", "--cores", "--perf", *ONLY_WITH_ALL}
 
 
 @contextlib.contextmanager
@@ -305,6 +318,48 @@ def _run_nccl(
     require_right(measured)
 
 
+def _check_suite_words(given: Sequence[str], *, is_suite: bool) -> None:
+    """Raise HarpError for what does not go with --all, or only with it."""
+    if is_suite:
+        _refuse_with("--all", {name: name not in BESIDE_ALL for name in given}, "Leave it out.")
+    for name in ONLY_WITH_ALL:
+        if name in given and not is_suite:
+            raise HarpError(f"{name} is for --all.", "Add --all.", ExitCode.USAGE)
+
+
+def _check_words(mode: Mode, *, wait_sent: bool, is_for_lab: bool, is_elsewhere: bool) -> None:
+    """Raise HarpError for options that do not go together."""
+    if is_for_lab and is_elsewhere:
+        raise HarpError(
+            "--fail, --beside-tcp and --unprivileged work in the lab only.",
+            "Leave out --hosts and --loopback.",
+            ExitCode.USAGE,
+        )
+    if wait_sent and mode is not Mode.PINGPONG:
+        raise HarpError("--wait-sent is for --mode pingpong.", "Add --mode pingpong.", ExitCode.USAGE)
+
+
+def _run_all(options: SuiteOptions, perf: Path | None, cores: str | None) -> None:
+    """Run the whole suite on given cores, or on near ones."""
+    options.check()
+    program = find_program(perf, "harp-perf")
+    pinned = _read_cores(cores, {}) or near_cores(
+        available_cores(), SUITE_RANKS_MAX, lambda a, b: read_latency_ns(program, (a, b)), core_siblings
+    )
+    console = Console(stderr=True)
+    with interrupted_by_signals():
+        bench = make_bench(
+            program,
+            find_program(None, "libnccl-net.so"),
+            lambda: find_program(None, PROGRAM),
+            pinned,
+            is_quick=options.is_quick,
+        )
+        run_suite(
+            bench, options, watch_opener(pinned, lambda: program), lambda total: _progress(console, total)
+        )
+
+
 def _variables(sides: Sequence[Side]) -> list[str]:
     """Return a note for each side whose variables the user has set."""
     given = ((side.name, {**side.program.env}) for side in sides)
@@ -318,7 +373,8 @@ def require_right_bytes(wrong: int) -> None:
         raise HarpError(f"{wrong} messages arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA)
 
 
-_CLOCK, _SENT, _SIDES, _NCCL, _PLACE, _OUTPUT = (
+_SUITE, _CLOCK, _SENT, _SIDES, _NCCL, _PLACE, _OUTPUT = (
+    "Everything",
     "Timed run",
     "Traffic",
     "Sides",
@@ -329,6 +385,7 @@ _CLOCK, _SENT, _SIDES, _NCCL, _PLACE, _OUTPUT = (
 
 
 def bench(
+    context: typer.Context,
     mode: Annotated[Mode, typer.Option(help="Who sends to whom.", rich_help_panel=_SENT)] = Mode.STREAM,
     sizes: Annotated[
         str | None,
@@ -389,6 +446,39 @@ def bench(
             "--beside-tcp", help="Run a flow of kernel TCP at the same time.", rich_help_panel=_CLOCK
         ),
     ] = False,
+    all_works: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Measure all kinds of work beside NCCL's sockets, half an hour, and print one table of "
+            "speed-ups; with --json FILE a second call goes on where the first ended.",
+            rich_help_panel=_SUITE,
+        ),
+    ] = False,
+    is_quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="With --all: single and short runs, not made again; a few minutes.",
+            rich_help_panel=_SUITE,
+        ),
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="With --all: only rows with this text in their group or name.",
+            metavar="TEXT",
+            rich_help_panel=_SUITE,
+        ),
+    ] = None,
+    markdown_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown",
+            help="With --all: write the table to a new FILE, or between the marks of one that has them.",
+            rich_help_panel=_SUITE,
+        ),
+    ] = None,
     plugin: Annotated[
         str | None,
         typer.Option(
@@ -542,6 +632,10 @@ def bench(
     ] = None,
 ) -> None:
     """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against."""
+    _check_suite_words([name for name, _words in given_options(context)], is_suite=all_works)
+    if all_works:
+        _run_all(SuiteOptions(is_quick, only, json_file, markdown_file, plot_file), perf, cores)
+        return
     most_enis, host_enis = parse_enis(enis, ranks)
     spec = LabSpec(
         hosts=ranks,
@@ -615,14 +709,12 @@ def bench(
         _run_nccl(options, spec, open_watch, _Output(json_file, None), loopback=loopback)
         return
     failures = [parse_failure(text, spec) for text in fail or []]
-    if (failures or beside_tcp or unprivileged) and (hosts or loopback):
-        raise HarpError(
-            "--fail, --beside-tcp and --unprivileged work in the lab only.",
-            "Leave out --hosts and --loopback.",
-            ExitCode.USAGE,
-        )
-    if wait_sent and mode is not Mode.PINGPONG:
-        raise HarpError("--wait-sent is for --mode pingpong.", "Add --mode pingpong.", ExitCode.USAGE)
+    _check_words(
+        mode,
+        wait_sent=wait_sent,
+        is_for_lab=bool(failures or beside_tcp or unprivileged),
+        is_elsewhere=bool(hosts or loopback),
+    )
     job = PerfJob(
         mode=mode.value,
         sizes_bytes=parse_sizes(sizes or _default_sizes(mode, by_clock=by_clock)),

@@ -26,6 +26,8 @@ AGAIN_PER_RUN = 3  # bounds how many runs are made again
 WAITS_PER_RUN = 20  # bounds how often a run waits for cores that are apart
 WAIT_S = 0.25
 READ_TIMEOUT_S = 60.0
+NEAR_CANDIDATES_MAX = 16
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 T = TypeVar("T")
 
@@ -104,8 +106,10 @@ class CoreWatch(Watch):
                 return result
             self._again += 1
 
-    def figures(self) -> CoreFigures:
-        """Return the figures of the runs that were kept, at least one."""
+    def figures(self) -> CoreFigures | None:
+        """Return the figures of the runs that were kept; None without any."""
+        if not self._kept:
+            return None
         beside_ns = [reading_ns for beside in self._kept for reading_ns in beside]
         return CoreFigures(
             cores=self._cores,
@@ -119,6 +123,8 @@ class CoreWatch(Watch):
     def notes(self) -> list[str]:
         """Return where the ranks were, how far apart these cores were, and what was not kept or not good."""
         found = self.figures()
+        if found is None:
+            return []
         first, second = found.cores[:2]
         span = f"{found.beside_min_ns:.0f} to {found.beside_max_ns:.0f} ns"
         notes = [
@@ -183,6 +189,32 @@ def read_latency_ns(perf: Path, cores: Sequence[int]) -> float:
         f"The round trip between cores {cores[0]} and {cores[1]} can't be measured: {reason}",
         "Name other cores, or leave out --cores.",
     )
+
+
+def near_cores(
+    available: Sequence[int],
+    count: int,
+    read_ns: Callable[[int, int], float],
+    siblings: Callable[[int], set[int]],
+) -> tuple[int, ...]:
+    """Return at most `count` cores: the first, the one nearest to it that is no thread of it, then others."""
+    if len(available) < 2:
+        raise HarpError("Two ranks take two cores; this process may use one.", exit_code=ExitCode.MISSING)
+    first, *others = available
+    apart = [core for core in others if core not in siblings(first)] or others
+    near = min(apart[:NEAR_CANDIDATES_MAX], key=lambda core: read_ns(first, core))
+    rest = [core for core in apart if core != near]
+    return (first, near, *rest)[:count]
+
+
+def core_siblings(core: int) -> set[int]:
+    """Return the cores that are threads of the same physical core, itself among them."""
+    try:
+        words = Path(SIBLINGS.format(core)).read_text(encoding="ascii").strip().split(",")
+        ends = [[int(end) for end in word.split("-")] for word in words]
+    except (OSError, ValueError):
+        return {core}
+    return {one for end in ends for one in range(end[0], end[-1] + 1)}
 
 
 def available_cores() -> list[int]:

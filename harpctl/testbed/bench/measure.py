@@ -75,10 +75,10 @@ def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
     return list(items) if number % 2 == 0 else list(reversed(items))
 
 
-def steps_total(sides: Sequence[Side], job: PerfJob, runs: int) -> int:
+def steps_total(sides: Sequence[Side], job: PerfJob, runs: int, start_ups: int = START_UPS) -> int:
     """Count harp-perf runs, for the progress bar."""
     trials = sum(_trials(side, job) for side in sides)
-    return START_UPS * len(sides) + len(job.sizes_bytes) * (trials + len(sides) * runs)
+    return start_ups * len(sides) + len(job.sizes_bytes) * (trials + len(sides) * runs)
 
 
 def _trials(side: Side, job: PerfJob) -> int:
@@ -148,10 +148,14 @@ def measure(
     step: Step,
     run: Runner = run_perf,
     watch: Watch = UNWATCHED,
+    start_ups: int = START_UPS,
 ) -> Measured:
-    """Measure every size: for each, all sides in turn, as often as there are runs."""
+    """Measure every size: for each, all sides in turn, as often as there are runs.
+
+    `start_ups` of each side are measured first, at least two.
+    """
     meters = [SideMeter(hosts, side, job, step, run) for side in sides]
-    for _ in range(START_UPS):
+    for _ in range(start_ups):
         for meter in meters:
             meter.start_up()
     runs_by_side: list[list[SideRuns]] = [[] for _ in sides]

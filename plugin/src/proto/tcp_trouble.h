@@ -3,7 +3,7 @@
  * nothing: it is the reason to try datagrams at once (experiments.h).
  *
  * Under loss TCP repeats segments one round trip after the other and halves its window each time, while
- * datagrams repeat only what was lost (docs/benchmarks/tcp.md). TCP also fills the queues of the network.
+ * datagrams repeat only what was lost. TCP also fills the queues of the network.
  *
  * Rules:
  *  1. Loss: more than one segment in HARP_TCP_LOSS_PARTS was repeated lately, and HARP_TCP_LOSS_MIN at least.
