@@ -6,7 +6,6 @@ Both are counted twice, by the network and by HARP.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,11 +27,9 @@ MORE_LOST_MAX = 0.01
 TRIES = 5
 
 
-def _run(
-    lab: Lab, plugin: Path, folder: Path, mode: str, driver: str, enough_mbps: float = math.inf
-) -> Moved:
-    env = {"HARP_DRIVER": driver}
-    moved = run_over(lab, plugin, folder / f"meeting_{driver}", mode, env, WARMUP, enough_mbps)
+def _run(lab: Lab, plugin: Path, folder: Path, mode: str, driver: str) -> Moved:
+    """Run for all of the time: the first second loses more than those that follow."""
+    moved = run_over(lab, plugin, folder / f"meeting_{driver}", mode, {"HARP_DRIVER": driver}, WARMUP)
     print(driver, moved)
     return moved
 
@@ -42,15 +39,14 @@ def _assert_fit(lab: Lab, plugin: Path, folder: Path, mode: str) -> None:
     wanted_mbps = RATE_SHARE * (BOTH_WAYS if mode == "bidir" else 1) * CAP_MBPS
     runs = []
     for _ in range(TRIES):
-        runs.append(moved := _run(lab, plugin, folder, mode, "udp", wanted_mbps))
+        runs.append(moved := _run(lab, plugin, folder, mode, "udp"))
         is_known = moved.found_lost <= moved.dropped + MISTAKEN_MAX * moved.sent
         if is_known and moved.best_mbps >= wanted_mbps and moved.lost_share <= LOST_MAX:
             return
     pytest.fail(f"none of these runs: {runs}")
 
 
-@pytest.mark.parametrize("mode", ["stream", "bidir"])
-@pytest.mark.parametrize("queue_us", [250.0, 1000.0])
+@pytest.mark.parametrize(("queue_us", "mode"), [(250.0, "bidir"), (1000.0, "stream")])
 def test_datagrams_behind_a_short_queue(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, queue_us: float, mode: str
 ) -> None:
@@ -59,8 +55,7 @@ def test_datagrams_behind_a_short_queue(
     _assert_fit(lab, plugin_file, tmp_path, mode)
 
 
-@pytest.mark.parametrize("mode", ["stream", "bidir"])
-@pytest.mark.parametrize("burst_kib", [64.0, 1024.0])
+@pytest.mark.parametrize(("burst_kib", "mode"), [(64.0, "stream"), (1024.0, "bidir")])
 def test_datagrams_behind_a_policer(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, burst_kib: float, mode: str
 ) -> None:
