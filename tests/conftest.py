@@ -35,9 +35,11 @@ MAIN_PATHS = (
     *("tests/harpctl/testbed/lab/test_persistent.py", "tests/harpctl/preflight/"),
     "tests/harpctl/facts/test_live.py",
 )
-WAITING_PATHS = (  # they build namespaces, mostly wait, and may take longer
+WAITING_PATHS = (  # they build namespaces, have no bound in time but that of a hang, and may take longer
     *("tests/harpctl/testbed/lab/test_faults.py", "tests/harpctl/testbed/lab/test_links.py"),
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
+    *("tests/lab/test_attacks.py", "tests/lab/test_by_reference.py", "tests/lab/test_dissector.py"),
+    *("tests/lab/test_refusals.py", "tests/lab/test_xdp_modes.py"),
 )
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
 BESIDE = 10  # by how much the priority of what runs beside them is lower
@@ -60,11 +62,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return PROCESSES if is_whole and (os.cpu_count() or 1) > 1 else 0
 
 
+def _is_main(nodeid: str) -> bool:
+    return nodeid.startswith(MAIN_PATHS) and not nodeid.startswith(WAITING_PATHS)
+
+
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """One process runs what needs time of its own, which is most: it begins with it; others take the rest."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return MAIN if nodeid.startswith(MAIN_PATHS) else nodeid
+        return MAIN if _is_main(nodeid) else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduling:
@@ -76,7 +82,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Where the suite runs in several processes, let what only computes yield to what moves data."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        less = 0 if item.nodeid.startswith(MAIN_PATHS) else BESIDE
+        less = 0 if _is_main(item.nodeid) else BESIDE
         with contextlib.suppress(PermissionError):  # who is not root may only lower it
             os.setpriority(os.PRIO_PROCESS, 0, PRIORITY + less)
 

@@ -61,13 +61,34 @@ def statistics_of(log: str) -> Counter[str]:
     return total
 
 
+def received_by_name(pid: int) -> dict[str, int]:
+    """Read how many bytes each interface has received that a process sees."""
+    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    parts = [line.partition(":") for line in lines]
+    return {name.strip(): int(figures.split()[0]) for name, _, figures in parts}
+
+
 def received_bytes(pid: int, ifname: str = ENI) -> int:
-    """Read what an interface has received that a process sees."""
-    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
-        name, _, figures = line.partition(":")
-        if name.strip() == ifname:
-            return int(figures.split()[0])
-    return 0
+    """Read what an interface has received that a process sees; 0 where there is none of that name."""
+    return received_by_name(pid).get(ifname, 0)
+
+
+class Meter:
+    """Measures what the ranks of a job receive, headers included, from call to call."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._samples: list[tuple[float, int]] = []
+
+    def mbps(self) -> float:
+        """Return Mbit/s over the last second, or over the time so far as if it were a second."""
+        now = time.monotonic()
+        enis = [self._job.received_by_eni(rank) for rank in range(self._job.count)]
+        self._samples.append((now, sum(sum(counts.values()) for counts in enis)))
+        while len(self._samples) > 1 and self._samples[1][0] <= now - 1:
+            self._samples.pop(0)
+        begun, moved = self._samples[0]
+        return (self._samples[-1][1] - moved) * 8 / 1e6 / max(now - begun, 1)
 
 
 class Job:
@@ -183,6 +204,11 @@ class Job:
     def received_bytes(self, rank: int) -> int:
         """Read what the interface of a rank has received."""
         return received_bytes(self.ranks[rank].pid, self.ifname)
+
+    def received_by_eni(self, rank: int) -> dict[str, int]:
+        """Read how many bytes each ENI of a rank's host has received."""
+        counts = received_by_name(self.ranks[rank].pid)
+        return {name: count for name, count in counts.items() if name.startswith("eni")}
 
     def until_moving(self, more_bytes: int = 1 << 20) -> None:
         """Wait until the job moves payload."""

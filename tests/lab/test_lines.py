@@ -18,17 +18,23 @@ MakeLab = Callable[[LabSpec], Lab]
 LOSS = "meta l4proto udp numgen random mod 1000 < 10"
 
 
-@pytest.mark.parametrize("layout", ["ll", "ll128"])
-@pytest.mark.parametrize("engine", ["inline", "thread"])
-@pytest.mark.parametrize(("mtu_bytes", "offload"), [(1500, Offload.OFF), (9000, Offload.STOCK)])
+@pytest.mark.parametrize(
+    ("mtu_bytes", "offload", "engine", "layout"),  # each two of them in all combinations
+    [
+        (1500, Offload.OFF, "inline", "ll"),
+        (1500, Offload.OFF, "thread", "ll128"),
+        (9000, Offload.STOCK, "inline", "ll128"),
+        (9000, Offload.STOCK, "thread", "ll"),
+    ],
+)
 def test_lines_under_loss(
     make_lab: MakeLab,
     plugin_file: Path,
     ll_reader: Path,
-    layout: str,
-    engine: str,
     mtu_bytes: int,
     offload: Offload,
+    engine: str,
+    layout: str,
 ) -> None:
     lab = make_lab(LabSpec(mtu_bytes=mtu_bytes, offload=offload))
     drop(lab, 0, LOSS)

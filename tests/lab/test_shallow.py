@@ -28,6 +28,7 @@ TRIES = 5
 
 
 def _run(lab: Lab, plugin: Path, folder: Path, mode: str, driver: str) -> Moved:
+    """Run for all of the time: the first second loses more than those that follow."""
     moved = run_over(lab, plugin, folder / f"meeting_{driver}", mode, {"HARP_DRIVER": driver}, WARMUP)
     print(driver, moved)
     return moved
@@ -35,18 +36,17 @@ def _run(lab: Lab, plugin: Path, folder: Path, mode: str, driver: str) -> Moved:
 
 def _assert_fit(lab: Lab, plugin: Path, folder: Path, mode: str) -> None:
     """One of some runs moves enough and loses little: hosts that pause for a core's sake do neither."""
-    ways = BOTH_WAYS if mode == "bidir" else 1
+    wanted_mbps = RATE_SHARE * (BOTH_WAYS if mode == "bidir" else 1) * CAP_MBPS
     runs = []
     for _ in range(TRIES):
         runs.append(moved := _run(lab, plugin, folder, mode, "udp"))
         is_known = moved.found_lost <= moved.dropped + MISTAKEN_MAX * moved.sent
-        if is_known and moved.best_mbps >= RATE_SHARE * ways * CAP_MBPS and moved.lost_share <= LOST_MAX:
+        if is_known and moved.best_mbps >= wanted_mbps and moved.lost_share <= LOST_MAX:
             return
     pytest.fail(f"none of these runs: {runs}")
 
 
-@pytest.mark.parametrize("mode", ["stream", "bidir"])
-@pytest.mark.parametrize("queue_us", [250.0, 1000.0])
+@pytest.mark.parametrize(("queue_us", "mode"), [(250.0, "bidir"), (1000.0, "stream")])
 def test_datagrams_behind_a_short_queue(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, queue_us: float, mode: str
 ) -> None:
@@ -55,8 +55,7 @@ def test_datagrams_behind_a_short_queue(
     _assert_fit(lab, plugin_file, tmp_path, mode)
 
 
-@pytest.mark.parametrize("mode", ["stream", "bidir"])
-@pytest.mark.parametrize("burst_kib", [64.0, 1024.0])
+@pytest.mark.parametrize(("burst_kib", "mode"), [(64.0, "stream"), (1024.0, "bidir")])
 def test_datagrams_behind_a_policer(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, burst_kib: float, mode: str
 ) -> None:
@@ -64,8 +63,10 @@ def test_datagrams_behind_a_policer(
     _assert_fit(lab, plugin_file, tmp_path, mode)
 
 
-@pytest.mark.parametrize("mode", ["stream", "bidir"])
-@pytest.mark.parametrize(("cap_mbps", "queue_us"), [(CAP_MBPS, 1000.0), (2000.0, 64.0)])
+@pytest.mark.parametrize(
+    ("cap_mbps", "queue_us", "mode"),
+    [(CAP_MBPS, 1000.0, "bidir"), (2000.0, 64.0, "stream"), (2000.0, 64.0, "bidir")],
+)
 def test_auto_is_level_with_tcp(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, cap_mbps: float, queue_us: float, mode: str
 ) -> None:
