@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import platform
 import sys
@@ -42,6 +43,7 @@ from harpctl.testbed.bench.suite_report import (
 from harpctl.testbed.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
 
 STANDARD_OUTPUT = "-"
+WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes
 GO_ON_AFTER = (ExitCode.FAILED,)  # other errors concern all works
 
 Progress = Callable[[int], AbstractContextManager[Step]]
@@ -105,7 +107,12 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
     _check_made(content, made, options, console, has_rows_left=bool(todo))
     if options.is_quick:
         open_watch = _open_no_watch
-    failed = _measure(bench, todo, content, options.json_path(), open_watch, progress, console)
+    try:
+        failed = _measure(bench, todo, content, options.json_path(), open_watch, progress, console)
+    except KeyboardInterrupt:
+        if options.json_path():
+            _say(console, f"Broken off: the same command goes on from {options.json}.")
+        raise
     names = {row_id(work, name) for work, rows in chosen for name in rows}
     shown = SuiteFile(
         content.made,
@@ -158,7 +165,8 @@ def _measure(
     if not todo:
         return []
     failed: list[str] = []
-    watch = open_watch(sum(watched_runs(bench, work, names) for work, names in todo))
+    count = sum(watched_runs(bench, work, names) for work, names in todo)
+    watch = open_watch(math.ceil(count * WATCHED_SHARE))
     bench = dataclasses.replace(bench, watch=watch)
     earlier = list(content.core_figures)
     for number, (work, names) in enumerate(todo, 1):

@@ -211,6 +211,7 @@ class Suite:
     file: Path
     measured: list[str]
     ours: dict[str, str]
+    works_before_interrupt: int | None = None
 
     def run(self, **options: object) -> None:
         given = {"is_quick": True, "only": None, "json": str(self.file), "markdown": None, "plot": None}
@@ -219,6 +220,8 @@ class Suite:
 
     @contextlib.contextmanager
     def _progress(self, _total: int) -> Iterator[Callable[[str], None]]:
+        if len(self.measured) == self.works_before_interrupt:
+            raise KeyboardInterrupt
         self.measured.append("work")
         yield lambda _text: None
 
@@ -249,6 +252,14 @@ def test_it_goes_on_where_it_ended(suite: Suite, capsys: pytest.CaptureFixture[s
     assert "| stream, 4 KB | 30.00 Gbit/s | 20.00 Gbit/s | **1.50** |" in shown.out
     assert "Streams: stream, 4 KB: 1.50 (1.50 to 1.50)" in shown.err
     assert "rows miss their targets" in shown.err
+
+
+def test_broken_off(suite: Suite, capsys: pytest.CaptureFixture[str]) -> None:
+    suite.works_before_interrupt = 1
+    with pytest.raises(KeyboardInterrupt):
+        suite.run()
+    assert f"goes on from {suite.file}" in capsys.readouterr().err.replace("\n", "")
+    assert len(suite.read()["rows"]) == 2  # type: ignore[arg-type]
 
 
 def test_rows_of_another_build_are_kept(
