@@ -114,11 +114,8 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
             _say(console, f"Broken off: the same command goes on from {options.json}.")
         raise
     names = {row_id(work, name) for work, rows in chosen for name in rows}
-    shown = SuiteFile(
-        content.made,
-        [row for row in content.rows if f"{row.group}: {row.name}" in names],
-        content.core_figures,
-    )
+    rows = [row for row in content.rows if f"{row.group}: {row.name}" in names]
+    shown = SuiteFile(content.made, rows, content.core_figures, content.loads)
     _write(shown, options)
     missed = [row for row in sorted_rows(shown.rows, SUITE) if shortfalls(row)]
     console.print(f"{len(missed)} of {len(shown.rows)} rows miss their targets.", highlight=False)
@@ -165,6 +162,7 @@ def _measure(
     if not todo:
         return []
     failed: list[str] = []
+    content.loads.append(round(os.getloadavg()[0], 1))
     count = sum(watched_runs(bench, work, names) for work, names in todo)
     watch = open_watch(math.ceil(count * WATCHED_SHARE))
     bench = dataclasses.replace(bench, watch=watch)

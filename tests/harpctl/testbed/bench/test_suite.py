@@ -355,6 +355,9 @@ def test_markdown_lists_what_is_missed(tmp_path: Path) -> None:
     )
     assert "- Streams: stream, 4 KB: speed-up 1.50, not 3.50" in text
     assert "Rows of the suite that were not measured: 5." in text
+    assert "Other work" not in text
+    content.loads = [0.2, 7.5]
+    assert "Other work was on the machine: a load of up to 7.5." in " ".join(markdown(content, WORKS).split())
 
 
 @pytest.mark.parametrize(
