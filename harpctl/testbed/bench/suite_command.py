@@ -38,6 +38,7 @@ from harpctl.testbed.bench.suite_report import (
     row_text,
     shortfalls,
     sorted_rows,
+    title_text,
     write_markdown,
 )
 from harpctl.testbed.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
@@ -198,9 +199,7 @@ def _write(content: SuiteFile, options: SuiteOptions) -> None:
     if options.markdown:
         write_markdown(options.markdown, text)
     if options.plot:
-        title = f"{content.made.processor}, {content.made.cpus} cores, HARP {content.made.build}"
-        title += ", a quick run" if content.made.quick else ""
-        plot_speedups(options.plot, title, sorted_rows(content.rows, SUITE))
+        plot_speedups(options.plot, title_text(content), sorted_rows(content.rows, SUITE))
 
 
 def _say(console: Console, text: str) -> None:

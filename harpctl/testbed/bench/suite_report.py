@@ -97,6 +97,17 @@ def markdown(content: SuiteFile, suite: Sequence[Work]) -> str:
     return "\n".join([*lines, "", END, ""])
 
 
+def title_text(content: SuiteFile) -> str:
+    """Return the title of the picture, with what makes its figures unreliable."""
+    made = content.made
+    parts = [made.processor, f"{made.cpus} cores", f"HARP {made.build}"]
+    if made.quick:
+        parts.append("short, single runs")
+    if max(content.loads, default=0.0) > QUIET_LOAD:
+        parts.append(f"beside other work: load {max(content.loads):.1f}")
+    return ", ".join(parts)
+
+
 def require_markdown(path: Path) -> None:
     """Raise HarpError for a file without the marks between which the table goes."""
     if not path.exists():

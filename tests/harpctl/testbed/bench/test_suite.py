@@ -29,7 +29,7 @@ from harpctl.testbed.bench.suite import (
 )
 from harpctl.testbed.bench.suite_command import SuiteOptions, run_suite
 from harpctl.testbed.bench.suite_file import SuiteFile, made_here, open_file, write_file
-from harpctl.testbed.bench.suite_report import BEGIN, END, markdown, shortfalls, write_markdown
+from harpctl.testbed.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
 from harpctl.testbed.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
@@ -356,7 +356,9 @@ def test_markdown_lists_what_is_missed(tmp_path: Path) -> None:
     assert "- Streams: stream, 4 KB: speed-up 1.50, not 3.50" in text
     assert "Rows of the suite that were not measured: 5." in text
     assert "Other work" not in text
+    assert title_text(content).endswith("short, single runs")
     content.loads = [0.2, 7.5]
+    assert title_text(content).endswith("short, single runs, beside other work: load 7.5")
     assert "Other work was on the machine: a load of up to 7.5." in " ".join(markdown(content, WORKS).split())
 
 
