@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import platform
 import sys
@@ -37,11 +38,13 @@ from harpctl.testbed.bench.suite_report import (
     row_text,
     shortfalls,
     sorted_rows,
+    title_text,
     write_markdown,
 )
 from harpctl.testbed.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
 
 STANDARD_OUTPUT = "-"
+WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes
 GO_ON_AFTER = (ExitCode.FAILED,)  # other errors concern all works
 
 Progress = Callable[[int], AbstractContextManager[Step]]
@@ -105,13 +108,15 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
     _check_made(content, made, options, console, has_rows_left=bool(todo))
     if options.is_quick:
         open_watch = _open_no_watch
-    failed = _measure(bench, todo, content, options.json_path(), open_watch, progress, console)
+    try:
+        failed = _measure(bench, todo, content, options.json_path(), open_watch, progress, console)
+    except KeyboardInterrupt:
+        if options.json_path():
+            _say(console, f"Broken off: the same command goes on from {options.json}.")
+        raise
     names = {row_id(work, name) for work, rows in chosen for name in rows}
-    shown = SuiteFile(
-        content.made,
-        [row for row in content.rows if f"{row.group}: {row.name}" in names],
-        content.core_figures,
-    )
+    rows = [row for row in content.rows if f"{row.group}: {row.name}" in names]
+    shown = SuiteFile(content.made, rows, content.core_figures, content.loads)
     _write(shown, options)
     missed = [row for row in sorted_rows(shown.rows, SUITE) if shortfalls(row)]
     console.print(f"{len(missed)} of {len(shown.rows)} rows miss their targets.", highlight=False)
@@ -158,7 +163,9 @@ def _measure(
     if not todo:
         return []
     failed: list[str] = []
-    watch = open_watch(sum(watched_runs(bench, work, names) for work, names in todo))
+    content.loads.append(round(os.getloadavg()[0], 1))
+    count = sum(watched_runs(bench, work, names) for work, names in todo)
+    watch = open_watch(math.ceil(count * WATCHED_SHARE))
     bench = dataclasses.replace(bench, watch=watch)
     earlier = list(content.core_figures)
     for number, (work, names) in enumerate(todo, 1):
@@ -192,9 +199,7 @@ def _write(content: SuiteFile, options: SuiteOptions) -> None:
     if options.markdown:
         write_markdown(options.markdown, text)
     if options.plot:
-        title = f"{content.made.processor}, {content.made.cpus} cores, HARP {content.made.build}"
-        title += ", a quick run" if content.made.quick else ""
-        plot_speedups(options.plot, title, sorted_rows(content.rows, SUITE))
+        plot_speedups(options.plot, title_text(content), sorted_rows(content.rows, SUITE))
 
 
 def _say(console: Console, text: str) -> None:

@@ -33,11 +33,15 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class SuiteFile(msgspec.Struct):
-    """All that was measured so far; `core_figures` has an entry for each call that measured."""
+    """All that was measured so far; `core_figures` and `loads` have an entry for each call that measured.
+
+    A load is the machine's average number of running threads in the minute before a call.
+    """
 
     made: Made
     rows: list[SuiteRow] = []
     core_figures: list[CoreFigures] = []
+    loads: list[float] = []
 
 
 def made_here(plugin: Path, nccl: str, cores: tuple[int, ...], *, is_quick: bool) -> Made:

@@ -15,6 +15,7 @@ from harpctl.testbed.bench.table import figure_text
 
 BEGIN, END = "<!-- harpctl bench --all: begin -->", "<!-- harpctl bench --all: end -->"
 COLUMNS = 100
+QUIET_LOAD = 1.0
 HEADS = ("work", "HARP", "Socket", "speed-up", "lowest to highest", "CPU", "target")
 
 
@@ -96,6 +97,17 @@ def markdown(content: SuiteFile, suite: Sequence[Work]) -> str:
     return "\n".join([*lines, "", END, ""])
 
 
+def title_text(content: SuiteFile) -> str:
+    """Return the title of the picture, with what makes its figures unreliable."""
+    made = content.made
+    parts = [made.processor, f"{made.cpus} cores", f"HARP {made.build}"]
+    if made.quick:
+        parts.append("short, single runs")
+    if max(content.loads, default=0.0) > QUIET_LOAD:
+        parts.append(f"beside other work: load {max(content.loads):.1f}")
+    return ", ".join(parts)
+
+
 def require_markdown(path: Path) -> None:
     """Raise HarpError for a file without the marks between which the table goes."""
     if not path.exists():
@@ -129,13 +141,16 @@ def _made_text(content: SuiteFile) -> str:
     machine = f"{made.processor}, {made.cpus} cores, Linux {made.kernel.partition('-')[0]}"
     begun = min((row.time for row in content.rows), default="")
     runs = sorted({row.runs for row in content.rows})
-    counts = f"Medians of {runs[0]} to {runs[-1]} runs" if runs and runs[-1] > 1 else "One run"
+    span = f"{runs[0]} to {runs[-1]}" if len(runs) > 1 else "".join(map(str, runs))
+    counts = f"Medians of {span} runs" if runs and runs[-1] > 1 else "One run"
     parts = [
         f"`{command}`: HARP {made.build} beside NCCL {made.nccl}'s sockets; {machine}; {begun}.",
         f"{counts} of each side in turns, ranks on cores {', '.join(map(str, made.cores))}.",
     ]
     if made.quick:
         parts.append("**Short, single runs: the figures scatter widely.**")
+    if max(content.loads, default=0.0) > QUIET_LOAD:
+        parts.append(f"**Other work was on the machine: a load of up to {max(content.loads):.1f}.**")
     if content.core_figures:
         least = min(figures.beside_min_ns for figures in content.core_figures)
         most = max(figures.beside_max_ns for figures in content.core_figures)

@@ -29,7 +29,7 @@ from harpctl.testbed.bench.suite import (
 )
 from harpctl.testbed.bench.suite_command import SuiteOptions, run_suite
 from harpctl.testbed.bench.suite_file import SuiteFile, made_here, open_file, write_file
-from harpctl.testbed.bench.suite_report import BEGIN, END, markdown, shortfalls, write_markdown
+from harpctl.testbed.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
 from harpctl.testbed.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
@@ -211,6 +211,7 @@ class Suite:
     file: Path
     measured: list[str]
     ours: dict[str, str]
+    works_before_interrupt: int | None = None
 
     def run(self, **options: object) -> None:
         given = {"is_quick": True, "only": None, "json": str(self.file), "markdown": None, "plot": None}
@@ -219,6 +220,8 @@ class Suite:
 
     @contextlib.contextmanager
     def _progress(self, _total: int) -> Iterator[Callable[[str], None]]:
+        if len(self.measured) == self.works_before_interrupt:
+            raise KeyboardInterrupt
         self.measured.append("work")
         yield lambda _text: None
 
@@ -249,6 +252,14 @@ def test_it_goes_on_where_it_ended(suite: Suite, capsys: pytest.CaptureFixture[s
     assert "| stream, 4 KB | 30.00 Gbit/s | 20.00 Gbit/s | **1.50** |" in shown.out
     assert "Streams: stream, 4 KB: 1.50 (1.50 to 1.50)" in shown.err
     assert "rows miss their targets" in shown.err
+
+
+def test_broken_off(suite: Suite, capsys: pytest.CaptureFixture[str]) -> None:
+    suite.works_before_interrupt = 1
+    with pytest.raises(KeyboardInterrupt):
+        suite.run()
+    assert f"goes on from {suite.file}" in capsys.readouterr().err.replace("\n", "")
+    assert len(suite.read()["rows"]) == 2  # type: ignore[arg-type]
 
 
 def test_rows_of_another_build_are_kept(
@@ -344,6 +355,11 @@ def test_markdown_lists_what_is_missed(tmp_path: Path) -> None:
     )
     assert "- Streams: stream, 4 KB: speed-up 1.50, not 3.50" in text
     assert "Rows of the suite that were not measured: 5." in text
+    assert "Other work" not in text
+    assert title_text(content).endswith("short, single runs")
+    content.loads = [0.2, 7.5]
+    assert title_text(content).endswith("short, single runs, beside other work: load 7.5")
+    assert "Other work was on the machine: a load of up to 7.5." in " ".join(markdown(content, WORKS).split())
 
 
 @pytest.mark.parametrize(
