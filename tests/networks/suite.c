@@ -33,8 +33,14 @@ static struct row row_of(const struct suite *s, const struct row *from) {
   snprintf(r.params + used, sizeof r.params - used, " %s", s->again);
   r.group = "again";
   r.reference = NULL;
-  double random = scenario_of(r.params, NULL).loss;
-  r.bounds = (struct bounds){.lost_max = !strcmp(from->group, "feasible") ? AGAIN_LOST_MAX + random : 0};
+  if (!strcmp(from->group, "infeasible")) {
+    r.bounds = (struct bounds){.lost_max = 0};
+  } else {
+    struct scenario n = scenario_of(r.params, NULL);
+    double random = n.loss + (n.interfaces > 1 ? n.loss2 : 0);
+    double most = from->bounds.again_lost_max ? from->bounds.again_lost_max : AGAIN_LOST_MAX;
+    r.bounds = (struct bounds){.lost_max = HARP_MAX(most + random, from->bounds.lost_max)};
+  }
   return r;
 }
 
