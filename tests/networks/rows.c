@@ -534,7 +534,10 @@ static struct bounds target_of(const struct combination *n) {
 
 /* ---- where the target is missed: each kind has bounds of its own, which guard what is reached ---- */
 
-enum { LEAST_PACE_US = 4000 /* a flow sends a packet in this time at least */ };
+enum {
+  LEAST_PACE_US = 4000, /* a flow sends a packet in this time at least */
+  FEW = 4,              /* flows */
+};
 
 /* What all flows send at least takes three quarters of the rate, or more than it. */
 static bool is_paced(const struct combination *n) {
@@ -554,19 +557,19 @@ static bool is_scarce(const struct combination *n) {
 }
 
 static struct bounds bounds_of_scarce(const struct combination *n) {
-  enum { FEW = 4 };
   return (struct bounds){.rate_min = 0.7, .lost_max = n->flows > FEW ? 18 : 5};
 }
 
-/* Queue or bucket hold fewer than eight packets, or the bucket less than a tenth of what a round trip brings.
+/* Queue or bucket hold fewer than eight packets, or the bucket less than a quarter of what a round trip
+ * brings.
  */
 static bool is_short(const struct combination *n) {
   double bytes = place_bytes(n->place, n->rate), round_trip = bytes_of_us(n->rate, n->rtt_us);
-  return bytes < 8 * n->mtu || (n->place->is_policer && bytes < round_trip / 10);
+  return bytes < 8 * n->mtu || (n->place->is_policer && bytes < round_trip / 4);
 }
 
 static struct bounds bounds_of_short(const struct combination *n) {
-  if (n->place->is_policer) return (struct bounds){.rate_min = 0.55, .lost_max = 2};
+  if (n->place->is_policer) return (struct bounds){.rate_min = 0.45, .lost_max = n->flows > FEW ? 12 : 2};
   if (n->flows == 1) return (struct bounds){.rate_min = 0.57, .lost_max = 1.5};
   return (struct bounds){.rate_min = 0.36, .lost_max = 5};
 }
@@ -664,7 +667,7 @@ static void add_lossy(const struct lossy *l) {
   bool is_later = l->percent < 3 && l->mtu > 1500 && l->rtt_us >= 1000; /* than 20 s */
   struct bounds b = {.of_rate_min = share_of_lossy(l), .more_lost_max = l->percent + 1};
   struct bounds soon = {.lost_max = l->percent + LATE_PERCENT},
-                late = {.of_rate_min = is_later ? 0.1 : 0.45, .more_lost_max = l->percent + LATE_PERCENT};
+                late = {.of_rate_min = is_later ? 0.1 : 0.4, .more_lost_max = l->percent + LATE_PERCENT};
   bool is_late = is_learned_late(l);
   add("loss", is_late ? NULL : "loss=0", is_late ? soon : b, format, l->percent, l->rate, l->mtu, l->rtt_us,
       5, 4);
