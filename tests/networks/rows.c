@@ -487,6 +487,8 @@ static const char *place_key(const struct place *p) {
   return p->is_policer ? "bucket_kb" : "queue_us";
 }
 
+enum { SHORT_US = 100 /* shorter queues need not carry the whole rate */ };
+
 /* A network of the product. */
 struct combination {
   const struct place *place;
@@ -521,7 +523,6 @@ static double round_us(const struct combination *n) {
 
 /* What a feasible network is to reach. */
 static struct bounds target_of(const struct combination *n) {
-  enum { SHORT_US = 100 };
   struct bounds b = {FAIR, .lost_max = n->place->is_policer ? 2 : 1};
   if (n->place->is_policer) {
     b.rate_min = 0.85;
@@ -574,9 +575,11 @@ static struct bounds bounds_of_short(const struct combination *n) {
   return (struct bounds){.rate_min = 0.36, .lost_max = 5};
 }
 
-/* Several flows 100 us away or farther, and no queue of a round trip that shows them what they share. */
+/* Several flows share a policer over a round trip of 100 us at least, or a queue shorter than that or than
+ * the round trip: no delay shows them what they share. */
 static bool is_uneven(const struct combination *n) {
-  return n->flows > 1 && n->rtt_us >= 100 && (n->place->is_policer || n->place->size < n->rtt_us);
+  if (n->flows == 1) return false;
+  return n->place->is_policer ? n->rtt_us >= SHORT_US : n->place->size < HARP_MAX(n->rtt_us, SHORT_US);
 }
 
 static struct bounds bounds_of_uneven(const struct combination *n) {
