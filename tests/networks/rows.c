@@ -588,16 +588,28 @@ static struct bounds bounds_of_uneven(const struct combination *n) {
   return b;
 }
 
+/* The receive window of 16 MiB, which counts more than payload, ends what one flow has under way in small
+ * packets. */
+static bool is_windowed(const struct combination *n) {
+  enum { WINDOWED_BYTES = 12000000 };
+  return n->flows == 1 && n->mtu <= 1500 && bytes_of_us(n->rate, n->rtt_us) > WINDOWED_BYTES;
+}
+
+static struct bounds bounds_of_windowed(const struct combination *n) {
+  struct bounds b = target_of(n);
+  b.rate_min = 0.74;
+  return b;
+}
+
 /* Of the feasible networks; the first that fits. */
 static const struct kind {
   const char *group;
   bool (*fits)(const struct combination *n);
   struct bounds (*bounds_of)(const struct combination *n);
 } kinds[] = {
-    {"paced", is_paced, bounds_of_paced},
-    {"scarce", is_scarce, bounds_of_scarce},
-    {"short", is_short, bounds_of_short},
-    {"uneven", is_uneven, bounds_of_uneven},
+    {"paced", is_paced, bounds_of_paced},          {"scarce", is_scarce, bounds_of_scarce},
+    {"short", is_short, bounds_of_short},          {"uneven", is_uneven, bounds_of_uneven},
+    {"windowed", is_windowed, bounds_of_windowed},
 };
 
 /* An infeasible network is compared with Reno in it: target 0.97 of its rate, 0.1 % more lost. */
