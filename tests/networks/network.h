@@ -34,6 +34,9 @@ struct network {
 void network_init(struct network *n, const struct scenario *s);
 void network_fini(struct network *n);
 
+/* Returns how long a network runs, from its start. */
+harp_ns network_end_ns(const struct scenario *s);
+
 /* Runs the network up to a time after its start. */
 void network_run(struct network *n, harp_ns since_start_ns);
 

@@ -144,7 +144,12 @@ unsigned results_print(const struct results *rs) {
 /* ---- Markdown ---- */
 
 static bool is_of_product(const struct result *r) {
-  return !strcmp(r->group, "feasible") || !strcmp(r->group, "infeasible");
+  static const char *const groups[] = {"feasible", "paced",    "scarce",    "short",
+                                       "uneven",   "windowed", "infeasible"};
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(groups); i++) {
+    if (!strcmp(r->group, groups[i])) return true;
+  }
+  return false;
 }
 
 static void print_markdown_row(const struct result *r) {

@@ -20,6 +20,7 @@ struct bounds {
   double honest_min; /* of the flows but the first, whose receiver lies: of the fair share */
   double first_max;  /* of the first, likewise */
   double paths_max;  /* in use, of a flow, at the end */
+  double again_lost_max; /* percent besides random loss, with further parameters (--again); 0: 3 */
   /* Against the same network with `reference` set: */
   double of_rate_min;   /* share of its rate */
   double more_lost_max; /* percent, more than there; asserted where of_rate_min is */

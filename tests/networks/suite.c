@@ -33,8 +33,14 @@ static struct row row_of(const struct suite *s, const struct row *from) {
   snprintf(r.params + used, sizeof r.params - used, " %s", s->again);
   r.group = "again";
   r.reference = NULL;
-  double random = scenario_of(r.params, NULL).loss;
-  r.bounds = (struct bounds){.lost_max = !strcmp(from->group, "feasible") ? AGAIN_LOST_MAX + random : 0};
+  if (!strcmp(from->group, "infeasible")) {
+    r.bounds = (struct bounds){.lost_max = 0};
+  } else {
+    struct scenario n = scenario_of(r.params, NULL);
+    double random = n.loss + (n.interfaces > 1 ? n.loss2 : 0);
+    double most = from->bounds.again_lost_max ? from->bounds.again_lost_max : AGAIN_LOST_MAX;
+    r.bounds = (struct bounds){.lost_max = HARP_MAX(most + random, from->bounds.lost_max)};
+  }
   return r;
 }
 
@@ -54,15 +60,42 @@ static void run_row(const struct row *row, int file) {
   if (!result_append(file, &r)) abort();
 }
 
-/* Runs rows until none is left; each process takes the next one. */
-static void run_rows(const struct suite *s, const struct results *done, int file, _Atomic unsigned *next) {
+/* The rows of a suite that are to be run. */
+struct plan {
+  struct row *rows;
+  unsigned count;
+};
+
+/* Returns about how many packets the networks of a row send. */
+static double packets_of(const struct row *r) {
+  struct scenario s = scenario_of(r->params, NULL);
+  double seconds = (double)network_end_ns(&s) / 1e9;
+  return s.rate * s.interfaces * seconds / s.mtu * (r->reference ? 2 : 1);
+}
+
+static int by_packets(const void *a, const void *b) {
+  double x = packets_of(a), y = packets_of(b);
+  return x == y ? strcmp(((const struct row *)a)->params, ((const struct row *)b)->params)
+                : (x > y) - (x < y);
+}
+
+/* Plans the cheapest rows first: a run that is broken off has done as many as it can. */
+static struct plan plan_rows(const struct suite *s, const struct results *done) {
+  struct plan p = {.rows = calloc(ROWS_MAX, sizeof p.rows[0])};
   unsigned count;
   const struct row *all = rows_all(&count);
-  for (unsigned i; (i = (*next)++) < count;) {
-    if (!is_chosen(s, &all[i])) continue;
+  if (!p.rows) abort();
+  for (unsigned i = 0; i < count; i++) {
     struct row r = row_of(s, &all[i]);
-    if (!results_find(done, r.params)) run_row(&r, file);
+    if (is_chosen(s, &all[i]) && !results_find(done, r.params)) p.rows[p.count++] = r;
   }
+  qsort(p.rows, p.count, sizeof p.rows[0], by_packets);
+  return p;
+}
+
+/* Runs rows until none is left; each process takes the next one. */
+static void run_rows(const struct plan *p, int file, _Atomic unsigned *next) {
+  for (unsigned i; (i = (*next)++) < p->count;) run_row(&p->rows[i], file);
 }
 
 static bool all_ended_well(unsigned processes) {
@@ -94,6 +127,7 @@ struct results suite_run(const struct suite *s) {
     perror(s->out);
     exit(2);
   }
+  struct plan plan = plan_rows(s, &done);
   fflush(stdout);
   for (unsigned i = 0; i < s->jobs; i++) {
     pid_t pid = fork();
@@ -102,7 +136,7 @@ struct results suite_run(const struct suite *s) {
       exit(2);
     }
     if (pid) continue;
-    run_rows(s, &done, file, next);
+    run_rows(&plan, file, next);
     _exit(0);
   }
   if (!all_ended_well(s->jobs)) {
@@ -111,6 +145,7 @@ struct results suite_run(const struct suite *s) {
   }
   close(file);
   munmap((void *)next, sizeof *next);
+  free(plan.rows);
   free(done.all);
   done = results_read(s->out);
   struct results chosen = choose_results(s, &done);
