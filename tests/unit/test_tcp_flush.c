@@ -551,6 +551,7 @@ int main(void) {
       R(test_one_that_holds_none_is_closed),
       R(test_a_stream_that_is_closed_resets_its_connection),
       R(test_a_closed_connection_raises_no_signal),
+      R(test_a_signal_that_is_ignored_needs_no_mask),
       R(test_a_pending_signal_stays),
       T(test_nothing_is_sent_from_a_buffer_that_was_given_back),
       T(test_an_end_is_reported_once),
