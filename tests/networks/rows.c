@@ -552,9 +552,9 @@ static struct bounds bounds_of_paced(const struct combination *n) {
   return b;
 }
 
-/* Pipe and queue hold fewer than two packets of each flow. */
+/* Pipe and queue hold fewer than two packets of each flow, where many share them fewer than three. */
 static bool is_scarce(const struct combination *n) {
-  return packets_held(n) < 2 * n->flows;
+  return packets_held(n) < (n->flows > FEW ? 3 : 2) * n->flows;
 }
 
 static struct bounds bounds_of_scarce(const struct combination *n) {
