@@ -552,9 +552,14 @@ static struct bounds bounds_of_paced(const struct combination *n) {
   return b;
 }
 
-/* Pipe and queue hold fewer than two packets of each flow, where many share them fewer than three. */
+/* Pipe and queue hold fewer than two packets of each flow. */
 static bool is_scarce(const struct combination *n) {
-  return packets_held(n) < (n->flows > FEW ? 3 : 2) * n->flows;
+  return packets_held(n) < 2 * n->flows;
+}
+
+/* Pipe and queue hold fewer than three packets of each of many flows. */
+static bool is_scarce_of_many(const struct combination *n) {
+  return n->flows > FEW && packets_held(n) < 3 * n->flows;
 }
 
 static struct bounds bounds_of_scarce(const struct combination *n) {
@@ -607,9 +612,9 @@ static const struct kind {
   bool (*fits)(const struct combination *n);
   struct bounds (*bounds_of)(const struct combination *n);
 } kinds[] = {
-    {"paced", is_paced, bounds_of_paced},          {"scarce", is_scarce, bounds_of_scarce},
-    {"short", is_short, bounds_of_short},          {"uneven", is_uneven, bounds_of_uneven},
-    {"windowed", is_windowed, bounds_of_windowed},
+    {"paced", is_paced, bounds_of_paced},    {"scarce", is_scarce, bounds_of_scarce},
+    {"short", is_short, bounds_of_short},    {"scarce", is_scarce_of_many, bounds_of_scarce},
+    {"uneven", is_uneven, bounds_of_uneven}, {"windowed", is_windowed, bounds_of_windowed},
 };
 
 /* An infeasible network is compared with Reno in it: target 0.97 of its rate, 0.1 % more lost. */
