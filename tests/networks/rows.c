@@ -621,6 +621,7 @@ static const struct kind {
 static struct bounds bounds_of_infeasible(const struct combination *n) {
   enum { FEW_PACKETS = 3 };
   if (is_paced(n)) return (struct bounds){.of_rate_min = 0.86, .more_lost_max = 2.5};
+  if (n->place->is_policer && n->flows > FEW) return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 9};
   if (place_bytes(n->place, n->rate) < FEW_PACKETS * n->mtu)
     return (struct bounds){.of_rate_min = 0.65, .more_lost_max = 0.1};
   return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 0.1};
