@@ -557,6 +557,11 @@ static bool is_scarce(const struct combination *n) {
   return packets_held(n) < 2 * n->flows;
 }
 
+/* Pipe and queue hold fewer than three packets of each of many flows. */
+static bool is_scarce_of_many(const struct combination *n) {
+  return n->flows > FEW && packets_held(n) < 3 * n->flows;
+}
+
 static struct bounds bounds_of_scarce(const struct combination *n) {
   return (struct bounds){.rate_min = 0.7, .lost_max = n->flows > FEW ? 18 : 5};
 }
@@ -607,15 +612,16 @@ static const struct kind {
   bool (*fits)(const struct combination *n);
   struct bounds (*bounds_of)(const struct combination *n);
 } kinds[] = {
-    {"paced", is_paced, bounds_of_paced},          {"scarce", is_scarce, bounds_of_scarce},
-    {"short", is_short, bounds_of_short},          {"uneven", is_uneven, bounds_of_uneven},
-    {"windowed", is_windowed, bounds_of_windowed},
+    {"paced", is_paced, bounds_of_paced},    {"scarce", is_scarce, bounds_of_scarce},
+    {"short", is_short, bounds_of_short},    {"scarce", is_scarce_of_many, bounds_of_scarce},
+    {"uneven", is_uneven, bounds_of_uneven}, {"windowed", is_windowed, bounds_of_windowed},
 };
 
 /* An infeasible network is compared with Reno in it: target 0.97 of its rate, 0.1 % more lost. */
 static struct bounds bounds_of_infeasible(const struct combination *n) {
   enum { FEW_PACKETS = 3 };
   if (is_paced(n)) return (struct bounds){.of_rate_min = 0.86, .more_lost_max = 2.5};
+  if (n->place->is_policer && n->flows > FEW) return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 9};
   if (place_bytes(n->place, n->rate) < FEW_PACKETS * n->mtu)
     return (struct bounds){.of_rate_min = 0.65, .more_lost_max = 0.1};
   return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 0.1};

@@ -16,10 +16,10 @@ struct bounds {
   double queue_max_us; /* of the mean */
   double p99_max;
   double tcp_min;
-  double step_max;   /* of step_ms, as a multiple of what the rate allows */
-  double honest_min; /* of the flows but the first, whose receiver lies: of the fair share */
-  double first_max;  /* of the first, likewise */
-  double paths_max;  /* in use, of a flow, at the end */
+  double step_max;       /* of step_ms, as a multiple of what the rate allows */
+  double honest_min;     /* of the flows but the first, whose receiver lies: of the fair share */
+  double first_max;      /* of the first, likewise */
+  double paths_max;      /* in use, of a flow, at the end */
   double again_lost_max; /* percent besides random loss, with further parameters (--again); 0: 3 */
   /* Against the same network with `reference` set: */
   double of_rate_min;   /* share of its rate */
