@@ -237,11 +237,11 @@ static bool has_datagrams(const struct harp_peer *peer) {
   return false;
 }
 
-/* Puts the acknowledgement of the path before a record, if one is due or nearly so, and looks at the queue
- * where it matters: to that, or to a choice of paths, or to its bound. Where it would wait
+/* Puts the acknowledgement of the path before a record, if one is due or nearly so. Where it would wait
  * behind other records, and can go elsewhere, only one that has gone there rides, as its repetition. Without
  * another way it has to ride: the kernel has room for a record before it has none left to send, so that the
- * path would never be free for an acknowledgement alone. */
+ * path would never be free for an acknowledgement alone. Looks at the queue only where the answer matters: an
+ * acknowledgement is due, there is a choice of tcp paths, or the queue is bounded. */
 static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
   struct harp_receiver *receiver = p->peer->session.receiver;
   bool is_due = harp_receiver_ride_bytes(receiver, p->path, now);
