@@ -19,6 +19,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/tcp_bytes.h"
 #include "engine/tcp_path.h"
 #include "lib/addresses.h"
 
@@ -327,6 +328,32 @@ static void test_without_a_large_pipe_payload_is_copied(void **state) {
   assert_copied(false);
 }
 
+/* Returns whether a record of so many bytes goes by reference, after the engine has sent and received so much
+ * since the last one. */
+static bool is_referenced(uint32_t bytes, uint64_t sent, uint64_t got) {
+  struct harp_tx_run run = {.type = HARP_PACKET_DATA, .path = TCP, .count = 1, .data = data};
+  run.size = run.last_bytes = bytes;
+  engine->counters.tx_bytes += sent;
+  engine->counters.rx_bytes += got;
+  harp_tcp_bytes_put_record(p, &run, &st, now);
+  bool is = p->by_reference;
+  harp_tcp_bytes_drop(p);
+  return is;
+}
+
+static void test_an_engine_that_receives_as_much_copies_more(void **state) {
+  const uint64_t look = HARP_TCP_DIRECTION_BYTES;
+  const uint32_t one_way = HARP_TCP_REFERENCE_MIN_BYTES, both_ways = HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES;
+  (void)state;
+  engine->instance.zerocopy = HARP_ZEROCOPY_MODE_AUTO;
+  assert_false(is_referenced(one_way - 1, 0, 0));
+  assert_true(is_referenced(one_way, look, look / 4 - 1));
+  assert_true(is_referenced(one_way, look - 1, look)); /* not looked at yet */
+  assert_false(is_referenced(both_ways - 1, 1, 0));
+  assert_true(is_referenced(both_ways, 0, 0));
+  assert_true(is_referenced(one_way, look, 0)); /* one way again */
+}
+
 /* Sends a record that the kernel takes in part. */
 static void send_part_of_record(void) {
   int room = 64 << 10;
@@ -546,6 +573,7 @@ int main(void) {
       R(test_where_splice_is_unknown_payload_is_copied),
       R(test_without_files_payload_is_copied),
       R(test_without_a_large_pipe_payload_is_copied),
+      R(test_an_engine_that_receives_as_much_copies_more),
       R(test_the_end_of_a_path_empties_the_pipe),
       R(test_a_connection_that_holds_references_is_reset),
       R(test_one_that_holds_none_is_closed),

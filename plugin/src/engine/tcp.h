@@ -30,8 +30,11 @@ struct harp_peer;
 enum {
   HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
-  /* Payload of a record that goes by reference: below, a copy costs less than three system calls. */
+  /* Payload of a record that goes by reference: below, a copy costs less than three system calls. An engine
+   * that receives as well finds what it copies in its core's caches, and what it frees is soon used again. */
   HARP_TCP_REFERENCE_MIN_BYTES = 48 << 10,
+  HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES = 128 << 10,
+  HARP_TCP_DIRECTION_BYTES = 1 << 20, /* sent, between two looks at what was received meanwhile */
   HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
@@ -110,7 +113,9 @@ struct harp_tcp {
   } listeners[HARP_ENDPOINT_ENIS_MAX];
   struct harp_page_pipe pages; /* for payload by reference; opened with the first one */
   bool refuses_references;     /* the kernel does, for a reason that was logged: payload is copied */
-  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES]; /* where payload is read that is not wanted */
+  bool is_both_ways; /* a quarter of what was sent between the last two looks, or more, was received */
+  uint64_t looked_tx_bytes, looked_rx_bytes; /* the engine's counters at the last look */
+  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES];   /* where payload is read that is not wanted */
 };
 
 /* Opens a listening socket on each interface that the configuration gives tcp paths. One that fails is logged

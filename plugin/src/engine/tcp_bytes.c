@@ -28,12 +28,24 @@ static void refuse_references(struct harp_tcp_path *p, const char *what, int err
             e->mark, what, strerror(-err));
 }
 
+/* Returns the least payload that goes by reference now. */
+static uint32_t reference_min_bytes(struct harp_engine *e) {
+  struct harp_tcp *t = e->tcp;
+  uint64_t sent = e->counters.tx_bytes - t->looked_tx_bytes;
+  if (harp_unlikely(sent >= HARP_TCP_DIRECTION_BYTES)) {
+    t->is_both_ways = 4 * (e->counters.rx_bytes - t->looked_rx_bytes) >= sent;
+    t->looked_tx_bytes = e->counters.tx_bytes;
+    t->looked_rx_bytes = e->counters.rx_bytes;
+  }
+  return t->is_both_ways ? HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES : HARP_TCP_REFERENCE_MIN_BYTES;
+}
+
 /* Whether the payload of a record is to go by reference. Opens the pipe when the first one is. */
 static bool wants_reference(struct harp_tcp_path *p, uint32_t bytes) {
   struct harp_engine *e = p->peer->engine;
   enum harp_zerocopy_mode mode = e->instance.zerocopy;
   if (mode == HARP_ZEROCOPY_MODE_OFF || e->tcp->refuses_references) return false;
-  if (mode == HARP_ZEROCOPY_MODE_AUTO && bytes < HARP_TCP_REFERENCE_MIN_BYTES) return false;
+  if (mode == HARP_ZEROCOPY_MODE_AUTO && bytes < reference_min_bytes(e)) return false;
   if (harp_likely(harp_page_pipe_is_open(&e->tcp->pages))) return true;
   int err = harp_page_pipe_open(&e->tcp->pages, HARP_RECORD_MAX_BYTES);
   if (err) refuse_references(p, "no pipe as large as a record", err);
