@@ -37,7 +37,9 @@ static void check(const struct harp_handshake *h) {
   FUZZ_CHECK(h->version >= h->version_min && h->version <= h->version_max);
   FUZZ_CHECK(h->version >= h->peer_version_min && h->version <= h->peer_version_max);
   FUZZ_CHECK(h->peer.eni_count >= 1 && h->peer.eni_count <= HARP_ENDPOINT_ENIS_MAX);
-  FUZZ_CHECK(h->peer.enis[0].port_count && memchr(h->peer.name, 0, sizeof h->peer.name));
+  for (unsigned i = 0; i < h->peer.eni_count; i++)
+    FUZZ_CHECK(h->peer.enis[i].port_count || h->peer.enis[i].tcp_port);
+  FUZZ_CHECK(memchr(h->peer.name, 0, sizeof h->peer.name));
 }
 
 /* Feeds bytes in pieces whose sizes come from the input; what is not wanted any more is left. */
