@@ -77,6 +77,7 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
         mac=text.word(host, f"{base}/address"),
         driver=driver,
         kind=_kind(host, base),
+        is_port=host.is_link(f"{base}/master"),
         is_up=bool(text.number(text.word(host, f"{base}/flags"), 0, 16) & IFF_UP),
         has_link=text.word(host, f"{base}/carrier") == "1",
         mtu=text.count(host, f"{base}/mtu"),
@@ -135,6 +136,8 @@ def _with_link(eni: Eni, link: Link) -> Eni:
         speed_mbps=eni.speed_mbps or link.speed_mbps,
         driver=eni.driver or ("veth" if link.kind == "veth" else ""),
         xdp_attached=link.xdp_attached,
+        is_port=link.is_port,
+        **link.sizes,
     )
 
 
