@@ -162,6 +162,10 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overri
                 gateway=overrides.gateways.get(eni.name) or addresses.gateway(eni.name, own),
                 is_default_route=eni.name in defaults,
                 carries_ssh=eni.name in sessions,
+                forwards=any(
+                    text.word(host, f"/proc/sys/net/{version}/conf/{eni.name}/forwarding") not in {"", "0"}
+                    for version in ("ipv4", "ipv6")
+                ),
             )
         )
     return finished

@@ -19,6 +19,7 @@ Sizes: TypeAlias = "dict[str, int]"  # name, one of those below -> bytes
 SETTABLE = {"gso_max_size": 41, "gro_max_size": 58, "gso_ipv4_max_size": 63, "gro_ipv4_max_size": 64}
 TSO_MAX_SIZE = "tso_max_size"  # the most that the device takes, since Linux 5.19
 ATTRIBUTES = {**SETTABLE, TSO_MAX_SIZE: 59}
+NO_INDEX = 0x7FFFFFFF  # no interface has it: the kernel answers "No such device"
 SEQUENCE = 1  # of the one request of a socket
 
 
@@ -58,7 +59,7 @@ class KernelLinks:
         message["attrs"] = [(size, sizes[size]) for size in SETTABLE if size in sizes]
         try:
             with IPRoute() as route:
-                message["index"] = next(iter(route.link_lookup(ifname=name)), 0)
+                message["index"] = next(iter(route.link_lookup(ifname=name)), NO_INDEX)
                 route.put(
                     message, msg_type=RTM_SETLINK, msg_flags=NLM_F_REQUEST | NLM_F_ACK, msg_seq=SEQUENCE
                 )

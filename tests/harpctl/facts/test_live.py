@@ -29,6 +29,8 @@ ip address add 10.7.0.5/24 dev eth7
 ip link set eth7 up mtu 1400
 ip link set far up master br7
 ip link set eth7 gso_max_size 40000
+for version in 4 6; do echo 0 > /proc/sys/net/ipv$version/conf/all/forwarding; done
+echo 1 > /proc/sys/net/ipv6/conf/eth7/forwarding
 ip route add default via 10.7.0.1
 ip route add default via 10.7.0.2 metric 50
 ip route add 10.8.0.0/16 via 10.7.0.9
@@ -85,6 +87,7 @@ def test_a_network_namespace_that_sysfs_does_not_show(root: Path) -> None:
     assert (eth7["mac"], eth7["mtu"], eth7["is_up"]) == ("02:00:00:00:00:07", 1400, True)
     assert eth7["carries_ssh"]
     assert (eth7["is_port"], enis["far"]["is_port"]) == (False, True)
+    assert (eth7["forwards"], enis["far"]["forwards"]) == (True, False)
     has_ipv4_sizes = release_of(os.uname().release) >= (6, 3)
     assert (eth7["gso_max_size"], eth7["gso_ipv4_max_size"]) == (40000, 40000 if has_ipv4_sizes else None)
     assert not enis["far"]["carries_ssh"]
