@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from harpctl.change.steps import Group, SetSizes
 from harpctl.facts import xdp
 from harpctl.facts.model import Eni
@@ -62,9 +64,14 @@ def plan_big_tcp(enis: Iterable[tuple[Eni, str]]) -> tuple[Group, list[str]]:
     """Plan the sizes of ENIs, each with its driver; return the group, and a note for each left alone."""
     steps, notes = [], []
     for eni, driver in enis:
-        if sizes := sizes_to_raise(eni):
-            if reason := reason_against(eni, driver):
-                notes.append(f"No BIG TCP for {eni.name}: it {reason}.")
-            else:
-                steps.append(SetSizes(interface=eni.name, sizes=sizes, why="fewer, larger packets of TCP"))
+        sizes = sizes_to_raise(eni)
+        wanted = sizes_to_raise(msgspec.structs.replace(eni, forwards=False))
+        reason = reason_against(eni, driver)
+        if wanted and reason:
+            notes.append(f"No BIG TCP for {eni.name}: it {reason}.")
+            continue
+        if sizes != wanted:
+            notes.append(f"No BIG TCP for what {eni.name} receives: the host forwards packets from it.")
+        if sizes:
+            steps.append(SetSizes(interface=eni.name, sizes=sizes, why="fewer, larger packets of TCP"))
     return Group(name=NAME, steps=tuple(steps)), notes

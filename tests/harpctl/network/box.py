@@ -46,6 +46,7 @@ from harpctl.network.guard import Guard
 from harpctl.network.manager import Manager
 from harpctl.network.model import EniPlan
 from harpctl.network.plan import files, plan_network
+from harpctl.setup import unit
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
 from tests.harpctl.machine import build
@@ -356,12 +357,25 @@ def big_tcp_is_left_alone_where_it_may_harm(host: Host) -> None:
     before = sizes()
     plan = big_tcp_setup(host)
     assert "No BIG TCP for eth2: it is a port of a bridge, a bond or Open vSwitch." in plan.notes
+    assert "No BIG TCP for what eth1 receives: the host forwards packets from it." in plan.notes
     assert apply(plan, host, what="setup", progress=NoProgress())
     assert sizes()["eth2"] == before["eth2"]
     assert sizes()["eth1"][:2] == [131072, before["eth1"][1]], "what is forwarded stays"
     rollback.rollback(host, progress=NoProgress())
     assert sizes() == before
-    assert big_tcp_setup(host, big_tcp=False).is_empty
+
+
+@case
+def big_tcp_is_set_unless_it_is_left_out(host: Host) -> None:
+    address = Overrides(addresses={"eth1": "10.0.1.11/24"})
+    usual: dict[str, Any] = {"network": True, "enis": ("eth1",), "overrides": address, "big_tcp": None}
+    assert not big_tcp_setup(host, **usual).is_empty
+    assert big_tcp_setup(host, **{**usual, "big_tcp": False}).is_empty
+    put(host.root, unit.PATH, "[Service]\nExecStart=/usr/bin/harpctl boot --no-big-tcp\n")
+    assert big_tcp_setup(host, **usual).is_empty, "as an earlier setup chose"
+    assert not big_tcp_setup(host, **{**usual, "big_tcp": True}).is_empty
+    (host.root / unit.PATH[1:]).unlink()
+    assert big_tcp_setup(host, **{**usual, "network": False}).is_empty
 
 
 @case

@@ -62,10 +62,14 @@ def test_who_is_left_alone(driver: str, fields: dict[str, object], reason: str) 
 
 
 def test_what_is_forwarded_is_not_made_larger() -> None:
-    assert sizes_to_raise(eni("eth1", **FRESH, forwards=True)) == {
-        "gso_max_size": BYTES,
-        "gso_ipv4_max_size": BYTES,
-    }
+    router = eni("eth1", **FRESH, forwards=True)
+    nic = eni("eth2", **{**FRESH, "tso_max_size": 65536}, forwards=True)
+    group, notes = plan_big_tcp([(router, "tcp"), (nic, "tcp")])
+    (step,) = group.steps
+    assert isinstance(step, SetSizes)
+    assert (step.interface, step.sizes) == ("eth1", {"gso_max_size": BYTES, "gso_ipv4_max_size": BYTES})
+    why = "receives: the host forwards packets from it."
+    assert notes == [f"No BIG TCP for what {name} {why}" for name in ("eth1", "eth2")]
 
 
 def test_who_has_nothing_to_raise_is_not_mentioned() -> None:
