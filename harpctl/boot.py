@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpctl boot`: what harp.service runs at every boot. Sets what does not survive one, then checks the host.
 
-These are NIC channels, which distributions configure in no common place, and main routes that some network
-services create again at every boot. Neither is journalled, because the next boot forgets them anyway.
+These are NIC channels and BIG TCP, which distributions configure in no common place, and main routes that
+some network services create again at every boot. None is journalled, because the next boot forgets them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harpctl.change.steps import Run
+from harpctl.change.steps import Run, SetSizes
 from harpctl.confs.conf import Conf
 from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
@@ -24,13 +24,14 @@ from harpctl.errors import ExitCode
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.host.host import Host
+from harpctl.network.big_tcp import plan_big_tcp
 from harpctl.network.model import EniPlan
 from harpctl.network.runtime import plan_competing_routes
 from harpctl.option_types import AsJson
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One command that was run."""
+    """One command that was run, or the sizes that were set of an interface."""
 
     command: str
     error: str = ""  # "" when it succeeded
@@ -64,25 +65,40 @@ def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str,
     return [step.argv for step in plan_competing_routes(facts, host, plans) if isinstance(step, Run)]
 
 
-def run_commands(host: Host, channels: int | None) -> list[CommandResult]:
+def _set_sizes(host: Host, step: SetSizes) -> CommandResult:
+    try:
+        host.set_link_sizes(step.interface, step.sizes)
+    except OSError as error:
+        return CommandResult(command=f"set {step.text}", error=error.strerror or str(error))
+    return CommandResult(command=f"set {step.text}")
+
+
+def _big_tcp(host: Host, facts: Facts, confs: Sequence[Conf]) -> list[CommandResult]:
+    enis = [(eni, conf.driver or "auto") for conf in confs if (eni := facts.eni(conf.interface)) is not None]
+    group, _left_alone = plan_big_tcp(enis)
+    return [_set_sizes(host, step) for step in group.steps if isinstance(step, SetSizes)]
+
+
+def run_commands(host: Host, channels: int | None, *, big_tcp: bool) -> list[CommandResult]:
     """Set again what a boot resets, where it is not as it should be."""
     facts = collect(host)
     files = read_confs(host)  # the checks report a file that is wrong
     confs = {file.number: file.conf for file in files if file.number is not None and file.conf is not None}
     commands = _channels(facts, list(confs.values()), channels) + _routes(host, facts, confs)
     done = [host.run(argv) for argv in commands]
-    return [
+    results = [
         CommandResult(command=" ".join(one.argv), error=one.last_line if one.code else "") for one in done
     ]
+    return results + (_big_tcp(host, facts, list(confs.values())) if big_tcp else [])
 
 
 def _line(finding: Finding) -> str:
     return f"{finding.title}: {finding.cause}"
 
 
-def run_boot(host: Host, channels: int | None) -> BootResult:
+def run_boot(host: Host, channels: int | None, *, big_tcp: bool = False) -> BootResult:
     """Set again what a boot resets, and check the host."""
-    commands = run_commands(host, channels)
+    commands = run_commands(host, channels, big_tcp=big_tcp)
     findings = examine(real_context(host, collect(host), DoctorOptions()), only_validating=True)
     failed = tuple(_line(finding) for finding in findings if finding.level == "fail")
     ok = worst(findings) != "fail" and not any(done.error for done in commands)
@@ -94,10 +110,14 @@ def boot(
     channels: Annotated[
         int | None, typer.Option("--channels", help="Combined channels of each ENI; else unchanged.")
     ] = None,
+    big_tcp: Annotated[
+        bool,
+        typer.Option("--big-tcp/--no-big-tcp", help="Let TCP use packets of 128 KiB on each ENI."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Set what does not survive a boot, and check the host: what harp.service runs."""
-    result = run_boot(Host(), channels)
+    result = run_boot(Host(), channels, big_tcp=big_tcp)
     if as_json:
         print_json(result)
     else:

@@ -17,6 +17,7 @@ from harpctl.change.steps import (
     Rename,
     Run,
     SetControl,
+    SetSizes,
     WriteFile,
     mode_of,
     needed,
@@ -30,11 +31,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a plan that does not hold yet, described."""
 
     group: str
-    do: str  # the kind of step: write, remove, link, rename, control, run
+    do: str  # the kind of step: write, remove, link, rename, control, sizes, run
     why: str = ""
     path: str = ""
     command: str = ""
-    value: str = ""  # of a control file; the target of a link or a renaming
+    value: str = ""  # of a control file; sizes and their interface; the target of a link or a renaming
     diff: str = ""
 
     @property
@@ -44,6 +45,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             return f"$ {self.command}\n"
         if self.do == "control":
             return f"= {self.value} > {self.path}\n"
+        if self.do == "sizes":
+            return f"= {self.value}\n"
         return self.diff
 
 
@@ -60,7 +63,10 @@ def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
 
 
 def render(plan: Plan, host: Host) -> str:
-    """Return what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places."""
+    """Return what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places.
+
+    Sizes of an interface are `= size=bytes ... of interface`.
+    """
     lines = []
     group = ""
     for change in changes(plan, host):
@@ -113,6 +119,8 @@ class _Imagined:
 def _change_of(group: str, step: AnyStep, seen: _Imagined) -> Change | None:
     if isinstance(step, SetControl):
         return Change(group=group, do="control", why=step.why, path=step.path, value=step.value)
+    if isinstance(step, SetSizes):
+        return Change(group=group, do="sizes", why=step.why, value=step.text)
     if isinstance(step, Run):
         command = shlex.join(step.argv)  # without one it acts only when it is undone
         return Change(group=group, do="run", why=step.why, command=command) if command else None

@@ -20,14 +20,25 @@ from harpctl.change.steps import (
     Rename,
     Run,
     SetControl,
+    SetSizes,
     WriteFile,
     mode_of,
     need,
 )
-from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
+from harpctl.change.undo import (
+    MoveBack,
+    PutBack,
+    PutOutputBack,
+    RemoveFolder,
+    RunBack,
+    SetBack,
+    SetSizesBack,
+    Undo,
+)
 from harpctl.console import Progress
 from harpctl.errors import HarpError
 from harpctl.host.host import Host
+from harpctl.host.link_sizes import SETTABLE
 
 
 class Executor:
@@ -66,6 +77,8 @@ class Executor:
             self._host.rename(step.path, step.to)
         elif isinstance(step, SetControl):
             self._set(step)
+        elif isinstance(step, SetSizes):
+            self._host.set_link_sizes(step.interface, step.sizes)
         else:
             self._run(step)
 
@@ -94,17 +107,19 @@ class Executor:
             if host.stat(to) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
             return self._with_folders(to, MoveBack(path=to, to=path))
+        if isinstance(step, SetControl | SetSizes):
+            return (self._undo_of_setting(step),), []
+        return self._undo_of_command(step), []
+
+    def _undo_of_setting(self, step: SetControl | SetSizes) -> Undo:
+        host = self._host
         if isinstance(step, SetControl):
             was_text = host.read_text(step.path) or ""
-            return (
-                SetBack(
-                    path=host.resolved(step.path),
-                    was=was_text,
-                    ours=step.value,
-                    may_fall_short=step.may_fall_short,
-                ),
-            ), []
-        return self._undo_of_command(step), []
+            path, may_fall_short = host.resolved(step.path), step.may_fall_short
+            return SetBack(path=path, was=was_text, ours=step.value, may_fall_short=may_fall_short)
+        sizes = host.link_sizes(step.interface)
+        was = {size: value for size, value in sizes.items() if size in SETTABLE}
+        return SetSizesBack(interface=step.interface, was=was, ours={**was, **step.sizes})
 
     def _undo_of_command(self, step: Run) -> tuple[Undo, ...]:
         undo: list[Undo] = []
@@ -173,13 +188,15 @@ def title(step: AnyStep) -> str:
         return f"rename {step.path} to {step.to}"
     if isinstance(step, SetControl):
         return f"set {step.path} to {step.value}"
+    if isinstance(step, SetSizes):
+        return f"set {step.text}"
     if isinstance(step, MakeLink):
         return f"link {step.path} to {step.target}"
     return f"{'write' if isinstance(step, WriteFile) else 'remove'} {step.path}"
 
 
 def targets(step: AnyStep) -> tuple[str, ...]:
-    """Return the paths of files a step writes; those of control files and commands are not among them."""
+    """Return the paths of files a step writes; those of control files are not among them."""
     if isinstance(step, Rename):
         return step.path, step.to
-    return () if isinstance(step, SetControl | Run) else (step.path,)
+    return () if isinstance(step, SetControl | SetSizes | Run) else (step.path,)

@@ -16,7 +16,16 @@ from harpctl.change.diff import file_diff
 from harpctl.change.journal import After, Before, Journal, Left, Transaction, Undoing, Undone, boot_id
 from harpctl.change.state import Absent, File, State, read_state, restore_state, same_content
 from harpctl.change.store import BLOBS
-from harpctl.change.undo import MoveBack, PutBack, PutOutputBack, RemoveFolder, RunBack, SetBack, Undo
+from harpctl.change.undo import (
+    MoveBack,
+    PutBack,
+    PutOutputBack,
+    RemoveFolder,
+    RunBack,
+    SetBack,
+    SetSizesBack,
+    Undo,
+)
 from harpctl.errors import HarpError
 from harpctl.host.host import Host
 
@@ -117,6 +126,8 @@ class Reverter:
             self._move_back(undo, reverted)
         elif isinstance(undo, SetBack):
             self._set_back(undo, step, reverted)
+        elif isinstance(undo, SetSizesBack):
+            self._set_sizes_back(undo, reverted)
         elif isinstance(undo, RemoveFolder):
             self._remove_folder(undo, reverted)
         elif isinstance(undo, RunBack):
@@ -164,6 +175,23 @@ class Reverter:
         if not undo.may_fall_short:
             raise _Foreign(undo.path, f"it reads {now} after {undo.was.strip()} was written")
         self.notes.append(f"{undo.path} reads {now} still; the kernel takes the rest back when it is free.")
+
+    def _set_sizes_back(self, undo: SetSizesBack, reverted: RevertedStep) -> None:
+        sizes = self._host.link_sizes(undo.interface)
+        now = {size: sizes.get(size) for size in undo.was}
+        if not sizes:
+            self.notes.append(f"{undo.interface} isn't there: its sizes are not set back.")
+            return
+        if now == undo.was:
+            return
+        others = [size for size in now if now[size] not in {undo.was[size], undo.ours[size]}]
+        if others and not self._force:
+            found = " ".join(f"{size}={now[size]}" for size in others)
+            raise _Foreign("", f"somebody set sizes of {undo.interface} since: {found}")
+        back = " ".join(f"{size}={value}" for size, value in undo.was.items())
+        reverted.actions.append(f"set {back} of {undo.interface}")
+        if not self._dry_run:
+            self._host.set_link_sizes(undo.interface, undo.was)
 
     def _remove_folder(self, undo: RemoveFolder, reverted: RevertedStep) -> None:
         if not self._host.is_dir(undo.path) or self._host.is_link(undo.path):
@@ -332,7 +360,7 @@ def matches(host: Host, patterns: tuple[str, ...]) -> list[str]:
 
 
 def _path_of(undo: Undo) -> str:
-    return "" if isinstance(undo, RunBack | PutOutputBack) else undo.path
+    return "" if isinstance(undo, RunBack | PutOutputBack | SetSizesBack) else undo.path
 
 
 def _reason(error: HarpError | OSError) -> str:

@@ -60,6 +60,18 @@ class SetControl(Step, frozen=True, kw_only=True, tag="control"):
     may_fall_short: bool = False
 
 
+class SetSizes(Step, frozen=True, kw_only=True, tag="sizes"):
+    """The interface has these sizes of TCP's largest packets (host/link_sizes.py), until the next boot."""
+
+    interface: str
+    sizes: dict[str, int]
+
+    @property
+    def text(self) -> str:
+        """Return the sizes and where: "gso_max_size=131072 gro_max_size=131072 of eth1"."""
+        return f"{' '.join(f'{size}={value}' for size, value in self.sizes.items())} of {self.interface}"
+
+
 class Run(Step, frozen=True, kw_only=True, tag="run"):
     """A command of the host, run when its group has anything else to do, or `always`.
 
@@ -80,7 +92,7 @@ class Run(Step, frozen=True, kw_only=True, tag="run"):
     timeout_s: float = 120.0
 
 
-AnyStep = WriteFile | RemoveFile | MakeLink | Rename | SetControl | Run
+AnyStep = WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes | Run
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,9 +149,15 @@ def need(step: AnyStep, host: Host) -> Need:
         return Need.NO if host.read_link(step.path) == step.target else Need.YES
     if isinstance(step, Rename):
         return Need.NO if host.stat(step.path) is None and host.stat(step.to) is not None else Need.YES
-    if isinstance(step, SetControl):
-        return Need.NO if host.read_word(step.path) == step.value else Need.YES
+    if isinstance(step, SetControl | SetSizes):
+        return Need.NO if _is_set(step, host) else Need.YES
     return Need.YES if step.always else Need.WITH_OTHERS
+
+
+def _is_set(step: SetControl | SetSizes, host: Host) -> bool:
+    if isinstance(step, SetControl):
+        return host.read_word(step.path) == step.value
+    return step.sizes.items() <= host.link_sizes(step.interface).items()
 
 
 def needed(plan: Plan, host: Host) -> Plan:

@@ -36,6 +36,14 @@ class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="se
     may_fall_short: bool = False  # the kernel may come near only: pages that a job holds go when it ends
 
 
+class SetSizesBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="set sizes back"):
+    """The interface had the sizes `was`; it has `ours`, or what a boot made of them."""
+
+    interface: str
+    was: dict[str, int]  # all that can be set, because setting one may change another
+    ours: dict[str, int]
+
+
 class RemoveFolder(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="remove folder"):
     """The directory was made; it goes if it is empty."""
 
@@ -59,4 +67,4 @@ class PutOutputBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", t
     timeout_s: float
 
 
-Undo = PutBack | MoveBack | SetBack | RemoveFolder | RunBack | PutOutputBack
+Undo = PutBack | MoveBack | SetBack | SetSizesBack | RemoveFolder | RunBack | PutOutputBack

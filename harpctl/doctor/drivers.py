@@ -10,7 +10,7 @@ import msgspec
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
-from harpctl.facts.xdp import ZERO_COPY, release_of
+from harpctl.facts.xdp import ZERO_COPY, is_tried, release_of
 
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp/modes.c)
 ONE_BUFFER_MTU = 3762  # larger packets span frames
@@ -63,11 +63,8 @@ def configured_drivers(context: Context) -> list[tuple[str, str]]:
 
 def on_xdp(context: Context) -> list[str]:
     """Return the ENIs that AF_XDP is tried on: configured, or chosen by auto."""
-    known = {eni.name for eni in context.enis if eni.xdp == ZERO_COPY}
-    drivers = configured_drivers(context)
-    return [
-        name for name, driver in drivers if driver.startswith("xdp") or (driver == "auto" and name in known)
-    ]
+    best = {eni.name: eni.xdp for eni in context.enis}
+    return [name for name, driver in configured_drivers(context) if is_tried(driver, best.get(name, ""))]
 
 
 @check("drivers.asked", "This process may use the drivers that are asked for", needs.machine, needs.conf)

@@ -10,8 +10,12 @@ from harpctl.change.steps import Run, SetControl
 from harpctl.confs.table import BOUNDS
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, warn
+from harpctl.doctor.drivers import configured_drivers
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts.model import Eni
+from harpctl.network.big_tcp import reason_against, sizes_to_raise
+from harpctl.setup.options import SetupOptions
+from harpctl.setup.unit import chosen_big_tcp
 
 NET = "/proc/sys/net/ipv4/conf"
 # name -> values that do, and what is set
@@ -130,6 +134,30 @@ def check_mtu_least(context: Context) -> Iterator[CheckResult]:
             yield fail(f"{eni.name} has MTU {mtu}, and HARP needs {BOUNDS.mtu_min}.", repair)
         elif 0 < mtu < ETHERNET_MTU:
             yield warn(f"{eni.name} has MTU {mtu}: many small packets.", repair)
+
+
+@check(
+    "enis.big_tcp",
+    "TCP may use packets of 128 KiB on the ENIs",
+    needs.machine,
+    needs.host,
+    needs.pair,
+    validates=False,
+)
+def check_big_tcp(context: Context) -> Iterator[CheckResult]:
+    """Look for ENIs with smaller packets, where nothing speaks against larger ones."""
+    drivers = dict(configured_drivers(context))
+    if chosen_big_tcp(context.host, SetupOptions()) is False:
+        yield skip("It was set up with --no-big-tcp.")
+        return
+    for eni in filter(sizes_to_raise, context.enis):
+        if reason := reason_against(eni, drivers[eni.name]):
+            yield skip(f"No BIG TCP for {eni.name}: it {reason}.")
+        else:
+            yield warn(
+                f"TCP uses packets of 64 KiB on {eni.name}; with 128 KiB (BIG TCP) it takes less CPU.",
+                "harpctl setup --big-tcp",
+            )
 
 
 # ---- several ENIs on one host ----

@@ -77,6 +77,7 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
         mac=text.word(host, f"{base}/address"),
         driver=driver,
         kind=_kind(host, base),
+        is_port=host.is_link(f"{base}/master"),
         is_up=bool(text.number(text.word(host, f"{base}/flags"), 0, 16) & IFF_UP),
         has_link=text.word(host, f"{base}/carrier") == "1",
         mtu=text.count(host, f"{base}/mtu"),
@@ -135,6 +136,8 @@ def _with_link(eni: Eni, link: Link) -> Eni:
         speed_mbps=eni.speed_mbps or link.speed_mbps,
         driver=eni.driver or ("veth" if link.kind == "veth" else ""),
         xdp_attached=link.xdp_attached,
+        is_port=link.is_port,
+        **link.sizes,
     )
 
 
@@ -159,6 +162,10 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overri
                 gateway=overrides.gateways.get(eni.name) or addresses.gateway(eni.name, own),
                 is_default_route=eni.name in defaults,
                 carries_ssh=eni.name in sessions,
+                forwards=any(
+                    text.word(host, f"/proc/sys/net/{version}/conf/{eni.name}/forwarding") not in {"", "0"}
+                    for version in ("ipv4", "ipv6")
+                ),
             )
         )
     return finished

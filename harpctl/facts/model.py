@@ -136,6 +136,15 @@ class Eni(Struct, frozen=True, kw_only=True):
     node: int = -1
     xdp: str = ""  # best mode the driver is known for: "zero-copy", "native", "generic"
     xdp_attached: bool = False
+    is_port: bool = False  # a bridge, a bond or Open vSwitch holds it, whatever its kind is
+    forwards: bool = False  # packets that come in are forwarded to other interfaces, of IPv4 or IPv6
+    # The largest packets of TCP that are handed to it (gso) and up from it (gro), in bytes; those without
+    # ipv4 are for IPv6 where the kernel has both. None: the kernel has no such size, or it is unknown.
+    gso_max_size: int | None = None
+    gro_max_size: int | None = None
+    gso_ipv4_max_size: int | None = None
+    gro_ipv4_max_size: int | None = None
+    tso_max_size: int | None = None  # the most that the device takes
 
 
 class CgroupPages(Struct, frozen=True, kw_only=True):

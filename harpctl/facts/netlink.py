@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from harpctl.facts.addresses import Addresses, Default
+from harpctl.host.link_sizes import Sizes, sizes_of
 
 Message: TypeAlias = Any  # pyroute2 brings no types
 
@@ -31,7 +32,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     mac: str = ""
     kind: str = ""
-    is_port: bool = False  # a bridge or a bond holds it
+    is_port: bool = False  # a bridge, a bond or Open vSwitch holds it
     is_up: bool = False
     has_link: bool = False
     mtu: int = 0
@@ -40,6 +41,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     queues_max: int = 0
     speed_mbps: int = 0
     xdp_attached: bool = False
+    sizes: Sizes = {}
 
 
 def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
@@ -73,6 +75,7 @@ def _link(message: Message) -> Link:
         mtu=message.get_attr("IFLA_MTU") or 0,
         mtu_max=message.get_attr("IFLA_MAX_MTU") or 0,
         xdp_attached=bool(xdp and xdp.get_attr("IFLA_XDP_ATTACHED")),
+        sizes=sizes_of(message),
     )
 
 

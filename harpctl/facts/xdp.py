@@ -62,6 +62,11 @@ def best_mode(host: Host, name: str, driver: str, kernel: str) -> str:
     return NATIVE if driver in NATIVE_DRIVERS else GENERIC
 
 
+def is_tried(driver: str, best: str) -> bool:
+    """Return whether the plugin tries AF_XDP with this value of the key `driver`, where `best` is known."""
+    return driver.startswith("xdp") or (driver == "auto" and best == ZERO_COPY)
+
+
 def _has_access_platform(host: Host, name: str) -> bool:
     """Return whether a virtio device's memory is addressed as zero-copy needs; the file has bit 0 first."""
     bits = text.word(host, f"/sys/class/net/{name}/device/features")

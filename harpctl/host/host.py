@@ -15,11 +15,12 @@ import fnmatch
 import itertools
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.host.link_sizes import KernelLinks, Links, NoLinks, Sizes
 from harpctl.host.runner import SEARCH_PATH, TIMEOUT_S, Completed, LiveRunner, NoRunner, Runner
 
 LINK_COUNT_MAX = 40  # as the kernel's MAXSYMLINKS
@@ -33,12 +34,15 @@ TEMPORARY = ".harp-new"  # how the name of a half-written file ends
 class Host:
     """The machine we are on (root `/`), or a directory tree that stands for one."""
 
-    def __init__(self, root: str | Path = "/", runner: Runner | None = None) -> None:
+    def __init__(
+        self, root: str | Path = "/", runner: Runner | None = None, links: Links | None = None
+    ) -> None:
         self.root = Path(root).absolute()
         self.is_real = self.root == Path("/")
         if runner is None:
             runner = LiveRunner() if self.is_real else NoRunner()
         self._runner = runner
+        self._links = links or (KernelLinks() if isinstance(runner, LiveRunner) else NoLinks())
 
     # ---- paths: these raise OSError for a loop of links; only change/ calls them ----
 
@@ -248,7 +252,17 @@ class Host:
         done = self.run(argv, timeout_s)
         return done.stdout if done.code == 0 else None
 
+    # ---- interfaces ----
+
+    def link_sizes(self, name: str) -> Sizes:
+        """Return the sizes of TCP's largest packets on an interface, in bytes; none where unknown."""
+        return self._links.sizes(name)
+
     # ---- writing: only change/ calls these ----
+
+    def set_link_sizes(self, name: str, sizes: Mapping[str, int]) -> None:
+        """Set sizes of an interface until the next boot. Raises OSError; some may be set then."""
+        self._links.set_sizes(name, sizes)
 
     def write_file(
         self,

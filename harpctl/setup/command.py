@@ -252,6 +252,13 @@ def setup(
     channels: Annotated[
         int | None, typer.Option("--channels", help="Combined channels of each ENI; else unchanged.")
     ] = None,
+    big_tcp: Annotated[
+        bool | None,
+        typer.Option(
+            "--big-tcp/--no-big-tcp",
+            help="Let TCP use packets of 128 KiB on the ENIs; else as an earlier setup chose, at first on.",
+        ),
+    ] = None,
     now: Annotated[
         bool,
         typer.Option("--now", help="Also reserve as many hugepages as possible without a reboot."),
@@ -296,6 +303,7 @@ def setup(
         enis=parse_list(enis),
         mtu=mtu,
         channels=channels,
+        big_tcp=big_tcp,
         speed_mbps=speed,
         force=force,
         now=now,

@@ -28,6 +28,7 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     enis: tuple[str, ...] = ()
     mtu: int | None = None
     channels: int | None = None
+    big_tcp: bool | None = None  # None: as an earlier setup chose, else where the network may be changed
     speed_mbps: int | None = None  # of each ENI; None: the host's own value
     cloud_mbps: int | None = None  # where the host does not show it
     force: bool = False

@@ -14,6 +14,7 @@ from harpctl.facts.model import Boot, Eni, Facts
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, holds
 from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.network.big_tcp import plan_big_tcp
 from harpctl.network.model import EniPlan
 from harpctl.network.plan import plan_network
 from harpctl.setup.choose import Choice, choose, gpu_count
@@ -23,9 +24,10 @@ from harpctl.setup.options import FIT, SetupOptions
 from harpctl.setup.page_demand import pages_used
 from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
 from harpctl.setup.tool import plan_tool
-from harpctl.setup.unit import has_program, plan_unit
+from harpctl.setup.unit import chosen_big_tcp, has_program, plan_unit
 
 CHANNELS_MAX = 1024
+DRIVER_DEFAULT = "auto"
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +121,18 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
     return notes
 
 
+def _big_tcp(
+    facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions
+) -> tuple[Group, list[str]]:
+    """Plan BIG TCP of the chosen ENIs; the boot unit sets it again."""
+    may_set = host.runs_commands and not facts.system.container and (options.network or options.big_tcp)
+    if not (may_set and chosen_big_tcp(host, options)):
+        return plan_big_tcp([])
+    confs = confs_by_interface(host)
+    drivers = {name: conf.driver or DRIVER_DEFAULT for name, conf in confs.items()}
+    return plan_big_tcp((choice.eni, drivers.get(choice.eni.name, DRIVER_DEFAULT)) for choice in choices)
+
+
 def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: SetupOptions) -> str:
     """Return why a reboot is needed for all that was requested to hold; "" when none is."""
     have = pages_now(facts, wanted.page_size)
@@ -165,9 +179,9 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     groups.append(plan_mount(facts, host, options))
     if options.network:
         groups.extend(plan_network(facts, host, eni_plans(host, choices, options), force=options.force))
-    groups.append(plan_confs(host, choices, options))
-    groups.append(plan_tool())
-    notes = _notes(facts, choices, options)
+    big_tcp, without = _big_tcp(facts, host, choices, options)
+    groups += [big_tcp, plan_confs(host, choices, options), plan_tool()]
+    notes = _notes(facts, choices, options) + without
     if options.unit and has_program(host, options):
         groups.append(plan_unit(facts, host, options))
     elif options.unit and facts.system.init == "systemd":

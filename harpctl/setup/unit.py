@@ -19,7 +19,7 @@ WANTED = f"/etc/systemd/system/multi-user.target.wants/{NAME}"
 TEXT = """\
 # Written by harpctl setup; harpctl rollback takes it away.
 [Unit]
-Description=HARP: set NIC channels and check the host
+Description=HARP: set NIC channels and BIG TCP, and check the host
 Wants=network-online.target
 After=network-online.target dev-hugepages.mount systemd-sysctl.service
 ConditionPathExistsGlob={conf_files}
@@ -50,8 +50,21 @@ def has_program(host: Host, options: SetupOptions) -> bool:
 
 def _channels(host: Host, options: SetupOptions) -> int | None:
     """Return the channels to set at boot: those requested, else those of an earlier setup."""
-    earlier = re.search(r"^ExecStart=.* --channels (\d+)$", host.read_text(PATH) or "", re.MULTILINE)
+    earlier = re.search(r"^ExecStart=.* --channels (\d+)( |$)", host.read_text(PATH) or "", re.MULTILINE)
     return options.channels or (int(earlier[1]) if earlier else None)
+
+
+def chosen_big_tcp(host: Host, options: SetupOptions) -> bool | None:
+    """Return whether BIG TCP is set at boot: as requested, else as an earlier setup chose.
+
+    Without either it is, where setup may change the network; else nothing is chosen: None.
+    """
+    if options.big_tcp is not None:
+        return options.big_tcp
+    earlier = re.search(r"^ExecStart=.* --(no-)?big-tcp( |$)", host.read_text(PATH) or "", re.MULTILINE)
+    if earlier:
+        return not earlier[1]
+    return True if options.network else None
 
 
 def plan_unit(facts: Facts, host: Host, options: SetupOptions) -> Group:
@@ -60,11 +73,14 @@ def plan_unit(facts: Facts, host: Host, options: SetupOptions) -> Group:
         return Group(name="boot unit", steps=())
     channels = _channels(host, options)
     arguments = f" --channels {channels}" if channels else ""
+    arguments += {True: " --big-tcp", False: " --no-big-tcp", None: ""}[chosen_big_tcp(host, options)]
     text = TEXT.format(
         conf_files=f"{CONF_DIR}/{CONF_PATTERN}", program=_quoted(options.program), options=arguments
     )
     steps: list[AnyStep] = [
-        WriteFile(path=PATH, data=text.encode(), mode=0o644, why="channels and a check at every boot"),
+        WriteFile(
+            path=PATH, data=text.encode(), mode=0o644, why="channels, BIG TCP and a check at every boot"
+        ),
         MakeLink(path=WANTED, target=PATH, why=f"starts {NAME} at boot"),
     ]
     if host.runs_commands:

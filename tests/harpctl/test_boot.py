@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from harpctl import boot
@@ -17,6 +18,7 @@ from harpctl.facts.model import Boot, Eni, Facts, Memory, System
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 from tests.harpctl.cli_app import app
+from tests.harpctl.links import FRESH, FakeLinks
 
 CROWDING = "10.0.0.0/24 dev eth1 proto kernel scope link src 10.0.0.11"
 FLUSH = "ip -4 route flush exact 10.0.0.0/24 dev eth1 table main"
@@ -74,6 +76,25 @@ def test_channels_stay_where_none_are_requested(root: Path) -> None:
     machine = Machine()
     boot.run_boot(Host(root, machine), None)
     assert machine.changes == [FLUSH]
+
+
+def test_big_tcp_is_set_again_where_it_is_wanted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = FakeLinks(eth1=dict(FRESH), eth2=dict(FRESH))
+    enis = tuple(replace(eni, **links.sizes(eni.name)) for eni in ENIS)
+    monkeypatch.setattr(
+        boot, "collect", lambda _host: Facts(system=System(), boot=Boot(), memory=Memory(), enis=enis)
+    )
+    del links.interfaces["eth2"]  # it goes while it is looked at
+    boot.run_boot(Host(root, Machine(), links), None)
+    assert links.sizes("eth1") == FRESH
+    done = boot.run_boot(Host(root, Machine(), links), None, big_tcp=True)
+    assert links.sizes("eth1")["gso_ipv4_max_size"] == 131072
+    sizes = " ".join(f"{size}=131072" for size in FRESH if size != "tso_max_size")
+    assert [(one.command, one.error) for one in done.commands[1:]] == [
+        (f"set {sizes} of eth1", ""),
+        (f"set {sizes} of eth2", "No such device"),
+    ]
+    assert not done.ok
 
 
 def test_a_command_that_fails_is_reported_and_the_others_run(root: Path) -> None:

@@ -42,6 +42,7 @@ OPENS = {
     "trace.rings": "the memory of a process that holds its rings",
 }
 WRITES = {
+    "boot": "sizes of interfaces, which every boot forgets anyway, so that they are not journalled",
     "trace.command": "the dump that the operator asks for",
     "network.guard_files": "notes in /run/harp, between harpctl and the rollback timer",
     "network.rollback_timer": "its sign of life there",

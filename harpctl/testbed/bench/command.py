@@ -73,6 +73,7 @@ from harpctl.testbed.lab.numbers import (
 )
 from harpctl.testbed.lab.options import (
     LAB,
+    BigTcp,
     Cap,
     Congestion,
     Enis,
@@ -596,6 +597,7 @@ def bench(
     ] = False,
     congestion: Congestion = "cubic",
     tcp_buffer: TcpBuffer = None,
+    big_tcp: BigTcp = False,
     show_lab: Annotated[
         bool, typer.Option("--show-lab", help="Print the lab's commands and stop.", rich_help_panel=LAB)
     ] = False,
@@ -652,6 +654,7 @@ def bench(
         loss_share=parse_loss(loss),
         congestion=congestion,
         tcp_buffer_kib=tcp_buffer,
+        big_tcp=big_tcp,
         rps_cores=min(os.cpu_count() or 1, RPS_CORES_MAX) if rps else 0,
         unprivileged=unprivileged,
     )

@@ -25,6 +25,7 @@ from harpctl.testbed.lab.numbers import (
 )
 from harpctl.testbed.lab.options import (
     LAB,
+    BigTcp,
     Cap,
     Congestion,
     Enis,
@@ -99,6 +100,7 @@ def up(
     subnets: SubnetsOf = Subnets.EACH,
     congestion: Congestion = "cubic",
     tcp_buffer: TcpBuffer = None,
+    big_tcp: BigTcp = False,
     name: Name = DEFAULT_NAME,
     as_json: AsJson = False,
 ) -> None:
@@ -119,6 +121,7 @@ def up(
         subnets=subnets,
         congestion=congestion,
         tcp_buffer_kib=tcp_buffer,
+        big_tcp=big_tcp,
         switch=True,
     )
     with _progress(as_json=as_json).working(f"Making the lab {name}"):

@@ -76,3 +76,11 @@ TcpBuffer = Annotated[
         rich_help_panel=LAB,
     ),
 ]
+BigTcp = Annotated[
+    bool,
+    typer.Option(
+        "--big-tcp",
+        help="Let TCP use packets of 128 KiB on the lab's links, as `harpctl setup` does on ENIs.",
+        rich_help_panel=LAB,
+    ),
+]

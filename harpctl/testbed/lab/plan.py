@@ -7,6 +7,8 @@ their own: one per ENI, or one for all where they share a subnet.
 
 from __future__ import annotations
 
+import sys
+
 from harpctl.testbed.lab.caps import plan_caps
 from harpctl.testbed.lab.commands import Command, ip_inside, run_inside
 from harpctl.testbed.lab.routes import address_words, plan_arp, plan_router, plan_routes
@@ -52,6 +54,7 @@ __all__ = [
     "tools_needed",
 ]
 
+BIG_TCP_MODULE = "harpctl.testbed.lab.big_tcp"
 # Not its peer's: Linux takes a link between equal indices for a real one, and is a second late.
 INDEX_FIRST = 1000
 
@@ -88,7 +91,7 @@ def plan_network(spec: LabSpec, prefix: str) -> list[Command]:
             plan += _plan_eni(spec, name, host, eni)
             plan += plan_caps(spec, prefix, host, eni, spec.cap_of(eni))
             plan += plan_loss(spec, prefix, host, eni)
-    return plan
+    return plan + _plan_big_tcp(spec, prefix)
 
 
 def plan_build(spec: LabSpec, prefix: str) -> list[Command]:
@@ -99,6 +102,20 @@ def plan_build(spec: LabSpec, prefix: str) -> list[Command]:
 def plan_destroy(spec: LabSpec, prefix: str) -> list[Command]:
     """Plan the end: links and rules go with their namespaces."""
     return [Command(("ip", "netns", "delete", name)) for name in namespaces(spec, prefix)]
+
+
+def _plan_big_tcp(spec: LabSpec, prefix: str) -> list[Command]:
+    """Plan larger packets for all ENIs and the bridges' ports, by netlink: ip before 6.3 lacks IPv4's."""
+    if not spec.big_tcp:
+        return []
+    enis = [[eni_name(eni) for eni in range(spec.eni_count(host))] for host in range(spec.hosts)]
+    links = dict(zip(host_names(spec, prefix), enis, strict=True))
+    if spec.has_fabric:
+        links[fabric_name(prefix)] = [
+            port_name(host, name) for host, names in enumerate(enis) for name in names
+        ]
+    words = (sys.executable, "-m", BIG_TCP_MODULE)
+    return [run_inside(namespace, *words, *names) for namespace, names in links.items()]
 
 
 def _plan_tcp_buffers(spec: LabSpec, namespace: str) -> list[Command]:

@@ -26,6 +26,7 @@ POLICE_BURST_MAX_KIB = 1 << 20
 TCP_BUFFER_MIN_KIB = 4
 TCP_BUFFER_DEFAULT_KIB = 16  # with which a socket begins
 TCP_BUFFER_MAX_KIB = 1 << 20
+BIG_TCP_BYTES = 128 << 10  # as `harpctl setup` sets it
 RPS_CORES_MAX = 32  # bits of one word of rps_cpus
 
 
@@ -63,6 +64,7 @@ class LabSpec:
     loss_share: float = 0.0  # of what arrives at an ENI
     congestion: str = "cubic"
     tcp_buffer_kib: int | None = None  # of a TCP socket, each way, at most; None: as on this machine
+    big_tcp: bool = False  # TCP may use packets of 128 KiB on every link; else of 64 KiB
     switch: bool = False
     queues: int = 1
     rps_cores: int = 0
@@ -218,6 +220,8 @@ class LabSpec:
         parts.append(self.congestion)
         if self.tcp_buffer_kib is not None:
             parts.append(f"TCP buffers of {self.tcp_buffer_kib} KiB")
+        if self.big_tcp:
+            parts.append("BIG TCP")
         return ", ".join(parts)
 
 

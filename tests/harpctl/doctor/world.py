@@ -127,6 +127,11 @@ def _eni(number: int) -> Eni:
         speed_mbps=50000,
         pci=f"0000:0{number}:00.0",
         node=max(number - 1, 0),
+        gso_max_size=131072,
+        gro_max_size=131072,
+        gso_ipv4_max_size=131072,
+        gro_ipv4_max_size=131072,
+        tso_max_size=524280,
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from harpctl.facts import netlink
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
+from harpctl.facts.xdp import release_of
 from harpctl.host.host import Host
 
 SCRIPT = """
@@ -26,7 +27,10 @@ ip link add eth7 address 02:00:00:00:00:07 type veth peer name far
 ip link add br7 type bridge
 ip address add 10.7.0.5/24 dev eth7
 ip link set eth7 up mtu 1400
-ip link set far up
+ip link set far up master br7
+ip link set eth7 gso_max_size 40000
+for version in 4 6; do echo 0 > /proc/sys/net/ipv$version/conf/all/forwarding; done
+echo 1 > /proc/sys/net/ipv6/conf/eth7/forwarding
 ip route add default via 10.7.0.1
 ip route add default via 10.7.0.2 metric 50
 ip route add 10.8.0.0/16 via 10.7.0.9
@@ -82,6 +86,10 @@ def test_a_network_namespace_that_sysfs_does_not_show(root: Path) -> None:
     assert (eth7["gateway"], eth7["is_default_route"]) == ("10.7.0.1", True)
     assert (eth7["mac"], eth7["mtu"], eth7["is_up"]) == ("02:00:00:00:00:07", 1400, True)
     assert eth7["carries_ssh"]
+    assert (eth7["is_port"], enis["far"]["is_port"]) == (False, True)
+    assert (eth7["forwards"], enis["far"]["forwards"]) == (True, False)
+    has_ipv4_sizes = release_of(os.uname().release) >= (6, 3)
+    assert (eth7["gso_max_size"], eth7["gso_ipv4_max_size"]) == (40000, 40000 if has_ipv4_sizes else None)
     assert not enis["far"]["carries_ssh"]
     assert set(facts["foreign_links"]) == outside
     assert not outside or any("hostNetwork" in line for line in facts["unknown"])

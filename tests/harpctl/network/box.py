@@ -28,21 +28,27 @@ import pytest
 
 from harpctl.change import rollback
 from harpctl.change.apply import apply
+from harpctl.change.diff import render
 from harpctl.change.journal import Journal
 from harpctl.change.steps import AnyStep, Group, Plan, Run, WriteFile
 from harpctl.console import NoProgress
 from harpctl.errors import HarpError
+from harpctl.facts.collect import collect
 from harpctl.facts.eni import collect_enis
-from harpctl.facts.model import Facts
+from harpctl.facts.model import MIB, Facts
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
+from harpctl.host.link_sizes import KernelLinks
 from harpctl.host.runner import LiveRunner
-from harpctl.network import guard_files, reachability, runtime
+from harpctl.network import big_tcp, guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
 from harpctl.network.manager import Manager
 from harpctl.network.model import EniPlan
 from harpctl.network.plan import files, plan_network
+from harpctl.setup import unit
+from harpctl.setup.options import SetupOptions
+from harpctl.setup.plan import make_setup
 from tests.harpctl.machine import build
 from tests.harpctl.network.example import facts, put
 
@@ -294,6 +300,93 @@ def networkd_at_boot(host: Host) -> None:
 @case
 def netplan_at_boot(host: Host) -> None:
     boot_with_networkd(host, Manager.NETPLAN)
+
+
+# ---- BIG TCP ----
+
+
+def sizes() -> dict[str, list[int | None]]:
+    """Return the sizes as ip shows them; those of IPv4 where it knows them."""
+    found = {}
+    for link in json.loads(sh("ip -d -j link show type veth")):
+        found[link["ifname"]] = [link.get(f"g{x}o{v}_max_size") for v in ("", "_ipv4") for x in ("s", "r")]
+    return found
+
+
+def big_tcp_setup(host: Host, **options: Any) -> Plan:
+    """Plan a setup, and leave of it what is about BIG TCP: this machine stays as it is."""
+    known = msgspec.structs.replace(collect(host), enis=look().enis)
+    wanted = {"kernel_args": False, "network": False, "big_tcp": True, "enis": ("eth1", "eth2"), **options}
+    plan = make_setup(known, host, SetupOptions(page_size=2 * MIB, hugepages=1, **wanted)).plan
+    groups = tuple(group for group in plan.groups if group.name == big_tcp.NAME)
+    return msgspec.structs.replace(plan, groups=groups)
+
+
+@case
+def big_tcp_is_set_and_set_back(host: Host) -> None:
+    for version in (4, 6):
+        for name in ("all", "eth1", "eth2"):
+            sh(f"sysctl -q -w net.ipv{version}.conf.{name}.forwarding=0")
+    sh("ip link set eth2 gro_max_size 200000")
+    before = sizes()
+    links = KernelLinks()
+    known = {name: links.sizes(name) for name in WIRES}
+    has_ipv4 = "gso_ipv4_max_size" in known["eth1"]
+    plan = big_tcp_setup(host)
+    assert "of eth1\n" in render(plan, host)
+    assert known == {name: links.sizes(name) for name in WIRES}, "a plan changes nothing"
+    assert apply(plan, host, what="setup", progress=NoProgress())
+    assert sizes()["eth1"][:2] == [131072, 131072]
+    assert sizes()["eth2"][:2] == [131072, 200000]
+    assert sizes()["eth0"] == before["eth0"]
+    for name in ("eth1", "eth2"):
+        ipv4 = [links.sizes(name).get(size) for size in ("gso_ipv4_max_size", "gro_ipv4_max_size")]
+        assert ipv4 == ([131072, 131072] if has_ipv4 else [None, None])
+    assert big_tcp_setup(host).is_empty
+    report = rollback.rollback(host, progress=NoProgress())
+    assert not report.kept, report.kept
+    assert sizes() == before
+    assert known == {name: links.sizes(name) for name in WIRES}
+
+
+@case
+def big_tcp_is_left_alone_where_it_may_harm(host: Host) -> None:
+    sh("sysctl -q -w net.ipv4.conf.eth1.forwarding=1")
+    sh("ip link add br9 type bridge")
+    sh("ip link set eth2 master br9")
+    before = sizes()
+    plan = big_tcp_setup(host)
+    assert "No BIG TCP for eth2: it is a port of a bridge, a bond or Open vSwitch." in plan.notes
+    assert "No BIG TCP for what eth1 receives: the host forwards packets from it." in plan.notes
+    assert apply(plan, host, what="setup", progress=NoProgress())
+    assert sizes()["eth2"] == before["eth2"]
+    assert sizes()["eth1"][:2] == [131072, before["eth1"][1]], "what is forwarded stays"
+    rollback.rollback(host, progress=NoProgress())
+    assert sizes() == before
+
+
+@case
+def big_tcp_is_set_unless_it_is_left_out(host: Host) -> None:
+    address = Overrides(addresses={"eth1": "10.0.1.11/24"})
+    usual: dict[str, Any] = {"network": True, "enis": ("eth1",), "overrides": address, "big_tcp": None}
+    assert not big_tcp_setup(host, **usual).is_empty
+    assert big_tcp_setup(host, **{**usual, "big_tcp": False}).is_empty
+    put(host.root, unit.PATH, "[Service]\nExecStart=/usr/bin/harpctl boot --no-big-tcp\n")
+    assert big_tcp_setup(host, **usual).is_empty, "as an earlier setup chose"
+    assert not big_tcp_setup(host, **{**usual, "big_tcp": True}).is_empty
+    (host.root / unit.PATH[1:]).unlink()
+    assert big_tcp_setup(host, **{**usual, "network": False}).is_empty
+
+
+@case
+def sizes_that_the_kernel_refuses(host: Host) -> None:
+    del host
+    links = KernelLinks()
+    with pytest.raises(OSError, match="Invalid argument"):
+        links.set_sizes("eth1", {"gso_max_size": 1 << 20})
+    with pytest.raises(OSError, match="No such device"):
+        links.set_sizes("eth9", {"gso_max_size": 65536})
+    assert links.sizes("eth9") == {}
 
 
 # ---- the rollback timer ----

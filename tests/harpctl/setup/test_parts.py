@@ -166,12 +166,33 @@ def test_the_speed_of_an_eni(tmp_path: Path) -> None:
 def test_the_unit_starts_what_runs_now(tmp_path: Path) -> None:
     unit, link = plan_unit(facts(), Host(tmp_path), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
     assert isinstance(unit, WriteFile)
-    assert b'ExecStart="/opt/my tools/100%%/harpctl" boot\n' in unit.data
+    assert b'ExecStart="/opt/my tools/100%%/harpctl" boot --big-tcp\n' in unit.data
     assert isinstance(link, MakeLink)
     assert link.target == unit.path
     unit, link = plan_unit(facts(), Host(tmp_path), SetupOptions(channels=4)).steps
     assert isinstance(unit, WriteFile)
-    assert b"/harpctl boot --channels 4\n" in unit.data
+    assert b"/harpctl boot --channels 4 --big-tcp\n" in unit.data
+
+
+@pytest.mark.parametrize(
+    ("earlier", "options", "flag"),
+    [
+        ("", SetupOptions(), " --big-tcp"),
+        ("", SetupOptions(network=False), ""),
+        ("", SetupOptions(network=False, big_tcp=True), " --big-tcp"),
+        ("", SetupOptions(big_tcp=False), " --no-big-tcp"),
+        (" --channels 4 --no-big-tcp", SetupOptions(), " --channels 4 --no-big-tcp"),
+        (" --no-big-tcp", SetupOptions(big_tcp=True), " --big-tcp"),
+        (" --big-tcp", SetupOptions(network=False), " --big-tcp"),
+    ],
+)
+def test_the_unit_remembers_the_choice_of_big_tcp(
+    tmp_path: Path, earlier: str, options: SetupOptions, flag: str
+) -> None:
+    put(tmp_path, PATH.lstrip("/"), f"[Service]\nExecStart=/usr/bin/harpctl boot{earlier}\n")
+    unit, _link = plan_unit(facts(), Host(tmp_path), options).steps
+    assert isinstance(unit, WriteFile)
+    assert f"/harpctl boot{flag}\n".encode() in unit.data
 
 
 def test_the_unit_needs_its_program(tmp_path: Path) -> None:

@@ -120,3 +120,27 @@ def strict_filter(world: World) -> None:
     _one_subnet(world)
     for name in ("all", "eth2"):
         world.write(f"/proc/sys/net/ipv4/conf/{name}/rp_filter", "1\n")
+
+
+@case(
+    "enis.big_tcp",
+    "warn",
+    "TCP uses packets of 64 KiB on eth1; with 128 KiB (BIG TCP) it takes less CPU.",
+    "harpctl setup --big-tcp",
+)
+def packets_of_64_kib(world: World) -> None:
+    world.eni("eth1", gro_ipv4_max_size=65536)
+
+
+@case("enis.big_tcp", "skip", "No BIG TCP for eth1: it is for AF_XDP.")
+def big_tcp_beside_af_xdp(world: World) -> None:
+    world.eni("eth1", gro_ipv4_max_size=65536)
+    world.conf(1, driver="xdp")
+
+
+@case("enis.big_tcp", "skip", "It was set up with --no-big-tcp.")
+def big_tcp_left_out(world: World) -> None:
+    world.eni("eth1", gro_ipv4_max_size=65536)
+    world.write(
+        "/etc/systemd/system/harp.service", "[Service]\nExecStart=/usr/bin/harpctl boot --no-big-tcp\n"
+    )

@@ -144,6 +144,15 @@ def test_no_offload_means_single_packets(make_lab: Callable[[LabSpec], Lab]) -> 
     assert counts[Offload.STOCK] < 60
 
 
+def test_big_tcp_is_on_every_link(make_lab: Callable[[LabSpec], Lab]) -> None:
+    lab = make_lab(LabSpec(enis=2, switch=True, big_tcp=True))
+    for namespace, count in ((lab.hosts[0], 2), (lab.hosts[1], 2), (f"{lab.prefix}fabric", 4)):
+        shown = json.loads(run_command(ip_inside(namespace, "-d", "-json", "link", "show", "type", "veth")))
+        sizes = [(link["gso_max_size"], link["gro_max_size"]) for link in shown]
+        assert sizes == [(131072, 131072)] * count
+    exchange(lab, 0, 1, 1)
+
+
 def test_caps_are_installed(make_lab: Callable[[LabSpec], Lab]) -> None:
     lab = make_lab(LabSpec(cap_mbps=200))
     assert "rate 200Mbit" in inside(lab, 1, "tc", "qdisc", "show", "dev", "eni0")

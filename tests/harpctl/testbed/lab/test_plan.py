@@ -235,6 +235,21 @@ def test_tcp_buffers() -> None:
     assert not [command for command in plan_build(LabSpec(), "x-") if "sysctl" in str(command)]
 
 
+def test_big_tcp_of_every_link() -> None:
+    def lines(spec: LabSpec) -> list[str]:
+        return [str(command) for command in plan_build(spec, "x-") if "big_tcp" in str(command)]
+
+    assert lines(LabSpec(hosts=3, enis=2)) == []
+    found = lines(LabSpec(hosts=2, enis=2, host_enis=(2, 1), big_tcp=True))
+    assert [(line.split()[3], line.split("big_tcp ")[1]) for line in found] == [
+        ("x-h0", "eni0 eni1"),
+        ("x-h1", "eni0"),
+        ("x-fabric", "h0eni0 h0eni1 h1eni0"),
+    ]
+    assert len(lines(LabSpec(big_tcp=True))) == 2
+    assert LabSpec(big_tcp=True).describe().endswith("cubic, BIG TCP")
+
+
 def test_stale_namespaces_are_those_of_dead_labs() -> None:
     names = ["harp1-0-h0", "harp2-0-h1", "harp2-11-fabric", "harp3-h0", "other", "harp2-0-h1x", "xharp2-0-h1"]
     assert stale_namespaces(names, lambda pid: pid == 1) == ["harp2-0-h1", "harp2-11-fabric"]
