@@ -83,7 +83,7 @@ static void test_the_part_of_drains_that_others_share_counts(void **state) {
   settle_in(3, 70, 30);
   assert_true(harp_base_loss_judge_drains(&b, PACKET, now));
   assert_in_range(b.share_q16, 0, PERCENT_Q16 * 13 / 10); /* of 15 % */
-  for (unsigned i = 0; i < 8; i++) { /* others never drain beside the second half */
+  for (unsigned i = 0; i < 8; i++) {                      /* others never drain beside the second half */
     settle_in(0, 100, 0);
     settle_in(1, 100, 0);
     settle_in(2, 70, 30);
@@ -178,14 +178,26 @@ static void test_drains_contradict_a_presumption(void **state) {
 static void test_a_presumption_that_no_drain_confirms_ends(void **state) {
   (void)state;
   presume_loss();
-  now += HARP_MS(600);
-  settle(1, 0, 16 << 8, false, false);
+  now += HARP_MS(2500);
+  settle(1, 0, 1 << 8, false, false);
   assert_true(harp_base_loss_is_known(&b));
   now += 1;
-  settle(1, 0, 16 << 8, false, false);
+  settle(1, 0, 1 << 8, false, false);
   assert_false(harp_base_loss_is_known(&b));
   now += HARP_SEC(10) - 1;
   assert_false(settle(92, 8, 16 << 8, true, false));
+}
+
+static void test_a_trial_that_brings_nothing_ends_sooner(void **state) {
+  (void)state;
+  is_cut_by_loss = true;
+  assert_true(settle(292, 8, 2 << 8, false, false));
+  assert_false(harp_base_loss_is_believed(&b));
+  now += HARP_MS(601);
+  settle(1, 0, 2 << 8, false, false);
+  assert_true(harp_base_loss_is_known(&b));
+  settle(1, 0, 1 << 8, false, false);
+  assert_false(harp_base_loss_is_known(&b));
 }
 
 static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
@@ -197,7 +209,7 @@ static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
   settle(1, 0, 16 << 8, false, false); /* the time to confirm it begins here */
   assert_int_equal(b.share_q16, before);
   assert_true(b.is_presumed);
-  now += HARP_MS(601);
+  now += HARP_MS(2501);
   settle(1, 0, 16 << 8, false, false);
   assert_int_equal(b.share_q16, 0);
 }
@@ -215,6 +227,7 @@ int main(void) {
       cmocka_unit_test_setup(test_drains_confirm_a_presumption, begin),
       cmocka_unit_test_setup(test_drains_contradict_a_presumption, begin),
       cmocka_unit_test_setup(test_a_presumption_that_no_drain_confirms_ends, begin),
+      cmocka_unit_test_setup(test_a_trial_that_brings_nothing_ends_sooner, begin),
       cmocka_unit_test_setup(test_a_restart_keeps_the_share_as_a_presumption, begin),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

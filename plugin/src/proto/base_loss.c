@@ -8,13 +8,15 @@
 /* After a presumption that drains contradicted: the first wait, and the longest. */
 #define PRESUME_WAIT_NS     HARP_SEC(10)
 #define PRESUME_WAIT_MAX_NS HARP_SEC(640)
-/* A presumption that no drain has confirmed for so long ends: the flow sends too rarely to know. */
-#define PRESUME_FOR_NS HARP_MS(600)
+/* A presumption that no drain has confirmed for so long ends: drains of few packets need a second or two;
+ * with less than two packets in the window it has brought nothing. */
+#define PRESUME_FOR_NS HARP_MS(2500)
+#define TRIAL_FOR_NS   HARP_MS(600)
 enum {
   KNOWN_Q16 = 328,           /* 0.5 %: less is none */
   STARVED_MAX_Q16 = 39322,   /* 60 % */
   INTERVAL_PACKETS = 1024,   /* an interval has so many at most, */
-  INTERVAL_MIN_PACKETS = 32, /* and at least, */
+  INTERVAL_MIN_PACKETS = 32, /* and at least, unless it confirms a presumption by twice INTERVAL_LOST, */
   INTERVAL_LOST = 3,         /* and ends when so many were lost, or twice as many should have been */
   FEW_MAX_Q16 = 2621,        /* 4 %: more of few packets is congestion */
   PART_TIMES = 2,            /* see least_part_q16 */
@@ -33,13 +35,17 @@ void harp_base_loss_restart(struct harp_base_loss *b) {
   b->is_presumed = harp_base_loss_is_known(b);
   b->presumed_ns = 0;
   b->presume_wait_ns = HARP_MAX(b->presume_wait_ns, PRESUME_WAIT_NS);
-  b->is_starved = false;
+  b->is_starved = b->is_trial = false;
   b->starved = b->quiet = b->few = (struct harp_loss_count){0};
   forget_drains(b);
 }
 
 bool harp_base_loss_is_known(const struct harp_base_loss *b) {
   return b->share_q16 >= KNOWN_Q16;
+}
+
+bool harp_base_loss_is_believed(const struct harp_base_loss *b) {
+  return harp_base_loss_is_known(b) && !b->is_trial;
 }
 
 static void count(struct harp_loss_count *c, uint32_t acked_bytes, uint32_t lost_bytes) {
@@ -55,6 +61,7 @@ static uint32_t share_q16_of(uint64_t lost_bytes, uint64_t bytes) {
 static bool is_over(const struct harp_base_loss *b, const struct harp_loss_count *c, uint32_t packet_bytes) {
   uint32_t packets = c->bytes / packet_bytes, lost = c->lost_bytes / packet_bytes;
   uint64_t expected_q16 = (uint64_t)packets * b->share_q16;
+  if (b->is_presumed && lost >= 2 * INTERVAL_LOST) return true;
   if (packets < INTERVAL_MIN_PACKETS) return false;
   return packets >= INTERVAL_PACKETS || lost >= INTERVAL_LOST || expected_q16 >= 2 * INTERVAL_LOST << 16;
 }
@@ -70,7 +77,7 @@ static bool presume(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns
 }
 
 static void contradict(struct harp_base_loss *b, harp_ns now) {
-  b->is_presumed = false;
+  b->is_presumed = b->is_trial = false;
   b->presume_from_ns = now + b->presume_wait_ns;
   b->presume_wait_ns = HARP_MIN(2 * b->presume_wait_ns, PRESUME_WAIT_MAX_NS);
 }
@@ -117,7 +124,7 @@ bool harp_base_loss_judge_drains(struct harp_base_loss *b, uint32_t packet_bytes
   if (share_q16 < KNOWN_Q16 / 2) b->clean_ns = now;
   if (b->is_presumed || is_uneven) {
     if (share_q16 < was_q16 / 4) contradict(b, now);
-    b->is_presumed = false;
+    b->is_presumed = b->is_trial = false;
     b->share_q16 = share_q16;
     return true;
   }
@@ -132,16 +139,19 @@ static bool is_known_enough(const struct harp_loss_count *c, uint32_t packet_byt
 
 /* A trial: see rule 4. */
 static bool presume_of_few(struct harp_base_loss *b, harp_ns now) {
-  if (share_q16_of(b->few.lost_bytes, b->few.bytes) <= FEW_MAX_Q16) return presume(b, &b->few, now);
+  bool is_little = share_q16_of(b->few.lost_bytes, b->few.bytes) <= FEW_MAX_Q16;
+  b->is_trial = is_little && presume(b, &b->few, now);
   b->few = (struct harp_loss_count){0};
-  return false;
+  return b->is_trial;
 }
 
 bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_loss_sample *s) {
   uint64_t packet_q8 = (uint64_t)s->packet_bytes << 8;
   if (s->window_q8 >= 2 * packet_q8 || (s->lost_bytes && !s->is_lossy_alone)) b->is_starved = false;
   if (!b->presumed_ns) b->presumed_ns = s->now; /* after a restart */
-  if (b->is_presumed && s->now - b->presumed_ns > PRESUME_FOR_NS) {
+  bool has_brought_nothing = b->is_trial && s->window_q8 < 2 * packet_q8;
+  harp_ns presume_for_ns = has_brought_nothing ? TRIAL_FOR_NS : PRESUME_FOR_NS;
+  if (b->is_presumed && s->now - b->presumed_ns > presume_for_ns) {
     contradict(b, s->now);
     b->share_q16 = 0;
   }

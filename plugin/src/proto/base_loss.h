@@ -31,7 +31,8 @@ struct harp_loss_count {
 
 struct harp_base_loss {
   uint32_t share_q16; /* the estimate, of bytes, times 2^16 */
-  bool is_presumed;   /* not known from drains yet */
+  bool is_presumed;   /* not known from drains yet, */
+  bool is_trial;      /* and as likely to be congestion: rule 4 */
   harp_ns clean_ns;   /* an interval of drains that lost next to nothing ended; 0: none has */
   harp_ns presumed_ns, presume_from_ns, presume_wait_ns;
   bool is_starved; /* the window was below two packets since the last drain */
@@ -55,6 +56,9 @@ void harp_base_loss_restart(struct harp_base_loss *b);
 
 /* Returns whether the path loses packets by itself. */
 bool harp_base_loss_is_known(const struct harp_base_loss *b);
+
+/* Returns whether it does, and that is more than a trial. */
+bool harp_base_loss_is_believed(const struct harp_base_loss *b);
 
 /* Counts packets that were sent in that part of a drain, 0 to HARP_BASE_LOSS_PARTS - 1. */
 void harp_base_loss_on_drained(struct harp_base_loss *b, unsigned part, uint32_t acked_bytes,

@@ -27,7 +27,7 @@
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not, since the
  *      others do not then. A queue runs empty, a policer passes everything: the RTT and loss that remain are
- *      the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is not used, and
+ *      the path's (rtt.h, base_loss.h), of what was sent in a drain, whenever it is acknowledged. Where hosts share no clock, the base loss is not used, and
  *      TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
@@ -189,6 +189,7 @@ static bool is_in_use(const struct harp_cc *cc) {
 static uint64_t step_q8(const struct harp_cc *cc) {
   uint64_t window_q8 = cc->window_q8, packet_q8 = (uint64_t)cc->packet_bytes << 8;
   if (cc->slow_start) return window_q8;
+  if (cc->target.base_loss.is_trial) return (window_q8 / FAST_SHARE + 1) * cc->target.rounds;
   if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc) && !cc->target.was_mark)
     return window_q8 / FAST_SHARE + 1;
   uint64_t step = packet_q8 / 4 * HARP_MAX(cc->target.rtt_ns, STEP_RTT_NS) / STEP_RTT_NS;
@@ -251,15 +252,15 @@ static unsigned part_of_drain(const struct harp_cc *cc, harp_ns sent_ns) {
 }
 
 /* Random loss is known now: earlier decreases were wrong. */
-static void base_loss_changed(struct harp_cc *cc, bool was_known) {
-  if (!was_known && harp_base_loss_is_known(&cc->target.base_loss)) cc->slow_start = true;
+static void base_loss_changed(struct harp_cc *cc, bool was_believed) {
+  if (!was_believed && harp_base_loss_is_believed(&cc->target.base_loss)) cc->slow_start = true;
 }
 
 /* Feeds the search for a base loss. */
 static void account_base_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   harp_ns acked_sent_ns = s->now - HARP_MIN(s->now, t->rtt_ns);
-  bool was_known = harp_base_loss_is_known(&t->base_loss);
+  bool was_believed = harp_base_loss_is_believed(&t->base_loss);
   uint32_t acked_bytes = s->acked_bytes, lost_bytes = s->lost_bytes;
   if (acked_bytes && is_of_drain(cc, acked_sent_ns)) {
     harp_base_loss_on_drained(&t->base_loss, part_of_drain(cc, acked_sent_ns), acked_bytes, 0);
@@ -281,15 +282,16 @@ static void account_base_loss(struct harp_cc *cc, const struct harp_cc_sample *s
       .is_cut_by_loss = !cc->slow_start && !t->was_delay && !t->clock.is_own,
       .is_lossy_alone = s->is_lossy_alone,
   };
-  if (harp_base_loss_on_settled(&t->base_loss, &settled)) base_loss_changed(cc, was_known);
+  if (harp_base_loss_on_settled(&t->base_loss, &settled)) base_loss_changed(cc, was_believed);
 }
 
 /* Judges a drain whose packets are settled. */
 static void judge_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
-  bool was_known = harp_base_loss_is_known(&t->base_loss);
+  bool was_believed = harp_base_loss_is_believed(&t->base_loss);
   t->is_judge_due = false;
-  if (harp_base_loss_judge_drains(&t->base_loss, cc->packet_bytes, s->now)) base_loss_changed(cc, was_known);
+  if (harp_base_loss_judge_drains(&t->base_loss, cc->packet_bytes, s->now))
+    base_loss_changed(cc, was_believed);
 }
 
 static void account_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
@@ -419,7 +421,7 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   t->was_filled = is_filled;
   t->is_futile = false;
   t->usual_base_ns = usual_ns + (s->rtt_min_ns - usual_ns) / 64;
-  if (harp_base_loss_is_known(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
+  if (harp_base_loss_is_believed(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
     cc->slow_start = true;
   harp_base_loss_on_drain_end(&t->base_loss);
   t->base_ns = s->rtt_min_ns;
