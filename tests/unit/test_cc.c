@@ -443,6 +443,39 @@ static void test_a_pause_of_a_host_does_not_raise_the_window(void **state) {
   assert_true(cc.window_q8 <= before_q8);
 }
 
+/* What is sent in a drain counts as its own when its acknowledgement or loss comes after the end. */
+static void test_the_last_packets_of_a_drain_count(void **state) {
+  (void)state;
+  start_at(100 * PACKET);
+  feed_round(BASE_NS, 0);
+  begin_drain(BASE_NS);
+  while (cc.target.drain_from_ns) feed_round(BASE_NS, 0);
+  uint32_t before = cc.target.base_loss.interval.bytes, lost = cc.target.base_loss.interval.lost_bytes;
+  assert_true(before);
+  struct harp_cc_sample s = {.now = now + BASE_NS / 2,
+                             .rtt_ns = BASE_NS,
+                             .rtt_min_ns = BASE_NS,
+                             .acked_bytes = PACKET,
+                             .lost_bytes = PACKET,
+                             .lost_sent_ns = now - BASE_NS / 2};
+  cc.ops->on_ack(&cc, &s);
+  assert_int_equal(cc.target.base_loss.interval.bytes, before + 2 * PACKET);
+  assert_int_equal(cc.target.base_loss.interval.lost_bytes, lost + PACKET);
+  s.now = s.lost_sent_ns = now + 2 * BASE_NS; /* was sent after it */
+  cc.ops->on_ack(&cc, &s);
+  assert_int_equal(cc.target.base_loss.interval.lost_bytes, lost + PACKET);
+}
+
+/* Of a window of thousands of packets some are lost by chance. */
+static void test_a_very_large_window_bears_more_losses(void **state) {
+  (void)state;
+  for (uint32_t packets = 1000; packets <= 5000; packets *= 5) {
+    start_at(packets * PACKET);
+    for (int k = 0; k < 5; k++) feed(BASE_NS, BASE_NS, 0, PACKET, packets * PACKET, false);
+    assert_int_equal(cuts, packets == 1000);
+  }
+}
+
 static void test_a_restart_keeps_the_clock_and_the_base_loss(void **state) {
   (void)state;
   start_at(400000);
@@ -582,6 +615,8 @@ int main(void) {
       cmocka_unit_test(test_known_loss_is_tolerated_where_hosts_share_a_clock),
       cmocka_unit_test(test_the_window_goes_below_a_packet),
       cmocka_unit_test(test_a_pause_of_a_host_does_not_raise_the_window),
+      cmocka_unit_test(test_the_last_packets_of_a_drain_count),
+      cmocka_unit_test(test_a_very_large_window_bears_more_losses),
       cmocka_unit_test(test_a_restart_keeps_the_clock_and_the_base_loss),
       cmocka_unit_test(test_a_mark_ends_slow_start_and_takes_half_of_the_share),
       cmocka_unit_test(test_few_marks_take_little),

@@ -1,31 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/base_loss.h"
 
+#include <string.h>
+
+#include "base/assert.h"
+
 /* After a presumption that drains contradicted: the first wait, and the longest. */
 #define PRESUME_WAIT_NS     HARP_SEC(10)
 #define PRESUME_WAIT_MAX_NS HARP_SEC(640)
-/* A presumption that no drain has confirmed for so long ends: the flow sends too rarely to know. */
-#define PRESUME_FOR_NS HARP_MS(600)
+/* A presumption that no drain has confirmed for so long ends: drains of few packets need a second or two;
+ * with less than two packets in the window it has brought nothing. */
+#define PRESUME_FOR_NS HARP_MS(2500)
+#define TRIAL_FOR_NS   HARP_MS(600)
 enum {
   KNOWN_Q16 = 328,           /* 0.5 %: less is none */
   STARVED_MAX_Q16 = 39322,   /* 60 % */
   INTERVAL_PACKETS = 1024,   /* an interval has so many at most, */
-  INTERVAL_MIN_PACKETS = 32, /* and at least, */
+  INTERVAL_MIN_PACKETS = 32, /* and at least, unless it confirms a presumption by twice INTERVAL_LOST, */
   INTERVAL_LOST = 3,         /* and ends when so many were lost, or twice as many should have been */
+  FEW_MAX_Q16 = 2621,        /* 4 %: more of few packets is congestion */
+  PART_TIMES = 2,            /* see least_part_q16 */
+  PART_LOST = 4,             /* packets: the same */
+  PART_MEMORY = 16,          /* intervals that the parts remember */
   QUIET_LOST = 8,            /* packets: an interval outside of drains ends */
   QUIET_PACKETS = 8,         /* congestion loses less than KNOWN_Q16 of such a window */
 };
+
+static void forget_drains(struct harp_base_loss *b) {
+  memset(b->drained, 0, sizeof b->drained);
+  b->interval = (struct harp_loss_count){0};
+}
 
 void harp_base_loss_restart(struct harp_base_loss *b) {
   b->is_presumed = harp_base_loss_is_known(b);
   b->presumed_ns = 0;
   b->presume_wait_ns = HARP_MAX(b->presume_wait_ns, PRESUME_WAIT_NS);
-  b->is_starved = false;
-  b->drained = b->starved = b->quiet = (struct harp_loss_count){0};
+  b->is_starved = b->is_trial = false;
+  b->starved = b->quiet = b->few = (struct harp_loss_count){0};
+  forget_drains(b);
 }
 
 bool harp_base_loss_is_known(const struct harp_base_loss *b) {
   return b->share_q16 >= KNOWN_Q16;
+}
+
+bool harp_base_loss_is_believed(const struct harp_base_loss *b) {
+  return harp_base_loss_is_known(b) && !b->is_trial;
 }
 
 static void count(struct harp_loss_count *c, uint32_t acked_bytes, uint32_t lost_bytes) {
@@ -33,65 +53,116 @@ static void count(struct harp_loss_count *c, uint32_t acked_bytes, uint32_t lost
   c->lost_bytes += lost_bytes;
 }
 
-static uint32_t take_share_q16(struct harp_loss_count *c) {
-  uint32_t share_q16 = (uint32_t)(((uint64_t)c->lost_bytes << 16) / c->bytes);
-  *c = (struct harp_loss_count){0};
-  return share_q16;
+static uint32_t share_q16_of(uint64_t lost_bytes, uint64_t bytes) {
+  return lost_bytes >= bytes ? 1u << 16 : (uint32_t)((lost_bytes << 16) / bytes);
 }
 
 /* Whether an interval has ended: enough was lost to know how much, or less than expected. */
 static bool is_over(const struct harp_base_loss *b, const struct harp_loss_count *c, uint32_t packet_bytes) {
   uint32_t packets = c->bytes / packet_bytes, lost = c->lost_bytes / packet_bytes;
   uint64_t expected_q16 = (uint64_t)packets * b->share_q16;
+  if (b->is_presumed && lost >= 2 * INTERVAL_LOST) return true;
   if (packets < INTERVAL_MIN_PACKETS) return false;
   return packets >= INTERVAL_PACKETS || lost >= INTERVAL_LOST || expected_q16 >= 2 * INTERVAL_LOST << 16;
 }
 
 static bool presume(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns now) {
-  b->share_q16 = take_share_q16(c);
+  b->share_q16 = share_q16_of(c->lost_bytes, c->bytes);
+  *c = (struct harp_loss_count){0};
   if (!harp_base_loss_is_known(b)) return false;
-  b->drained = (struct harp_loss_count){0};
+  forget_drains(b);
   b->is_presumed = true;
   b->presumed_ns = now;
   return true;
 }
 
 static void contradict(struct harp_base_loss *b, harp_ns now) {
-  b->is_presumed = false;
+  b->is_presumed = b->is_trial = false;
   b->presume_from_ns = now + b->presume_wait_ns;
   b->presume_wait_ns = HARP_MIN(2 * b->presume_wait_ns, PRESUME_WAIT_MAX_NS);
 }
 
-bool harp_base_loss_on_drained(struct harp_base_loss *b, uint32_t packet_bytes, uint32_t acked_bytes,
-                               uint32_t lost_bytes, harp_ns now) {
-  count(&b->drained, acked_bytes, lost_bytes);
-  if (!is_over(b, &b->drained, packet_bytes)) return false;
-  uint32_t share_q16 = take_share_q16(&b->drained), was_q16 = b->share_q16;
+void harp_base_loss_on_drained(struct harp_base_loss *b, unsigned part, uint32_t acked_bytes,
+                               uint32_t lost_bytes) {
+  HARP_ASSERT(part < HARP_BASE_LOSS_PARTS);
+  count(&b->interval, acked_bytes, lost_bytes);
+  count(&b->drained[part], acked_bytes, lost_bytes);
+}
+
+/* Returns the share that the least part of the drains allows: where it lost less than the whole by more than
+ * chance (PART_TIMES of its own loss and PART_LOST packets, beyond two standard deviations), others did not
+ * drain at the same time, and the least part has met most of those that did. 1: all parts are alike. */
+static uint32_t least_part_q16(const struct harp_base_loss *b, uint32_t packet_bytes) {
+  struct harp_loss_count all = {0};
+  for (unsigned i = 0; i < HARP_BASE_LOSS_PARTS; i++)
+    count(&all, b->drained[i].bytes - b->drained[i].lost_bytes, b->drained[i].lost_bytes);
+  uint32_t least_q16 = 1u << 16, all_q16 = share_q16_of(all.lost_bytes, all.bytes + 1ull);
+  for (unsigned i = 0; i < HARP_BASE_LOSS_PARTS; i++) {
+    uint64_t lost_bytes = b->drained[i].lost_bytes, bytes = b->drained[i].bytes + 1ull;
+    if (share_q16_of(lost_bytes * PART_TIMES + (uint64_t)PART_LOST * packet_bytes, bytes) < all_q16)
+      least_q16 = HARP_MIN(least_q16, share_q16_of(lost_bytes, bytes));
+  }
+  return least_q16;
+}
+
+/* Begins the next interval; the parts remember PART_MEMORY of them. */
+static void end_interval(struct harp_base_loss *b) {
+  b->interval = (struct harp_loss_count){0};
+  for (unsigned i = 0; i < HARP_BASE_LOSS_PARTS; i++) {
+    b->drained[i].bytes -= b->drained[i].bytes / PART_MEMORY;
+    b->drained[i].lost_bytes -= b->drained[i].lost_bytes / PART_MEMORY;
+  }
+}
+
+bool harp_base_loss_judge_drains(struct harp_base_loss *b, uint32_t packet_bytes, harp_ns now) {
+  if (!is_over(b, &b->interval, packet_bytes)) return false;
+  uint32_t was_q16 = b->share_q16, least_q16 = least_part_q16(b, packet_bytes);
+  uint32_t share_q16 = share_q16_of(b->interval.lost_bytes, b->interval.bytes);
+  bool is_uneven = least_q16 < share_q16;
+  share_q16 = HARP_MIN(share_q16, least_q16);
+  end_interval(b);
   if (share_q16 < KNOWN_Q16 / 2) b->clean_ns = now;
-  if (b->is_presumed) {
-    b->is_presumed = false;
-    b->share_q16 = share_q16;
+  if (b->is_presumed || is_uneven) {
     if (share_q16 < was_q16 / 4) contradict(b, now);
+    b->is_presumed = b->is_trial = false;
+    b->share_q16 = share_q16;
     return true;
   }
-  b->share_q16 = share_q16 > was_q16 ? (was_q16 + share_q16) / 2 : (was_q16 * 3 + share_q16) / 4;
+  b->share_q16 = (was_q16 + share_q16) / 2;
   return true;
+}
+
+/* Whether enough was settled outside of drains to know its loss. */
+static bool is_known_enough(const struct harp_loss_count *c, uint32_t packet_bytes) {
+  return c->bytes >= INTERVAL_PACKETS * packet_bytes || c->lost_bytes >= QUIET_LOST * packet_bytes;
+}
+
+/* A trial: see rule 4. */
+static bool presume_of_few(struct harp_base_loss *b, harp_ns now) {
+  bool is_little = share_q16_of(b->few.lost_bytes, b->few.bytes) <= FEW_MAX_Q16;
+  b->is_trial = is_little && presume(b, &b->few, now);
+  b->few = (struct harp_loss_count){0};
+  return b->is_trial;
 }
 
 bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_loss_sample *s) {
   uint64_t packet_q8 = (uint64_t)s->packet_bytes << 8;
   if (s->window_q8 >= 2 * packet_q8 || (s->lost_bytes && !s->is_lossy_alone)) b->is_starved = false;
   if (!b->presumed_ns) b->presumed_ns = s->now; /* after a restart */
-  if (b->is_presumed && s->now - b->presumed_ns > PRESUME_FOR_NS) {
+  bool has_brought_nothing = b->is_trial && s->window_q8 < 2 * packet_q8;
+  harp_ns presume_for_ns = has_brought_nothing ? TRIAL_FOR_NS : PRESUME_FOR_NS;
+  if (b->is_presumed && s->now - b->presumed_ns > presume_for_ns) {
     contradict(b, s->now);
     b->share_q16 = 0;
   }
   if (harp_base_loss_is_known(b) || s->now < b->presume_from_ns) return false;
   if (s->is_below_ceiling && s->window_q8 >= QUIET_PACKETS * packet_q8) {
     count(&b->quiet, s->acked_bytes, s->lost_bytes);
-    if (b->quiet.bytes >= INTERVAL_PACKETS * s->packet_bytes ||
-        b->quiet.lost_bytes >= QUIET_LOST * s->packet_bytes)
-      return presume(b, &b->quiet, s->now);
+    if (is_known_enough(&b->quiet, s->packet_bytes)) return presume(b, &b->quiet, s->now);
+  }
+  if (s->is_cut_by_loss && s->window_q8 < QUIET_PACKETS * packet_q8) {
+    count(&b->few, s->acked_bytes, s->lost_bytes);
+    if (is_known_enough(&b->few, s->packet_bytes)) return presume_of_few(b, s->now);
   }
   if (!b->is_starved) return false;
   count(&b->starved, s->acked_bytes, s->lost_bytes);

@@ -4,11 +4,16 @@
  * One flow of many cannot tell: where many share a policer, each sees the same loss whether it sends less or
  * not. So the loss is taken from drains (cc_target.c), in which all flows send less at once, and congestion
  * loses nothing. Rules:
- *   1. An interval of drains gives the share; the estimate moves to it, by half up and by a quarter down.
- *   2. Outside of drains loss is presumed to be random where congestion would lose less: with a window of
+ *   1. An interval of drains gives the share; the estimate moves to it by half.
+ *   2. Where clocks differ, not all flows drain at the same time. Then a part of the drains, which more of
+ * them share, loses less than the whole, and gives the share.
+ *   3. Outside of drains loss is presumed to be random where congestion would lose less: with a window of
  *      QUIET_PACKETS or more that is still small after a decrease; and where the session's other paths lose
  *      nothing, with one of less than half a packet, which was below two since a drain.
- *   3. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles
+ *   4. Congestion loses as much of smaller windows as a little random loss does, and a window of few packets
+ *      sends too few in drains to tell. So up to FEW_MAX_Q16 is presumed to be random there, as a trial: the
+ *      window grows, and drains tell.
+ *   5. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles
  *      the time to the next.
  *
  * State of a path's congestion control, which alone calls this. No clock, no floating point. */
@@ -17,6 +22,8 @@
 
 #include "base/base.h"
 
+enum { HARP_BASE_LOSS_PARTS = 4 /* of a drain */ };
+
 /* Packets that were settled in an interval, by bytes. */
 struct harp_loss_count {
   uint32_t bytes, lost_bytes;
@@ -24,11 +31,13 @@ struct harp_loss_count {
 
 struct harp_base_loss {
   uint32_t share_q16; /* the estimate, of bytes, times 2^16 */
-  bool is_presumed;   /* not known from drains yet */
+  bool is_presumed;   /* not known from drains yet, */
+  bool is_trial;      /* and as likely to be congestion: rule 4 */
   harp_ns clean_ns;   /* an interval of drains that lost next to nothing ended; 0: none has */
   harp_ns presumed_ns, presume_from_ns, presume_wait_ns;
   bool is_starved; /* the window was below two packets since the last drain */
-  struct harp_loss_count drained, starved, quiet;
+  struct harp_loss_count interval, drained[HARP_BASE_LOSS_PARTS]; /* of drains: now, and lately */
+  struct harp_loss_count starved, quiet, few;
 };
 
 /* What was settled since the last call, outside of drains, and the window at that. */
@@ -37,6 +46,7 @@ struct harp_base_loss_sample {
   uint32_t packet_bytes, acked_bytes, lost_bytes;
   uint64_t window_q8;    /* bytes, times 256 */
   bool is_below_ceiling; /* the window is small after a decrease for loss */
+  bool is_cut_by_loss;   /* the last decrease was for loss, and hosts share a clock */
   bool is_lossy_alone;   /* beside a loss: the session has other paths, and they lose nothing */
 };
 
@@ -47,9 +57,16 @@ void harp_base_loss_restart(struct harp_base_loss *b);
 /* Returns whether the path loses packets by itself. */
 bool harp_base_loss_is_known(const struct harp_base_loss *b);
 
-/* Counts what was settled in a drain. Returns whether the estimate has changed. */
-bool harp_base_loss_on_drained(struct harp_base_loss *b, uint32_t packet_bytes, uint32_t acked_bytes,
-                               uint32_t lost_bytes, harp_ns now);
+/* Returns whether it does, and that is more than a trial. */
+bool harp_base_loss_is_believed(const struct harp_base_loss *b);
+
+/* Counts packets that were sent in that part of a drain, 0 to HARP_BASE_LOSS_PARTS - 1. */
+void harp_base_loss_on_drained(struct harp_base_loss *b, unsigned part, uint32_t acked_bytes,
+                               uint32_t lost_bytes);
+
+/* Judges what was counted, once the packets of a drain are settled. Returns whether the estimate has
+ * changed. */
+bool harp_base_loss_judge_drains(struct harp_base_loss *b, uint32_t packet_bytes, harp_ns now);
 
 /* Counts what was settled outside of drains. Returns whether random loss is presumed from now on. */
 bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_loss_sample *s);

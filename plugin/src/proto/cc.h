@@ -86,11 +86,15 @@ struct harp_cc_target {
   unsigned rounds;        /* in the current round of decision: windows of few packets take several */
 
   /* the drain */
-  uint64_t period;                /* of the shared clock, counted */
-  harp_ns drain_from_ns;          /* 0: none is under way */
-  unsigned drain_rounds;          /* since then */
-  uint64_t drain_from_q8;         /* the window before it */
-  struct harp_loss_count settled; /* since the last drain began */
+  uint64_t period;       /* of the shared clock, counted */
+  harp_ns drain_from_ns; /* 0: none is under way */
+  /* the last one, also after its end: packets sent between these show the path's own loss */
+  harp_ns drain_began_ns, drain_empty_ns, drain_to_ns; /* HARP_NEVER: it is under way */
+  bool is_drain_open;                                  /* there was one */
+  bool is_judge_due;                                   /* its packets have not been judged */
+  unsigned drain_rounds;                               /* since then */
+  uint64_t drain_from_q8;                              /* the window before it */
+  struct harp_loss_count settled;                      /* since the last drain began */
   harp_ns drain_lowest_ns, usual_base_ns;
   bool was_filled;      /* the last drain left a queue that another flow fills */
   harp_ns drain_rtt_ns; /* the RTT before it */

@@ -27,7 +27,7 @@
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not, since the
  *      others do not then. A queue runs empty, a policer passes everything: the RTT and loss that remain are
- *      the path's (rtt.h, base_loss.h). Where hosts share no clock, the base loss is not used, and
+ *      the path's (rtt.h, base_loss.h), of what was sent in a drain, whenever it is acknowledged. Where hosts share no clock, the base loss is not used, and
  *      TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
@@ -68,13 +68,15 @@ enum {
   TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
   TIMEOUTS_Q16 = 8192,       /* 12.5 %: timeouts do not count from this base loss on */
   EXCESS_OWN_MAX = 6,        /* packets of excess that count where hosts share no clock */
-  EXCESS_KNOWN_MIN = 4,  /* packets of excess that count beside a known base loss, which is a rough value */
-  EXCESS_KNOWN_MAX = 12, /* and with a window of 24 or more */
-  FAST_SHARE = 64,       /* growth of a round well below the ceiling, as a part of the window */
-  STARVED_SHARE = 32,    /* the same of a window below half a packet, which no congestion needs */
-  DRAIN_ROUNDS = 3,      /* of a drain at least; the first two are of packets that were sent before */
-  MARKED_ROUNDS = 16,    /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
-  BUSY_PACKETS = 8,      /* a smaller window grows by the time without packets that has passed, */
+  EXCESS_KNOWN_MIN = 4,    /* packets of excess that count beside a known base loss, which is a rough value */
+  EXCESS_KNOWN_MAX = 12,   /* and with a window of 24 or more */
+  EXCESS_KNOWN_SHARE = 32, /* or this part of the window */
+  EXCESS_SHARE = 512, /* part of a window whose excess counts where no base loss is known, or 4 packets */
+  FAST_SHARE = 64,    /* growth of a round well below the ceiling, as a part of the window */
+  STARVED_SHARE = 32, /* the same of a window below half a packet, which no congestion needs */
+  DRAIN_ROUNDS = 3,   /* of a drain at least; the first two are of packets that were sent before */
+  MARKED_ROUNDS = 16, /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
+  BUSY_PACKETS = 8,   /* a smaller window grows by the time without packets that has passed, */
   BUSY_MAX_BYTES = 32 * 1024, /* up to this */
   MARKED_MIN_PACKETS = 2,     /* marks take no more: a network may mark all that passes (RFC 8257, 3.5) */
   SAMPLES_MIN = 4,            /* RTTs for a decision with a window of less than FEW_PACKETS */
@@ -187,6 +189,7 @@ static bool is_in_use(const struct harp_cc *cc) {
 static uint64_t step_q8(const struct harp_cc *cc) {
   uint64_t window_q8 = cc->window_q8, packet_q8 = (uint64_t)cc->packet_bytes << 8;
   if (cc->slow_start) return window_q8;
+  if (cc->target.base_loss.is_trial) return (window_q8 / FAST_SHARE + 1) * cc->target.rounds;
   if (window_q8 >= 16 * packet_q8 && is_below_ceiling(cc) && !cc->target.was_mark)
     return window_q8 / FAST_SHARE + 1;
   uint64_t step = packet_q8 / 4 * HARP_MAX(cc->target.rtt_ns, STEP_RTT_NS) / STEP_RTT_NS;
@@ -204,15 +207,18 @@ static uint32_t tolerated_q16(const struct harp_cc *cc) {
   return HARP_MIN(TOLERATED_Q16 + base_q16 + base_q16 / 4, TOLERATED_MAX_Q16 + 0u);
 }
 
-/* Returns how many bytes may be lost beyond what is tolerated: one packet to four by the window; more where
- * the path loses by itself, since the estimate is rough. */
+/* Returns how many bytes may be lost beyond what is tolerated: one packet to four by the window, more of a
+ * very large one, which loses so many by chance; more where the path loses by itself, since the estimate is
+ * rough. */
 static uint32_t excess_max_bytes(const struct harp_cc *cc) {
-  uint32_t packet = cc->packet_bytes;
-  if (cc->target.clock.is_own)
-    return HARP_MAX(HARP_MIN(cc->window_bytes / 8, EXCESS_OWN_MAX * packet), packet);
-  if (harp_base_loss_is_known(&cc->target.base_loss))
-    return HARP_MAX(HARP_MIN(cc->window_bytes / 2, EXCESS_KNOWN_MAX * packet), EXCESS_KNOWN_MIN * packet);
-  return HARP_MAX(HARP_MIN(cc->window_bytes / 16, 4 * packet), packet) - packet / 2;
+  uint32_t packet = cc->packet_bytes, window = cc->window_bytes;
+  if (cc->target.clock.is_own) return HARP_MAX(HARP_MIN(window / 8, EXCESS_OWN_MAX * packet), packet);
+  if (harp_base_loss_is_known(&cc->target.base_loss)) {
+    uint32_t most = HARP_MAX(EXCESS_KNOWN_MAX * packet, window / EXCESS_KNOWN_SHARE);
+    return HARP_MAX(HARP_MIN(window / 2, most), EXCESS_KNOWN_MIN * packet);
+  }
+  uint32_t most = HARP_MAX(4 * packet, window / EXCESS_SHARE);
+  return HARP_MAX(HARP_MIN(window / 16, most), packet) - packet / 2;
 }
 
 /* Shrinks the window for loss. */
@@ -234,34 +240,64 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
   t->was_delay = t->was_mark = false;
 }
 
+/* Returns whether a packet sent then was sent in a drain, once the queue of before it was empty. */
+static bool is_of_drain(const struct harp_cc *cc, harp_ns sent_ns) {
+  const struct harp_cc_target *t = &cc->target;
+  return t->is_drain_open && sent_ns >= t->drain_empty_ns && sent_ns < t->drain_to_ns;
+}
+
+static unsigned part_of_drain(const struct harp_cc *cc, harp_ns sent_ns) {
+  harp_ns part = (sent_ns - cc->target.drain_began_ns) / (DRAIN_NS / HARP_BASE_LOSS_PARTS);
+  return (unsigned)HARP_MIN(part, (harp_ns)HARP_BASE_LOSS_PARTS - 1);
+}
+
+/* Random loss is known now: earlier decreases were wrong. */
+static void base_loss_changed(struct harp_cc *cc, bool was_believed) {
+  if (!was_believed && harp_base_loss_is_believed(&cc->target.base_loss)) cc->slow_start = true;
+}
+
 /* Feeds the search for a base loss. */
 static void account_base_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
-  bool was_known = harp_base_loss_is_known(&t->base_loss), has_changed = false;
-  if (!t->drain_from_ns && !t->hold_rounds) {
-    struct harp_base_loss_sample settled = {
-        .now = s->now,
-        .packet_bytes = cc->packet_bytes,
-        .acked_bytes = s->acked_bytes,
-        .lost_bytes = s->lost_bytes,
-        .window_q8 = cc->window_q8,
-        .is_below_ceiling = !cc->slow_start && !t->was_delay && is_below_ceiling(cc),
-        .is_lossy_alone = s->is_lossy_alone,
-    };
-    has_changed = harp_base_loss_on_settled(&t->base_loss, &settled);
-  } else if (t->drain_from_ns && t->drain_rounds + 1 >= DRAIN_ROUNDS) {
-    has_changed =
-        harp_base_loss_on_drained(&t->base_loss, cc->packet_bytes, s->acked_bytes, s->lost_bytes, s->now);
+  harp_ns acked_sent_ns = s->now - HARP_MIN(s->now, t->rtt_ns);
+  bool was_believed = harp_base_loss_is_believed(&t->base_loss);
+  uint32_t acked_bytes = s->acked_bytes, lost_bytes = s->lost_bytes;
+  if (acked_bytes && is_of_drain(cc, acked_sent_ns)) {
+    harp_base_loss_on_drained(&t->base_loss, part_of_drain(cc, acked_sent_ns), acked_bytes, 0);
+    acked_bytes = 0;
   }
-  /* Random loss is known now: earlier decreases were wrong. */
-  if (has_changed && !was_known && harp_base_loss_is_known(&t->base_loss)) cc->slow_start = true;
+  if (lost_bytes && is_of_drain(cc, s->lost_sent_ns)) {
+    harp_base_loss_on_drained(&t->base_loss, part_of_drain(cc, s->lost_sent_ns), 0, lost_bytes);
+    lost_bytes = 0;
+  }
+  if (lost_bytes && s->lost_sent_ns <= t->cut_ns) return;
+  if (t->drain_from_ns || t->hold_rounds) return;
+  struct harp_base_loss_sample settled = {
+      .now = s->now,
+      .packet_bytes = cc->packet_bytes,
+      .acked_bytes = acked_bytes,
+      .lost_bytes = lost_bytes,
+      .window_q8 = cc->window_q8,
+      .is_below_ceiling = !cc->slow_start && !t->was_delay && is_below_ceiling(cc),
+      .is_cut_by_loss = !cc->slow_start && !t->was_delay && !t->clock.is_own,
+      .is_lossy_alone = s->is_lossy_alone,
+  };
+  if (harp_base_loss_on_settled(&t->base_loss, &settled)) base_loss_changed(cc, was_believed);
+}
+
+/* Judges a drain whose packets are settled. */
+static void judge_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
+  struct harp_cc_target *t = &cc->target;
+  bool was_believed = harp_base_loss_is_believed(&t->base_loss);
+  t->is_judge_due = false;
+  if (harp_base_loss_judge_drains(&t->base_loss, cc->packet_bytes, s->now))
+    base_loss_changed(cc, was_believed);
 }
 
 static void account_loss(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
-  if (!t->drain_from_ns && s->lost_bytes && s->lost_sent_ns <= t->cut_ns) return;
   account_base_loss(cc, s);
-  if (t->drain_from_ns) return;
+  if (t->drain_from_ns || (s->lost_bytes && s->lost_sent_ns <= t->cut_ns)) return;
   uint32_t credit = (uint32_t)((uint64_t)(s->acked_bytes + s->lost_bytes) * tolerated_q16(cc) >> 16);
   t->excess_bytes += s->lost_bytes;
   t->excess_bytes -= HARP_MIN(t->excess_bytes, credit);
@@ -345,11 +381,15 @@ static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s
   if (t->compete_periods) t->compete_periods--;
   bool is_late = shared_ns % DRAIN_EVERY_NS > DRAIN_NS + t->rtt_ns;
   if (is_late || (cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
-  t->drain_from_ns = s->now;
+  if (t->is_judge_due) judge_drain(cc, s);
+  t->drain_from_ns = t->drain_began_ns = s->now;
+  t->drain_to_ns = HARP_NEVER;
+  t->is_drain_open = t->is_judge_due = true;
   t->drain_rounds = 0;
   t->drain_lowest_ns = HARP_NEVER;
   t->drain_from_q8 = cc->window_q8;
   t->drain_rtt_ns = HARP_MAX(t->round_rtt_ns, s->rtt_min_ns);
+  t->drain_empty_ns = s->now + t->drain_rtt_ns;
   uint64_t delivered_q8 = cc->window_q8 * (delivered * 1024 / settled) >> 10;
   set_window(cc, delivered_q8 * 3 / 4 * s->rtt_min_ns / t->drain_rtt_ns);
 }
@@ -381,11 +421,12 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   t->was_filled = is_filled;
   t->is_futile = false;
   t->usual_base_ns = usual_ns + (s->rtt_min_ns - usual_ns) / 64;
-  if (harp_base_loss_is_known(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
+  if (harp_base_loss_is_believed(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
     cc->slow_start = true;
   harp_base_loss_on_drain_end(&t->base_loss);
   t->base_ns = s->rtt_min_ns;
   t->drain_from_ns = 0;
+  t->drain_to_ns = s->now;
   if (t->loss_queue_ns != HARP_NEVER) t->loss_queue_ns += t->loss_queue_ns / 16;
   if (t->loss_queue_ns > SHALLOW_MAX_NS) t->loss_queue_ns = HARP_NEVER;
   t->queue_max_ns -= t->queue_max_ns / 8;
@@ -420,6 +461,7 @@ static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   t->rounds++;
   if (cc->round_rtt_min_ns != HARP_NEVER) t->round_rtt_ns = cc->round_rtt_min_ns;
   if (t->hold_rounds) t->hold_rounds--;
+  if (t->is_judge_due && !t->drain_from_ns && s->now >= t->drain_to_ns + t->rtt_ns) judge_drain(cc, s);
   if (t->drain_from_ns) {
     t->drain_rounds++;
     if (t->drain_rounds > 1) t->drain_lowest_ns = HARP_MIN(t->drain_lowest_ns, cc->round_rtt_min_ns);
@@ -437,6 +479,7 @@ static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
 static void target_on_timeout(struct harp_cc *cc) {
   if (cc->target.base_loss.share_q16 >= TIMEOUTS_Q16) return;
   cc->target.drain_from_ns = 0;
+  cc->target.is_drain_open = false;
   note_decrease(cc);
   set_window(cc, cc->window_q8 / 2);
 }
