@@ -178,26 +178,48 @@ static void test_drains_contradict_a_presumption(void **state) {
 static void test_a_presumption_that_no_drain_confirms_ends(void **state) {
   (void)state;
   presume_loss();
-  now += HARP_MS(2500);
-  settle(1, 0, 1 << 8, false, false);
+  now += HARP_MS(600);
+  settle(1, 0, 16 << 8, false, false);
   assert_true(harp_base_loss_is_known(&b));
   now += 1;
-  settle(1, 0, 1 << 8, false, false);
+  settle(1, 0, 16 << 8, false, false);
   assert_false(harp_base_loss_is_known(&b));
   now += HARP_SEC(10) - 1;
   assert_false(settle(92, 8, 16 << 8, true, false));
 }
 
-static void test_a_trial_that_brings_nothing_ends_sooner(void **state) {
-  (void)state;
+/* Presumes that 2.7 % of few packets are lost at random. */
+static void begin_trial(void) {
   is_cut_by_loss = true;
   assert_true(settle(292, 8, 2 << 8, false, false));
   assert_false(harp_base_loss_is_believed(&b));
-  now += HARP_MS(601);
+}
+
+static void test_a_trial_may_last_longer_unless_it_brings_nothing(void **state) {
+  (void)state;
+  begin_trial();
+  now += HARP_MS(2500);
   settle(1, 0, 2 << 8, false, false);
   assert_true(harp_base_loss_is_known(&b));
   settle(1, 0, 1 << 8, false, false);
   assert_false(harp_base_loss_is_known(&b));
+  now += HARP_SEC(10);
+  begin_trial();
+  now += HARP_MS(2500) + 1;
+  settle(1, 0, 2 << 8, false, false);
+  assert_false(harp_base_loss_is_known(&b));
+}
+
+static void test_a_trial_that_loses_more_ends(void **state) {
+  (void)state;
+  begin_trial();
+  assert_false(settle(484, 16, 4 << 8, false, false)); /* 3.2 % is as much */
+  assert_true(harp_base_loss_is_known(&b));
+  settle(200, 15, 4 << 8, false, false); /* too little to know */
+  assert_true(harp_base_loss_is_known(&b));
+  settle(59, 1, 4 << 8, false, false); /* 5.8 % */
+  assert_false(harp_base_loss_is_known(&b));
+  assert_false(settle(292, 8, 2 << 8, false, false)); /* not again for 10 s */
 }
 
 static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
@@ -209,7 +231,7 @@ static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
   settle(1, 0, 16 << 8, false, false); /* the time to confirm it begins here */
   assert_int_equal(b.share_q16, before);
   assert_true(b.is_presumed);
-  now += HARP_MS(2501);
+  now += HARP_MS(601);
   settle(1, 0, 16 << 8, false, false);
   assert_int_equal(b.share_q16, 0);
 }
@@ -227,7 +249,8 @@ int main(void) {
       cmocka_unit_test_setup(test_drains_confirm_a_presumption, begin),
       cmocka_unit_test_setup(test_drains_contradict_a_presumption, begin),
       cmocka_unit_test_setup(test_a_presumption_that_no_drain_confirms_ends, begin),
-      cmocka_unit_test_setup(test_a_trial_that_brings_nothing_ends_sooner, begin),
+      cmocka_unit_test_setup(test_a_trial_may_last_longer_unless_it_brings_nothing, begin),
+      cmocka_unit_test_setup(test_a_trial_that_loses_more_ends, begin),
       cmocka_unit_test_setup(test_a_restart_keeps_the_share_as_a_presumption, begin),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,10 +8,10 @@
 /* After a presumption that drains contradicted: the first wait, and the longest. */
 #define PRESUME_WAIT_NS     HARP_SEC(10)
 #define PRESUME_WAIT_MAX_NS HARP_SEC(640)
-/* A presumption that no drain has confirmed for so long ends: drains of few packets need a second or two;
- * with less than two packets in the window it has brought nothing. */
-#define PRESUME_FOR_NS HARP_MS(2500)
-#define TRIAL_FOR_NS   HARP_MS(600)
+/* A presumption that no drain has confirmed for so long ends. Drains of few packets need a second or two: a
+ * trial may last longer, unless it has brought less than two packets in the window. */
+#define PRESUME_FOR_NS HARP_MS(600)
+#define TRIAL_FOR_NS   HARP_MS(2500)
 enum {
   KNOWN_Q16 = 328,           /* 0.5 %: less is none */
   STARVED_MAX_Q16 = 39322,   /* 60 % */
@@ -19,6 +19,8 @@ enum {
   INTERVAL_MIN_PACKETS = 32, /* and at least, unless it confirms a presumption by twice INTERVAL_LOST, */
   INTERVAL_LOST = 3,         /* and ends when so many were lost, or twice as many should have been */
   FEW_MAX_Q16 = 2621,        /* 4 %: more of few packets is congestion */
+  TRIAL_LOST = 16,           /* packets, after which a trial is judged by its own loss: */
+  TRIAL_TIMES = 2,           /* so much of what was presumed is congestion */
   PART_TIMES = 2,            /* see least_part_q16 */
   PART_LOST = 4,             /* packets: the same */
   PART_MEMORY = 16,          /* intervals that the parts remember */
@@ -78,6 +80,7 @@ static bool presume(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns
 
 static void contradict(struct harp_base_loss *b, harp_ns now) {
   b->is_presumed = b->is_trial = false;
+  b->few = (struct harp_loss_count){0};
   b->presume_from_ns = now + b->presume_wait_ns;
   b->presume_wait_ns = HARP_MIN(2 * b->presume_wait_ns, PRESUME_WAIT_MAX_NS);
 }
@@ -145,16 +148,28 @@ static bool presume_of_few(struct harp_base_loss *b, harp_ns now) {
   return b->is_trial;
 }
 
+/* Ends a presumption that turned out wrong. */
+static void give_up(struct harp_base_loss *b, harp_ns now) {
+  contradict(b, now);
+  b->share_q16 = 0;
+}
+
+/* Ends a trial whose larger window loses more, which it does not where the loss is random. */
+static void watch_trial(struct harp_base_loss *b, const struct harp_base_loss_sample *s) {
+  count(&b->few, s->acked_bytes, s->lost_bytes);
+  if (b->few.lost_bytes < TRIAL_LOST * s->packet_bytes) return;
+  bool is_more = share_q16_of(b->few.lost_bytes, b->few.bytes) > TRIAL_TIMES * b->share_q16;
+  b->few = (struct harp_loss_count){0};
+  if (is_more) give_up(b, s->now);
+}
+
 bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_loss_sample *s) {
   uint64_t packet_q8 = (uint64_t)s->packet_bytes << 8;
   if (s->window_q8 >= 2 * packet_q8 || (s->lost_bytes && !s->is_lossy_alone)) b->is_starved = false;
   if (!b->presumed_ns) b->presumed_ns = s->now; /* after a restart */
-  bool has_brought_nothing = b->is_trial && s->window_q8 < 2 * packet_q8;
-  harp_ns presume_for_ns = has_brought_nothing ? TRIAL_FOR_NS : PRESUME_FOR_NS;
-  if (b->is_presumed && s->now - b->presumed_ns > presume_for_ns) {
-    contradict(b, s->now);
-    b->share_q16 = 0;
-  }
+  if (b->is_trial) watch_trial(b, s);
+  harp_ns presume_for_ns = b->is_trial && s->window_q8 >= 2 * packet_q8 ? TRIAL_FOR_NS : PRESUME_FOR_NS;
+  if (b->is_presumed && s->now - b->presumed_ns > presume_for_ns) give_up(b, s->now);
   if (harp_base_loss_is_known(b) || s->now < b->presume_from_ns) return false;
   if (s->is_below_ceiling && s->window_q8 >= QUIET_PACKETS * packet_q8) {
     count(&b->quiet, s->acked_bytes, s->lost_bytes);

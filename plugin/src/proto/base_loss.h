@@ -6,13 +6,14 @@
  * loses nothing. Rules:
  *   1. An interval of drains gives the share; the estimate moves to it by half.
  *   2. Where clocks differ, not all flows drain at the same time. Then a part of the drains, which more of
- * them share, loses less than the whole, and gives the share.
+ *      them share, loses less than the whole, and gives the share.
  *   3. Outside of drains loss is presumed to be random where congestion would lose less: with a window of
  *      QUIET_PACKETS or more that is still small after a decrease; and where the session's other paths lose
  *      nothing, with one of less than half a packet, which was below two since a drain.
  *   4. Congestion loses as much of smaller windows as a little random loss does, and a window of few packets
  *      sends too few in drains to tell. So up to FEW_MAX_Q16 is presumed to be random there, as a trial: the
- *      window grows, and drains tell.
+ *      window grows, and drains tell. A trial that loses TRIAL_TIMES as much ends: congestion loses more of
+ *      a larger window, random loss does not.
  *   5. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles
  *      the time to the next.
  *

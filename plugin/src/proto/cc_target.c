@@ -27,8 +27,8 @@
  *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
  *      quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not, since the
  *      others do not then. A queue runs empty, a policer passes everything: the RTT and loss that remain are
- *      the path's (rtt.h, base_loss.h), of what was sent in a drain, whenever it is acknowledged. Where hosts share no clock, the base loss is not used, and
- *      TOLERATED_OWN_Q16 is tolerated.
+ *      the path's (rtt.h, base_loss.h), of what was sent in a drain, whenever it is acknowledged. Where hosts
+ *      share no clock, the base loss is not used, and TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  *   7. The least window follows the RTT: where a pause of a host has raised it, that ends with the pause.
