@@ -568,7 +568,7 @@ static bool is_scarce_of_many(const struct combination *n) {
 }
 
 static struct bounds bounds_of_scarce(const struct combination *n) {
-  return (struct bounds){.rate_min = 0.7, .lost_max = n->flows > FEW ? 18 : 5};
+  return (struct bounds){.rate_min = 0.7, .lost_max = n->flows > FEW ? 22 : 6};
 }
 
 /* Queue or bucket hold fewer than eight packets, or the bucket less than a quarter of what a round trip
@@ -582,7 +582,7 @@ static bool is_short(const struct combination *n) {
 static struct bounds bounds_of_short(const struct combination *n) {
   if (n->place->is_policer) return (struct bounds){.rate_min = 0.45, .lost_max = n->flows > FEW ? 12 : 2};
   if (n->flows == 1) return (struct bounds){.rate_min = 0.57, .lost_max = 1.5};
-  return (struct bounds){.rate_min = 0.36, .lost_max = 5};
+  return (struct bounds){.rate_min = 0.3, .lost_max = n->flows > FEW ? 14 : 6};
 }
 
 /* Several flows share a policer over a round trip of 100 us at least, or a queue shorter than that or than
@@ -625,7 +625,7 @@ static const struct kind {
 /* An infeasible network is compared with Reno in it: target 0.97 of its rate, 0.1 % more lost. */
 static struct bounds bounds_of_infeasible(const struct combination *n) {
   enum { FEW_PACKETS = 3 };
-  if (is_paced(n)) return (struct bounds){.of_rate_min = 0.86, .more_lost_max = 2.5};
+  if (is_paced(n)) return (struct bounds){.of_rate_min = 0.86, .more_lost_max = 11};
   if (n->place->is_policer && n->flows > FEW) return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 9};
   if (place_bytes(n->place, n->rate) < FEW_PACKETS * n->mtu)
     return (struct bounds){.of_rate_min = 0.65, .more_lost_max = 0.1};
