@@ -691,7 +691,7 @@ static double share_of_lossy(const struct lossy *l) {
 /* At 1 Gbit/s the queue of 100 us holds eight packets, or two, beside a base loss that is a rough value. */
 static double more_lost_of_lossy(const struct lossy *l) {
   if (l->rate > 1 || l->percent < 1) return 1;
-  return l->mtu > 1500 ? 6 : 2;
+  return l->mtu > 1500 ? 4 : 2;
 }
 
 static void add_lossy(const struct lossy *l) {

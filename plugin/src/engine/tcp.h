@@ -31,7 +31,7 @@ enum {
   HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
   /* Payload of a record that goes by reference: below, a copy costs less than three system calls. An engine
-   * that receives as well finds what it copies in its core's caches, and what it frees is soon used again. */
+   * that receives as well finds what it copies in its core's caches. */
   HARP_TCP_REFERENCE_MIN_BYTES = 48 << 10,
   HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES = 128 << 10,
   HARP_TCP_DIRECTION_BYTES = 1 << 20, /* sent, between two looks at what was received meanwhile */
