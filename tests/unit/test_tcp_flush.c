@@ -343,9 +343,12 @@ static bool is_referenced(uint32_t bytes, uint64_t sent, uint64_t got) {
 
 static void test_an_engine_that_receives_as_much_copies_more(void **state) {
   const uint64_t look = HARP_TCP_DIRECTION_BYTES;
-  const uint32_t one_way = HARP_TCP_REFERENCE_MIN_BYTES, both_ways = HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES;
+  const uint32_t one_way = HARP_REFERENCE_MIN_BYTES, both_ways = HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES;
   (void)state;
   engine->instance.zerocopy = HARP_ZEROCOPY_MODE_AUTO;
+  assert_false(is_referenced(one_way, 0, 0)); /* no turn has chosen it yet */
+  for (unsigned k = 0; k < HARP_REFERENCE_CLASSES; k++)
+    engine->tcp->reference_choice.classes[k].by_reference = true;
   assert_false(is_referenced(one_way - 1, 0, 0));
   assert_true(is_referenced(one_way, look, look / 4 - 1));
   assert_true(is_referenced(one_way, look - 1, look)); /* not looked at yet */

@@ -18,6 +18,7 @@
 #define HARP_TCP_H
 
 #include "base/error.h"
+#include "engine/reference_choice.h"
 #include "io/page_pipe.h"
 #include "io/tcp_socket.h"
 #include "proto/records.h"
@@ -30,10 +31,12 @@ struct harp_peer;
 enum {
   HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
-  /* Payload of a record that goes by reference: below, a copy costs less than three system calls. An engine
-   * that receives as well finds what it copies in its core's caches. */
-  HARP_TCP_REFERENCE_MIN_BYTES = 48 << 10,
+  /* The least payload that goes by reference while the engine receives as well: it finds what it copies in
+   * its core's caches. */
   HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES = 128 << 10,
+  /* A record by reference with at least so much payload is sent corked. The kernel takes 16 pages at a time;
+   * between these, acknowledgements that arrive would make it send the end of each as a small packet. */
+  HARP_TCP_CORK_MIN_BYTES = 192 << 10,
   HARP_TCP_DIRECTION_BYTES = 1 << 20, /* sent, between two looks at what was received meanwhile */
   HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
@@ -75,9 +78,11 @@ struct harp_tcp_path {
   uint32_t out_sent, out_bytes;
   const uint8_t *payload; /* in the message's buffer, borrowed */
   uint32_t payload_bytes;
+  uint32_t payload_size; /* of the whole record */
   const struct harp_tx_stream *payload_of;
   uint32_t payload_message;
   bool by_reference; /* the payload goes through the engine's pipe */
+  bool is_corked;
   uint8_t out[HARP_TCP_OUT_BYTES];
 
   /* bytes that were read */
@@ -113,6 +118,7 @@ struct harp_tcp {
   } listeners[HARP_ENDPOINT_ENIS_MAX];
   struct harp_page_pipe pages; /* for payload by reference; opened with the first one */
   bool refuses_references;     /* the kernel does, for a reason that was logged: payload is copied */
+  struct harp_reference_choice reference_choice;
   bool is_both_ways; /* a quarter of what was sent between the last two looks, or more, was received */
   uint64_t looked_tx_bytes, looked_rx_bytes; /* the engine's counters at the last look */
   uint8_t scrap[HARP_RECORDS_AHEAD_BYTES];   /* where payload is read that is not wanted */

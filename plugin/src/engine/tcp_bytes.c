@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "wire/crc32c.h"
@@ -37,7 +38,7 @@ static uint32_t reference_min_bytes(struct harp_engine *e) {
     t->looked_tx_bytes = e->counters.tx_bytes;
     t->looked_rx_bytes = e->counters.rx_bytes;
   }
-  return t->is_both_ways ? HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES : HARP_TCP_REFERENCE_MIN_BYTES;
+  return t->is_both_ways ? HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES : HARP_REFERENCE_MIN_BYTES;
 }
 
 /* Whether the payload of a record is to go by reference. Opens the pipe when the first one is. */
@@ -45,7 +46,9 @@ static bool wants_reference(struct harp_tcp_path *p, uint32_t bytes) {
   struct harp_engine *e = p->peer->engine;
   enum harp_zerocopy_mode mode = e->instance.zerocopy;
   if (mode == HARP_ZEROCOPY_MODE_OFF || e->tcp->refuses_references) return false;
-  if (mode == HARP_ZEROCOPY_MODE_AUTO && bytes < reference_min_bytes(e)) return false;
+  if (mode == HARP_ZEROCOPY_MODE_AUTO &&
+      (bytes < reference_min_bytes(e) || !harp_reference_choice_method(&e->tcp->reference_choice, bytes)))
+    return false;
   if (harp_likely(harp_page_pipe_is_open(&e->tcp->pages))) return true;
   int err = harp_page_pipe_open(&e->tcp->pages, HARP_RECORD_MAX_BYTES);
   if (err) refuse_references(p, "no pipe as large as a record", err);
@@ -95,6 +98,11 @@ static ssize_t give_pages(struct harp_tcp_path *p, harp_ns now) {
   return n < 0 ? -1 : n;
 }
 
+static void set_cork(struct harp_tcp_path *p, bool corked) {
+  harp_tcp_socket_set_cork(p->fd, corked);
+  p->is_corked = corked;
+}
+
 /* Sends what waits: heads and payload in one call, or where the payload goes by reference one after the
  * other, since `out` is written anew. Returns what sendmsg does. */
 static ssize_t give(struct harp_tcp_path *p, harp_ns now) {
@@ -105,6 +113,7 @@ static ssize_t give(struct harp_tcp_path *p, harp_ns now) {
   if (!p->by_reference) return sendmsg(p->fd, &msg, flags);
   if (!heads) return give_pages(p, now);
   msg.msg_iovlen = 1;
+  if (!p->is_corked && p->payload_bytes >= HARP_TCP_CORK_MIN_BYTES) set_cork(p, true);
   return sendmsg(p->fd, &msg, flags | MSG_MORE);
 }
 
@@ -115,21 +124,53 @@ static void wait_for_kernel(struct harp_tcp_path *p, harp_ns now) {
   harp_sender_block(p->peer->session.sender, p->path, now);
 }
 
-const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now) {
-  HARP_ASSERT(p->fd >= 0 && !p->connecting);
-  if (harp_unlikely(is_payload_gone(p))) return "its message went another way";
+/* Hands what waits to the kernel until it takes no more. Returns 0, -EAGAIN, or another -errno where the
+ * connection is broken. */
+static int hand_over(struct harp_tcp_path *p, harp_ns now) {
   while (harp_tcp_bytes_wait(p)) {
     ssize_t n = give(p, now);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {
-      wait_for_kernel(p, now);
-      return NULL;
-    }
-    if (n < 0) return strerror(errno);
+    if (n < 0) return -errno;
     p->peer->engine->counters.tx_bytes += (uint64_t)n;
     p->sent_bytes += (uint64_t)n;
     advance(p, (size_t)n);
   }
+  if (harp_unlikely(p->is_corked)) set_cork(p, false);
+  return 0;
+}
+
+static void log_cheaper_method(const struct harp_tcp_path *p) {
+  unsigned k = harp_reference_choice_class(p->payload_size);
+  const struct harp_reference_class *class = &p->peer->engine->tcp->reference_choice.classes[k];
+  HARP_INFO("%s%s: payload from %u KiB on: a MiB costs %u us as a copy, %u us by reference: %s", name_of(p),
+            p->peer->engine->mark, harp_reference_class_min_bytes(k) >> 10, class->cost[0] / 1000,
+            class->cost[1] / 1000, class->by_reference ? "by reference" : "copied");
+}
+
+/* Hands over a record whose size has a choice of methods, and measures what this one costs. */
+static int hand_over_measured(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_reference_choice *c = &p->peer->engine->tcp->reference_choice;
+  uint32_t before = p->payload_bytes;
+  bool by_reference = p->by_reference;
+  harp_ns began_ns = harp_clock_ns();
+  int err = hand_over(p, now);
+  uint32_t sent = before - p->payload_bytes;
+  if (sent && by_reference == p->by_reference &&
+      harp_reference_choice_on_sent(c, p->payload_size, by_reference, sent, harp_clock_ns() - began_ns))
+    log_cheaper_method(p);
+  return err;
+}
+
+const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now) {
+  HARP_ASSERT(p->fd >= 0 && !p->connecting);
+  if (harp_unlikely(is_payload_gone(p))) return "its message went another way";
+  bool is_measured = p->payload_bytes && p->payload_size >= HARP_REFERENCE_MIN_BYTES;
+  int err = is_measured ? hand_over_measured(p, now) : hand_over(p, now);
+  if (err == -EAGAIN) {
+    wait_for_kernel(p, now);
+    return NULL;
+  }
+  if (err) return strerror(-err);
   harp_tcp_bytes_drop(p);
   if (!p->is_waiting) return NULL;
   p->is_waiting = false;
@@ -195,7 +236,7 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   harp_record_encode(head, &fields, length, crc, run->number, keys->tx_seed);
   if (copied) return;
   p->payload = run->data;
-  p->payload_bytes = length;
+  p->payload_bytes = p->payload_size = length;
   p->payload_of = stream;
   p->payload_message = run->message;
   p->by_reference = wants_reference(p, length);
@@ -294,6 +335,6 @@ void harp_tcp_bytes_drop(struct harp_tcp_path *p) {
 void harp_tcp_bytes_begin(struct harp_tcp_path *p) {
   harp_tcp_bytes_drop(p);
   p->acked_bytes = p->sent_bytes = p->referenced_to = 0;
-  p->is_waiting = false;
+  p->is_waiting = p->is_corked = false;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
 }

@@ -61,6 +61,10 @@ void harp_tcp_socket_bound_unsent(int fd, uint32_t bytes) {
   set_int(fd, IPPROTO_TCP, NOTSENT_LOWAT, (int)bytes);
 }
 
+void harp_tcp_socket_set_cork(int fd, bool corked) {
+  set_int(fd, IPPROTO_TCP, TCP_CORK, corked);
+}
+
 uint32_t harp_tcp_socket_unsent(int fd) {
   int unsent = 0;
   return ioctl(fd, SIOCOUTQNSD, &unsent) || unsent < 0 ? 0 : (uint32_t)unsent;

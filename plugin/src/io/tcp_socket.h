@@ -37,6 +37,10 @@ void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *options)
 /* Bounds what the kernel takes beyond what it has sent: as much as it moves while the caller is away. */
 void harp_tcp_socket_bound_unsent(int fd, uint32_t bytes);
 
+/* Keeps the kernel from sending a segment that is not full, until it is set to false; that sends what is
+ * there. */
+void harp_tcp_socket_set_cork(int fd, bool corked);
+
 /* Returns the bytes that were written and not sent yet. */
 uint32_t harp_tcp_socket_unsent(int fd);
 
