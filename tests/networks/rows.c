@@ -460,6 +460,28 @@ static const struct row special[] = {
      FULL},
     {"long", "flows=64 rate=10 queue_us=100 seconds=60 warm=10", NULL, {RATE_QUEUE, LOST_QUEUE, FAIR}, FULL},
     {"long", "flows=1 rate=25 queue_us=80 mtu=9000 seconds=60 warm=10", NULL, {LOST_QUEUE}, FULL},
+
+    /* between regions: three round trips are most of a period of 128 ms */
+    {"far",
+     "flows=4 rate=1 queue_us=2000 rtt_us=40000 seconds=20 warm=10",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = 1000},
+     QUICK},
+    {"far",
+     "flows=1 rate=1 queue_us=30000 rtt_us=40000 seconds=20 warm=10",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 7500},
+     FULL},
+    {"far",
+     "flows=1 rate=1 queue_us=10000 rtt_us=16000 seconds=20 warm=10",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, .queue_max_us = 2500},
+     FULL},
+    {"far",
+     "flows=4 rate=10 queue_us=2000 rtt_us=20000 seconds=20 warm=10",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE, FAIR, .queue_max_us = 500},
+     FULL},
 };
 
 /* ---- the products ---- */

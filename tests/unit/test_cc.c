@@ -159,15 +159,30 @@ static void test_equal_growth_for_all_rtts(void **state) {
   assert_in_range(grown[1], grown[0] * 8 / 10, grown[0] * 12 / 10);
 }
 
-/* Drains take three rounds of each 128 ms: at a long RTT few are left to grow in. */
-static void test_a_long_rtt_doubles_within_seconds(void **state) {
+/* Drains take three rounds: with a period of 128 ms few of 33 ms would be left to grow in. */
+static void test_a_long_rtt_grows_within_seconds(void **state) {
   (void)state;
   enum { START = 100 * PACKET };
   harp_ns rtt_ns = HARP_MS(33);
   start_at(START);
   for (harp_ns end = now + HARP_SEC(4); now < end; now += rtt_ns)
     feed(rtt_ns, rtt_ns, cc.window_bytes, 0, cc.window_bytes, true);
-  assert_in_range(cc.window_bytes, 2 * START, 8 * START);
+  assert_in_range(cc.window_bytes, 8 * START, 32 * START);
+}
+
+/* Each period is a multiple of all shorter ones, and holds 16 round trips. */
+static void test_a_long_rtt_drains_more_rarely(void **state) {
+  (void)state;
+  const struct {
+    harp_ns rtt_ns, every_ns;
+  } cases[] = {{HARP_MS(8), HARP_MS(128)}, {HARP_MS(16), HARP_MS(256)}, {HARP_MS(40), HARP_MS(1024)}};
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    harp_ns rtt_ns = cases[i].rtt_ns;
+    start_at(100 * PACKET);
+    for (harp_ns end = now + HARP_SEC(2); now < end; now += rtt_ns)
+      feed(rtt_ns, rtt_ns, cc.window_bytes, 0, cc.window_bytes, true);
+    assert_int_equal(cc.drain_every_ns, cases[i].every_ns);
+  }
 }
 
 /* ---- delay ---- */
@@ -597,7 +612,8 @@ int main(void) {
       cmocka_unit_test(test_a_burst_is_a_part_of_the_window_and_a_packet_at_least),
       cmocka_unit_test(test_growth_is_additive),
       cmocka_unit_test(test_equal_growth_for_all_rtts),
-      cmocka_unit_test(test_a_long_rtt_doubles_within_seconds),
+      cmocka_unit_test(test_a_long_rtt_grows_within_seconds),
+      cmocka_unit_test(test_a_long_rtt_drains_more_rarely),
       cmocka_unit_test(test_a_queue_ends_slow_start_and_shrinks_the_window),
       cmocka_unit_test(test_one_slow_round_is_not_a_queue),
       cmocka_unit_test(test_few_round_trips_decide_nothing),

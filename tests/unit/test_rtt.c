@@ -10,9 +10,12 @@
 #include "proto/rtt.h"
 #include "wire/packet.h"
 
+#define DRAIN_EVERY_NS HARP_MS(128)
+enum { MIN_WINDOW_NS = DRAIN_EVERY_NS + HARP_RTT_MIN_WINDOW_MORE_NS };
+
 static void take(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
   harp_rtt_on_sample(r, sample_ns);
-  harp_rtt_on_base(r, sample_ns, 0, now);
+  harp_rtt_on_base(r, sample_ns, 0, DRAIN_EVERY_NS, now);
 }
 
 static void test_the_first_sample_counts_fully(void **state) {
@@ -71,9 +74,23 @@ static void test_an_old_minimum_is_forgotten(void **state) {
   take(&r, HARP_US(10), 1); /* the old, short route */
   for (harp_ns t = HARP_SEC(1); t <= HARP_SEC(25); t += HARP_MS(500)) {
     take(&r, HARP_US(50), t);
-    if (t <= HARP_RTT_MIN_WINDOW_NS) assert_int_equal(r.min_ns, HARP_US(10));
+    if (t <= MIN_WINDOW_NS) assert_int_equal(r.min_ns, HARP_US(10));
   }
   assert_int_equal(r.min_ns, HARP_US(50));
+}
+
+static void test_a_minimum_lasts_for_a_period_of_drains(void **state) {
+  (void)state;
+  const harp_ns every = 8 * DRAIN_EVERY_NS;
+  struct harp_rtt r;
+  harp_rtt_init(&r, 0);
+  harp_rtt_on_base(&r, HARP_MS(40), 0, every, 1);
+  for (harp_ns t = HARP_MS(100); t <= 2 * every; t += HARP_MS(50))
+    harp_rtt_on_base(&r, HARP_MS(60), 0, every, t);
+  assert_int_equal(r.min_ns, HARP_MS(40));
+  for (harp_ns t = 2 * every; t <= 2 * every + HARP_MS(100); t += HARP_MS(50))
+    harp_rtt_on_base(&r, HARP_MS(60), 0, every, t);
+  assert_int_equal(r.min_ns, HARP_MS(60)); /* a longer route */
 }
 
 static void test_a_zero_sample_is_no_unknown(void **state) {
@@ -88,7 +105,7 @@ enum { TICK = HARP_TICK_NS, BEFORE_WRAP = -10 };
 
 /* Takes a sample whose acknowledgement took so many ticks; returns what its packet took. */
 static harp_ns there_of(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns now) {
-  harp_rtt_on_base(r, sample_ns, back_ticks, now);
+  harp_rtt_on_base(r, sample_ns, back_ticks, DRAIN_EVERY_NS, now);
   return harp_rtt_there_ns(r, sample_ns);
 }
 
@@ -115,7 +132,7 @@ static void test_an_old_lowest_delay_is_forgotten(void **state) {
   for (uint32_t drift = 0; now < HARP_SEC(2); drift++, now += HARP_MS(1)) {
     if (drift % 100 == 0) there_of(&r, HARP_US(100), drift, now);
     harp_ns there_ns = there_of(&r, HARP_MS(1), drift, now);
-    assert_in_range(HARP_MS(1) - there_ns, 0, 3 * HARP_RTT_MIN_WINDOW_NS / HARP_MS(1) * TICK);
+    assert_in_range(HARP_MS(1) - there_ns, 0, 3 * MIN_WINDOW_NS / HARP_MS(1) * TICK);
   }
 }
 
@@ -126,6 +143,7 @@ int main(void) {
       cmocka_unit_test(test_a_spike_moves_smoothed_by_an_eighth_and_variation_by_a_quarter),
       cmocka_unit_test(test_a_pause_is_of_the_past_with_the_next_sample),
       cmocka_unit_test(test_an_old_minimum_is_forgotten),
+      cmocka_unit_test(test_a_minimum_lasts_for_a_period_of_drains),
       cmocka_unit_test(test_a_zero_sample_is_no_unknown),
       cmocka_unit_test(test_the_way_of_the_packet_alone),
       cmocka_unit_test(test_an_old_lowest_delay_is_forgotten),

@@ -24,6 +24,7 @@ void harp_cc_init(struct harp_cc *cc, const struct harp_cc_ops *ops, uint32_t pa
                          .packet_bytes = packet_bytes,
                          .window_max_bytes = window_max_bytes,
                          .bursts = HARP_CC_BURSTS_MIN,
+                         .drain_every_ns = HARP_DRAIN_EVERY_NS,
                          .queue_ns = HARP_CC_QUEUE_NS,
                          .sharers = sharers,
                          .slow_start = true,

@@ -47,6 +47,9 @@ struct harp_cc_clock {
   bool is_own; /* hosts share none: drains of different hosts do not coincide */
 };
 
+#define HARP_DRAIN_EVERY_NS     HARP_MS(128) /* least period of drains */
+#define HARP_DRAIN_EVERY_MAX_NS HARP_MS(2048)
+
 /* State of `target`; cc_target.c alone writes it. */
 struct harp_cc_target {
   struct harp_cc_clock clock;
@@ -103,7 +106,8 @@ struct harp_cc_target {
 
 struct harp_cc {
   const struct harp_cc_ops *ops;
-  uint32_t packet_bytes; /* of a full packet on this path */
+  uint32_t packet_bytes;  /* of a full packet on this path */
+  harp_ns drain_every_ns; /* period of drains, for the base RTT */
   /* The result: most bytes in flight, and the same times 256. Of less than a packet: the pace keeps to it. */
   uint32_t window_bytes;
   uint64_t window_q8;

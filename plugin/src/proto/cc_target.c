@@ -24,11 +24,11 @@
  *      queue overflows.
  *   4. Marks (ECN): the share of bytes that came marked is smoothed over MARKED_ROUNDS, and a round with a
  *      mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
- *   5. Drains: at each multiple of DRAIN_EVERY_NS of the clock that the hosts share all flows send three
- *      quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not, since the
- *      others do not then. A queue runs empty, a policer passes everything: the RTT and loss that remain are
- *      the path's (rtt.h, base_loss.h), of what was sent in a drain, whenever it is acknowledged. Where hosts
- *      share no clock, the base loss is not used, and TOLERATED_OWN_Q16 is tolerated.
+ *   5. Drains: at each multiple of their period of the clock that the hosts share all flows
+ *      send three quarters of what arrived, for DRAIN_NS; a flow that comes later in the period does not,
+ *      since the others do not then. A queue runs empty, a policer passes everything: the RTT and loss that
+ *      remain are the path's (rtt.h, base_loss.h), of what was sent in a drain, whenever it is acknowledged.
+ *      Where hosts share no clock, the base loss is not used, and TOLERATED_OWN_Q16 is tolerated.
  *   6. A window of less than a packet is kept by the pace: a packet each HARP_CC_LEAST_NS at least. A path
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  *   7. The least window follows the RTT: where a pause of a host has raised it, that ends with the pause.
@@ -48,7 +48,6 @@
 #define SHALLOW_MAX_NS HARP_MS(1)   /* and up to here */
 #define ROOM_MIN_NS    HARP_MS(4)   /* switches hold some MiB: a longer queue is that of a low rate */
 #define ROOM_MAX_NS    HARP_MS(16)  /* more is not used */
-#define DRAIN_EVERY_NS HARP_MS(128) /* a longer route is known within two periods */
 #define DRAIN_NS       HARP_MS(4)   /* longer than clocks differ: 3 ms */
 #define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
 #define SHARE_RTT_NS   HARP_MS(2)   /* a longer base RTT raises the bound of growth in proportion, */
@@ -62,7 +61,7 @@
 enum {
   BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full */
   DELAY_PERCENT = 80,        /* of the excess of the RTT over the target, taken from the window */
-  COMPETE_PERIODS = 16,      /* of DRAIN_EVERY_NS: 2 s */
+  COMPETE_PERIODS = 16,      /* of HARP_DRAIN_EVERY_NS: 2 s */
   TOLERATED_Q16 = 262,       /* 0.4 %: loss without a response, beside 5/4 of the base loss */
   TOLERATED_OWN_Q16 = 983,   /* 1.5 %: where hosts share no clock; 1 % of random loss is borne */
   TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
@@ -74,6 +73,7 @@ enum {
   EXCESS_SHARE = 512, /* part of a window whose excess counts where no base loss is known, or 4 packets */
   FAST_SHARE = 64,    /* growth of a round well below the ceiling, as a part of the window */
   STARVED_SHARE = 32, /* the same of a window below half a packet, which no congestion needs */
+  DRAIN_RTTS = 16,    /* of a period of drains, at least */
   DRAIN_ROUNDS = 3,   /* of a drain at least; the first two are of packets that were sent before */
   MARKED_ROUNDS = 16, /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
   BUSY_PACKETS = 8,   /* a smaller window grows by the time without packets that has passed, */
@@ -164,8 +164,8 @@ static uint32_t growth_share(const struct harp_cc *cc) {
   return packets_q8 < 1024 ? 256 - (packets_q8 - 256) / 6 : 128;
 }
 
-/* Returns the most that a round adds. With a long RTT rounds are few, drains take most of them, and a window
- * that grows by a 128th would take half a minute to double. */
+/* Returns the most that a round adds. With a long RTT rounds are few: a window that grows by a 128th would
+ * take half a minute to double. */
 static uint64_t step_max_q8(const struct harp_cc *cc) {
   harp_ns rtt_ns = HARP_MIN(HARP_MAX(cc->target.base_ns, SHARE_RTT_NS), SHARE_MAX_NS);
   return cc->window_q8 / growth_share(cc) * rtt_ns / SHARE_RTT_NS;
@@ -367,19 +367,30 @@ static void on_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
 
 /* ---- drains ---- */
 
+/* Returns the period of drains: DRAIN_RTTS base RTTs at least, so that drains take a fifth of the time, where
+ * no other flow fills the queue. Each period is a multiple of all shorter ones: paths with unlike round trips
+ * that share a queue drain at common moments. */
+static harp_ns period_ns(const struct harp_cc *cc) {
+  harp_ns every_ns = HARP_DRAIN_EVERY_NS;
+  if (cc->target.was_filled || cc->target.compete_periods) return every_ns;
+  while (every_ns < HARP_DRAIN_EVERY_MAX_NS && every_ns / DRAIN_RTTS < cc->target.base_ns) every_ns *= 2;
+  return every_ns;
+}
+
 /* Begins a drain when a period of the shared clock has begun, unless the drain of the others is over: what
  * they queue and lose would be taken for the path's own. */
 static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   harp_ns shared_ns = s->now + t->clock.offset_ns;
-  uint64_t period = shared_ns / DRAIN_EVERY_NS;
+  harp_ns every_ns = cc->drain_every_ns = period_ns(cc);
+  uint64_t period = shared_ns / every_ns;
   if (period == t->period) return;
   uint64_t settled = t->settled.bytes + 1ull, delivered = settled - t->settled.lost_bytes;
   t->settled = (struct harp_loss_count){0};
   t->period = period;
   t->floor_q8 = cc->window_q8 / 4;
   if (t->compete_periods) t->compete_periods--;
-  bool is_late = shared_ns % DRAIN_EVERY_NS > DRAIN_NS + t->rtt_ns;
+  bool is_late = shared_ns % every_ns > DRAIN_NS + t->rtt_ns;
   if (is_late || (cc->slow_start && !t->cut_ns) || s->rtt_min_ns == HARP_NEVER || !t->round_rtt_ns) return;
   if (t->is_judge_due) judge_drain(cc, s);
   t->drain_from_ns = t->drain_began_ns = s->now;

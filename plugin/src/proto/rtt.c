@@ -36,8 +36,9 @@ void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns) {
   r->latest_ns = sample_ns;
 }
 
-void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns now) {
-  if (now - r->min_since_ns > HARP_RTT_MIN_WINDOW_NS) {
+void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns drain_every_ns,
+                      harp_ns now) {
+  if (now - r->min_since_ns > drain_every_ns + HARP_RTT_MIN_WINDOW_MORE_NS) {
     r->min_ns = r->min_next_ns;
     r->back_min = r->back_min_next;
     r->min_next_ns = HARP_NEVER;

@@ -7,7 +7,7 @@
 
 struct harp_rtt {
   harp_ns latest_ns, smoothed_ns, variation_ns;
-  harp_ns min_ns;       /* lowest of the current and the previous HARP_RTT_MIN_WINDOW_NS */
+  harp_ns min_ns;       /* lowest of the current and the previous window */
   harp_ns min_next_ns;  /* lowest since min_since_ns */
   harp_ns min_since_ns; /* start of the current window */
   /* One-way delays of acknowledgements and what the clocks differ by, in ticks; they wrap. Lowest of the same
@@ -16,9 +16,10 @@ struct harp_rtt {
   harp_ns back_queue_ns;
 };
 
-/* The base RTT is the lowest of the current and the previous window of so long: each holds a drain of the
- * congestion control (cc_target.c), and a longer route is known within two. */
-#define HARP_RTT_MIN_WINDOW_NS HARP_MS(130)
+/* The base RTT is the lowest of the current and the previous window. A window is longer than the period of
+ * drains of the congestion control (cc_target.c) by so much, so that each holds a drain, and a longer route
+ * is known within two. */
+#define HARP_RTT_MIN_WINDOW_MORE_NS HARP_MS(2)
 /* Assumed until the first sample. */
 #define HARP_RTT_INITIAL_NS HARP_MS(5)
 
@@ -32,8 +33,9 @@ void harp_rtt_forget(struct harp_rtt *r);
 /* Smooths the RTT. */
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns);
 /* Takes a sample for the base RTT. `back_ticks` is when the acknowledgement arrived by our clock, less when
- * it was made by the peer's. */
-void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns now);
+ * it was made by the peer's. `drain_every_ns` is the congestion control's period of drains. */
+void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks, harp_ns drain_every_ns,
+                      harp_ns now);
 
 /* Returns the sample of the last harp_rtt_on_base without what waited on the way of the acknowledgement. That
  * is the peer's word: it takes three quarters of what is above the base at most. Clocks that drift apart look

@@ -137,7 +137,9 @@ enum harp_drop harp_sender_on_ack(struct harp_sender *s, const struct harp_packe
     harp_rtt_forget(&path->rtt);
   harp_ns control_ns = control_rtt_ns(path, p, &r, rtt_ns, now);
   if (rtt_ns) harp_rtt_on_sample(&path->rtt, rtt_ns);
-  if (control_ns) harp_rtt_on_base(&path->rtt, control_ns, harp_ticks_from_ns(now) - p->ack.time, now);
+  if (control_ns)
+    harp_rtt_on_base(&path->rtt, control_ns, harp_ticks_from_ns(now) - p->ack.time, path->cc.drain_every_ns,
+                     now);
   if (control_ns && !path->is_tcp) control_ns = harp_rtt_there_ns(&path->rtt, control_ns);
   if (path->state == HARP_PATH_UP || proven) harp_path_health_on_answer(s, path, now);
   if (r.size_probe_acked) harp_path_health_on_size_probe(s, path, now);
