@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "engine/engine_open.h"
+#include "engine/pass.h"
 #include "lib/sides.h"
 
 enum { TRANSFER_BYTES = 5000 };

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "engine/engine_open.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 

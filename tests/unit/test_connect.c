@@ -19,8 +19,10 @@
 
 #include "base/log.h"
 #include "engine/connect.h"
+#include "engine/engine_open.h"
 #include "engine/limits.h"
 #include "engine/listener.h"
+#include "engine/pass.h"
 #include "lib/loopback.h"
 
 static int connect_raw(const struct harp_handle *handle) {

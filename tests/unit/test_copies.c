@@ -12,6 +12,8 @@
 
 #include "base/log.h"
 #include "engine/drain.h"
+#include "engine/engine_open.h"
+#include "engine/pass.h"
 #include "lib/sides.h"
 #include "net/net.h"
 

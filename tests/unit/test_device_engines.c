@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "engine/engine_open.h"
 #include "host/claim.h"
 #include "host/cpu.h"
 #include "host/node.h"

@@ -14,7 +14,9 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/engine_open.h"
 #include "engine/inbound.h"
+#include "engine/pass.h"
 #include "engine/runner.h"
 #include "engine/transmit.h"
 #include "io/sim.h"

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/engine_open.h"
+#include "engine/pass.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "engine/connect.h"
+#include "engine/engine_open.h"
 #include "engine/listener.h"
 #include "net/device_engines.h"
 #include "net/net.h"

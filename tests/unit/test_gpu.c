@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which GPU a process works with, and which ENI is nearest to it: on trees of machines with known places. */
+#include "engine/engine_open.h"
 #include "host/gpu.h"
 #include "net/near.h"
 #include "unit/host_tree.h"

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/engine_open.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 

@@ -13,6 +13,8 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/engine_open.h"
+#include "engine/pass.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 #include "proto/path_report.h"

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "engine/pass.h"
 #include "host/stats_dump.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"

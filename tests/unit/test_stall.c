@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/connect.h"
 #include "engine/listener.h"
+#include "engine/pass.h"
 #include "engine/stall.h"
 #include "lib/sides.h"
 

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "engine/engine_open.h"
+#include "engine/pass.h"
 #include "engine/stats_write.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/drain.h"
 
-#include <time.h>
-
 #include "base/assert.h"
 #include "engine/engine.h"
-
-/* Between two passes of who waits. */
-#define REST_NS HARP_US(50)
 
 bool harp_drain_is_needed(const struct harp_link *link) {
   return link->is_open && link->copies_outstanding && link->copies_outstanding == link->outstanding;
@@ -47,17 +42,5 @@ void harp_drain_review(struct harp_engine *e, harp_ns now) {
       e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);
       at = &link->next_draining;
     }
-  }
-}
-
-void harp_drain_wait(struct harp_engine *e) {
-  const struct timespec rest = {.tv_nsec = (long)REST_NS};
-  for (;;) {
-    harp_engine_lock(e);
-    if (e->draining) harp_engine_pass(e);
-    bool over = !e->draining;
-    harp_engine_unlock(e);
-    if (over) return;
-    nanosleep(&rest, NULL);
   }
 }

@@ -23,8 +23,4 @@ void harp_drain_begin(struct harp_link *link, harp_ns now);
 /* Frees the links that are done, and those whose time is over; logs the latter at WARN. */
 void harp_drain_review(struct harp_engine *e, harp_ns now);
 
-/* Waits until no link of the engine drains, at most the peer timeout; takes the lock, and passes. For who is
- * about to stop the engine. */
-void harp_drain_wait(struct harp_engine *e);
-
 #endif

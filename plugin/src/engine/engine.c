@@ -3,272 +3,8 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
-
-#include "base/assert.h"
-#include "base/clock.h"
-#include "base/log.h"
-#include "engine/summary.h"
-#include "host/random.h"
-
-enum {
-  DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each mode that was refused */
-};
-
-static harp_ns host_clock(void) {
-  return harp_clock_ns();
-}
-
-static int open_fds(struct harp_engine *e, struct harp_error *error) {
-  e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  e->control_fd = epoll_create1(EPOLL_CLOEXEC);
-  if (e->wake_fd >= 0 && e->control_fd >= 0) return 0;
-  int err = errno;
-  return harp_error_set(error, -err,
-                        "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)",
-                        strerror(err));
-}
-
-/* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a
- * thread. */
-static void join_instances(struct harp_engine *e, const struct harp_engine_enis *enis) {
-  size_t length = 0;
-  HARP_ASSERT(enis->count >= 1 && enis->count <= HARP_ENGINE_ENIS_MAX);
-  e->eni_count = enis->count;
-  e->instance = *enis->at[0];
-  for (unsigned i = 0; i < enis->count; i++) {
-    const struct harp_instance *eni = e->enis + i;
-    e->enis[i] = *enis->at[i];
-    if (length < sizeof e->enis_name)
-      length += (size_t)snprintf(e->enis_name + length, sizeof e->enis_name - length, "%s%s", i ? "+" : "",
-                                 eni->ifname);
-    if (eni->mode == HARP_ENGINE_THREAD) e->instance.mode = HARP_ENGINE_THREAD;
-  }
-}
-
-static void set_place(struct harp_engine *e, const struct harp_engine_place *place) {
-  e->number = place->number;
-  e->core = place->core;
-  if (place->count > 1)
-    snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", place->number + 1, place->core);
-  snprintf(e->name, sizeof e->name, "%s%s", e->enis_name, e->mark);
-  e->memory = place->memory;
-  e->block_count = place->memory_bytes / HARP_BLOCK_BYTES;
-}
-
-static struct harp_engine *allocate(const struct harp_engine_enis *enis,
-                                    const struct harp_engine_place *place) {
-  struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
-  if (!e) return NULL;
-  memset(e, 0, sizeof *e);
-  join_instances(e, enis);
-  set_place(e, place);
-  e->cc = harp_cc_find(harp_setting_word(HARP_SETTING_CONGESTION, e->instance.congestion));
-  HARP_ASSERT(e->cc); /* test_setting.c holds the words against proto/ */
-  e->wake_fd = e->control_fd = -1;
-  harp_log_limit_init(&e->strangers_log, &e->counters.log_left_out);
-  harp_log_limit_init(&e->outages.log, &e->counters.log_left_out);
-  return e;
-}
-
-static void release(struct harp_engine *e) {
-  harp_tcp_close(e);
-  if (e->wake_fd >= 0) close(e->wake_fd);
-  if (e->control_fd >= 0) close(e->control_fd);
-  free(e);
-}
-
-/* Makes an engine without drivers. */
-static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
-                const struct harp_engine_place *place, struct harp_error *error) {
-  struct harp_engine *e = allocate(enis, place);
-  if (!e) return harp_error_set(error, -ENOMEM, "no memory for an engine");
-  int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
-  if (err) {
-    harp_error_set(error, err, "cannot get random bytes: %s", strerror(-err));
-    goto fail;
-  }
-  err = open_fds(e, error);
-  if (err) goto fail;
-  *out = e;
-  return 0;
-fail:
-  release(e);
-  return err;
-}
-
-static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
-  if (instance->driver == HARP_DRIVER_TCP) return &harp_io_none;
-  if (instance->driver == HARP_DRIVER_UDP || instance->driver == HARP_DRIVER_UDP_TCP) return &harp_io_udp;
-  if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_has_zero_copy_driver((unsigned)instance->index))
-    return &harp_io_udp;
-  return &harp_io_xdp;
-}
-
-/* Each engine's of an amount that the conf names for all. */
-static size_t share_of(size_t bytes, unsigned count) {
-  return bytes ? HARP_MAX(bytes / count, (size_t)HARP_ENGINE_MEMORY_BYTES_MIN) : 0;
-}
-
-/* How many ports an engine requests: as many as are configured, or as are wanted and its part of the range
- * has. */
-static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, unsigned count) {
-  unsigned range = instance->ports.low ? instance->ports.high - instance->ports.low + 1u : UINT16_MAX;
-  return harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS)
-             ? instance->paths
-             : HARP_MIN(wanted, HARP_MAX(range / count, 1u));
-}
-
-static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number,
-                                       unsigned count) {
-  static const enum harp_io_xdp_mode modes[] = {
-      [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
-      [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
-      [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,         [HARP_DRIVER_UDP_TCP] = HARP_IO_XDP_AUTO,
-      [HARP_DRIVER_TCP] = HARP_IO_XDP_AUTO,
-  };
-  struct harp_io_config config = {
-      .addr = &instance->addr,
-      .port_low = instance->ports.low,
-      .port_high = instance->ports.high,
-      .port_count = ports_of(instance, instance->paths, count),
-      .ecn = instance->ecn == HARP_ECN_ON,
-      .xdp_mode = modes[instance->driver],
-      .ifindex = (unsigned)instance->index,
-      .mtu = instance->mtu,
-      .speed_mbps = instance->speed_mbps,
-      .queues = instance->queues,
-      .sharer = number,
-      .sharer_count = count,
-      .shared_port_count = ports_of(instance, HARP_PAIR_PATHS_MAX, count),
-      .memory_bytes = share_of(instance->memory_bytes, count),
-  };
-  memcpy(config.mac, instance->mac, sizeof config.mac);
-  return config;
-}
-
-static int check_mtu(const struct harp_instance *instance, struct harp_error *error) {
-  if (instance->mtu >= HARP_ENDPOINT_MTU_MIN_BYTES) return 0;
-  return harp_error_set(error, -EMSGSIZE,
-                        "%s: MTU %d is too small, HARP needs %d: raise it with `ip link set %s mtu 1500`",
-                        instance->ifname, instance->mtu, HARP_ENDPOINT_MTU_MIN_BYTES, instance->ifname);
-}
-
-static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct harp_io_config *config) {
-  return harp_align_up(driver->frames_bytes(config), HARP_BLOCK_BYTES);
-}
-
-size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count) {
-  size_t frames_bytes = 0, conf_bytes = 0;
-  for (unsigned i = 0; i < enis->count; i++) {
-    struct harp_io_config config = io_config(enis->at[i], 0, count);
-    frames_bytes += frames_bytes_of(choose_driver(enis->at[i]), &config);
-    conf_bytes += enis->at[i]->memory_bytes;
-  }
-  size_t bytes = conf_bytes
-                     ? share_of(conf_bytes, count)
-                     : HARP_MAX((size_t)HARP_ENGINE_MEMORY_BYTES, frames_bytes + HARP_ENGINE_BLOCKS_BYTES);
-  return harp_align_up(HARP_MAX(bytes, frames_bytes), HARP_BLOCK_BYTES);
-}
-
-/* Writes an interface's driver, its queues, and why no better driver was opened; returns `text`. */
-static const char *describe_driver(const struct harp_io_info *info, char *text, size_t bytes) {
-  snprintf(text, bytes, "driver %s%s%s%s%s%s", info->mode, info->queues[0] ? " (" : "", info->queues,
-           info->queues[0] ? ")" : "", info->why_not[0] ? ": " : "", info->why_not);
-  return text;
-}
-
-/* Opens the driver of one ENI on the frames at *frames, and moves past them. */
-static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_place *place,
-                    uint8_t **frames, struct harp_error *error) {
-  const struct harp_instance *instance = &e->enis[i];
-  const struct harp_io_ops *driver = choose_driver(instance);
-  struct harp_io_config config = io_config(instance, place->number, place->count);
-  char text[DRIVER_BYTES];
-  struct harp_error cause = {0};
-  config.counters = &e->counters;
-  config.token_prefix = e->token_prefix;
-  config.frames = *frames;
-  config.frames_bytes = frames_bytes_of(driver, &config);
-  *frames += config.frames_bytes;
-  int err = e->eni_count > 1 ? harp_io_bundle_add(e->io, driver, &config, &cause)
-                             : driver->open(&e->io, &config, &cause);
-  if (err) return harp_error_set(error, err, "%s: %s", instance->ifname, cause.text);
-  const struct harp_io_info *info = &harp_engine_io(e, i)->info;
-  char ports[80] = "";
-  if (info->port_count)
-    snprintf(ports, sizeof ports, ", %u path(s) from UDP port %u, %u KiB socket buffer", info->port_count,
-             info->ports[0], info->buffer_bytes >> 10);
-  HARP_INFO("%s%s: %s%s, memory in %s pages, engine %s", instance->ifname, e->mark,
-            describe_driver(info, text, sizeof text), ports, harp_page_size_name(place->pages),
-            harp_setting_word(HARP_SETTING_MODE, e->instance.mode));
-  return 0;
-}
-
-/* Opens the drivers of all ENIs; their frames lie before the blocks. */
-static int open_io(struct harp_engine *e, const struct harp_engine_place *place, struct harp_error *error) {
-  uint8_t *frames = e->memory;
-  int err = 0;
-  for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error);
-  if (err) return err;
-  if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error))) return -ENOMEM;
-  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, place, &frames, error);
-  if (!err) err = harp_tcp_open(e, error);
-  e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
-  HARP_ASSERT(e->blocks_used <= e->block_count);
-  return err;
-}
-
-int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
-                     const struct harp_engine_place *place, struct harp_error *error) {
-  struct harp_engine *e;
-  int err = make(&e, enis, place, error);
-  if (err) return err;
-  err = open_io(e, place, error);
-  if (err) goto fail;
-  e->clock = host_clock;
-  harp_stats_join(e);
-  *out = e;
-  return 0;
-fail:
-  if (e->io) e->io->ops->close(e->io);
-  release(e);
-  return err;
-}
-
-int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,
-                          harp_ns (*clock)(void), struct harp_error *error) {
-  static const struct harp_engine_place alone = {.count = 1, .core = -1};
-  int err = make(out, enis, &alone, error);
-  if (err) return err;
-  (*out)->clock = clock;
-  (*out)->io = io;
-  return 0;
-}
-
-static void log_drivers(const struct harp_engine *e) {
-  char driver[DRIVER_BYTES];
-  for (unsigned i = 0; e->io && i < e->eni_count; i++)
-    HARP_INFO("%s%s: closing %s", e->enis[i].ifname, e->mark,
-              describe_driver(&harp_engine_io(e, i)->info, driver, sizeof driver));
-}
-
-void harp_engine_close(struct harp_engine *e) {
-  HARP_ASSERT(e->link_count == 0 && !e->draining && !e->running);
-  struct harp_peer_walk walk = harp_engine_peers(e);
-  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) harp_peer_destroy(peer);
-  harp_stats_leave(e);
-  log_drivers(e);
-  harp_outages_forget(&e->outages);
-  if (e->io) e->io->ops->close(e->io); /* it may count something yet */
-  harp_summary_of_engine(e);
-  release(e);
-}
 
 void harp_engine_lock(struct harp_engine *e) {
   atomic_fetch_add_explicit(&e->lock_waiters, 1, memory_order_relaxed);
@@ -276,7 +12,7 @@ void harp_engine_lock(struct harp_engine *e) {
   atomic_fetch_sub_explicit(&e->lock_waiters, 1, memory_order_relaxed);
 }
 
-/* ---- links ---- */
+/* ---- slots ---- */
 
 int harp_engine_reserve_slot(struct harp_engine *e) {
   /* Round robin, so that a slot rests as long as possible before packets of its last user could reach a new
@@ -306,17 +42,11 @@ static int set_control(struct harp_engine *e, const struct harp_peer *peer, int 
   return epoll_ctl(e->control_fd, operation, peer->monitor.fd, &ev);
 }
 
-void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) {
+int harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) {
   HARP_ASSERT(peer->engine == e && e->peers[peer->slot] == HARP_SLOT_RESERVED);
   e->peers[peer->slot] = peer;
   e->counters.peers++;
-  if (peer->monitor.fd < 0 || !set_control(e, peer, EPOLL_CTL_ADD, false)) return;
-  /* The end of a peer whose control connection is not watched would go unnoticed. */
-  harp_peer_fail(peer, HARP_ERR_SYSTEM, e->clock(),
-                 "%s: cannot watch the control connection with %s: %s; raise the limit with `sysctl -w "
-                 "fs.epoll.max_user_watches=1000000`, or free memory",
-                 e->name, peer->name, strerror(errno));
-  harp_monitor_leave(peer);
+  return peer->monitor.fd >= 0 && set_control(e, peer, EPOLL_CTL_ADD, false) ? -errno : 0;
 }
 
 void harp_engine_watch_control(struct harp_engine *e, struct harp_peer *peer, bool writable) {
@@ -419,4 +149,13 @@ void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot) {
   atomic_fetch_or_explicit(&e->doorbells[slot / 64], 1ull << (slot % 64), memory_order_release);
   atomic_fetch_or_explicit(&e->doorbell_words, 1ull << (slot / 64 / HARP_DOORBELL_WORDS),
                            memory_order_seq_cst);
+}
+
+void harp_engine_wake_mt(struct harp_engine *e) {
+  /* (I) The submitter's doorbell (sequentially consistent) pairs with (J): either it sees `sleeping`, or the
+   * thread sees the doorbell after it has set it. Who has passed since (J), as an inline engine's callers do,
+   * has taken the lock after it was set, and sees it too. */
+  if (!atomic_load_explicit(&e->sleeping, memory_order_seq_cst)) return;
+  uint64_t one = 1;
+  (void)!write(e->wake_fd, &one, sizeof one);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One stack instance: an ENI or several, their packet drivers, the connections on it, and the bounded pass
- * that moves everything.
+/* One stack instance: an ENI or several, their packet drivers, and the connections on it.
  *
  * Whoever holds the lock owns all of it: NCCL's thread for the length of an inline pass, the engine's own
  * thread, or a control call (connect, close, deregMr). The data path only ever tries the lock; control calls
  * wait for it, and a pass is bounded, so that wait is too.
  *
- *   one pass: reap - receive - submissions - timers and transmit - control connections */
+ * This file is what all others of engine/ stand on: the lock, the slots of peers and links, the list of peers
+ * that have something to do, the pool of blocks, and the doorbells. It calls none of them. engine_open.h
+ * opens and closes an engine, pass.h moves everything. */
 #ifndef HARP_ENGINE_H
 #define HARP_ENGINE_H
 
@@ -144,44 +145,10 @@ struct harp_peer_walk {
   uint32_t left; /* taken slots not yet seen */
 };
 
-/* The configured ENIs of an engine, 1 to HARP_ENGINE_ENIS_MAX; copied. */
-struct harp_engine_enis {
-  unsigned count;
-  const struct harp_instance *at[HARP_ENGINE_ENIS_MAX];
-};
-
-/* An engine's place among those of its device: its number, its core, and its part of the memory. */
-struct harp_engine_place {
-  unsigned number, count;    /* from 0; of how many */
-  int core;                  /* -1: any */
-  uint8_t *memory;           /* borrowed until close, aligned to pages */
-  size_t memory_bytes;       /* at least harp_engine_memory_bytes */
-  enum harp_page_size pages; /* for messages */
-};
-
-/* Returns how many bytes of memory each of `count` engines over these ENIs is to have. */
-size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count);
-
-/* Opens drivers and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
-int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis,
-                     const struct harp_engine_place *place, struct harp_error *error) HARP_MUST_CHECK;
-/* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator; the only
- * engine, with no memory for blocks. Takes ownership of io on success. */
-int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, struct harp_io *io,
-                          harp_ns (*clock)(void), struct harp_error *error) HARP_MUST_CHECK;
 /* Returns the driver of one ENI. */
 static inline struct harp_io *harp_engine_io(const struct harp_engine *e, unsigned eni) {
   return e->eni_count > 1 ? harp_io_bundle_member(e->io, eni) : e->io;
 }
-/* Closes everything, peers too; no link may be left and no thread run. */
-void harp_engine_close(struct harp_engine *e);
-
-/* Does one bounded pass. The caller holds the lock. Returns how much it did: 0 means that nothing moved. */
-unsigned harp_engine_pass(struct harp_engine *e);
-/* Takes submissions and transmits, without looking for input: the short way for isend. */
-unsigned harp_engine_pass_transmit(struct harp_engine *e);
-/* Returns when the next pass is due by time alone. */
-harp_ns harp_engine_deadline_ns(const struct harp_engine *e);
 
 static inline bool harp_engine_try_lock(struct harp_engine *e) {
   if (atomic_load_explicit(&e->lock_waiters, memory_order_relaxed)) return false;
@@ -199,8 +166,8 @@ void harp_engine_lock(struct harp_engine *e);
 /* Reserves a slot for a peer whose handshake is under way; -1 when the table is full. */
 int harp_engine_reserve_slot(struct harp_engine *e);
 void harp_engine_release_slot(struct harp_engine *e, uint32_t slot);
-/* Puts a peer into its slot, and fails it where its control connection cannot be watched. */
-void harp_engine_attach(struct harp_engine *e, struct harp_peer *peer);
+/* Puts a peer into its slot. Returns 0; -errno when its control connection cannot be watched. */
+int harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) HARP_MUST_CHECK;
 void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer);
 /* Returns the peer in a slot; NULL: the slot is free, or its handshake is under way. */
 static inline struct harp_peer *harp_engine_peer_at(const struct harp_engine *e, uint32_t slot) {
@@ -226,5 +193,7 @@ void harp_engine_give_block(struct harp_engine *e, void *block);
 
 /* Any thread: notifies the engine that the link's submit ring has something. */
 void harp_engine_ring_mt(struct harp_engine *e, uint32_t slot);
+/* Any thread: ends the sleep of the engine's thread if it sleeps. */
+void harp_engine_wake_mt(struct harp_engine *e);
 
 #endif

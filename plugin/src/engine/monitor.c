@@ -16,7 +16,6 @@
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/opening.h"
-#include "engine/runner.h"
 #include "io/tcp_socket.h"
 
 /* Reads before a close, of a message's size each: more than a peer that keeps the protocol has unread. */
@@ -77,7 +76,7 @@ static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t 
   if (queue_message(peer, message, bytes, sizeof m->out - HARP_CONTROL_FINAL_BYTES)) return true;
   m->overflowed = true;
   harp_peer_touch(peer);
-  harp_runner_wake_mt(peer->engine);
+  harp_engine_wake_mt(peer->engine);
   return false;
 }
 

@@ -192,6 +192,15 @@ static void free_peer(struct harp_peer *peer) {
   free(peer);
 }
 
+/* The end of a peer whose control connection is not watched would go unnoticed. */
+static void fail_unwatched(struct harp_peer *peer, int err) {
+  harp_peer_fail(peer, HARP_ERR_SYSTEM, peer->engine->clock(),
+                 "%s: cannot watch the control connection with %s: %s; raise the limit with `sysctl -w "
+                 "fs.epoll.max_user_watches=1000000`, or free memory",
+                 peer->engine->name, peer->name, strerror(-err));
+  harp_monitor_leave(peer);
+}
+
 struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *c) {
   struct harp_path_config paths[HARP_PATHS_MAX];
   uint32_t first_number = c->is_client ? c->local->first_number : c->peer->first_number;
@@ -217,7 +226,8 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
   harp_stats_add_peer(peer, c);
   harp_recorder_add_peer(peer);
-  harp_engine_attach(e, peer);
+  int err = harp_engine_attach(e, peer);
+  if (err) fail_unwatched(peer, err);
   harp_inbound_review(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
   return peer;

@@ -52,7 +52,7 @@ struct harp_request *harp_request_send(struct harp_link *link, void *data, uint3
     harp_runner_inline_pass_mt(link->engine, NULL);
   else if (r)
     harp_runner_inline_transmit_mt(link->engine);
-  if (r) harp_runner_wake_mt(link->engine);
+  if (r) harp_engine_wake_mt(link->engine);
   return r;
 }
 
@@ -63,7 +63,7 @@ struct harp_request *harp_request_receive(struct harp_link *link, void *data, ui
   if (harp_unlikely(!r)) return NULL;
   r->is_watched = is_watched;
   submit(r);
-  harp_runner_wake_mt(link->engine);
+  harp_engine_wake_mt(link->engine);
   return r;
 }
 

@@ -12,21 +12,13 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/pass.h"
 #include "host/cpu.h"
 
 /* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
 #define SPIN_NS HARP_US(50)
 /* And sleeps no longer than this, in case anything was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
-
-void harp_runner_wake_mt(struct harp_engine *e) {
-  /* (I) The submitter's doorbell (sequentially consistent) pairs with (J): either it sees `sleeping`, or the
-   * thread sees the doorbell after it has set it. Who has passed since (J), as an inline engine's callers do,
-   * has taken the lock after it was set, and sees it too. */
-  if (!atomic_load_explicit(&e->sleeping, memory_order_seq_cst)) return;
-  uint64_t one = 1;
-  (void)!write(e->wake_fd, &one, sizeof one);
-}
 
 /* What a thread sleeps on: the wake-up, then for packets the control set and the sockets. */
 struct sleep_fds {
@@ -173,7 +165,7 @@ static bool has_just_looked(struct harp_engine *e, const void *request) {
  * deadlines that the pass made. */
 static void end_visit(struct harp_engine *e, unsigned moved) {
   harp_engine_unlock(e);
-  if (moved) harp_runner_wake_mt(e);
+  if (moved) harp_engine_wake_mt(e);
 }
 
 void harp_runner_inline_pass_mt(struct harp_engine *e, const void *request) {

@@ -21,8 +21,6 @@ int harp_runner_start(struct harp_engine *e, struct harp_error *error) HARP_MUST
 /* Stops and joins it; in the thread itself (on_tick) lets it go, which then ends without another look at the
  * engine. */
 void harp_runner_stop(struct harp_engine *e);
-/* Any thread: ends the thread's sleep if it sleeps. */
-void harp_runner_wake_mt(struct harp_engine *e);
 
 /* NCCL's thread visits an inline engine to test a request: does a pass, unless somebody else is at it, or one
  * has just found nothing for another request and nothing has been submitted or become due since. */

@@ -11,7 +11,7 @@
 #ifndef HARP_DEVICE_H
 #define HARP_DEVICE_H
 
-#include "engine/engine.h"
+#include "engine/engine_open.h"
 
 /* Reads the configuration and offers its ENIs, unless comms still use the devices of an earlier one. Fails
  * with one WARN. NCCL may have unloaded us meanwhile, and then counts devices and merges them anew; or it has

@@ -9,7 +9,6 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "engine/drain.h"
 #include "engine/runner.h"
 #include "host/claim.h"
 #include "host/cpu.h"
@@ -254,7 +253,7 @@ bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine 
   struct harp_engine_slot *s = slot_of(d, e);
   if (--s->users) return false;
   s->engine = NULL;
-  harp_drain_wait(e);
+  harp_engine_drain(e);
   harp_runner_stop(e);
   harp_engine_close(e);
   leave_core(s);

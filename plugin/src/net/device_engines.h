@@ -10,7 +10,7 @@
 #ifndef HARP_DEVICE_ENGINES_H
 #define HARP_DEVICE_ENGINES_H
 
-#include "engine/engine.h"
+#include "engine/engine_open.h"
 
 /* All zero but for on_tick and sysfs_root: no engine runs. */
 struct harp_device_engines {

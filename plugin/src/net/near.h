@@ -3,7 +3,7 @@
 #ifndef HARP_NEAR_H
 #define HARP_NEAR_H
 
-#include "engine/engine.h"
+#include "engine/engine_open.h"
 
 /* Orders ENIs by their nearness to this process's GPU, and equal ones as they were. Logs in one INFO line
  * when another than before is first. The first has the control connections, its node the memory of engines

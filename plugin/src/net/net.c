@@ -371,7 +371,7 @@ void harp_net_close_comm(struct harp_comm *comm) {
   if (!comm || harp_fork_is_child()) return;
   struct harp_engine *e = comm->link->engine;
   harp_link_destroy(comm->link);
-  harp_runner_wake_mt(e);
+  harp_engine_wake_mt(e);
   leave_device(comm->dev, e);
   free(comm);
 }
