@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "engine/dump.h"
 #include "engine/pass.h"
 #include "host/stats_dump.h"
 #include "host/stats_file.h"
@@ -47,13 +48,13 @@ static int teardown(void **state) {
   char command[2 * HARP_STATS_DIR_BYTES + 16];
   harp_log_set_sink(NULL);
   harp_stats_set_dirs(stats_dir, 0);
-  harp_recorder_set_dirs(dump_dir, 0);
+  harp_dump_set_dirs(dump_dir, 0);
   snprintf(command, sizeof command, "rm -rf %s %s", dump_dir[0], stats_dir[0]);
   return system(command);
 }
 
 static void open_both(struct side *a, struct side *b) {
-  harp_recorder_set_dirs(dump_dir, 1);
+  harp_dump_set_dirs(dump_dir, 1);
   harp_stats_set_dirs(stats_dir, 1);
   side_open(a, b, false, 1000, 30);
   side_open(b, a, false, 2000, 30);
@@ -172,14 +173,14 @@ static void test_dumps_keep_their_distance(void **state) {
   struct side a = {0}, b = {0};
   open_both(&a, &b);
   move(&a, &b);
-  harp_recorder_dump(a.link->peer, "first", sides_now_ns);
-  harp_recorder_dump(a.link->peer, "second", sides_now_ns + HARP_DUMP_PAUSE_NS - 1);
+  harp_dump_make(a.link->peer, "first", sides_now_ns);
+  harp_dump_make(a.link->peer, "second", sides_now_ns + HARP_DUMP_PAUSE_NS - 1);
   assert_int_equal(dumps(name, sizeof name), 1);
-  harp_recorder_dump(a.link->peer, "third", sides_now_ns + HARP_DUMP_PAUSE_NS);
+  harp_dump_make(a.link->peer, "third", sides_now_ns + HARP_DUMP_PAUSE_NS);
   assert_int_equal(dumps(name, sizeof name), 2);
   harp_ns now = sides_now_ns;
   for (unsigned i = 0; i < 2 * HARP_DUMPS_OF_PROCESS; i++)
-    harp_recorder_dump(a.link->peer, "more", now += 2 * HARP_DUMP_PAUSE_NS);
+    harp_dump_make(a.link->peer, "more", now += 2 * HARP_DUMP_PAUSE_NS);
   assert_true(dumps(name, sizeof name) < HARP_DUMPS_OF_PROCESS); /* tests before this one made some */
   side_close(&a);
   side_close(&b);

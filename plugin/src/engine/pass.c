@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "engine/drain.h"
+#include "engine/dump.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/listener.h"
@@ -84,7 +85,8 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     harp_inbound_review(e, now);
   }
   if (e->tend_ns <= now) tend_multihomed(e, now);
-  harp_stalls_review(e, now);
+  struct harp_peer *stalled = harp_stalls_review(e, now);
+  if (stalled) harp_dump_make(stalled, "NCCL waits", now);
   harp_stats_update(e, now);
 }
 

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "engine/dump.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/opening.h"
@@ -305,7 +306,7 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   vsnprintf(peer->error, sizeof peer->error, fmt, ap);
   va_end(ap);
   harp_session_fail(&peer->session, status, now);
-  if (peer->links) harp_recorder_dump(peer, "a session has failed", now);
+  if (peer->links) harp_dump_make(peer, "a session has failed", now);
   harp_tcp_leave(peer);
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
   harp_connects_forget(peer);

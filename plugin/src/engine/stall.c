@@ -148,21 +148,22 @@ static void log_stall(const struct harp_link *link, harp_ns now) {
             advice(link, peer->stall.reason, text, sizeof text));
 }
 
-static void note(struct harp_link *link, harp_ns now) {
+/* Notes that a link waits. Returns whether that was logged for the first time in this stall of its peer. */
+static bool note(struct harp_link *link, harp_ns now) {
   struct harp_peer_stall *s = &link->peer->stall;
   if (!is_stalled(link->peer, now)) {
     s->count++;
     s->logged_ns = 0;
     s->since_ns = link->stall.since_ns;
   }
-  if (s->seen_ns == now && s->reason) return; /* one link of it stands for all */
+  if (s->seen_ns == now && s->reason) return false; /* one link of it stands for all */
   s->seen_ns = now;
   s->since_ns = HARP_MIN(s->since_ns, link->stall.since_ns);
   s->reason = reason_of(link, now);
   bool is_of_network = s->reason == HARP_STALL_NOT_THROUGH || s->reason == HARP_STALL_UNREACHABLE;
   s->eni = is_of_network ? silent_eni(link->peer) : -1;
-  if (lacks_core(link->engine, now)) return; /* logged already, and not caused by the peer */
-  if (s->logged_ns && now - s->logged_ns < tenths_ns(link->engine, AGAIN)) return;
+  if (lacks_core(link->engine, now)) return false; /* logged already, and not caused by the peer */
+  if (s->logged_ns && now - s->logged_ns < tenths_ns(link->engine, AGAIN)) return false;
   bool is_first = !s->logged_ns;
   s->logged_ns = now;
   harp_recorder_note_peer(link->peer, now,
@@ -170,7 +171,7 @@ static void note(struct harp_link *link, harp_ns now) {
                                                     .a = s->reason,
                                                     .b = (uint32_t)((now - s->since_ns) / HARP_MS(1))});
   log_stall(link, now);
-  if (is_first) harp_recorder_dump(link->peer, "NCCL waits", now);
+  return is_first;
 }
 
 /* ---- connects and accepts ---- */
@@ -234,25 +235,26 @@ static uint64_t progress_of(const struct harp_link *link) {
   return (link->messages << 32) + lines;
 }
 
-static void review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
+/* Returns whether its peer's stall was logged for the first time. */
+static bool review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   struct harp_link_stall *s = &link->stall;
   HARP_ASSERT(link->copies_outstanding <= link->outstanding);
   if (!link->is_open || link->outstanding == link->copies_outstanding) {
     s->since_ns = 0;
-    return;
+    return false;
   }
   uint64_t progress = progress_of(link);
   if (!s->since_ns || progress != s->progress || s->since_ns < awake_ns) {
     s->since_ns = now;
     s->progress = progress;
-    return;
+    return false;
   }
   harp_ns waited_ns = now - s->since_ns;
   struct harp_monitor *m = &link->peer->monitor;
   if (waited_ns >= tenths_ns(link->engine, PING) && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
       now - m->pong_ns >= tenths_ns(link->engine, ANSWER))
     harp_monitor_ping(link->peer, now);
-  if (waited_ns >= tenths_ns(link->engine, STALL)) note(link, now);
+  return waited_ns >= tenths_ns(link->engine, STALL) && note(link, now);
 }
 
 /* Nobody has made a pass for long: what waited did not wait for peers. */
@@ -320,17 +322,27 @@ void harp_stall_watch_mt(struct harp_engine *e) {
 
 /* ---- rounds of an engine ---- */
 
-void harp_stalls_review(struct harp_engine *e, harp_ns now) {
+/* Begins the next round when it is due. Returns whether one is under way. */
+static bool begin_round(struct harp_engine *e, harp_ns now) {
   struct harp_stalls *s = &e->stalls;
-  if (s->link_next >= HARP_ENGINE_LINKS_MAX || !s->round_ns) {
-    if (now < s->round_ns) return;
-    harp_ns delay_ns;
-    if (s->round_ns && now - s->round_ns >= tenths_ns(e, NO_PASS)) wake_up(e, now - s->round_ns, now);
-    if (e->threaded && !harp_cpu_delay_ns(&delay_ns)) harp_stalls_note_delay(e, delay_ns, now);
-    s->round_ns = now + tenths_ns(e, ROUND);
-    s->link_next = 0;
-  }
+  harp_ns delay_ns;
+  if (s->link_next < HARP_ENGINE_LINKS_MAX && s->round_ns) return true;
+  if (now < s->round_ns) return false;
+  if (s->round_ns && now - s->round_ns >= tenths_ns(e, NO_PASS)) wake_up(e, now - s->round_ns, now);
+  if (e->threaded && !harp_cpu_delay_ns(&delay_ns)) harp_stalls_note_delay(e, delay_ns, now);
+  s->round_ns = now + tenths_ns(e, ROUND);
+  s->link_next = 0;
+  return true;
+}
+
+struct harp_peer *harp_stalls_review(struct harp_engine *e, harp_ns now) {
+  struct harp_stalls *s = &e->stalls;
+  struct harp_peer *stalled = NULL;
+  if (!begin_round(e, now)) return NULL;
   uint32_t end = HARP_MIN(s->link_next + LOOK_SLOTS, (uint32_t)HARP_ENGINE_LINKS_MAX);
-  for (; s->link_next < end; s->link_next++)
-    if (e->links[s->link_next]) review(e->links[s->link_next], s->awake_ns, now);
+  for (; s->link_next < end; s->link_next++) {
+    struct harp_link *link = e->links[s->link_next];
+    if (link && review(link, s->awake_ns, now) && !stalled) stalled = link->peer;
+  }
+  return stalled;
 }

@@ -88,8 +88,9 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 void harp_stall_review_connect(struct harp_connect *d, harp_ns now);
 void harp_stall_review_accept(struct harp_listener *l, harp_ns now);
 
-/* Looks at some links; a round is over within a tenth of the stall time. */
-void harp_stalls_review(struct harp_engine *e, harp_ns now);
+/* Looks at some links; a round is over within a tenth of the stall time. Returns the first peer whose stall
+ * it has logged for the first time; NULL: none. */
+struct harp_peer *harp_stalls_review(struct harp_engine *e, harp_ns now);
 
 /* Takes note of how long the engine's thread has waited for a core since it began. */
 void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now);

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/dump.h"
 #include "engine/engine.h"
 #include "engine/stats_write.h"
 #include "host/stats_file.h"
@@ -44,7 +45,7 @@ static void open_file(void) {
   if (i && i == process.dir_count)
     HARP_INFO("%s; there are no statistics of this process; HARP_STATS_DIR names another directory, or off",
               error.text);
-  if (i == process.dir_count && harp_recorder_has_dirs() && harp_stats_file_open(&process.file, NULL, &error))
+  if (i == process.dir_count && harp_dump_has_dirs() && harp_stats_file_open(&process.file, NULL, &error))
     HARP_INFO("%s; there will be no dumps", error.text);
 }
 

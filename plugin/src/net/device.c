@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/dump.h"
 #include "net/device_engines.h"
 #include "net/net.h"
 
@@ -244,7 +245,7 @@ enum harp_status harp_devices_configure(void) {
   bool same = offers_the_same(&fresh, &table.config);
   table.config = fresh;
   harp_stats_set_dirs(table.config.stats_dirs, table.config.stats_dir_count);
-  harp_recorder_set_dirs(table.config.dump_dirs, table.config.dump_dir_count);
+  harp_dump_set_dirs(table.config.dump_dirs, table.config.dump_dir_count);
   offer_devices();
   if (same) set_counts(harp_net_device_count(), HARP_MAX(made, harp_net_device_count()));
   return HARP_OK;
