@@ -30,10 +30,12 @@ KNOWN: dict[str, set[str]] = {
     "engine": {
         "copies.c",
         "crossing.c",
+        "dispatch.c",
         "drain.c",
         "dump.c",
         "link.c",
         "listener.c",
+        "liveness.c",
         "monitor.c",
         "opening.c",
         "pass.c",

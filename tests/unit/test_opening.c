@@ -211,8 +211,34 @@ static void test_connect_after_an_overflow_makes_a_new_session(void **state) {
   loopback_close(s);
 }
 
+/* ---- a peer that ends ---- */
+
+/* A request for a stream that comes as the peer ends, and is not read before: no link is made on a peer that
+ * is freed. The other side tries again. */
+static void test_a_peer_that_ends_opens_no_stream(void **state) {
+  (void)state;
+  struct loopback_side s[2];
+  open_scene(s);
+  harp_link_destroy(s[A].links[0]);
+  harp_link_destroy(s[B].accepted[0]);
+  s[A].links[0] = s[B].accepted[0] = NULL;
+  s[A].link_count = s[B].accepted_count = 0;
+  for (unsigned i = 0; i < 2 * BATCH; i++) loopback_pass(s[!(i % 2)].e); /* CLOSE is read */
+  loopback_connect(s, A, 0);
+  harp_peer_destroy(loopback_only_peer(s[B].e));
+  assert_int_equal(s[B].e->link_count, 0);
+  assert_int_equal(atomic_load(&s[B].l->ready_count), 0);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       (!s[A].links[0] || !s[B].accepted[0]) && loopback_seconds() < limit;)
+    loopback_run(s, only_a, both, 1);
+  assert_true(s[A].links[0] && s[B].accepted[0]);
+  loopback_transfer(s);
+  loopback_close(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_peer_that_ends_opens_no_stream),
       cmocka_unit_test(test_refused_streams_are_counted_and_bounded),
       cmocka_unit_test(test_opened_streams_are_bounded),
       cmocka_unit_test(test_strangers_are_counted_and_bounded),

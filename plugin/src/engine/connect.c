@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/crossing.h"
+#include "engine/dispatch.h"
 #include "engine/opening.h"
 #include "io/tcp_socket.h"
 
@@ -247,7 +248,7 @@ static bool is_unanswered(struct harp_connect *c) {
  * trip. Under the lock. */
 static bool waits_for_answer(struct harp_connect *c, harp_ns now) {
   if (!is_unanswered(c)) return false;
-  harp_monitor_on_readable(c->link->peer, now);
+  harp_dispatch_control(c->link->peer, now);
   return is_unanswered(c);
 }
 

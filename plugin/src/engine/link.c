@@ -217,7 +217,7 @@ static void fail_as_gone(struct harp_link *link, harp_ns now) {
     harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
                    link->peer->name, link->engine->name);
   else
-    harp_monitor_on_gone(link->peer, now);
+    harp_peer_on_gone(link->peer, "was closed: the process ended", now);
 }
 
 void harp_link_take_submissions(struct harp_link *link, harp_ns now) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control connection of a peer: whether its process runs, messages about streams, and its end.
+/* The control connection of a peer: whether its process runs, messages about streams, and its end. Here are
+ * its socket and its messages; dispatch.h acts on what they say, liveness.h on what does not come.
  *
  * The kernel answers keepalives for a paused process and reports a crash at once. So a closed connection
  * means that the peer is gone. Where it is open and the paths are silent, either the process is paused (it
@@ -48,27 +49,38 @@ struct harp_monitor {
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
                        harp_ns peer_timeout_ns);
 
-/* Reads once, up to a frame's size; fails the peer or its links, completes messages, opens and closes streams
- * or answers, as the frame requires. What is left keeps the socket ready. */
-void harp_monitor_on_readable(struct harp_peer *peer, harp_ns now);
+enum harp_monitor_read {
+  HARP_MONITOR_NOTHING,
+  HARP_MONITOR_CAME,   /* there may be messages to take */
+  HARP_MONITOR_CLOSED, /* the other side has closed the connection */
+  HARP_MONITOR_BROKE,  /* the connection is broken, by *error of errno.h */
+};
 
-/* Decides what `out` and a stalled sender mean for the peer, and fails it if need be; called at each visit of
- * the pass. */
-void harp_monitor_review(struct harp_peer *peer, harp_ns now);
+/* Reads once, up to a message's size. What is left keeps the socket ready. */
+enum harp_monitor_read harp_monitor_read(struct harp_monitor *m, int *error);
+
+/* Takes the next message that is complete. Returns 1; 0: there is none; -EPROTO: what came makes no sense. */
+int harp_monitor_take(struct harp_monitor *m, struct harp_control_message *msg);
+
+/* Answers all PINGs that were taken, by one PONG. */
+void harp_monitor_answer(struct harp_peer *peer);
+
+/* Takes note of a PONG. Returns how long it took; 0: no PING waited for it. */
+harp_ns harp_monitor_on_pong(struct harp_monitor *m, harp_ns now);
+
+/* Take note that the connection is closed or broken; or that the network under it broke, where there are
+ * other interfaces. */
+void harp_monitor_set_gone(struct harp_peer *peer);
+void harp_monitor_set_lost(struct harp_peer *peer);
 
 /* Returns whether messages can be sent. */
-bool harp_monitor_takes_messages(const struct harp_monitor *m);
-
-/* Fails a peer with several interfaces when nothing has come from it for the peer timeout, and its control
- * connection is lost or as silent. */
-void harp_monitor_on_silence(struct harp_peer *peer, harp_ns now);
-
-/* The connection is gone: fails the peer if anything waits for it. */
-void harp_monitor_on_gone(struct harp_peer *peer, harp_ns now);
+static inline bool harp_monitor_takes_messages(const struct harp_monitor *m) {
+  return m->fd >= 0 && !m->gone && !m->lost && !m->overflowed && !m->is_leaving;
+}
 
 /* Returns whether the peer's kernel has not acknowledged what was sent on the control connection; that of a
  * process that is only stopped has. */
-bool harp_monitor_is_unacknowledged(const struct harp_peer *peer);
+bool harp_monitor_is_unacknowledged(const struct harp_monitor *m);
 
 /* Sends a PING. */
 void harp_monitor_ping(struct harp_peer *peer, harp_ns now);
@@ -85,7 +97,8 @@ bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *cl
  * other side learns at once that the peer has failed. The peer stays. */
 void harp_monitor_leave(struct harp_peer *peer);
 
-/* Sends FINAL and closes the socket without resetting it. */
+/* Sends FINAL and closes the socket without resetting it. What was not read is dropped: nobody is left to act
+ * on it, and the other side tries again what FINAL answers. */
 void harp_monitor_close(struct harp_peer *peer);
 
 #endif

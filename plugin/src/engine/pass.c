@@ -4,11 +4,13 @@
 #include <sys/epoll.h>
 
 #include "base/assert.h"
+#include "engine/dispatch.h"
 #include "engine/drain.h"
 #include "engine/dump.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/listener.h"
+#include "engine/liveness.h"
 #include "engine/packet_sizes.h"
 #include "engine/receive.h"
 #include "engine/transmit.h"
@@ -57,7 +59,7 @@ static void tend_multihomed(struct harp_engine *e, harp_ns now) {
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (!peer->is_multihomed || peer->session.state != HARP_SESSION_OPEN) continue;
     if (late_ns > period_ns) peer->last_received_ns = HARP_MIN(peer->last_received_ns + late_ns, now);
-    harp_monitor_on_silence(peer, now);
+    harp_liveness_on_silence(peer, now);
     harp_sender_keepalive(peer->session.sender, quiet_ns, now);
     harp_peer_settle(peer);
   }
@@ -75,7 +77,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     struct harp_peer *peer = harp_engine_peer_at(e, (uint32_t)events[i].data.u64);
     if (!peer) continue;
     if (events[i].events & EPOLLOUT) harp_monitor_on_writable(peer, now);
-    if (events[i].events & ~(uint32_t)EPOLLOUT) harp_monitor_on_readable(peer, now);
+    if (events[i].events & ~(uint32_t)EPOLLOUT) harp_dispatch_control(peer, now);
     harp_peer_settle(peer);
   }
   harp_listeners_tend(e, now);

@@ -312,6 +312,19 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   harp_connects_forget(peer);
 }
 
+void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
+  harp_monitor_set_gone(peer);
+  harp_peer_complete(peer);
+  harp_connects_forget(peer);
+  if (!peer->outstanding) return;
+  if (peer->monitor.final_received)
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                   peer->name, peer->engine->name);
+  else
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", peer->name,
+                   peer->engine->name, why);
+}
+
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   e->linger_ns = now + TEND_NS;
   bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);

@@ -92,6 +92,10 @@ void harp_peer_destroy(struct harp_peer *peer);
 void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...)
     HARP_PRINTF(4, 5);
 
+/* The control connection is gone, for the reason `why`, a clause about it: the peer has left, or its process
+ * has ended. Fails the peer if requests still wait for it. */
+void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now);
+
 /* Returns whether new links may be opened on it. */
 bool harp_peer_is_usable(const struct harp_peer *peer);
 

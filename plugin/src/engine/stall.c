@@ -105,7 +105,7 @@ static enum harp_stall_reason reason_of(const struct harp_link *link, harp_ns no
   const struct harp_peer *peer = link->peer;
   if (peer->monitor.lost) return HARP_STALL_UNREACHABLE;
   if (owes_answer(peer, now))
-    return harp_monitor_is_unacknowledged(peer) ? HARP_STALL_UNREACHABLE : HARP_STALL_STOPPED;
+    return harp_monitor_is_unacknowledged(&peer->monitor) ? HARP_STALL_UNREACHABLE : HARP_STALL_STOPPED;
   if (harp_sender_stalled_since_ns(peer->session.sender)) return HARP_STALL_NOT_THROUGH;
   if (link->rx) return HARP_STALL_SENDS_NOTHING;
   return harp_tx_stream_lacks_credit(link->tx) ? HARP_STALL_NO_RECEIVE : HARP_STALL_NOT_THROUGH;

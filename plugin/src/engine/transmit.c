@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "engine/engine.h"
+#include "engine/liveness.h"
 #include "engine/superframe.h"
 
 enum {
@@ -110,7 +111,7 @@ static unsigned transmit_peer(struct harp_peer *peer, unsigned budget, harp_ns n
   harp_ns review_ns = peer->tcp_count ? harp_tcp_review(peer, now) : HARP_NEVER;
   unsigned sent = transmit_data(peer, budget, now);
   sent += transmit_acks(peer, now);
-  harp_monitor_review(peer, now);
+  harp_liveness_review(peer, now);
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, review_ns);
   return sent;
 }
