@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
 #include "lib/sides.h"
 

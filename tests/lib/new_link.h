@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "engine/link.h"
+#include "engine/peer_life.h"
 
 /* Makes one at an engine; returns NULL when there is no peer to be had. */
 static inline struct harp_link *new_link(struct harp_engine *e, const struct harp_peer_config *config) {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 

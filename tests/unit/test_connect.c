@@ -21,6 +21,7 @@
 #include "engine/connect.h"
 #include "engine/engine_open.h"
 #include "engine/limits.h"
+#include "engine/link_close.h"
 #include "engine/listener.h"
 #include "engine/pass.h"
 #include "lib/loopback.h"

@@ -11,9 +11,10 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/drain.h"
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
+#include "engine/peer_life.h"
 #include "lib/sides.h"
 #include "net/net.h"
 

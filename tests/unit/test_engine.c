@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/engine_open.h"
 #include "engine/inbound.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
 #include "engine/runner.h"
 #include "engine/transmit.h"

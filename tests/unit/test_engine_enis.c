@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
 #include "io/sim.h"
 #include "lib/new_link.h"

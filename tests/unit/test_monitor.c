@@ -21,7 +21,9 @@
 #include "engine/dispatch.h"
 #include "engine/engine.h"
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
+#include "engine/peer_life.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 

@@ -13,7 +13,9 @@
 #include <cmocka.h>
 
 #include "base/address.h"
+#include "engine/link_close.h"
 #include "engine/opening.h"
+#include "engine/peer_life.h"
 #include "lib/loopback.h"
 
 enum {

@@ -16,6 +16,8 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
+#include "engine/peer_life.h"
 #include "io/sim.h"
 #include "lib/new_link.h"
 

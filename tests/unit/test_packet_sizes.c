@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
 #include "io/sim.h"
 #include "lib/new_link.h"

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "engine/dump.h"
 #include "engine/pass.h"
+#include "engine/peer_life.h"
 #include "host/stats_dump.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"

@@ -11,7 +11,9 @@
 #include <cmocka.h>
 
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "engine/pass.h"
+#include "engine/peer_life.h"
 #include "engine/stats_write.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"

@@ -8,7 +8,7 @@
  *
  * A message is copied only where the peer's engine will take it whatever the peer's NCCL does: its receive is
  * posted, or an early place is free for it. So when NCCL closes the link, what is left of its copies is
- * delivered within round trips (drain.h).
+ * delivered within round trips (link_close.h).
  *
  * All calls by the thread that uses the comm. */
 #ifndef HARP_COPIES_H

@@ -9,6 +9,7 @@
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/opening.h"
+#include "engine/peer_life.h"
 
 enum { ERROR_BYTES = 128 };
 

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/pass.h"
 #include "engine/peer.h"
+#include "engine/peer_life.h"
 #include "engine/summary.h"
 #include "host/random.h"
 

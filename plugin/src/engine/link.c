@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/drain.h"
 #include "engine/engine.h"
 
 /* ---- making ---- */
@@ -177,24 +176,6 @@ void harp_link_end(struct harp_link *link) {
   if (!peer->links) peer->idle_ns = e->clock();
 }
 
-void harp_link_destroy(struct harp_link *link) {
-  struct harp_engine *e = link->engine;
-  struct harp_peer *peer = link->peer;
-  harp_engine_lock(e);
-  harp_ns now = e->clock();
-  if (link->tx) harp_link_take_submissions(link, now);
-  harp_copies_collect(link);
-  if (harp_copies_count(&link->copies)) (void)harp_link_error(link); /* no later call reports it */
-  if (harp_drain_is_needed(link)) {
-    harp_drain_begin(link, now);
-    harp_peer_touch(peer);
-  } else {
-    harp_link_end(link);
-  }
-  if (!peer->links && !peer->connects && !harp_peer_is_usable(peer)) harp_peer_destroy(peer);
-  harp_engine_unlock(e);
-}
-
 /* ---- moving ---- */
 
 static int submit_send(struct harp_link *link, struct harp_request *r, harp_ns now) {
@@ -211,16 +192,14 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
   return 0;
 }
 
-/* The peer is gone: fails the link, which still waits. */
-static void fail_as_gone(struct harp_link *link, harp_ns now) {
-  if (link->is_ended)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
-                   link->peer->name, link->engine->name);
-  else
-    harp_peer_on_gone(link->peer, "was closed: the process ended", now);
+/* The peer has closed its end: fails the link, which still waits. */
+static void fail_as_ended(struct harp_link *link, harp_ns now) {
+  HARP_ASSERT(link->is_ended);
+  harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                 link->peer->name, link->engine->name);
 }
 
-void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
+bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   struct harp_request *r;
   while ((r = harp_spsc_peek(&link->submit))) {
     HARP_ASSERT(r->link == link &&
@@ -238,9 +217,11 @@ void harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   }
   if (harp_unlikely(link->outstanding && (link->is_ended || link->peer->monitor.gone))) {
     harp_link_complete(link); /* what had arrived before is no transfer that the peer left unfinished */
-    if (link->outstanding) fail_as_gone(link, now);
+    if (link->outstanding && !link->is_ended) return true;
+    if (link->outstanding) fail_as_ended(link, now);
   }
   harp_link_check(link, now);
+  return false;
 }
 
 /* Notes what is done, for statistics. */
@@ -350,26 +331,5 @@ void harp_link_on_close(struct harp_link *link, const struct harp_close *close, 
     harp_link_fail(link, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; see its log",
                    link->peer->name, link->engine->name, reason_text(close->reason));
   else if (link->outstanding)
-    fail_as_gone(link, now);
-}
-
-static bool overlaps(const struct harp_request *r, const void *data, size_t bytes) {
-  uintptr_t a = (uintptr_t)r->data, b = (uintptr_t)data;
-  return a < b + bytes && b < a + HARP_MAX(r->capacity, 1u);
-}
-
-void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes) {
-  struct harp_engine *e = link->engine;
-  harp_engine_lock(e);
-  harp_link_take_submissions(link, e->clock());
-  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) {
-    struct harp_request *r = &link->requests[i];
-    if (atomic_load_explicit(&r->state, memory_order_relaxed) != HARP_REQUEST_POSTED ||
-        !overlaps(r, data, bytes))
-      continue;
-    harp_link_fail(link, HARP_ERR_INTERNAL, e->clock(),
-                   "a buffer was deregistered while the connection with %s still used it", link->peer->name);
-    break;
-  }
-  harp_engine_unlock(e);
+    fail_as_ended(link, now);
 }

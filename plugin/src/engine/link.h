@@ -58,7 +58,7 @@ struct harp_link {
   struct harp_tx_stream *tx; /* role SENDER, NULL else */
   struct harp_rx_stream *rx; /* role RECEIVER, NULL else */
   uint8_t *staging;          /* receiver only; from the engine's pool */
-  bool is_draining;          /* NCCL has closed it: drain.h */
+  bool is_draining;          /* NCCL has closed it: link_close.h */
   harp_ns drain_until_ns;
   struct harp_link *next_draining;
 };
@@ -78,18 +78,9 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer,
 /* Returns the id of a free stream for a link that sends; -1: none is free. Under the lock. */
 int harp_link_free_stream(const struct harp_peer *peer);
 
-/* As harp_link_destroy, for a caller that holds the lock; keeps the peer, and does not wait for copies. */
+/* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Keeps the peer. Under
+ * the lock. */
 void harp_link_end(struct harp_link *link);
-
-/* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
- * lock, so after it the engine touches no buffer of NCCL's. Where only copies are under way, the engine keeps
- * the link until they are delivered: drain.h. Logs the error of a link that failed with copies undelivered,
- * which NCCL takes for sent. */
-void harp_link_destroy(struct harp_link *link);
-
-/* Makes the engine forget every request whose buffer overlaps [data, data + bytes): after this nothing writes
- * or reads there. A link that had such a request fails. Takes the engine's lock. */
-void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes);
 
 /* Returns the link's error, and logs it the first time: one WARN for a link that failed alone, one for all
  * links that failed with their peer. NCCL's thread. */
@@ -97,8 +88,9 @@ enum harp_status harp_link_error(struct harp_link *link);
 
 /* The engine's side; all under its lock. */
 
-/* Posts what NCCL's thread submitted on the stream. */
-void harp_link_take_submissions(struct harp_link *link, harp_ns now);
+/* Posts what NCCL's thread submitted on the stream. Returns whether requests wait for a peer that is gone:
+ * the caller lets it fail (harp_peer_take_submissions). */
+bool harp_link_take_submissions(struct harp_link *link, harp_ns now) HARP_MUST_CHECK;
 /* Marks delivered and received messages as done, and publishes the credit. Returns how many are done. */
 unsigned harp_link_complete(struct harp_link *link);
 /* Fails the link alone, with the one sentence that the user will see, closes its stream and sends CLOSE.
@@ -111,5 +103,11 @@ void harp_link_fail_with_peer(struct harp_link *link);
 void harp_link_check(struct harp_link *link, harp_ns now);
 /* Takes the peer's CLOSE of this stream. */
 void harp_link_on_close(struct harp_link *link, const struct harp_close *close, harp_ns now);
+
+/* NCCL's thread: makes a request free again. */
+static inline void harp_request_free(struct harp_request *r) {
+  atomic_store_explicit(&r->state, HARP_REQUEST_FREE, memory_order_relaxed);
+  r->link->requests_free |= 1ull << (r - r->link->requests);
+}
 
 #endif

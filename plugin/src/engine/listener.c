@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/log_limit.h"
 #include "engine/crossing.h"
+#include "engine/link_close.h"
 #include "host/random.h"
 #include "io/tcp_socket.h"
 #include "proto/pairing.h"

@@ -7,6 +7,7 @@
 
 #include "base/log_limit.h"
 #include "engine/engine.h"
+#include "engine/peer_life.h"
 
 /* Whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP need
  * not give up then: it takes packets that our own host drops for a local congestion. */

@@ -5,13 +5,14 @@
 
 #include "base/assert.h"
 #include "engine/dispatch.h"
-#include "engine/drain.h"
 #include "engine/dump.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
+#include "engine/link_close.h"
 #include "engine/listener.h"
 #include "engine/liveness.h"
 #include "engine/packet_sizes.h"
+#include "engine/peer_life.h"
 #include "engine/receive.h"
 #include "engine/transmit.h"
 
@@ -31,7 +32,7 @@ static void take_word(struct harp_engine *e, unsigned w, harp_ns now) {
     struct harp_link *link = e->links[w * 64 + (unsigned)__builtin_ctzll(bits)];
     if (!link) continue; /* closed since */
     HARP_ASSERT(link->slot / 64 == w && link->peer->engine == e);
-    harp_link_take_submissions(link, now);
+    harp_peer_take_submissions(link, now);
     harp_link_complete(link);
     harp_peer_touch(link->peer);
   }
@@ -103,7 +104,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   take_submissions(e, now);
   moved += harp_transmit_due(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
-  if (harp_unlikely(e->draining && e->drain_check_ns <= now)) harp_drain_review(e, now);
+  if (harp_unlikely(e->draining && e->drain_check_ns <= now)) harp_links_drain(e, now);
   harp_outages_review(e, now);
   harp_packet_sizes_review(e, now);
   harp_recorder_note_refused(e, now);

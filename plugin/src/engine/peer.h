@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A peer: our engine's connection with one engine of another process. It has the protocol's halves, routes
  * over our drivers, a control connection, and links: NCCL's connections, each a stream of it in one
- * direction. What belongs to the wire between the two engines exists once, here.
+ * direction. What belongs to the wire between the two engines exists once, here. peer_life.h makes, fails and
+ * ends peers.
  *
  * All of it belongs to whoever holds the engine's lock. */
 #ifndef HARP_PEER_H
@@ -81,26 +82,8 @@ struct harp_peer_config {
   int traffic_class;
 };
 
-/* Makes a peer for the slot that was reserved in the engine, and attaches it. NULL: no memory. */
-struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *config);
-
-/* Sends FINAL, detaches and frees. No link may be left. */
-void harp_peer_destroy(struct harp_peer *peer);
-
-/* Fails the peer and all its links, with the one sentence that the user will see. Later calls change nothing.
- * The caller sends FINAL where the other side is to learn it at once (harp_monitor_leave). */
-void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...)
-    HARP_PRINTF(4, 5);
-
-/* The control connection is gone, for the reason `why`, a clause about it: the peer has left, or its process
- * has ended. Fails the peer if requests still wait for it. */
-void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now);
-
 /* Returns whether new links may be opened on it. */
 bool harp_peer_is_usable(const struct harp_peer *peer);
-
-/* Marks what is done on all its links. */
-void harp_peer_complete(struct harp_peer *peer);
 
 /* Makes the peer due: this pass, or the next, visits it. */
 void harp_peer_touch(struct harp_peer *peer);
@@ -113,9 +96,6 @@ static inline void harp_peer_note_drop(struct harp_peer *peer, enum harp_drop dr
   harp_peer_touch(peer);
 }
 
-/* Marks what was acknowledged on its links, publishes their credit, and touches it. */
-void harp_peer_settle(struct harp_peer *peer);
-
 /* Finds the usable peer that is the engine of this id at this address, for this traffic class; NULL: none. */
 struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
                                  const struct sockaddr_storage *addr, int traffic_class);
@@ -123,8 +103,5 @@ struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
 /* Returns whether there is a usable peer with that engine and traffic class whose handshake we began, and
  * whose side may not know yet that it is done. */
 bool harp_peer_has_unconfirmed(const struct harp_engine *e, uint32_t engine_id, int traffic_class);
-
-/* Ends peers that have had no link for HARP_PEER_LINGER_NS; tells all how far the shared clock is ahead. */
-void harp_peers_tend(struct harp_engine *e, harp_ns now);
 
 #endif

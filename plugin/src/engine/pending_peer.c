@@ -15,6 +15,7 @@
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
+#include "engine/peer_life.h"
 #include "host/random.h"
 
 /* How often one event of the control epoll, or one poll of connect, may read; what is left is an event

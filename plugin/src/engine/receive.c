@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/listener.h"
+#include "engine/peer_life.h"
 
 enum {
   RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */

@@ -24,11 +24,6 @@ static struct harp_request *take_free(struct harp_link *link, void *data, uint32
   return r;
 }
 
-void harp_request_free(struct harp_request *r) {
-  atomic_store_explicit(&r->state, HARP_REQUEST_FREE, memory_order_relaxed);
-  r->link->requests_free |= 1ull << (r - r->link->requests);
-}
-
 /* Pushes a request into the submit ring and rings the engine's doorbell. */
 static void submit(struct harp_request *r) {
   struct harp_link *link = r->link;

@@ -48,7 +48,4 @@ struct harp_request *harp_request_receive(struct harp_link *link, void *data, ui
  * Returns the link's error if the request is not done and the link has failed. */
 enum harp_status harp_request_test(struct harp_request *r, bool *done, size_t *bytes);
 
-/* Makes a request free again. */
-void harp_request_free(struct harp_request *r);
-
 #endif

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/log_limit.h"
 #include "engine/engine.h"
+#include "engine/peer_life.h"
 #include "engine/tcp_poll.h"
 #include "proto/experiment_report.h"
 

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "engine/connect.h"
+#include "engine/link_close.h"
 #include "engine/listener.h"
 #include "engine/runner.h"
 #include "host/config.h"

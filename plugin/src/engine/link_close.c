@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/link_close.h"
+
+#include "base/assert.h"
+#include "engine/engine.h"
+#include "engine/peer_life.h"
+
+/* Whether a link that is to be closed has copies to deliver. */
+static bool must_drain(const struct harp_link *link) {
+  return link->is_open && link->copies_outstanding && link->copies_outstanding == link->outstanding;
+}
+
+static void begin_drain(struct harp_link *link, harp_ns now) {
+  struct harp_engine *e = link->engine;
+  HARP_ASSERT(must_drain(link) && !link->is_draining);
+  link->is_draining = true;
+  link->drain_until_ns = now + e->instance.peer_timeout_ns;
+  link->next_draining = e->draining;
+  e->draining = link;
+  e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);
+}
+
+/* Returns whether nothing is left to be waited for. */
+static bool is_over(struct harp_link *link, harp_ns now) {
+  if (link->is_open && link->outstanding && now >= link->drain_until_ns)
+    harp_link_fail(link, HARP_ERR_REMOTE, now,
+                   "%u messages that were sent to %s before their connection was closed have not arrived "
+                   "there within %llu s",
+                   link->outstanding, link->peer->name,
+                   (unsigned long long)(link->engine->instance.peer_timeout_ns / HARP_SEC(1)));
+  return !link->is_open || !link->outstanding;
+}
+
+void harp_links_drain(struct harp_engine *e, harp_ns now) {
+  struct harp_link **at = &e->draining, *link;
+  e->drain_check_ns = HARP_NEVER;
+  while ((link = *at)) {
+    HARP_ASSERT(link->is_draining && link->engine == e);
+    if (is_over(link, now)) {
+      *at = link->next_draining;
+      (void)harp_link_error(link); /* no later call of NCCL's reports it */
+      harp_link_end(link);
+    } else {
+      e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);
+      at = &link->next_draining;
+    }
+  }
+}
+
+/* ---- NCCL's calls ---- */
+
+void harp_link_destroy(struct harp_link *link) {
+  struct harp_engine *e = link->engine;
+  struct harp_peer *peer = link->peer;
+  harp_engine_lock(e);
+  harp_ns now = e->clock();
+  if (link->tx) harp_peer_take_submissions(link, now);
+  harp_copies_collect(link);
+  if (harp_copies_count(&link->copies)) (void)harp_link_error(link); /* no later call reports it */
+  if (must_drain(link)) {
+    begin_drain(link, now);
+    harp_peer_touch(peer);
+  } else {
+    harp_link_end(link);
+  }
+  if (!peer->links && !peer->connects && !harp_peer_is_usable(peer)) harp_peer_destroy(peer);
+  harp_engine_unlock(e);
+}
+
+static bool overlaps(const struct harp_request *r, const void *data, size_t bytes) {
+  uintptr_t a = (uintptr_t)r->data, b = (uintptr_t)data;
+  return a < b + bytes && b < a + HARP_MAX(r->capacity, 1u);
+}
+
+void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes) {
+  struct harp_engine *e = link->engine;
+  harp_engine_lock(e);
+  harp_peer_take_submissions(link, e->clock());
+  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) {
+    struct harp_request *r = &link->requests[i];
+    if (atomic_load_explicit(&r->state, memory_order_relaxed) != HARP_REQUEST_POSTED ||
+        !overlaps(r, data, bytes))
+      continue;
+    harp_link_fail(link, HARP_ERR_INTERNAL, e->clock(),
+                   "a buffer was deregistered while the connection with %s still used it", link->peer->name);
+    break;
+  }
+  harp_engine_unlock(e);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/peer_life.h"
+
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/dump.h"
+#include "engine/engine.h"
+#include "engine/inbound.h"
+#include "engine/opening.h"
+#include "engine/summary.h"
+#include "engine/tcp.h"
+#include "host/random.h"
+#include "host/sparse.h"
+#include "proto/pairing.h"
+
+/* Peers without links, and the shared clock, are looked at so often. */
+#define TEND_NS HARP_MS(100)
+
+/* ---- making ---- */
+
+static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, uint16_t port,
+                                           uint32_t scope) {
+  return harp_address_make(eni->family, eni->addr, port, scope);
+}
+
+static void name_peer(struct harp_peer *peer, const struct harp_peer_config *c) {
+  char address[HARP_IP_TEXT_BYTES];
+  snprintf(peer->name, sizeof peer->name, "%s (%s) process %u", c->peer->name,
+           harp_address_ip_text(&c->peer_addr, address), c->peer->pid);
+  snprintf(peer->build, sizeof peer->build, "%s", c->peer->build);
+}
+
+/* Lines of payload that fit into a packet of this MTU: IP and UDP headers and our own off, whole lines. */
+static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu) {
+  uint32_t headers = (eni->family == 6 ? 40u : 20u) + 8u + HARP_DATA_HEADER_BYTES;
+  uint32_t lines = (mtu - headers) / HARP_LINE_BYTES;
+  return HARP_MAX(HARP_MIN(lines, (uint32_t)HARP_PACKET_MAX_LINES), (uint32_t)HARP_PACKET_MIN_LINES);
+}
+
+/* One end of each path, and what both ends agree on. */
+struct span {
+  unsigned local_eni, local_port, remote_eni, remote_port;
+  uint32_t lines_max;
+  bool standby, is_tcp;
+};
+
+static struct span span_of(const struct harp_peer_config *c, const struct harp_pairing *p) {
+  struct span s = {
+      .local_eni = c->is_client ? p->client_eni : p->server_eni,
+      .local_port = c->is_client ? p->client_port : p->server_port,
+      .remote_eni = c->is_client ? p->server_eni : p->client_eni,
+      .remote_port = c->is_client ? p->server_port : p->client_port,
+      .standby = p->standby,
+      .is_tcp = p->is_tcp,
+  };
+  const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
+  s.lines_max = s.is_tcp ? HARP_RECORD_MAX_LINES
+                         : lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
+  return s;
+}
+
+/* Logs which of our interfaces the connection does not use, since none of the peer's has an address of
+ * their family. */
+static void log_idle_enis(struct harp_peer *peer, uint32_t used) {
+  for (unsigned eni = 0; eni < peer->engine->eni_count; eni++) {
+    const struct harp_instance *instance = &peer->engine->enis[eni];
+    if (used >> eni & 1) continue;
+    HARP_INFO_LIMITED(
+        &peer->log, peer->engine->clock(),
+        "%s is not used by the connection with %s, none of whose interfaces has an IPv%d address: "
+        "give all interfaces addresses of the same family",
+        instance->ifname, peer->name, harp_address_version(&instance->addr));
+  }
+}
+
+/* A speed that is known; 0: what a virtual interface without a device reports is made up. */
+static uint32_t speed_of(const struct harp_instance *eni) {
+  bool known =
+      eni->speed_source == HARP_SPEED_CONF || (eni->pci_path[0] && eni->speed_source != HARP_SPEED_ASSUMED);
+  return known ? (uint32_t)eni->speed_mbps : 0;
+}
+
+/* Opens a route for each path that both endpoints allow. */
+static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c,
+                        struct harp_path_config paths[HARP_PATHS_MAX]) {
+  struct harp_engine *e = peer->engine;
+  struct harp_pairing pairings[HARP_PATHS_MAX];
+  uint32_t used = 0;
+  unsigned count =
+      harp_pairing_make(c->is_client ? c->local : c->peer, c->is_client ? c->peer : c->local, pairings);
+  for (unsigned i = 0; i < count; i++) {
+    struct span s = span_of(c, &pairings[i]);
+    uint32_t scope = harp_address_scope(&e->enis[s.local_eni].addr);
+    const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
+    struct sockaddr_storage to = eni_address(remote, remote->ports[s.remote_port], scope);
+    paths[i] = (struct harp_path_config){.lines_max = s.lines_max,
+                                         .local_eni = (uint8_t)s.local_eni,
+                                         .remote_eni = (uint8_t)s.remote_eni,
+                                         .standby = s.standby,
+                                         .is_tcp = s.is_tcp,
+                                         .ecn = e->enis[s.local_eni].ecn == HARP_ECN_ON,
+                                         .speed_mbps = speed_of(&e->enis[s.local_eni])};
+    if (!s.is_tcp && harp_random_fill(&paths[i].skip_seed, sizeof paths[i].skip_seed)) return false;
+    peer->route_enis[i] = (uint8_t)s.local_eni;
+    peer->enis[s.remote_eni] = to;
+    used |= 1u << s.local_eni;
+    HARP_ASSERT(i == peer->path_count && (s.is_tcp || i == peer->route_count)); /* tcp paths come last */
+    peer->path_count++;
+    if (s.is_tcp) continue;
+    unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
+    peer->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
+    if (!peer->routes[i]) return false;
+    peer->route_count++;
+  }
+  log_idle_enis(peer, used);
+  return count > 0;
+}
+
+/* The first path of datagrams between the ENIs of a tcp path; the path itself where there is none. */
+static unsigned beside(const struct harp_peer *peer, const struct harp_path_config *paths, unsigned tcp) {
+  unsigned i = 0;
+  while (i < peer->route_count &&
+         (paths[i].local_eni != paths[tcp].local_eni || paths[i].remote_eni != paths[tcp].remote_eni))
+    i++;
+  return i < peer->route_count ? i : tcp;
+}
+
+/* Makes the connections of the tcp paths, which come after all that have a route. */
+static bool make_tcp(struct harp_peer *peer, const struct harp_peer_config *c,
+                     const struct harp_path_config *paths) {
+  peer->tcp_count = peer->path_count - peer->route_count;
+  if (!peer->tcp_count) return true;
+  peer->tcp = harp_sparse_map(peer->tcp_count * sizeof *peer->tcp);
+  if (!peer->tcp) return false;
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    unsigned path = peer->route_count + i, eni = paths[path].remote_eni;
+    uint32_t scope = harp_address_scope(&peer->engine->enis[paths[path].local_eni].addr);
+    struct sockaddr_storage to = eni_address(&c->peer->enis[eni], c->peer->enis[eni].tcp_port, scope);
+    harp_tcp_path_init(&peer->tcp[i], peer, path, beside(peer, paths, path), c->is_client ? &to : NULL);
+  }
+  return true;
+}
+
+static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c, uint32_t first_number,
+                        const struct harp_path_config *paths) {
+  struct harp_engine *e = peer->engine;
+  struct harp_sender_config config = {
+      .first_number = first_number,
+      .stream_max = HARP_STREAMS_MAX,
+      .path_count = peer->path_count,
+      .window_bytes = c->peer->window_bytes,
+      .cc = e->cc,
+  };
+  memcpy(config.paths, paths, sizeof config.paths);
+  size_t bytes = harp_sender_bytes(&config);
+  struct harp_sender *s = peer->session.sender = malloc(bytes);
+  if (!s) return false;
+  memset(s, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
+  harp_sender_init(s, &config, NULL, &e->counters, e->clock());
+  (void)harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, e->clock());
+  harp_sender_set_clock(s, e->shared_clock.offset_ns, e->shared_clock.is_own);
+  return true;
+}
+
+static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
+  struct harp_receiver_config config = {
+      .first_number = first_number,
+      .stream_max = HARP_STREAMS_MAX,
+      .path_count = peer->path_count,
+      .window_bytes = harp_inbound_window_bytes(peer->engine),
+      /* The connection of a tcp path proves its address. */
+      .unproved = peer->route_count ? ~0ull >> (HARP_PATHS_MAX - peer->route_count) : 0,
+  };
+  struct harp_receiver *r = peer->session.receiver = malloc(harp_receiver_bytes(&config));
+  if (r) harp_receiver_init(r, &config, NULL, &peer->engine->counters);
+  return r;
+}
+
+static void free_peer(struct harp_peer *peer) {
+  struct harp_engine *e = peer->engine;
+  for (unsigned i = 0; i < peer->route_count; i++) e->io->ops->route_close(e->io, peer->routes[i]);
+  harp_sparse_unmap(peer->tcp, peer->tcp_count * sizeof *peer->tcp);
+  free(peer->session.sender);
+  free(peer->session.receiver);
+  free(peer);
+}
+
+/* The end of a peer whose control connection is not watched would go unnoticed. */
+static void fail_unwatched(struct harp_peer *peer, int err) {
+  harp_peer_fail(peer, HARP_ERR_SYSTEM, peer->engine->clock(),
+                 "%s: cannot watch the control connection with %s: %s; raise the limit with `sysctl -w "
+                 "fs.epoll.max_user_watches=1000000`, or free memory",
+                 peer->engine->name, peer->name, strerror(-err));
+  harp_monitor_leave(peer);
+}
+
+struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *c) {
+  struct harp_path_config paths[HARP_PATHS_MAX];
+  uint32_t first_number = c->is_client ? c->local->first_number : c->peer->first_number;
+  struct harp_peer *peer = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *peer, HARP_CACHE_LINE));
+  if (!peer) goto close_control;
+  HARP_ASSERT(c->slot < HARP_ENGINE_PEERS_MAX);
+  memset(peer, 0, sizeof *peer);
+  peer->engine = e;
+  harp_log_limit_init(&peer->log, &e->counters.log_left_out);
+  peer->slot = c->slot;
+  peer->traffic_class = c->traffic_class;
+  peer->is_client = c->is_client;
+  peer->is_confirmed = !c->is_client;
+  peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
+  peer->last_received_ns = peer->idle_ns = e->clock();
+  peer->engine_id = (uint32_t)(c->peer->token >> 32);
+  peer->engine_addr = eni_address(&c->peer->enis[0], 0, 0);
+  name_peer(peer, c);
+  if (!open_routes(peer, c, paths) || !make_tcp(peer, c, paths)) goto free_peer;
+  if (!make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) goto free_peer;
+  HARP_ASSERT(peer->path_count == peer->route_count + peer->tcp_count);
+  harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
+  harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
+  harp_stats_add_peer(peer, c);
+  harp_recorder_add_peer(peer);
+  int err = harp_engine_attach(e, peer);
+  if (err) fail_unwatched(peer, err);
+  harp_inbound_review(e, e->clock());
+  harp_peer_touch(peer); /* its paths are to be probed */
+  return peer;
+free_peer:
+  free_peer(peer);
+close_control:
+  if (c->control_fd >= 0) harp_files_close(c->control_fd);
+  return NULL;
+}
+
+void harp_peer_destroy(struct harp_peer *peer) {
+  HARP_ASSERT(!peer->links && !peer->link_count && !peer->outstanding);
+  harp_connects_forget(peer);
+  harp_tcp_leave(peer);
+  harp_monitor_close(peer);
+  harp_session_close(&peer->session, peer->engine->clock());
+  harp_engine_detach(peer->engine, peer);
+  harp_stats_remove_peer(peer);
+  harp_summary_of_peer(peer);
+  free_peer(peer);
+}
+
+/* ---- what changes ---- */
+
+void harp_peer_settle(struct harp_peer *peer) {
+  struct harp_tx_stream *st;
+  while ((st = harp_sender_take_changed(peer->session.sender))) {
+    HARP_ASSERT(st->owner);
+    harp_link_complete(st->owner);
+  }
+  harp_peer_touch(peer);
+}
+
+void harp_peer_complete(struct harp_peer *peer) {
+  for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_complete(link);
+}
+
+void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now, const char *fmt, ...) {
+  HARP_ASSERT(status != HARP_OK);
+  if (peer->session.state != HARP_SESSION_OPEN) return;
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(peer->error, sizeof peer->error, fmt, ap);
+  va_end(ap);
+  harp_session_fail(&peer->session, status, now);
+  if (peer->links) harp_dump_make(peer, "a session has failed", now);
+  harp_tcp_leave(peer);
+  for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
+  harp_connects_forget(peer);
+}
+
+void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
+  harp_monitor_set_gone(peer);
+  harp_peer_complete(peer);
+  harp_connects_forget(peer);
+  if (!peer->outstanding) return;
+  if (peer->monitor.final_received)
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+                   peer->name, peer->engine->name);
+  else
+    harp_peer_fail(peer, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", peer->name,
+                   peer->engine->name, why);
+}
+
+void harp_peer_take_submissions(struct harp_link *link, harp_ns now) {
+  if (harp_unlikely(harp_link_take_submissions(link, now)))
+    harp_peer_on_gone(link->peer, "was closed: the process ended", now);
+}
+
+void harp_peers_tend(struct harp_engine *e, harp_ns now) {
+  e->linger_ns = now + TEND_NS;
+  bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
+    if (is_new_clock)
+      harp_sender_set_clock(peer->session.sender, e->shared_clock.offset_ns, e->shared_clock.is_own);
+    if (peer->links || peer->connects) continue;
+    if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
+  }
+}
