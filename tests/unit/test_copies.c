@@ -291,7 +291,7 @@ static void test_failed_link(void **state) {
   assert_true(send_small(a.link, from, sizeof from));
   a.link->requests[1].is_tested = false;
   harp_engine_lock(a.engine);
-  harp_link_fail(a.link, HARP_ERR_REMOTE, sides_now_ns, "it failed");
+  harp_link_fail(a.link, HARP_ERR_REMOTE, "it failed");
   harp_engine_unlock(a.engine);
   assert_int_equal(harp_net_test(&a.link->requests[1], &done, &bytes), HARP_ERR_REMOTE);
   assert_false(done);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/receive.h"
 #include "engine/tcp.h"
 
 #define BEGIN_NS  HARP_SEC(10)
@@ -47,7 +48,7 @@ static int fini(void **state) {
 static unsigned polls_after(harp_ns idle_ns) {
   polls = 0;
   for (harp_ns at = 0; at < PERIOD_NS; at += STEP_NS)
-    assert_int_equal(harp_tcp_receive(e, BEGIN_NS + idle_ns + at), 0);
+    assert_int_equal(harp_receive_records(e, BEGIN_NS + idle_ns + at), 0);
   return polls;
 }
 

@@ -65,7 +65,7 @@ static void free_link(struct harp_link *link) {
     harp_engine_give_block(e, link->staging);
   else
     free(link->staging);
-  HARP_ASSERT(!link->is_open && !link->outstanding);
+  HARP_ASSERT(!link->is_open && !link->outstanding && !link->has_arrived);
   harp_copies_fini(&link->copies);
   free(link->tx);
   free(link->rx);
@@ -193,9 +193,9 @@ static int submit_receive(struct harp_link *link, struct harp_request *r, harp_n
 }
 
 /* The peer has closed its end: fails the link, which still waits. */
-static void fail_as_ended(struct harp_link *link, harp_ns now) {
+static void fail_as_ended(struct harp_link *link) {
   HARP_ASSERT(link->is_ended);
-  harp_link_fail(link, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
+  harp_link_fail(link, HARP_ERR_REMOTE, "%s closed its connection to %s with transfers unfinished",
                  link->peer->name, link->engine->name);
 }
 
@@ -218,9 +218,9 @@ bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   if (harp_unlikely(link->outstanding && (link->is_ended || link->peer->monitor.gone))) {
     harp_link_complete(link); /* what had arrived before is no transfer that the peer left unfinished */
     if (link->outstanding && !link->is_ended) return true;
-    if (link->outstanding) fail_as_ended(link, now);
+    if (link->outstanding) fail_as_ended(link);
   }
-  harp_link_check(link, now);
+  harp_link_check(link);
   return false;
 }
 
@@ -264,8 +264,7 @@ static void set_failed(struct harp_link *link, enum harp_status status) {
   atomic_store_explicit(&link->status, status, memory_order_release); /* (G) */
 }
 
-void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now, const char *fmt, ...) {
-  (void)now;
+void harp_link_fail(struct harp_link *link, enum harp_status status, const char *fmt, ...) {
   if (!link->is_open) return;
   va_list ap;
   va_start(ap, fmt);
@@ -297,10 +296,10 @@ enum harp_status harp_link_error(struct harp_link *link) {
   return status;
 }
 
-void harp_link_check(struct harp_link *link, harp_ns now) {
+void harp_link_check(struct harp_link *link) {
   const struct harp_rx_stream *r = link->rx;
   if (!r || !r->too_large || !link->is_open) return;
-  harp_link_fail(link, HARP_ERR_USAGE, now,
+  harp_link_fail(link, HARP_ERR_USAGE,
                  "%s sends a message of %u bytes, but the receive posted for it on %s holds only %u bytes",
                  link->peer->name, r->too_large_size, link->engine->name, r->too_large_capacity);
 }
@@ -324,12 +323,12 @@ void harp_link_on_close(struct harp_link *link, const struct harp_close *close, 
   if (link->is_open && link->tx) harp_tx_stream_on_delivered(link->tx, close->delivered, now);
   harp_link_complete(link);
   if (close->reason == HARP_ERR_USAGE)
-    harp_link_fail(link, HARP_ERR_USAGE, now,
+    harp_link_fail(link, HARP_ERR_USAGE,
                    "a message of %u bytes was sent to %s, but the receive posted there holds only %u bytes",
                    close->detail[0], link->peer->name, close->detail[1]);
   else if (close->reason)
-    harp_link_fail(link, HARP_ERR_REMOTE, now, "%s ended its connection with %s: %s; see its log",
+    harp_link_fail(link, HARP_ERR_REMOTE, "%s ended its connection with %s: %s; see its log",
                    link->peer->name, link->engine->name, reason_text(close->reason));
   else if (link->outstanding)
-    fail_as_ended(link, now);
+    fail_as_ended(link);
 }

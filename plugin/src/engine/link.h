@@ -46,11 +46,13 @@ struct harp_link {
   uint32_t slot; /* in the engine's table: its doorbell */
   struct harp_link *next_of_peer;
   struct harp_link *next_ready; /* connected, and waiting for its accept */
-  uint32_t outstanding;         /* requests taken from the ring and not done */
-  uint32_t copies_outstanding;  /* those of them that are copies */
-  uint32_t first_message;       /* of the stream */
-  uint64_t messages, bytes;     /* done, since the link was made */
-  int stats_entry;              /* -1: none */
+  struct harp_link *next_arrived;
+  bool has_arrived;            /* in the peer's list */
+  uint32_t outstanding;        /* requests taken from the ring and not done */
+  uint32_t copies_outstanding; /* those of them that are copies */
+  uint32_t first_message;      /* of the stream */
+  uint64_t messages, bytes;    /* done, since the link was made */
+  int stats_entry;             /* -1: none */
   struct harp_link_stall stall;
   bool is_open;              /* its stream is open */
   bool close_sent;           /* CLOSE was sent to the peer */
@@ -95,14 +97,21 @@ bool harp_link_take_submissions(struct harp_link *link, harp_ns now) HARP_MUST_C
 unsigned harp_link_complete(struct harp_link *link);
 /* Fails the link alone, with the one sentence that the user will see, closes its stream and sends CLOSE.
  * Later calls change nothing. */
-void harp_link_fail(struct harp_link *link, enum harp_status status, harp_ns now, const char *fmt, ...)
-    HARP_PRINTF(4, 5);
+void harp_link_fail(struct harp_link *link, enum harp_status status, const char *fmt, ...) HARP_PRINTF(3, 4);
 /* Fails the link with its peer, which has failed. */
 void harp_link_fail_with_peer(struct harp_link *link);
 /* Fails the link if the protocol found that it must. */
-void harp_link_check(struct harp_link *link, harp_ns now);
+void harp_link_check(struct harp_link *link);
 /* Takes the peer's CLOSE of this stream. */
 void harp_link_on_close(struct harp_link *link, const struct harp_close *close, harp_ns now);
+
+/* Has the next settling of the peer complete the link's messages: something of it came. Under the lock. */
+static inline void harp_link_note_arrival(struct harp_link *link) {
+  if (link->has_arrived) return;
+  link->has_arrived = true;
+  link->next_arrived = link->peer->arrived;
+  link->peer->arrived = link;
+}
 
 /* NCCL's thread: makes a request free again. */
 static inline void harp_request_free(struct harp_request *r) {

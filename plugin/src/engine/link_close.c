@@ -23,7 +23,7 @@ static void begin_drain(struct harp_link *link, harp_ns now) {
 /* Returns whether nothing is left to be waited for. */
 static bool is_over(struct harp_link *link, harp_ns now) {
   if (link->is_open && link->outstanding && now >= link->drain_until_ns)
-    harp_link_fail(link, HARP_ERR_REMOTE, now,
+    harp_link_fail(link, HARP_ERR_REMOTE,
                    "%u messages that were sent to %s before their connection was closed have not arrived "
                    "there within %llu s",
                    link->outstanding, link->peer->name,
@@ -81,7 +81,7 @@ void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes) {
     if (atomic_load_explicit(&r->state, memory_order_relaxed) != HARP_REQUEST_POSTED ||
         !overlaps(r, data, bytes))
       continue;
-    harp_link_fail(link, HARP_ERR_INTERNAL, e->clock(),
+    harp_link_fail(link, HARP_ERR_INTERNAL,
                    "a buffer was deregistered while the connection with %s still used it", link->peer->name);
     break;
   }

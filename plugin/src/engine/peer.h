@@ -47,6 +47,7 @@ struct harp_peer {
   uint32_t stream_next;     /* id to try first for the next stream that we send on */
   uint32_t link_count;
   struct harp_link *links;
+  struct harp_link *arrived;     /* of which something came since the peer was settled */
   struct harp_connect *connects; /* that have requested a stream and wait for the answer */
   struct harp_session session;
   struct harp_trace trace;   /* of its events */

@@ -253,8 +253,18 @@ void harp_peer_destroy(struct harp_peer *peer) {
 
 /* ---- what changes ---- */
 
+static void complete_arrived(struct harp_peer *peer) {
+  for (struct harp_link *link; (link = peer->arrived);) {
+    peer->arrived = link->next_arrived;
+    link->has_arrived = false;
+    harp_link_complete(link);
+    harp_link_check(link);
+  }
+}
+
 void harp_peer_settle(struct harp_peer *peer) {
   struct harp_tx_stream *st;
+  if (peer->arrived) complete_arrived(peer);
   while ((st = harp_sender_take_changed(peer->session.sender))) {
     HARP_ASSERT(st->owner);
     harp_link_complete(st->owner);

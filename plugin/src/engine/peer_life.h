@@ -27,7 +27,7 @@ void harp_peer_take_submissions(struct harp_link *link, harp_ns now);
 /* Marks what is done on all its links. */
 void harp_peer_complete(struct harp_peer *peer);
 
-/* Marks what was acknowledged on its links, publishes their credit, and touches it. */
+/* Marks what came and what was acknowledged on its links, publishes their credit, and touches it. */
 void harp_peer_settle(struct harp_peer *peer);
 
 /* Ends peers that have had no link for HARP_PEER_LINGER_NS; tells all how far the shared clock is ahead. */

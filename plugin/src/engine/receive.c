@@ -13,12 +13,15 @@ enum {
   RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */
   RX_AGAIN_BYTES = 16384,
   CONTROL_EVENTS = 16,
+  RECORD_READS = 2, /* of one tcp path in a pass */
 };
 #define PENDING_CHECK_NS  HARP_US(50)
 #define DATAGRAMS_IDLE_NS HARP_MS(1)
 #define DATAGRAMS_POLL_NS HARP_US(5)
 
 _Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name the slot");
+
+/* ---- datagrams ---- */
 
 /* Drives handshakes for which something has come. Peers' events stay where they are until check_control. */
 static void check_handshakes(struct harp_engine *e, harp_ns now) {
@@ -86,7 +89,7 @@ static void receive_packet(struct harp_engine *e, const struct harp_rx_superfram
   struct harp_link *link = harp_receiver_stream(peer->session.receiver, p.data.stream)->owner;
   if (link != a->link && a->link) harp_link_complete(a->link);
   a->link = link;
-  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(link, now);
+  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(link);
 }
 
 static void receive_superframe(struct harp_engine *e, const struct harp_rx_superframe *sf) {
@@ -130,4 +133,21 @@ unsigned harp_receive_datagrams(struct harp_engine *e) {
   }
   note_datagrams(e, total);
   return total;
+}
+
+/* ---- records ---- */
+
+unsigned harp_receive_records(struct harp_engine *e, harp_ns now) {
+  struct harp_tcp_path *p = harp_tcp_begin_turn(e, now);
+  enum harp_tcp_read last = HARP_TCP_READ_NOTHING;
+  if (!p) return 0;
+  for (unsigned i = 0; i < RECORD_READS && p->fd >= 0; i++) {
+    enum harp_tcp_read what = harp_tcp_read_once(p, now);
+    if (what == HARP_TCP_READ_NOTHING) break;
+    last = what;
+    harp_peer_settle(p->peer);
+    if (what != HARP_TCP_READ_MORE) break;
+  }
+  harp_tcp_end_turn(p, last, now);
+  return last != HARP_TCP_READ_NOTHING;
 }

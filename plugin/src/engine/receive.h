@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a datagram: driver, superframe, packet, peer, link, buffer. Called by the pass, under the
- * engine's lock. Records of tcp paths come by tcp.h. */
+/* What comes: datagrams by way of driver, superframe, packet, peer, link, buffer; records of tcp paths, which
+ * tcp.h reads. Completes messages. Called by the pass, under the engine's lock. */
 #ifndef HARP_RECEIVE_H
 #define HARP_RECEIVE_H
 
@@ -11,5 +11,9 @@ struct harp_engine;
 /* Takes a bounded number of superframes from the driver; places their packets, and completes messages.
  * Returns how many superframes came. */
 unsigned harp_receive_datagrams(struct harp_engine *e);
+
+/* Reads a bounded part of what has come over one tcp path, each in its turn. Returns 1 if something came,
+ * else 0. The engine has tcp paths. */
+unsigned harp_receive_records(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -153,15 +153,13 @@ static void note_brought(struct harp_tcp *t, struct harp_tcp_path *p, harp_ns no
   t->brought_ns = now;
 }
 
-unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now) {
-  struct harp_tcp *t = e->tcp;
-  struct harp_tcp_path *p = t ? next_to_read(e, now) : NULL;
-  if (!p) return 0;
-  /* One path a pass, in turn. */
-  harp_tcp_unlist_readable(p);
-  enum harp_tcp_read what = harp_tcp_path_read(p, now);
-  if (what == HARP_TCP_READ_MORE) harp_tcp_list_readable(p);
-  if (what == HARP_TCP_READ_NOTHING) return 0;
-  note_brought(t, p, now);
-  return 1;
+struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now) {
+  struct harp_tcp_path *p = next_to_read(e, now);
+  if (p) harp_tcp_unlist_readable(p);
+  return p;
+}
+
+void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now) {
+  if (what == HARP_TCP_READ_MORE && p->fd >= 0) harp_tcp_list_readable(p);
+  if (what != HARP_TCP_READ_NOTHING) note_brought(p->peer->engine->tcp, p, now);
 }

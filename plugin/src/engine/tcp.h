@@ -177,8 +177,22 @@ unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path);
 /* Sends the acknowledgement that is due for `path`, over the tcp path `over`, which takes a record now. */
 void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now);
 
-/* Reads from the connection whose turn it is, a bounded amount. Returns 1 if something came, else 0. */
-unsigned harp_tcp_receive(struct harp_engine *e, harp_ns now);
+enum harp_tcp_read {
+  HARP_TCP_READ_NOTHING,
+  HARP_TCP_READ_SOME, /* all that there was */
+  HARP_TCP_READ_MORE, /* there may be more */
+  HARP_TCP_READ_END,  /* the connection is at its end, or broken; the last of it may have come before */
+};
+
+/* Returns the path whose turn it is to be read, one in a pass; NULL: nothing has come. */
+struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now);
+
+/* Reads once and takes the records that are complete; ends the connection where it is at its end, or broken.
+ * What came is noted at links and sender: the caller settles the peer (peer_life.h). */
+enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now);
+
+/* Ends the path's turn, whose last read returned `what`. */
+void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now);
 
 /* Ends accepted connections that sent no JOIN in time, and adopts those whose peer exists by now. */
 void harp_tcp_tend(struct harp_engine *e, harp_ns now);

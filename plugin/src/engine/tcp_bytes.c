@@ -245,12 +245,10 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
 
 /* ---- receiving ---- */
 
-/* What it brought is the caller's now: completes the link's messages. */
-static void complete(struct harp_peer *peer, const struct harp_packet *p, enum harp_drop drop, harp_ns now) {
+/* Has the next settling of the peer look for messages that are complete, or larger than their receives. */
+static void note_arrival(struct harp_peer *peer, const struct harp_packet *p) {
   const struct harp_rx_stream *st = harp_receiver_stream(peer->session.receiver, p->data.stream);
-  if (!st) return;
-  harp_link_complete(st->owner);
-  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(st->owner, now);
+  if (st) harp_link_note_arrival(st->owner);
 }
 
 /* An acknowledgement comes as it would in a datagram. Returns why it is worthless. */
@@ -280,7 +278,7 @@ static void take_record(struct harp_tcp_path *p, enum harp_records_event event, 
   bool is_placed = event == HARP_RECORDS_PLACED;
   enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
   if (!drop && !is_placed) harp_placement_copy(&where, record->packet.data.payload);
-  if (record->packet.type == HARP_PACKET_DATA) complete(p->peer, &record->packet, drop, now);
+  if (record->packet.type == HARP_PACKET_DATA) note_arrival(p->peer, &record->packet);
 }
 
 /* Takes all records that are complete. Returns why the connection is worthless; NULL: it is not. */
@@ -295,8 +293,7 @@ static const char *take_records(struct harp_tcp_path *p, harp_ns now) {
       return harp_drop_name(p->in.why);
     case HARP_RECORDS_SCRAP:
       p->peer->engine->counters.drops[p->in.why]++;
-      /* it may be larger than its receive */
-      complete(p->peer, &p->in.record.packet, HARP_DROP_CONTRADICTION, now);
+      note_arrival(p->peer, &p->in.record.packet); /* it may be larger than its receive */
       break;
     default:
       take_record(p, event, now);

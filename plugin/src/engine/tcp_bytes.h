@@ -7,13 +7,6 @@
 
 #include "engine/tcp.h"
 
-enum harp_tcp_read {
-  HARP_TCP_READ_NOTHING,
-  HARP_TCP_READ_SOME, /* all that there was */
-  HARP_TCP_READ_MORE, /* there may be more */
-  HARP_TCP_READ_END,  /* the connection is at its end, or broken */
-};
-
 /* Begins with a connection that stands: nothing waits, nothing was read. */
 void harp_tcp_bytes_begin(struct harp_tcp_path *p);
 

@@ -8,12 +8,9 @@
 #include "base/files.h"
 #include "base/log_limit.h"
 #include "engine/engine.h"
-#include "engine/peer_life.h"
 #include "engine/tcp_poll.h"
 #include "proto/experiment_report.h"
 
-/* Of one path in a pass. */
-enum { READS_PER_PASS = 2 };
 /* Between two attempts to connect: first, and at most. */
 #define WAIT_NS     HARP_MS(10)
 #define WAIT_MAX_NS HARP_SEC(10)
@@ -279,16 +276,11 @@ void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, har
   harp_tcp_path_flush(p, now);
 }
 
-enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now) {
-  for (unsigned i = 0; i < READS_PER_PASS; i++) {
-    const char *why;
-    enum harp_tcp_read what = harp_tcp_bytes_read(p, &why, now);
-    if (what == HARP_TCP_READ_NOTHING) return i ? HARP_TCP_READ_SOME : what;
-    if (what == HARP_TCP_READ_END) harp_tcp_path_end(p, now, why);
-    harp_peer_settle(p->peer);
-    if (what != HARP_TCP_READ_MORE || p->fd < 0) return HARP_TCP_READ_SOME;
-  }
-  return HARP_TCP_READ_MORE;
+enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now) {
+  const char *why;
+  enum harp_tcp_read what = harp_tcp_bytes_read(p, &why, now);
+  if (what == HARP_TCP_READ_END) harp_tcp_path_end(p, now, why);
+  return what;
 }
 
 /* ---- whether it is of use ---- */

@@ -23,10 +23,6 @@ void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now);
 /* Writes what waits for the kernel; ends the connection where that fails. */
 void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now);
 
-/* Reads a bounded part of what has come; ends the connection where it is at its end, or broken. Returns
- * HARP_TCP_READ_SOME for the last one. */
-enum harp_tcp_read harp_tcp_path_read(struct harp_tcp_path *p, harp_ns now);
-
 /* Closes the connection: other paths get what was in flight, and it is opened again later. `why` is
  * logged. */
 void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why);
