@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "engine/connect_state.h"
 #include "engine/crossing.h"
 #include "engine/dispatch.h"
 #include "engine/opening.h"

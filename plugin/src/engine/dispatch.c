@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log_limit.h"
+#include "engine/connect_state.h"
 #include "engine/engine.h"
 #include "engine/opening.h"
 #include "engine/peer_life.h"

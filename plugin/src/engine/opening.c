@@ -6,6 +6,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "base/log_limit.h"
+#include "engine/connect_state.h"
 #include "host/random.h"
 
 /* ---- the side that listens ---- */
@@ -63,17 +64,6 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
 
 /* ---- the side that connects ---- */
 
-void harp_connect_leave_peer(struct harp_connect *c) {
-  if (!c->peer) return;
-  struct harp_connect **at = &c->peer->connects;
-  while (*at != c) {
-    HARP_ASSERT(*at); /* a connect that waits for a peer is in its list */
-    at = &(*at)->next_of_peer;
-  }
-  *at = c->next_of_peer;
-  c->peer = NULL;
-}
-
 int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
   struct {
     uint32_t first_line, first_message;
@@ -104,18 +94,4 @@ int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
   if (!harp_monitor_send_open(peer, &open))
     harp_connect_leave_peer(c); /* the next poll finds that there is no answer */
   return 0;
-}
-
-void harp_connects_on_opened(struct harp_peer *peer, const struct harp_opened *opened) {
-  struct harp_connect *c = peer->connects;
-  while (c && c->link->tx->id != opened->stream) c = c->next_of_peer;
-  if (!c) return; /* given up meanwhile */
-  HARP_ASSERT(c->peer == peer);
-  harp_connect_leave_peer(c);
-  c->is_open = !opened->refusal;
-  c->refusal = opened->refusal;
-}
-
-void harp_connects_forget(struct harp_peer *peer) {
-  while (peer->connects) harp_connect_leave_peer(peer->connects);
 }

@@ -13,11 +13,5 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
 /* Requests a stream from an existing peer. Returns 0; -ENOENT: there is no such peer;
  * -HARP_ESTREAMS: it has all the streams that it can have; errors of harp_link_create. */
 int harp_connect_request_stream(struct harp_connect *c, harp_ns now);
-/* Removes the connect from those that wait for its peer. */
-void harp_connect_leave_peer(struct harp_connect *c);
-/* Takes a peer's answer. */
-void harp_connects_on_opened(struct harp_peer *peer, const struct harp_opened *opened);
-/* The peer answers no more: the connects that wait for it try again. */
-void harp_connects_forget(struct harp_peer *peer);
 
 #endif

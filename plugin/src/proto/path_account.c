@@ -46,8 +46,10 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
   };
   if (p->is_tcp) harp_tcp_speeds_on_flight(&s->tcp_speeds, r->flight_bytes, rtt_ns);
   if (sample.round_end) harp_loss_on_round(p);
-  if (sample.round_end && harp_path_pairs_is_choice(&s->pairs, s->path_count))
+  if (sample.round_end && harp_path_pairs_is_choice(&s->pairs, s->path_count)) {
     harp_path_pairs_on_round(s, p, &sample);
+    harp_send_experiments_on_round(s, p, now);
+  }
   uint32_t window = p->cc.window_bytes;
   p->cc.ops->on_ack(&p->cc, &sample);
   harp_path_speed_update(p);
@@ -58,12 +60,4 @@ void harp_path_account_busy(struct harp_path *p, harp_ns now) {
   if (p->inflight_bytes) return;
   p->cc.ops->on_busy(&p->cc, now - p->probe.last_ack_ns);
   harp_path_speed_update(p);
-}
-
-void harp_path_account_give_up(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  struct harp_loss_result r = {0};
-  harp_loss_give_up(p, &r, s->trace, now);
-  if (p->state != HARP_PATH_UP && p->state != HARP_PATH_DORMANT) return;
-  s->counters->lost_packets += r.lost_packets;
-  harp_path_stats_on_lost(&p->stats, r.lost_packets);
 }

@@ -4,11 +4,8 @@
  *
  * No state of its own. Called by the sender's other files, under the engine's lock. Rules:
  *
- *   1. Packets are counted as lost where the path carries data; probes of a path that is NEW or DOWN are
- *      not.
- *   2. Congestion control gets a sample for each event that acknowledged or lost bytes.
- *   3. The flight of a path is given up as a whole: its lines go out again on other paths. That of a tcp path
- *      is given up with its connection alone. */
+ *   1. Congestion control gets a sample for each event that acknowledged or lost bytes.
+ *   2. At the end of a round trip the flows of the pair have it, and then the experiments. */
 #ifndef HARP_PATH_ACCOUNT_H
 #define HARP_PATH_ACCOUNT_H
 
@@ -22,9 +19,6 @@ void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const s
 
 /* Notes that there is work after a time without: what the path was idle counts for its window. */
 void harp_path_account_busy(struct harp_path *p, harp_ns now);
-
-/* Gives up the path's flight. */
-void harp_path_account_give_up(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Traces a cut of the window by more than an eighth; the trace of acknowledgements shows smaller ones. */
 void harp_path_account_window_cut(const struct harp_sender *s, const struct harp_path *p, uint32_t from_bytes,

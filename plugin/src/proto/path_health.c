@@ -102,13 +102,13 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
 
 void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (p->state != HARP_PATH_UP) {
-    harp_path_account_give_up(s, p, now);
+    harp_path_flight_give_up(s, p, now);
     harp_path_probe_renew_proof(&p->probe,
                                 p->next_number); /* what was sent on it before proves nothing any more */
     return;
   }
   harp_path_probing_on_down(s, p);
-  harp_path_account_give_up(s, p, now);
+  harp_path_flight_give_up(s, p, now);
   harp_path_set_move(s, p, HARP_PATH_DOWN, now);
   if (s->path_count > 1) restart_path_size(s, p);
   harp_path_probing_begin(s, p, now);
@@ -149,12 +149,11 @@ static void probe_or_drain_path(struct harp_sender *s, struct harp_path *p, bool
   if (elsewhere && p->probe.pto_count >= HARP_PATH_DOUBTFUL_PTOS && !p->probe.drained) {
     harp_path_probe_on_drained(&p->probe);
     restart_path_size(s, p);
-    harp_path_account_give_up(s, p, now);
+    harp_path_flight_give_up(s, p, now);
   } else if (p->probe.pto_count >= HARP_PATH_SILENT_PTOS && !p->probe.drained) {
     shrink_path_size(s, p, false, now);
   }
-  if (p->probe.pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight))
-    harp_path_account_give_up(s, p, now);
+  if (p->probe.pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight)) harp_path_flight_give_up(s, p, now);
 }
 
 static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -186,7 +185,7 @@ static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns n
 
 /* The next probe of a path that is not UP. */
 static void path_probe_timer_expired(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  harp_path_account_give_up(s, p, now);
+  harp_path_flight_give_up(s, p, now);
   harp_path_probe_on_interval(&p->probe, now);
   if (p->probe.count == HARP_PATH_SILENT_PTOS) withhold_ect(s, p, now);
   harp_path_set_request_probe(s, p);
@@ -198,7 +197,7 @@ static void path_probe_timer_expired(struct harp_sender *s, struct harp_path *p,
  * path is watched again until it answers, or ends with its connection. */
 static void dormant_path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns now) {
   if (!p->is_tcp) {
-    harp_path_account_give_up(s, p, now);
+    harp_path_flight_give_up(s, p, now);
     return;
   }
   harp_path_pairs_resume(s, p, now);

@@ -38,7 +38,7 @@ static void wake_path(struct harp_sender *s, struct harp_path *p, harp_ns now) {
     harp_path_pairs_resume(s, p, now);
     return;
   }
-  harp_path_account_give_up(s, p, now);
+  harp_path_flight_give_up(s, p, now);
   harp_path_set_move(s, p, HARP_PATH_NEW, now);
   harp_path_probe_forget_ptos(&p->probe);
   harp_path_probing_begin(s, p, now);
@@ -47,10 +47,10 @@ static void wake_path(struct harp_sender *s, struct harp_path *p, harp_ns now) {
 /* Only probes are in flight on a new path. Those of a tcp path would pass for records that its connection
  * carries: the path would be UP when it is put to use again, without ever having answered. */
 static void make_path_dormant(struct harp_sender *s, struct harp_path *p, harp_ns now) {
-  if (p->is_tcp && p->state == HARP_PATH_NEW) harp_path_account_give_up(s, p, now);
+  if (p->is_tcp && p->state == HARP_PATH_NEW) harp_path_flight_give_up(s, p, now);
   harp_path_set_move(s, p, HARP_PATH_DORMANT, now);
   if (!p->is_tcp && harp_path_pto_ns(p) <= now)
-    harp_path_account_give_up(s, p, now); /* or the timer would be due already */
+    harp_path_flight_give_up(s, p, now); /* or the timer would be due already */
 }
 
 /* The paths of a pair, a bit each, by what is to be expected of them. */
@@ -190,16 +190,11 @@ void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns 
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
   harp_flows_on_round(&s->pairs.flows[p->pair], harp_cc_held_back(&p->cc, sample));
-  harp_send_experiments_on_round(s, p, sample->now);
 }
 
 void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {
   struct harp_flows *f = &s->pairs.flows[e->pair];
   if (harp_flows_on_phase(f, e)) settle_pair_paths(s, f, now);
-}
-
-void harp_path_pairs_on_search_stopped(struct harp_sender *s, const struct harp_experiment *e) {
-  (void)!harp_flows_on_phase(&s->pairs.flows[e->pair], e);
 }
 
 bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {

@@ -53,9 +53,6 @@ void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
 /* Has a pair use as many paths as the phase of a search for flows says. */
 void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
 
-/* Notes that a search was stopped while paths change their state: the next settling makes paths DORMANT. */
-void harp_path_pairs_on_search_stopped(struct harp_sender *s, const struct harp_experiment *e);
-
 /* Takes the verdict of a search that has ended. Returns whether it has proven more flows. */
 bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
 

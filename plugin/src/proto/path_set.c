@@ -40,10 +40,22 @@ static void choose_eligible_paths(struct harp_sender *s) {
   exclude_detours(s);
 }
 
-/* Carriers are chosen among the eligible paths, and experiments end where their pairs have changed. */
+/* Returns the pairs of ENIs that have an eligible path, a bit each. */
+static uint64_t eligible_pairs(const struct harp_sender *s) {
+  uint64_t pairs = 0;
+  HARP_EACH_BIT (i, s->set.eligible) pairs |= 1ull << s->paths[i].pair;
+  return pairs;
+}
+
+/* Carriers are chosen among the eligible paths, and experiments end where their pairs have changed. A pair
+ * whose search was stopped makes paths DORMANT when it is settled next: here they change their states. */
 static void eligible_paths_changed(struct harp_sender *s) {
+  const struct harp_experiment *search = &s->experiments.search;
   choose_eligible_paths(s);
-  harp_send_experiments_on_paths_changed(s);
+  bool has_choice = harp_send_carriers_choose(s);
+  if (!harp_experiments_on_pairs(&s->experiments, eligible_pairs(s), has_choice)) return;
+  (void)!harp_flows_on_phase(&s->pairs.flows[search->pair], search);
+  (void)harp_send_carriers_choose(s);
 }
 
 /* ---- states ---- */

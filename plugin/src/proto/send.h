@@ -22,6 +22,7 @@
 #include "base/counters.h"
 #include "proto/path.h"
 #include "proto/path_account.h"
+#include "proto/path_flight.h"
 #include "proto/path_health.h"
 #include "proto/path_pairs.h"
 #include "proto/path_probing.h"

@@ -15,22 +15,6 @@ static void report_experiment(struct harp_sender *s, const struct harp_experimen
                                        .b = e->cpu_percent});
 }
 
-/* ---- which paths there are ---- */
-
-/* Returns the pairs of ENIs that have an eligible path, a bit each. */
-static uint64_t eligible_pairs(const struct harp_sender *s) {
-  uint64_t pairs = 0;
-  HARP_EACH_BIT (i, s->set.eligible) pairs |= 1ull << s->paths[i].pair;
-  return pairs;
-}
-
-void harp_send_experiments_on_paths_changed(struct harp_sender *s) {
-  bool has_choice = harp_send_carriers_choose(s);
-  if (!harp_experiments_on_pairs(&s->experiments, eligible_pairs(s), has_choice)) return;
-  harp_path_pairs_on_search_stopped(s, &s->experiments.search);
-  (void)harp_send_carriers_choose(s);
-}
-
 /* ---- search for flows ---- */
 
 void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_path *p, harp_ns now) {

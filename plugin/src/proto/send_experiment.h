@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Feeds the experiments of a session (experiments.h) and has the sender do what they say.
  *
- * Alone calls the functions that write struct harp_experiments, a part of struct harp_sender. What an
+ * Calls the functions that write struct harp_experiments, a part of struct harp_sender; path_set.c, too,
+ * which stops experiments whose pairs have changed. What an
  * experiment changes is done by the owners: send_carrier.c for the carrier of large messages, path_pairs.c
  * for the flows of a pair. Called by the sender's other files, under the engine's lock. Rules:
  *
@@ -17,9 +18,6 @@
 #include "proto/path.h"
 
 struct harp_sender;
-
-/* Works out what messages take, and stops experiments where the set of pairs has changed. */
-void harp_send_experiments_on_paths_changed(struct harp_sender *s);
 
 /* Notes that large messages may be under way, or may be no more. */
 void harp_send_experiments_on_posted(struct harp_sender *s, harp_ns now);
