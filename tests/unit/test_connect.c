@@ -448,6 +448,37 @@ static void test_each_limit_is_named(void **state) {
   }
 }
 
+/* ---- a peer that ends before it has a link ---- */
+
+/* The side that listens has no place left when the handshake ends there, and ends the new peer: its FINAL is
+ * no confirmation, and the other side tries again. */
+static void test_final_confirms_no_connect(void **state) {
+  static const bool first[2] = {true, false}, second[2] = {false, true}, both[2] = {true, true};
+  (void)state;
+  struct loopback_side s[2];
+  loopback_open(s);
+  const struct harp_connect *c;
+  const struct harp_pending_peer *welcomed = &s[1].l->pending[0];
+  loopback_connect(s, 0, 0);
+  c = s[0].connects[0];
+  time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+  while (welcomed->handshake.state != HARP_HANDSHAKE_WAIT_CONFIRM && loopback_seconds() < limit)
+    loopback_run(s, first, second, 1);
+  set_full(s, FULL_LINKS_THERE, true);
+  while (harp_connect_state(c) != HARP_CONNECT_CONFIRMING && loopback_seconds() < limit)
+    loopback_poll(&s[0], 0);
+  while (s[1].e->peer_count && loopback_seconds() < limit) loopback_pass(s[1].e);
+  while (harp_connect_state(c) == HARP_CONNECT_CONFIRMING && loopback_seconds() < limit)
+    loopback_poll(&s[0], 0);
+  set_full(s, FULL_LINKS_THERE, false);
+  assert_null(s[0].links[0]);
+  assert_int_equal(harp_connect_state(c), HARP_CONNECT_WAITING);
+  while ((!s[0].links[0] || !s[1].accepted[0]) && loopback_seconds() < limit) loopback_run(s, first, both, 1);
+  assert_true(s[0].links[0] && s[1].accepted[0]);
+  loopback_transfer(s);
+  loopback_close(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
@@ -458,6 +489,7 @@ int main(void) {
       cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
       cmocka_unit_test(test_each_limit_is_named),
+      cmocka_unit_test(test_final_confirms_no_connect),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,7 +233,7 @@ static void test_a_connect_that_waits(void **state) {
   assert_int_equal(log_count, 2); /* at 10 and 40 s */
   assert_non_null(
       strstr(log_text, "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99: Connection refused\n"));
-  d.connected = true;
+  d.state = HARP_CONNECT_HANDSHAKE;
   harp_stall_review_connect(&d, now + HARP_SEC(30));
   assert_non_null(strstr(log_text, "has not answered"));
 }

@@ -14,8 +14,10 @@
 
 #define HARP_TRACE_PATH_STATES    "new|up|down|dormant"
 #define HARP_TRACE_SESSION_STATES "open|failed|closed"
-#define HARP_TRACE_DIRECTIONS     "send|receive"
-#define HARP_TRACE_STATUSES       "ok|system error|remote error|invalid usage|invalid argument|internal error"
+#define HARP_TRACE_CONNECT_STATES                                                                            \
+  "waiting|dialing|handshake|yielded|confirming|requested|opened|refused|lost|done"
+#define HARP_TRACE_DIRECTIONS "send|receive"
+#define HARP_TRACE_STATUSES   "ok|system error|remote error|invalid usage|invalid argument|internal error"
 #define HARP_TRACE_DROPS                                                                                     \
   "none|short|version|type|field|token|path|stream|crc|duplicate|window|credit|contradiction|stale_ack|"     \
   "false_ack|direction|closed"
@@ -48,6 +50,9 @@
   X(SESSION_OPEN, STATE, "session {number} opens over {a} paths")                                            \
   X(SESSION_STATE, STATE,                                                                                    \
     "session goes from {a:" HARP_TRACE_SESSION_STATES "} to {b:" HARP_TRACE_SESSION_STATES "}")              \
+  X(CONNECT_STATE, STATE,                                                                                    \
+    "a connect to engine {number} goes from {a:" HARP_TRACE_CONNECT_STATES                                   \
+    "} to {b:" HARP_TRACE_CONNECT_STATES "}")                                                                \
   X(STREAM_OPEN, STATE, "stream {stream} opens to {a:" HARP_TRACE_DIRECTIONS "}")                            \
   X(STREAM_CLOSED, STATE,                                                                                    \
     "stream {stream} to {a:" HARP_TRACE_DIRECTIONS "} closes: {b:" HARP_TRACE_STATUSES "}")                  \

@@ -25,12 +25,20 @@
 #define CONNECT_TURN_MIN_NS HARP_MS(100)
 #define CONNECT_TURN_MAX_NS HARP_SEC(1)
 
-static void end_handshake(struct harp_connect *c) {
+/* The attempt is over; the next one is due at retry_ns. */
+static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
   harp_engine_lock(c->engine);
   harp_pending_peer_end(&c->pending, c->engine);
-  c->handshake_ns = c->hello_ns = 0;
-  c->has_yielded = false;
+  harp_connect_enter(c, HARP_CONNECT_WAITING, now);
   harp_engine_unlock(c->engine);
+  c->retry_ns = retry_ns;
+}
+
+/* The same, for an error that is kept for the final message. */
+static void end_failed(struct harp_connect *c, int error, harp_ns now) {
+  c->last_errno = error;
+  c->is_refused_busy = false;
+  end_attempt(c, now, now + CONNECT_RETRY_NS);
 }
 
 /* Returns the address that the next attempt uses: that of each interface in turn, since one may be broken. */
@@ -51,39 +59,36 @@ static bool turn_over(const struct harp_connect *c, harp_ns now) {
   return e->eni_count > 1 && now - c->pending.since_ns >= turn_ns;
 }
 
-/* Opens the socket and starts to connect. Keeps an error for the final message; the next attempt is due
- * later. */
-static void start_tcp(struct harp_connect *c) {
+/* Opens the socket and starts to connect. */
+static void dial(struct harp_connect *c, harp_ns now) {
   struct harp_pending_peer *m = &c->pending;
   HARP_ASSERT(m->fd < 0 && m->slot < 0 && !c->link);
   struct sockaddr_storage from = next_from(c);
   int one = 1;
-  c->connected = false;
-  m->since_ns = c->engine->clock();
   m->fd = harp_pending_peer_socket(c->engine);
   if (m->fd < 0) {
-    c->last_errno = errno;
+    end_failed(c, errno, now);
     return;
   }
   setsockopt(m->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   setsockopt(m->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
   if (bind(m->fd, (struct sockaddr *)&from, harp_address_bytes(&from)) ||
-      (connect(m->fd, (struct sockaddr *)&c->to, harp_address_bytes(&c->to)) && errno != EINPROGRESS)) {
-    c->last_errno = errno;
-    end_handshake(c);
-  }
+      (connect(m->fd, (struct sockaddr *)&c->to, harp_address_bytes(&c->to)) && errno != EINPROGRESS))
+    end_failed(c, errno, now);
 }
 
 /* Begins an attempt: a request to a peer where there is one, else a handshake. Returns 0 or -errno. */
 static int begin_attempt(struct harp_connect *c, harp_ns now) {
   harp_engine_lock(c->engine);
   int err = harp_connect_request_stream(c, now);
-  bool wait = err == -ENOENT && harp_crossing_is_awaited(c, now);
-  if (err == -ENOENT && !wait) c->handshake_ns = now;
+  bool dials = err == -ENOENT && !harp_crossing_is_awaited(c, now);
+  if (dials) {
+    c->pending.since_ns = now;
+    harp_connect_enter(c, HARP_CONNECT_DIALING, now);
+  }
   harp_engine_unlock(c->engine);
-  if (err != -ENOENT) return err;
-  if (!wait) start_tcp(c);
-  return 0;
+  if (dials) dial(c, now);
+  return err == -ENOENT ? 0 : err;
 }
 
 /* Takes the address to connect to out of a handle. Returns a status; the WARN is logged. */
@@ -138,7 +143,7 @@ static int is_tcp_up(struct harp_connect *c) {
   struct pollfd p = {.fd = c->pending.fd, .events = POLLOUT};
   int err = 0;
   socklen_t n = sizeof err;
-  if (c->connected) return 1;
+  if (harp_connect_has_met(c)) return 1;
   if (poll(&p, 1, 0) <= 0) return 0;
   if (getsockopt(c->pending.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
   return err ? -err : 1;
@@ -146,30 +151,27 @@ static int is_tcp_up(struct harp_connect *c) {
 
 /* Starts the handshake. Returns 0 or -errno. Under the lock. */
 static int start_hello(struct harp_connect *c, harp_ns now) {
-  HARP_ASSERT(!c->connected);
   int err = harp_pending_peer_start(&c->pending, c->engine, true, c->secret);
   if (err) return err;
   harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
-  c->connected = true;
-  c->connected_ns = c->hello_ns = now;
+  harp_connect_enter(c, HARP_CONNECT_HANDSHAKE, now);
   return 0;
 }
 
 /* Whether there is, or will be, another connection with the engine, so that this handshake is not needed.
  * Under the lock. */
 static bool is_superseded(const struct harp_connect *c, harp_ns now) {
-  if (c->has_yielded) return true;
+  if (harp_connect_state(c) == HARP_CONNECT_YIELDED) return true;
   if (harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class)) return true;
-  return !c->connected && harp_crossing_is_awaited(c, now);
+  return harp_connect_state(c) == HARP_CONNECT_DIALING && harp_crossing_is_awaited(c, now);
 }
 
-static void await_confirmation(struct harp_connect *c, harp_ns now) {
-  HARP_ASSERT(c->link && c->link->role == HARP_ROLE_SENDER);
-  harp_monitor_ping(c->link->peer, now);
-  c->is_handshaken = true;
-  c->is_open = false;
-  c->refusal = HARP_REFUSAL_NONE;
-  c->requested_ns = now;
+/* Makes the link of a handshake that is done here. Returns 0; -ENOSPC: there is none. Under the lock. */
+static int make_link(struct harp_connect *c, harp_ns now) {
+  c->link = harp_pending_peer_link(&c->pending, c->engine, HARP_ROLE_SENDER, c->traffic_class);
+  harp_connect_enter(c, c->link ? HARP_CONNECT_CONFIRMING : HARP_CONNECT_WAITING, now);
+  if (c->link) harp_monitor_ping(c->link->peer, now);
+  return c->link ? 0 : -ENOSPC;
 }
 
 /* Drives the handshake. Its outcome depends on other handshakes with the same engine, so the lock is held
@@ -182,16 +184,10 @@ static int drive_handshake(struct harp_connect *c, harp_ns now) {
   c->polled_ns = now;
   if (is_superseded(c, now))
     err = -EALREADY;
-  else if (!c->connected)
+  else if (harp_connect_state(c) == HARP_CONNECT_DIALING)
     err = start_hello(c, now);
   if (!err && harp_pending_peer_run(&c->pending)) err = -ECONNRESET;
-  if (!err && harp_pending_peer_done(&c->pending)) {
-    c->link = harp_pending_peer_link(&c->pending, c->engine, HARP_ROLE_SENDER, c->traffic_class);
-    c->handshake_ns = c->hello_ns = 0;
-    c->connected = false;
-    if (!c->link) err = -ENOSPC;
-    if (c->link) await_confirmation(c, now);
-  }
+  if (!err && harp_pending_peer_done(&c->pending)) err = make_link(c, now);
   harp_engine_unlock(c->engine);
   return err;
 }
@@ -222,7 +218,7 @@ static enum harp_status fail_unreachable(struct harp_connect *c) {
 static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
   const struct harp_handshake *h = &c->pending.handshake;
   *why = HARP_REFUSAL_NONE;
-  if (!c->connected || h->state != HARP_HANDSHAKE_REFUSED) return false;
+  if (!harp_connect_has_met(c) || h->state != HARP_HANDSHAKE_REFUSED) return false;
   *why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
   return true;
 }
@@ -237,20 +233,29 @@ static void log_busy(struct harp_connect *c) {
   c->is_refused_busy = true;
 }
 
-/* Whether the peer may still answer: with OPENED, or, after our own handshake, with any message or packet,
- * which shows that the handshake is done there too. Under the lock. */
-static bool is_unanswered(struct harp_connect *c) {
-  if (!c->is_handshaken) return c->peer != NULL;
-  c->is_open = c->link->peer->is_confirmed;
-  return !c->is_open && harp_peer_is_usable(c->link->peer);
+/* After our own handshake any message or packet of the peer's shows that it is done there too, unless the
+ * peer has ended since. Under the lock. */
+static void look_for_confirmation(struct harp_connect *c, harp_ns now) {
+  const struct harp_peer *peer = c->link->peer;
+  if (harp_connect_state(c) != HARP_CONNECT_CONFIRMING) return;
+  if (!harp_peer_is_usable(peer))
+    harp_connect_lose(c, now);
+  else if (peer->is_confirmed)
+    harp_connect_enter(c, HARP_CONNECT_OPENED, now);
+}
+
+static bool is_unanswered(const struct harp_connect *c) {
+  enum harp_connect_state state = harp_connect_state(c);
+  return state == HARP_CONNECT_CONFIRMING || state == HARP_CONNECT_REQUESTED;
 }
 
 /* The polling thread reads the answer itself: waking the engine's thread for it takes as long as the round
- * trip. Under the lock. */
-static bool waits_for_answer(struct harp_connect *c, harp_ns now) {
-  if (!is_unanswered(c)) return false;
-  harp_dispatch_control(c->link->peer, now);
-  return is_unanswered(c);
+ * trip. Returns the state. Under the lock. */
+static enum harp_connect_state look_for_answer(struct harp_connect *c, harp_ns now) {
+  look_for_confirmation(c, now);
+  if (is_unanswered(c)) harp_dispatch_control(c->link->peer, now);
+  look_for_confirmation(c, now);
+  return harp_connect_state(c);
 }
 
 /* Logs a refusal that further attempts would not change. */
@@ -262,48 +267,52 @@ static enum harp_status fail_refused(const struct harp_connect *c, enum harp_ref
   return HARP_ERR_REMOTE;
 }
 
-/* Drives the request for a stream. Sets *link when the stream is open. */
-static enum harp_status poll_open(struct harp_connect *c, struct harp_link **link, harp_ns now) {
-  enum harp_status status = HARP_OK;
-  harp_engine_lock(c->engine);
-  struct harp_link *requested = c->link;
-  HARP_ASSERT(requested && requested->engine == c->engine);
-  bool waits = waits_for_answer(c, now);
-  if (waits) { /* the process runs, or the monitor finds that it has ended */
-    c->deadline_ns += now - c->requested_ns;
-    c->requested_ns = now;
-  } else {
-    c->link = NULL;
-    c->is_handshaken = false;
-  }
-  if (!waits && c->is_open) harp_link_log_connected(requested, &c->to);
-  if (!waits && !c->is_open) harp_link_end(requested);
-  harp_engine_unlock(c->engine);
-  if (waits) return HARP_OK;
-  if (c->is_open) {
-    *link = requested;
-    return HARP_OK;
-  }
+/* Takes a refusal of a stream. */
+static enum harp_status on_stream_refused(struct harp_connect *c, harp_ns now) {
   c->retry_ns = now + CONNECT_RETRY_NS;
   switch (c->refusal) {
-  case HARP_REFUSAL_NONE: /* the peer is gone: another may be there */
-    c->last_errno = ECONNRESET;
-    c->retry_ns = now;
-    break;
   case HARP_REFUSAL_STREAM: /* not closed there yet: the next number will do */
     c->last_errno = EEXIST;
     c->retry_ns = now;
-    break;
+    return HARP_OK;
   case HARP_REFUSAL_LISTENER:
     c->last_errno = ECONNREFUSED;
-    break;
+    return HARP_OK;
   case HARP_REFUSAL_BUSY:
     log_busy(c);
-    break;
+    return HARP_OK;
   default:
-    status = fail_refused(c, c->refusal);
+    return fail_refused(c, c->refusal);
   }
-  return status;
+}
+
+/* Drives the opening of a stream. Sets *link when it is open. */
+static enum harp_status poll_answer(struct harp_connect *c, struct harp_link **link, harp_ns now) {
+  harp_engine_lock(c->engine);
+  struct harp_link *requested = c->link;
+  bool is_handshaken = harp_connect_state(c) == HARP_CONNECT_CONFIRMING;
+  HARP_ASSERT(requested && requested->engine == c->engine);
+  enum harp_connect_state answer = look_for_answer(c, now);
+  if (is_unanswered(c)) { /* the process runs, or the monitor finds that it has ended */
+    harp_engine_unlock(c->engine);
+    return HARP_OK;
+  }
+  c->link = NULL;
+  if (answer == HARP_CONNECT_OPENED)
+    harp_link_log_connected(requested, &c->to);
+  else
+    harp_link_end(requested);
+  harp_connect_enter(c, answer == HARP_CONNECT_OPENED ? HARP_CONNECT_DONE : HARP_CONNECT_WAITING, now);
+  harp_engine_unlock(c->engine);
+  if (answer == HARP_CONNECT_REFUSED) return on_stream_refused(c, now);
+  if (answer == HARP_CONNECT_OPENED) {
+    *link = requested;
+    return HARP_OK;
+  }
+  /* The peer is gone. Another may be there, unless we have just met it. */
+  c->last_errno = ECONNRESET;
+  c->retry_ns = is_handshaken ? now + CONNECT_RETRY_NS : now;
+  return HARP_OK;
 }
 
 /* Begins the next attempt when it is due. */
@@ -316,19 +325,7 @@ static enum harp_status poll_begin(struct harp_connect *c, harp_ns now) {
     HARP_WARN("%s: cannot connect: %s", c->engine->name, harp_limit_text(-err, text));
     return HARP_ERR_SYSTEM;
   }
-  if (c->pending.fd < 0 && c->handshake_ns) { /* no socket was to be had */
-    c->retry_ns = now + CONNECT_RETRY_NS;
-    end_handshake(c);
-  }
   return HARP_OK;
-}
-
-/* The attempt is over; the next one is due at retry_ns. */
-static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
-  end_handshake(c);
-  c->retry_ns = retry_ns;
-  if (c->connected) c->deadline_ns += now - HARP_MIN(c->connected_ns, now);
-  c->connected = false;
 }
 
 /* Takes a refusal. One that may change soon ends this attempt only; further attempts follow. */
@@ -367,15 +364,12 @@ static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
   if (err == -EALREADY) {
     end_attempt(c, now, now);
   } else if (err < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
-    c->last_errno = -err;
-    c->is_refused_busy = false;
-    end_attempt(c, now, now + CONNECT_RETRY_NS);
+    end_failed(c, -err, now);
   } else if (up == 0 && turn_over(c, now)) {
     c->last_errno = 0;
-    end_handshake(c);
-    c->retry_ns = now;
+    end_attempt(c, now, now);
   }
-  if (!c->connected && now >= c->deadline_ns) return fail_unreachable(c);
+  if (!harp_connect_has_met(c) && now >= c->deadline_ns) return fail_unreachable(c);
   return HARP_OK;
 }
 
@@ -383,8 +377,8 @@ enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **li
   harp_ns now = c->engine->clock();
   *link = NULL;
   harp_stall_review_connect(c, now);
-  if (c->link) return poll_open(c, link, now);
-  return c->pending.fd < 0 ? poll_begin(c, now) : poll_attempt(c, now);
+  if (c->link) return poll_answer(c, link, now);
+  return harp_connect_is_in_attempt(c) ? poll_attempt(c, now) : poll_begin(c, now);
 }
 
 void harp_connect_close(struct harp_connect *c) {

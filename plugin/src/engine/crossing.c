@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/crossing.h"
 
+#include "engine/connect_state.h"
 #include "engine/listener.h"
 
 /* A connect waits so long for another's handshake with the same engine before it begins its own, and a
@@ -18,17 +19,19 @@ bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int 
   if (harp_peer_has_unconfirmed(e, engine_id, traffic_class)) return true;
   if (engine_id < e->token_prefix) return false;
   for (const struct harp_connect *c = e->connects; c; c = c->next) {
-    if (!c->hello_ns || c->has_yielded || !is_connecting(c, engine_id, traffic_class)) continue;
-    if (now - c->polled_ns < SHARE_NS && now - c->hello_ns < e->instance.peer_timeout_ns / 2) return true;
+    if (harp_connect_state(c) != HARP_CONNECT_HANDSHAKE || !is_connecting(c, engine_id, traffic_class))
+      continue;
+    if (now - c->polled_ns < SHARE_NS && now - c->since_ns < e->instance.peer_timeout_ns / 2) return true;
   }
   return false;
 }
 
-void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class) {
+void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class, harp_ns now) {
   if (engine_id == e->token_prefix) return;
   for (struct harp_connect *c = e->connects; c; c = c->next) {
-    if (!c->hello_ns || c->has_yielded || !is_connecting(c, engine_id, traffic_class)) continue;
-    c->has_yielded = true;
+    if (harp_connect_state(c) != HARP_CONNECT_HANDSHAKE || !is_connecting(c, engine_id, traffic_class))
+      continue;
+    harp_connect_enter(c, HARP_CONNECT_YIELDED, now);
     /* the fd is closed by the thread that polls the connect, perhaps never */
     shutdown(c->pending.fd, SHUT_RDWR);
   }
@@ -47,7 +50,7 @@ bool harp_crossing_is_awaited(const struct harp_connect *c, harp_ns now) {
   const struct harp_engine *e = c->engine;
   if (c->crossed_ns && now - c->crossed_ns < SHARE_NS) return true;
   for (const struct harp_connect *o = e->connects; o; o = o->next)
-    if (o != c && o->handshake_ns && now - o->handshake_ns < SHARE_NS &&
+    if (o != c && harp_connect_is_in_attempt(o) && now - o->pending.since_ns < SHARE_NS &&
         is_connecting(o, c->engine_id, c->traffic_class))
       return true;
   for (const struct harp_listener *l = e->listeners; l; l = l->next)

@@ -20,7 +20,7 @@
 bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int traffic_class, harp_ns now);
 
 /* Ends our own handshakes with an engine that is about to be welcomed. */
-void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class);
+void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_class, harp_ns now);
 
 /* Returns whether another handshake may soon bring a connection with that engine, so that this connect waits
  * before it begins its own: another connect's, one whose WELCOME we sent, or the one that the peer reported

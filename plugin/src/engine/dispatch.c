@@ -58,7 +58,7 @@ static void on_message(struct harp_peer *peer, const struct harp_control_message
     harp_listeners_on_open(peer, &msg->open, now);
     break;
   case HARP_CONTROL_OPENED:
-    harp_connects_on_opened(peer, &msg->opened);
+    harp_connects_on_opened(peer, &msg->opened, now);
     break;
   case HARP_CONTROL_CLOSE:
     on_close(peer, &msg->close, now);
@@ -73,7 +73,7 @@ static bool take_messages(struct harp_peer *peer, harp_ns now) {
   struct harp_control_message msg;
   int n;
   while ((n = harp_monitor_take(&peer->monitor, &msg)) > 0) {
-    peer->is_confirmed = true;
+    if (msg.type != HARP_CONTROL_FINAL) peer->is_confirmed = true; /* it may end before it has a link */
     on_message(peer, &msg, now);
   }
   return n == 0;
@@ -92,7 +92,7 @@ static bool may_be_of_network(int error) {
 static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   if (peer->is_multihomed && !peer->monitor.final_received && may_be_of_network(error)) {
     harp_monitor_set_lost(peer);
-    harp_connects_forget(peer);
+    harp_connects_on_silence(peer, now);
     HARP_INFO_LIMITED(
         &peer->log, now,
         "%s: the control connection with %s broke (%s); the connection continues over other interfaces",

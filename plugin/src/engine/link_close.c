@@ -63,7 +63,7 @@ void harp_link_destroy(struct harp_link *link) {
   } else {
     harp_link_end(link);
   }
-  if (!peer->links && !peer->connects && !harp_peer_is_usable(peer)) harp_peer_destroy(peer);
+  if (!peer->links && !harp_peer_is_usable(peer)) harp_peer_destroy(peer);
   harp_engine_unlock(e);
 }
 

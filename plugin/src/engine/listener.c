@@ -224,7 +224,7 @@ static enum harp_refusal refusal_of(struct harp_listener *l, const struct harp_p
   if (!harp_pairing_make(&p->handshake.peer, &p->handshake.local, paths)) return HARP_REFUSAL_PATHS;
   if (l->engine->link_count == HARP_ENGINE_LINKS_MAX) return HARP_REFUSAL_LIMIT;
   if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
-  harp_crossing_yield(l->engine, engine_id, l->traffic_class);
+  harp_crossing_yield(l->engine, engine_id, l->traffic_class, now);
   return HARP_REFUSAL_NONE;
 }
 

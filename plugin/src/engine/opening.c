@@ -85,13 +85,7 @@ int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
   if (err) return err;
   harp_control_open_proof(&open, c->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
                           open.proof);
-  c->is_open = false;
-  c->refusal = HARP_REFUSAL_NONE;
-  c->requested_ns = now;
-  c->peer = peer;
-  c->next_of_peer = peer->connects;
-  peer->connects = c;
-  if (!harp_monitor_send_open(peer, &open))
-    harp_connect_leave_peer(c); /* the next poll finds that there is no answer */
+  harp_connect_await_answer(c, peer, now);
+  if (!harp_monitor_send_open(peer, &open)) harp_connect_lose(c, now);
   return 0;
 }

@@ -240,8 +240,7 @@ close_control:
 }
 
 void harp_peer_destroy(struct harp_peer *peer) {
-  HARP_ASSERT(!peer->links && !peer->link_count && !peer->outstanding);
-  harp_connects_forget(peer);
+  HARP_ASSERT(!peer->links && !peer->link_count && !peer->outstanding && !peer->connects);
   harp_tcp_leave(peer);
   harp_monitor_close(peer);
   harp_session_close(&peer->session, peer->engine->clock());
@@ -287,13 +286,13 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   if (peer->links) harp_dump_make(peer, "a session has failed", now);
   harp_tcp_leave(peer);
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_fail_with_peer(link);
-  harp_connects_forget(peer);
+  harp_connects_on_silence(peer, now);
 }
 
 void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
   harp_monitor_set_gone(peer);
   harp_peer_complete(peer);
-  harp_connects_forget(peer);
+  harp_connects_on_silence(peer, now);
   if (!peer->outstanding) return;
   if (peer->monitor.final_received)
     harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
@@ -315,7 +314,7 @@ void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (is_new_clock)
       harp_sender_set_clock(peer->session.sender, e->shared_clock.offset_ns, e->shared_clock.is_own);
-    if (peer->links || peer->connects) continue;
+    if (peer->links) continue;
     if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
   }
 }

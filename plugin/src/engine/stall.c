@@ -190,7 +190,7 @@ void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
   if (!is_due(&d->wait, d->engine, now)) return;
   HARP_INFO("%s: a connect of NCCL has waited for %llu s for %s: %s", d->engine->name,
             seconds(now - d->wait.begun_ns), harp_address_text(&d->to, address),
-            d->link || d->connected
+            harp_connect_has_met(d)
                 ? "its process accepts connections and has not answered: it is stopped, or its "
                   "rank does not accept yet; see what it does"
             : d->is_refused_busy ? "too many wait there for their accept: its rank does not accept yet"
