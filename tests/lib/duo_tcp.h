@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tcp paths of a duo: what the engine does with kernel TCP connections (engine/tcp.h), over simulated
+/* The tcp paths of a duo: what the engine does with kernel TCP connections (engine/tcp/tcp.h), over simulated
  * ones (lib/tcpnet.h). End 0 connects and proves each connection with a JOIN; a connection that ends, or
  * whose path goes DOWN, is closed and opened again.
  *

@@ -6,8 +6,8 @@
 
 #include <time.h>
 
-#include "engine/connect.h"
-#include "engine/listener.h"
+#include "engine/control/connect.h"
+#include "engine/control/listener.h"
 
 enum {
   LOOPBACK_LIMIT_S = 20,  /* a test that waits for longer has failed */

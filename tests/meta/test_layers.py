@@ -94,7 +94,7 @@ def uses_of_private_fields(src: Path, tmp_path: Path) -> list[str]:
     shutil.copytree(src, copy)
     for path in (copy / "proto").glob("*.h"):
         path.write_text(with_deprecated_fields(path.read_text()))
-    files = [str(p.relative_to(copy)) for layer in ABOVE_PROTO for p in sorted((copy / layer).glob("*.c"))]
+    files = [str(p.relative_to(copy)) for layer in ABOVE_PROTO for p in sorted((copy / layer).rglob("*.c"))]
     command = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-fsyntax-only", "-I.", "-Wdeprecated-declarations"]
     result = subprocess.run([*command, *files], cwd=copy, capture_output=True, text=True, check=True)
     layers = "|".join(ABOVE_PROTO)

@@ -64,7 +64,7 @@ def test_every_table_is_documented() -> None:
 
 
 def test_every_reason_of_a_stall_is_documented() -> None:
-    source = (PLUGIN_DIR / "src" / "engine" / "stall.c").read_text(encoding="utf-8")
+    source = (PLUGIN_DIR / "src" / "engine" / "watch" / "stall.c").read_text(encoding="utf-8")
     names = re.findall(r'\[HARP_STALL_\w+\] = "([^"]*)"', source.split("names[] = {")[1].split("};")[0])
     assert len(names) >= 6
     documented = [row[0] for row in table(DOC.read_text(encoding="utf-8"), "`stall`", "what was seen")]

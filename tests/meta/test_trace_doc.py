@@ -68,7 +68,7 @@ def test_the_layout_is_documented_and_read_as_it_is_written() -> None:
 
 
 def test_the_words_of_a_stall_are_those_of_the_statistics() -> None:
-    source = (PLUGIN_DIR / "src" / "engine" / "stall.c").read_text(encoding="utf-8")
+    source = (PLUGIN_DIR / "src" / "engine" / "watch" / "stall.c").read_text(encoding="utf-8")
     names = re.findall(r'\[HARP_STALL_\w+\] = "([^"]*)"', source.split("names[] = {")[1].split("};")[0])
     (text,) = [text for name, _, text in events() if name == "STALL"]
     assert text.split("{a:nothing|")[1].rstrip("}").split("|") == names[1:]

@@ -17,7 +17,7 @@ HEADERS = (
     "wire/record.h",
     "wire/control.h",
     "proto/recv.h",
-    "engine/handle.h",
+    "engine/control/handle.h",
 )
 NAME = re.compile(r"`(HARP_\w+)`")
 LABEL = re.compile(r"^\| `(HARP [a-z ]+)` \|", re.MULTILINE)

@@ -18,11 +18,11 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/connect.h"
+#include "engine/control/connect.h"
+#include "engine/control/listener.h"
 #include "engine/engine_open.h"
 #include "engine/limits.h"
 #include "engine/link_close.h"
-#include "engine/listener.h"
 #include "engine/pass.h"
 #include "lib/loopback.h"
 
@@ -448,6 +448,14 @@ static void test_each_limit_is_named(void **state) {
   }
 }
 
+/* The flight recorder has a word for each state. */
+static void test_states_have_words(void **state) {
+  (void)state;
+  unsigned words = 1;
+  for (const char *at = HARP_TRACE_CONNECT_STATES; *at; at++) words += *at == '|';
+  assert_int_equal(words, HARP_CONNECT_STATES);
+}
+
 /* ---- a peer that ends before it has a link ---- */
 
 /* The side that listens has no place left when the handshake ends there, and ends the new peer: its FINAL is
@@ -489,6 +497,7 @@ int main(void) {
       cmocka_unit_test(test_unaccepted_are_bounded),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
       cmocka_unit_test(test_each_limit_is_named),
+      cmocka_unit_test(test_states_have_words),
       cmocka_unit_test(test_final_confirms_no_connect),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

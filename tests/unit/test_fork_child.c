@@ -20,9 +20,9 @@
 
 #include <cmocka.h>
 
-#include "engine/connect.h"
+#include "engine/control/connect.h"
+#include "engine/control/listener.h"
 #include "engine/engine_open.h"
-#include "engine/listener.h"
 #include "net/device_engines.h"
 #include "net/net.h"
 

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/dispatch.h"
+#include "engine/control/dispatch.h"
 #include "engine/engine.h"
 #include "engine/engine_open.h"
 #include "engine/link_close.h"

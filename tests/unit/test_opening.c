@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/address.h"
+#include "engine/control/opening.h"
 #include "engine/link_close.h"
-#include "engine/opening.h"
 #include "engine/peer_life.h"
 #include "lib/loopback.h"
 

@@ -17,9 +17,9 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/dump.h"
 #include "engine/pass.h"
 #include "engine/peer_life.h"
+#include "engine/watch/dump.h"
 #include "host/stats_dump.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/reference_choice.h"
+#include "engine/tcp/reference_choice.h"
 
 enum {
   SIZE = 512 << 10,

@@ -13,10 +13,10 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/connect.h"
-#include "engine/listener.h"
+#include "engine/control/connect.h"
+#include "engine/control/listener.h"
 #include "engine/pass.h"
-#include "engine/stall.h"
+#include "engine/watch/stall.h"
 #include "lib/sides.h"
 
 enum { BYTES = 100000 };

@@ -14,7 +14,7 @@
 #include "engine/link_close.h"
 #include "engine/pass.h"
 #include "engine/peer_life.h"
-#include "engine/stats_write.h"
+#include "engine/watch/stats_write.h"
 #include "host/stats_file.h"
 #include "lib/sides.h"
 

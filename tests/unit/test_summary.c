@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "engine/summary.h"
+#include "engine/watch/summary.h"
 #include "lib/sides.h"
 
 enum { LINES_MAX = 16, NCCL_LINE_BYTES = 900 };

@@ -19,8 +19,8 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
-#include "engine/tcp_bytes.h"
-#include "engine/tcp_path.h"
+#include "engine/tcp/tcp_bytes.h"
+#include "engine/tcp/tcp_path.h"
 #include "lib/addresses.h"
 
 enum { UDP, TCP, PATHS, NUMBER = 5, BYTES = 512 << 10 };

@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/receive.h"
-#include "engine/tcp.h"
+#include "engine/tcp/tcp.h"
 
 #define BEGIN_NS  HARP_SEC(10)
 #define PERIOD_NS HARP_MS(1)

@@ -16,7 +16,7 @@
 #include "engine/pass.h"
 #include "engine/peer.h"
 #include "engine/peer_life.h"
-#include "engine/summary.h"
+#include "engine/watch/summary.h"
 #include "host/random.h"
 
 enum {

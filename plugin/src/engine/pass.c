@@ -4,17 +4,17 @@
 #include <sys/epoll.h>
 
 #include "base/assert.h"
-#include "engine/dispatch.h"
-#include "engine/dump.h"
+#include "engine/control/dispatch.h"
+#include "engine/control/listener.h"
+#include "engine/control/liveness.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/link_close.h"
-#include "engine/listener.h"
-#include "engine/liveness.h"
-#include "engine/packet_sizes.h"
 #include "engine/peer_life.h"
 #include "engine/receive.h"
 #include "engine/transmit.h"
+#include "engine/watch/dump.h"
+#include "engine/watch/packet_sizes.h"
 
 enum {
   CONTROL_EVENTS = 16,

@@ -11,9 +11,9 @@
 #include <stdatomic.h>
 
 #include "base/log_limit.h"
-#include "engine/monitor.h"
-#include "engine/stall.h"
-#include "engine/stats.h"
+#include "engine/control/monitor.h"
+#include "engine/watch/stall.h"
+#include "engine/watch/stats.h"
 #include "io/io.h"
 #include "proto/session.h"
 

@@ -4,9 +4,9 @@
 #include <sys/epoll.h>
 
 #include "base/assert.h"
+#include "engine/control/listener.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
-#include "engine/listener.h"
 #include "engine/peer_life.h"
 
 enum {

@@ -2,8 +2,8 @@
 #include "engine/transmit.h"
 
 #include "base/assert.h"
+#include "engine/control/liveness.h"
 #include "engine/engine.h"
-#include "engine/liveness.h"
 #include "engine/superframe.h"
 
 enum {

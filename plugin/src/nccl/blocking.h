@@ -2,7 +2,7 @@
 /* Connect and accept of table v4 (NCCL 2.8 to 2.11), whose NCCL expects a comm at the first call: they wait.
  *
  * Two ranks may well sit in connect to each other before either calls accept. That ends well because
- * the engine's passes serve its listeners, whether or not accept is called (engine/listener.h). */
+ * the engine's passes serve its listeners, whether or not accept is called (engine/control/listener.h). */
 #ifndef HARP_NCCL_BLOCKING_H
 #define HARP_NCCL_BLOCKING_H
 

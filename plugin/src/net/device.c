@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/dump.h"
+#include "engine/watch/dump.h"
 #include "net/device_engines.h"
 #include "net/net.h"
 

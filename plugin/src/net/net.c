@@ -10,9 +10,9 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "engine/connect.h"
+#include "engine/control/connect.h"
+#include "engine/control/listener.h"
 #include "engine/link_close.h"
-#include "engine/listener.h"
 #include "engine/runner.h"
 #include "host/config.h"
 #include "host/env.h"

@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 #include "base/status.h"
-#include "engine/handle.h"
+#include "engine/control/handle.h"
 
 struct harp_context;
 struct harp_listen; /* a listening comm */

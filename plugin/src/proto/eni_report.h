@@ -3,7 +3,7 @@
  * through.
  *
  * Read by the engine, which compares the reports of all its sessions before it reports an outage
- * (engine/outage.h). */
+ * (engine/watch/outage.h). */
 #ifndef HARP_ENI_REPORT_H
 #define HARP_ENI_REPORT_H
 

@@ -13,8 +13,8 @@
  * nothing of a message is used but a WELCOME's nonce, which its key needs. After CONFIRM
  * the same framing carries PING, PONG and FINAL (wire/control.h).
  *
- * Owned by a pending peer (engine/pending_peer.h); called by the thread that holds the engine's lock. It
- * bounds what it reads; the caller bounds the time, counts and logs a refusal, and closes. No clock, no
+ * Owned by a pending peer (engine/control/pending_peer.h); called by the thread that holds the engine's lock.
+ * It bounds what it reads; the caller bounds the time, counts and logs a refusal, and closes. No clock, no
  * randomness, no I/O. */
 #ifndef HARP_HANDSHAKE_H
 #define HARP_HANDSHAKE_H

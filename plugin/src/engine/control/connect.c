@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/control/connect.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "engine/control/connect_state.h"
+#include "engine/control/crossing.h"
+#include "engine/control/dispatch.h"
+#include "engine/control/opening.h"
+#include "io/tcp_socket.h"
+
+#define CONNECT_RETRY_NS HARP_MS(50)
+/* With several interfaces an attempt without an answer for so long is followed by one from the next
+ * interface. */
+#define CONNECT_TURN_MIN_NS HARP_MS(100)
+#define CONNECT_TURN_MAX_NS HARP_SEC(1)
+
+/* The attempt is over; the next one is due at retry_ns. */
+static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
+  harp_engine_lock(c->engine);
+  harp_pending_peer_end(&c->pending, c->engine);
+  harp_connect_enter(c, HARP_CONNECT_WAITING, now);
+  harp_engine_unlock(c->engine);
+  c->retry_ns = retry_ns;
+}
+
+/* The same, for an error that is kept for the final message. */
+static void end_failed(struct harp_connect *c, int error, harp_ns now) {
+  c->last_errno = error;
+  c->is_refused_busy = false;
+  end_attempt(c, now, now + CONNECT_RETRY_NS);
+}
+
+/* Returns the address that the next attempt uses: that of each interface in turn, since one may be broken. */
+static struct sockaddr_storage next_from(struct harp_connect *c) {
+  const struct harp_engine *e = c->engine;
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    const struct sockaddr_storage *a = &e->enis[c->turn++ % e->eni_count].addr;
+    if (a->ss_family == c->to.ss_family) return *a;
+  }
+  return e->instance.addr;
+}
+
+/* Whether it is the next interface's turn. */
+static bool turn_over(const struct harp_connect *c, harp_ns now) {
+  const struct harp_engine *e = c->engine;
+  harp_ns turn_ns = e->instance.peer_timeout_ns / (2 * e->eni_count);
+  turn_ns = HARP_MIN(HARP_MAX(turn_ns, CONNECT_TURN_MIN_NS), CONNECT_TURN_MAX_NS);
+  return e->eni_count > 1 && now - c->pending.since_ns >= turn_ns;
+}
+
+/* Opens the socket and starts to connect. */
+static void dial(struct harp_connect *c, harp_ns now) {
+  struct harp_pending_peer *m = &c->pending;
+  HARP_ASSERT(m->fd < 0 && m->slot < 0 && !c->link);
+  struct sockaddr_storage from = next_from(c);
+  int one = 1;
+  m->fd = harp_pending_peer_socket(c->engine);
+  if (m->fd < 0) {
+    end_failed(c, errno, now);
+    return;
+  }
+  setsockopt(m->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(m->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+  if (bind(m->fd, (struct sockaddr *)&from, harp_address_bytes(&from)) ||
+      (connect(m->fd, (struct sockaddr *)&c->to, harp_address_bytes(&c->to)) && errno != EINPROGRESS))
+    end_failed(c, errno, now);
+}
+
+/* Begins an attempt: a request to a peer where there is one, else a handshake. Returns 0 or -errno. */
+static int begin_attempt(struct harp_connect *c, harp_ns now) {
+  harp_engine_lock(c->engine);
+  int err = harp_connect_request_stream(c, now);
+  bool dials = err == -ENOENT && !harp_crossing_is_awaited(c, now);
+  if (dials) {
+    c->pending.since_ns = now;
+    harp_connect_enter(c, HARP_CONNECT_DIALING, now);
+  }
+  harp_engine_unlock(c->engine);
+  if (dials) dial(c, now);
+  return err == -ENOENT ? 0 : err;
+}
+
+/* Takes the address to connect to out of a handle. Returns a status; the WARN is logged. */
+static enum harp_status decode_address(const struct harp_engine *e, const struct harp_handle *handle,
+                                       struct sockaddr_storage *to) {
+  struct harp_error error;
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  if (!harp_handle_decode(handle, to, &error)) {
+    HARP_WARN("%s", error.text);
+    return HARP_ERR_REMOTE;
+  }
+  if (to->ss_family == e->instance.addr.ss_family) return HARP_OK;
+  HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
+            harp_address_text(to, text), e->name, harp_address_version(&e->instance.addr));
+  return HARP_ERR_USAGE;
+}
+
+enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e,
+                                   const struct harp_handle *handle, int traffic_class) {
+  struct harp_connect *c = calloc(1, sizeof *c);
+  if (!c) {
+    HARP_WARN("%s: no memory to connect", e->name);
+    return HARP_ERR_SYSTEM;
+  }
+  enum harp_status status = decode_address(e, handle, &c->to);
+  if (status != HARP_OK) goto fail;
+  /* A link-local address is reached over our interface; the peer's scope id means nothing here. */
+  struct sockaddr_in6 *to = (struct sockaddr_in6 *)&c->to;
+  if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
+    to->sin6_scope_id = harp_address_scope(&e->instance.addr);
+  c->engine = e;
+  c->traffic_class = traffic_class;
+  memcpy(c->secret, handle->secret, sizeof c->secret);
+  c->pending.fd = c->pending.slot = -1;
+  c->pending.peer_addr = c->to;
+  c->engine_id = harp_from_be32(handle->engine);
+  c->deadline_ns = e->clock() + e->instance.peer_timeout_ns;
+  harp_engine_lock(e);
+  c->next = e->connects;
+  e->connects = c;
+  harp_engine_unlock(e);
+  (void)begin_attempt(c, e->clock()); /* an error is the first poll's to find */
+  *out = c;
+  return HARP_OK;
+fail:
+  free(c);
+  return status;
+}
+
+/* Whether TCP is up; -errno when it failed. */
+static int is_tcp_up(struct harp_connect *c) {
+  struct pollfd p = {.fd = c->pending.fd, .events = POLLOUT};
+  int err = 0;
+  socklen_t n = sizeof err;
+  if (harp_connect_has_met(c)) return 1;
+  if (poll(&p, 1, 0) <= 0) return 0;
+  if (getsockopt(c->pending.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
+  return err ? -err : 1;
+}
+
+/* Starts the handshake. Returns 0 or -errno. Under the lock. */
+static int start_hello(struct harp_connect *c, harp_ns now) {
+  int err = harp_pending_peer_start(&c->pending, c->engine, true, c->secret);
+  if (err) return err;
+  harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
+  harp_connect_enter(c, HARP_CONNECT_HANDSHAKE, now);
+  return 0;
+}
+
+/* Whether there is, or will be, another connection with the engine, so that this handshake is not needed.
+ * Under the lock. */
+static bool is_superseded(const struct harp_connect *c, harp_ns now) {
+  if (harp_connect_state(c) == HARP_CONNECT_YIELDED) return true;
+  if (harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class)) return true;
+  return harp_connect_state(c) == HARP_CONNECT_DIALING && harp_crossing_is_awaited(c, now);
+}
+
+/* Makes the link of a handshake that is done here. Returns 0; -ENOSPC: there is none. Under the lock. */
+static int make_link(struct harp_connect *c, harp_ns now) {
+  c->link = harp_pending_peer_link(&c->pending, c->engine, HARP_ROLE_SENDER, c->traffic_class);
+  harp_connect_enter(c, c->link ? HARP_CONNECT_CONFIRMING : HARP_CONNECT_WAITING, now);
+  if (c->link) harp_monitor_ping(c->link->peer, now);
+  return c->link ? 0 : -ENOSPC;
+}
+
+/* Drives the handshake. Its outcome depends on other handshakes with the same engine, so the lock is held
+ * from the check of those to the last message. Once done there is a link, but the CONFIRM may never arrive: a
+ * PING makes the server answer. Returns 0; -EALREADY: the handshake is not needed any more; -ENOSPC: it is
+ * done, but there is no link, and the WARN is logged; another -errno when the connection broke. */
+static int drive_handshake(struct harp_connect *c, harp_ns now) {
+  int err = 0;
+  harp_engine_lock(c->engine);
+  c->polled_ns = now;
+  if (is_superseded(c, now))
+    err = -EALREADY;
+  else if (harp_connect_state(c) == HARP_CONNECT_DIALING)
+    err = start_hello(c, now);
+  if (!err && harp_pending_peer_run(&c->pending)) err = -ECONNRESET;
+  if (!err && harp_pending_peer_done(&c->pending)) err = make_link(c, now);
+  harp_engine_unlock(c->engine);
+  return err;
+}
+
+static enum harp_status fail_unreachable(struct harp_connect *c) {
+  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  if (c->is_refused_busy)
+    HARP_WARN("%s: the peer at %s has refused to connect for %llu s: too many connections wait there for "
+              "accept, %d to that listener, and it accepts none",
+              c->engine->name, harp_address_text(&c->to, text),
+              (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)), HARP_UNACCEPTED_MAX);
+  else if (harp_limit_is(c->last_errno))
+    HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", c->engine->name,
+              harp_address_text(&c->to, text),
+              (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+              harp_limit_text(c->last_errno, limit));
+  else
+    HARP_WARN(
+        "%s: cannot connect to the peer at %s for %llu s: %s; is its interface with that address up, and "
+        "TCP allowed between the hosts?",
+        c->engine->name, harp_address_text(&c->to, text),
+        (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+        c->last_errno ? strerror(c->last_errno) : "no answer");
+  return HARP_ERR_REMOTE;
+}
+
+/* Returns whether the handshake was refused, and for what reason of the peer's. */
+static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
+  const struct harp_handshake *h = &c->pending.handshake;
+  *why = HARP_REFUSAL_NONE;
+  if (!harp_connect_has_met(c) || h->state != HARP_HANDSHAKE_REFUSED) return false;
+  *why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
+  return true;
+}
+
+/* Logs once that the peer refuses handshakes or streams for now. */
+static void log_busy(struct harp_connect *c) {
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  if (!c->is_refused_busy)
+    HARP_INFO("%s: the peer at %s refuses to connect for now: too many connections wait there for accept; "
+              "trying again",
+              c->engine->name, harp_address_text(&c->to, text));
+  c->is_refused_busy = true;
+}
+
+/* After our own handshake any message or packet of the peer's shows that it is done there too, unless the
+ * peer has ended since. Under the lock. */
+static void look_for_confirmation(struct harp_connect *c, harp_ns now) {
+  const struct harp_peer *peer = c->link->peer;
+  if (harp_connect_state(c) != HARP_CONNECT_CONFIRMING) return;
+  if (!harp_peer_is_usable(peer))
+    harp_connect_lose(c, now);
+  else if (peer->is_confirmed)
+    harp_connect_enter(c, HARP_CONNECT_OPENED, now);
+}
+
+static bool is_unanswered(const struct harp_connect *c) {
+  enum harp_connect_state state = harp_connect_state(c);
+  return state == HARP_CONNECT_CONFIRMING || state == HARP_CONNECT_REQUESTED;
+}
+
+/* The polling thread reads the answer itself: waking the engine's thread for it takes as long as the round
+ * trip. Returns the state. Under the lock. */
+static enum harp_connect_state look_for_answer(struct harp_connect *c, harp_ns now) {
+  look_for_confirmation(c, now);
+  if (is_unanswered(c)) harp_dispatch_control(c->link->peer, now);
+  look_for_confirmation(c, now);
+  return harp_connect_state(c);
+}
+
+/* Logs a refusal that further attempts would not change. */
+static enum harp_status fail_refused(const struct harp_connect *c, enum harp_refusal why) {
+  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  HARP_WARN("%s: the peer at %s refuses a connection: %s%s", c->engine->name, harp_address_text(&c->to, text),
+            why == HARP_REFUSAL_LIMIT ? "" : "its reason: ",
+            why == HARP_REFUSAL_LIMIT ? harp_limit_text(HARP_ELINKS, limit) : harp_refusal_text(why));
+  return HARP_ERR_REMOTE;
+}
+
+/* Takes a refusal of a stream. */
+static enum harp_status on_stream_refused(struct harp_connect *c, harp_ns now) {
+  c->retry_ns = now + CONNECT_RETRY_NS;
+  switch (c->refusal) {
+  case HARP_REFUSAL_STREAM: /* not closed there yet: the next number will do */
+    c->last_errno = EEXIST;
+    c->retry_ns = now;
+    return HARP_OK;
+  case HARP_REFUSAL_LISTENER:
+    c->last_errno = ECONNREFUSED;
+    return HARP_OK;
+  case HARP_REFUSAL_BUSY:
+    log_busy(c);
+    return HARP_OK;
+  default:
+    return fail_refused(c, c->refusal);
+  }
+}
+
+/* Drives the opening of a stream. Sets *link when it is open. */
+static enum harp_status poll_answer(struct harp_connect *c, struct harp_link **link, harp_ns now) {
+  harp_engine_lock(c->engine);
+  struct harp_link *requested = c->link;
+  bool is_handshaken = harp_connect_state(c) == HARP_CONNECT_CONFIRMING;
+  HARP_ASSERT(requested && requested->engine == c->engine);
+  enum harp_connect_state answer = look_for_answer(c, now);
+  if (is_unanswered(c)) { /* the process runs, or the monitor finds that it has ended */
+    harp_engine_unlock(c->engine);
+    return HARP_OK;
+  }
+  c->link = NULL;
+  if (answer == HARP_CONNECT_OPENED)
+    harp_link_log_connected(requested, &c->to);
+  else
+    harp_link_end(requested);
+  harp_connect_enter(c, answer == HARP_CONNECT_OPENED ? HARP_CONNECT_DONE : HARP_CONNECT_WAITING, now);
+  harp_engine_unlock(c->engine);
+  if (answer == HARP_CONNECT_REFUSED) return on_stream_refused(c, now);
+  if (answer == HARP_CONNECT_OPENED) {
+    *link = requested;
+    return HARP_OK;
+  }
+  /* The peer is gone. Another may be there, unless we have just met it. */
+  c->last_errno = ECONNRESET;
+  c->retry_ns = is_handshaken ? now + CONNECT_RETRY_NS : now;
+  return HARP_OK;
+}
+
+/* Begins the next attempt when it is due. */
+static enum harp_status poll_begin(struct harp_connect *c, harp_ns now) {
+  if (now >= c->deadline_ns) return fail_unreachable(c);
+  if (now < c->retry_ns) return HARP_OK;
+  int err = begin_attempt(c, now);
+  if (err) {
+    char text[HARP_LIMIT_TEXT_BYTES];
+    HARP_WARN("%s: cannot connect: %s", c->engine->name, harp_limit_text(-err, text));
+    return HARP_ERR_SYSTEM;
+  }
+  return HARP_OK;
+}
+
+/* Takes a refusal. One that may change soon ends this attempt only; further attempts follow. */
+static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why, harp_ns now) {
+  char text[256], address[HARP_ADDRESS_TEXT_BYTES];
+  switch (why) {
+  case HARP_REFUSAL_BUSY:
+    c->last_errno = 0;
+    log_busy(c);
+    end_attempt(c, now, now + CONNECT_RETRY_NS);
+    return HARP_OK;
+  case HARP_REFUSAL_CROSSED: /* its own connect is on the way */
+    c->is_refused_busy = false;
+    end_attempt(c, now, now);
+    c->crossed_ns = now;
+    c->deadline_ns = now + c->engine->instance.peer_timeout_ns;
+    return HARP_OK;
+  case HARP_REFUSAL_LIMIT:
+    return fail_refused(c, why);
+  default:
+    harp_pending_peer_refusal_text(&c->pending.handshake, text, sizeof text);
+    HARP_WARN("%s: the handshake with the peer at %s failed: %s", c->engine->name,
+              harp_address_text(&c->to, address), text);
+    return HARP_ERR_REMOTE;
+  }
+}
+
+/* Drives an attempt. */
+static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
+  enum harp_refusal why;
+  int up = is_tcp_up(c);
+  int err = up > 0 ? drive_handshake(c, now) : up;
+  if (c->link) return HARP_OK;
+  if (err == -ENOSPC) return HARP_ERR_SYSTEM;
+  if (err != -EALREADY && is_refused(c, &why)) return on_refused(c, why, now);
+  if (err == -EALREADY) {
+    end_attempt(c, now, now);
+  } else if (err < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
+    end_failed(c, -err, now);
+  } else if (up == 0 && turn_over(c, now)) {
+    c->last_errno = 0;
+    end_attempt(c, now, now);
+  }
+  if (!harp_connect_has_met(c) && now >= c->deadline_ns) return fail_unreachable(c);
+  return HARP_OK;
+}
+
+enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **link) {
+  harp_ns now = c->engine->clock();
+  *link = NULL;
+  harp_stall_review_connect(c, now);
+  if (c->link) return poll_answer(c, link, now);
+  return harp_connect_is_in_attempt(c) ? poll_attempt(c, now) : poll_begin(c, now);
+}
+
+void harp_connect_close(struct harp_connect *c) {
+  struct harp_engine *e = c->engine;
+  harp_engine_lock(e);
+  struct harp_connect **at = &e->connects;
+  while (*at != c) {
+    HARP_ASSERT(*at); /* an open connect is in the engine's list */
+    at = &(*at)->next;
+  }
+  *at = c->next;
+  harp_connect_leave_peer(c);
+  if (c->link) harp_link_end(c->link);
+  harp_pending_peer_end(&c->pending, e);
+  harp_engine_unlock(e);
+  free(c);
+}

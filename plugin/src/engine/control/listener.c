@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/control/listener.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/log_limit.h"
+#include "engine/control/crossing.h"
+#include "engine/link_close.h"
+#include "host/random.h"
+#include "io/tcp_socket.h"
+#include "proto/pairing.h"
+
+/* The work that one event of the control epoll may cause; the rest is another event. */
+enum { ACCEPTS_PER_EVENT = 4 };
+enum { BACKLOG = 1024, TENDED_PER_CHECK = 4 /* listeners */ };
+
+/* In the control epoll a link is named by its slot, a pending peer by its address, and a listener by
+ * its own with this bit. */
+enum { IS_LISTENER = 1 };
+
+static uint64_t name_of_listener(const struct harp_listener *l) {
+  return (uintptr_t)l | IS_LISTENER;
+}
+
+static uint64_t name_of_pending(const struct harp_pending_peer *p) {
+  return (uintptr_t)p;
+}
+
+/* Makes passes, and the runner's sleep, look at the socket. Returns 0 or -errno. */
+static int watch(struct harp_engine *e, int fd, uint64_t name) {
+  struct epoll_event ev = {.events = EPOLLIN, .data.u64 = name};
+  return epoll_ctl(e->control_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+}
+
+/* Before the socket is closed or becomes a link's: a copy of a child that was just forked would keep it in
+ * the epoll set. */
+static void unwatch(struct harp_engine *e, int fd) {
+  epoll_ctl(e->control_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* Stops waiting for the listening socket while accept fails: it would stay ready and the runner would spin.
+ * harp_listeners_tend tries again. */
+static void pause_accept(struct harp_listener *l, bool pause) {
+  if (l->accept_paused == pause) return;
+  if (pause)
+    unwatch(l->engine, l->fd);
+  else
+    pause = watch(l->engine, l->fd, name_of_listener(l)) != 0;
+  l->accept_paused = pause;
+}
+
+static const char *files_hint(int err) {
+  return err == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
+}
+
+/* Logs once that a connection waits that cannot be accepted: to the peer the listener looks hung. */
+static void log_shortage(struct harp_listener *l, int err) {
+  struct pollfd waiting = {.fd = l->fd, .events = POLLIN};
+  if (l->shortage_logged || poll(&waiting, 1, 0) == 0) return;
+  l->shortage_logged = true;
+  HARP_INFO("%s: cannot accept a connection: %s%s", l->engine->name, strerror(err), files_hint(err));
+}
+
+static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
+  if (p->fd >= 0) {
+    HARP_ASSERT(p->listener == l && l->pending_count);
+    unwatch(l->engine, p->fd);
+    l->pending_count--;
+  }
+  harp_pending_peer_end(p, l->engine);
+}
+
+/* Draws the secret and listens at the address; fills in its port. Returns 0 or -errno. */
+static int open_socket(struct harp_listener *l, struct sockaddr_storage *a) {
+  socklen_t n = harp_address_bytes(a);
+  int err = harp_random_fill(l->secret, sizeof l->secret);
+  if (err) return err;
+  l->fd = harp_pending_peer_socket(l->engine);
+  if (l->fd < 0) return -errno;
+  if (!bind(l->fd, (struct sockaddr *)a, n) && !listen(l->fd, BACKLOG) &&
+      !getsockname(l->fd, (struct sockaddr *)a, &n))
+    return 0;
+  err = -errno;
+  harp_files_close(l->fd);
+  return err;
+}
+
+enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e,
+                                    struct harp_handle *handle, int traffic_class) {
+  struct sockaddr_storage a = e->instance.addr;
+  struct harp_listener *l = calloc(1, sizeof *l);
+  if (!l) {
+    HARP_WARN("%s: no memory for a listener", e->name);
+    return HARP_ERR_SYSTEM;
+  }
+  l->engine = e;
+  l->traffic_class = traffic_class;
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
+    l->pending[i].fd = l->pending[i].slot = -1;
+    l->pending[i].listener = l;
+  }
+  int err = open_socket(l, &a);
+  if (err) goto fail;
+  l->port = harp_address_port(&a);
+  harp_handle_encode(handle, &a, e->token_prefix, l->secret);
+  harp_engine_lock(e);
+  err = watch(e, l->fd, name_of_listener(l));
+  l->accept_paused = err != 0;
+  l->next = e->listeners;
+  e->listeners = l;
+  harp_engine_unlock(e);
+  if (err)
+    HARP_INFO("%s: cannot watch the listening socket: %s; each connection may take 100 ms longer: raise the "
+              "limit with `sysctl -w fs.epoll.max_user_watches=1000000`, or free memory",
+              e->name, strerror(-err));
+  *out = l;
+  return HARP_OK;
+fail:
+  HARP_WARN("%s: cannot listen for connections: %s%s", e->name, strerror(-err), files_hint(-err));
+  free(l);
+  return HARP_ERR_SYSTEM;
+}
+
+/* Whether its HELLO was right, and it was sent a WELCOME. Unless the HELLO was a recording, the peer may
+ * count the handshake as done. */
+static bool is_welcomed(const struct harp_pending_peer *p) {
+  return p->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
+}
+
+/* Returns a place for a new pending peer. When all are taken, ends the oldest, those without a right HELLO
+ * first. */
+static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
+  struct harp_pending_peer *oldest = &l->pending[0];
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
+    struct harp_pending_peer *p = &l->pending[i];
+    if (p->fd < 0) return p;
+    bool older = p->since_ns < oldest->since_ns;
+    if (is_welcomed(p) == is_welcomed(oldest) ? older : is_welcomed(oldest)) oldest = p;
+  }
+  l->engine->counters.handshake_refused++;
+  end_pending(l, oldest);
+  return oldest;
+}
+
+/* Whether to log why a pending peer is refused. One that is refused as BUSY tries again soon: logged once. */
+static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_peer *p) {
+  if (p->handshake.refusal == HARP_REFUSAL_CROSSED) return false; /* it gets what it wants otherwise */
+  if (p->handshake.refusal != HARP_REFUSAL_BUSY) return true;
+  bool was_logged = l->busy_logged;
+  l->busy_logged = true;
+  return !was_logged;
+}
+
+static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err, harp_ns now) {
+  char why[256], text[HARP_ADDRESS_TEXT_BYTES];
+  if (p->handshake.state == HARP_HANDSHAKE_REFUSED)
+    harp_pending_peer_refusal_text(&p->handshake, why, sizeof why);
+  else if (err)
+    harp_limit_text(-err, why);
+  else
+    snprintf(why, sizeof why, "it did not prove the secret in time");
+  if (is_worth_logging(l, p))
+    HARP_INFO_LIMITED(&l->engine->strangers_log, now, "%s: refused a connection from %s: %s", l->engine->name,
+                      harp_address_text(&p->peer_addr, text), why);
+  l->engine->counters.handshake_refused++;
+  end_pending(l, p);
+}
+
+void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
+  HARP_ASSERT(link->role == HARP_ROLE_RECEIVER && !link->next_ready);
+  HARP_ASSERT(!l->ready_first == !l->ready_last);
+  if (l->ready_last)
+    l->ready_last->next_ready = link;
+  else
+    l->ready_first = link;
+  l->ready_last = link;
+  atomic_fetch_add_explicit(&l->ready_count, 1, memory_order_release);
+}
+
+/* Makes a link of a pending peer whose handshake is done. */
+static void make_link(struct harp_listener *l, struct harp_pending_peer *p) {
+  HARP_ASSERT(p->fd >= 0 && l->pending_count);
+  unwatch(l->engine, p->fd);
+  l->pending_count--;
+  struct harp_link *link = harp_pending_peer_link(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
+  if (!link) return; /* logged; the peer sees the connection closed and tries again */
+  harp_link_log_connected(link, &p->peer_addr);
+  harp_listener_put_ready(l, link);
+}
+
+/* How long a pending peer has. One that was sent a WELCOME has as long as TCP may take to deliver that and
+ * the CONFIRM. */
+static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending_peer *p) {
+  return HARP_PENDING_PEER_NS + (is_welcomed(p) ? 2 * l->engine->instance.peer_timeout_ns : 0);
+}
+
+unsigned harp_listener_count_unaccepted(const struct harp_listener *l) {
+  unsigned count = atomic_load_explicit(&l->ready_count, memory_order_relaxed);
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++)
+    count += l->pending[i].fd >= 0 && is_welcomed(&l->pending[i]);
+  return count;
+}
+
+static bool is_over(const struct harp_pending_peer *p, harp_ns now) {
+  return now - p->since_ns > limit_ns(p->listener, p);
+}
+
+/* Returns the reason to refuse a pending peer whose HELLO was right; HARP_REFUSAL_NONE: there is none. */
+static enum harp_refusal refusal_of(struct harp_listener *l, const struct harp_pending_peer *p, harp_ns now) {
+  uint32_t engine_id = (uint32_t)(p->handshake.peer.token >> 32);
+  struct harp_pairing paths[HARP_PATHS_MAX];
+  if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
+  if (!harp_pairing_make(&p->handshake.peer, &p->handshake.local, paths)) return HARP_REFUSAL_PATHS;
+  if (l->engine->link_count == HARP_ENGINE_LINKS_MAX) return HARP_REFUSAL_LIMIT;
+  if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
+  harp_crossing_yield(l->engine, engine_id, l->traffic_class, now);
+  return HARP_REFUSAL_NONE;
+}
+
+/* Drives the handshake of a pending peer. */
+static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
+  struct harp_listener *l = p->listener;
+  HARP_ASSERT(l && p->fd >= 0);
+  int err = harp_pending_peer_run(p);
+  if (!err && p->handshake.state == HARP_HANDSHAKE_WAIT_ANSWER) {
+    harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
+    err = harp_pending_peer_run(p);
+  }
+  if (harp_pending_peer_done(p))
+    make_link(l, p);
+  else if (err || (p->handshake.state == HARP_HANDSHAKE_REFUSED && !harp_pending_peer_has_unsent(p)) ||
+           is_over(p, now))
+    refuse(l, p, err, now);
+}
+
+struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port) {
+  struct harp_listener *l = e->listeners;
+  while (l && l->port != port) l = l->next;
+  return l;
+}
+
+static void accept_some(struct harp_listener *l, harp_ns now) {
+  for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
+    struct sockaddr_storage from = {0};
+    socklen_t n = sizeof from;
+    int one = 1, fd = accept4(l->fd, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int err = fd < 0 ? errno : 0;
+    pause_accept(l, err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS);
+    if (l->accept_paused && err) log_shortage(l, err);
+    if (err) return; /* none waits; or the host is short of files or memory, which may pass */
+    harp_files_own(fd);
+    struct harp_pending_peer *p = place_for_pending(l);
+    HARP_ASSERT(p->fd < 0 && p->slot < 0);
+    p->fd = fd;
+    p->peer_addr = from;
+    p->since_ns = now;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    harp_tcp_socket_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
+    l->pending_count++;
+    err = watch(l->engine, fd, name_of_pending(p));
+    if (!err) err = harp_pending_peer_start(p, l->engine, false, l->secret);
+    if (!err)
+      drive_pending(p, now);
+    else
+      refuse(l, p, err, now); /* the peer tries again */
+  }
+}
+
+void harp_listeners_on_ready(uint64_t what, harp_ns now) {
+  if (what & IS_LISTENER) {
+    accept_some((struct harp_listener *)(uintptr_t)(what - IS_LISTENER), now);
+    return;
+  }
+  struct harp_pending_peer *p = (struct harp_pending_peer *)(uintptr_t)what;
+  if (p->fd >= 0) drive_pending(p, now); /* else it was ended since, to make room */
+}
+
+static void tend(struct harp_listener *l, harp_ns now) {
+  if (l->accept_paused) accept_some(l, now);
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX && l->pending_count; i++) {
+    struct harp_pending_peer *p = &l->pending[i];
+    if (p->fd >= 0 && (harp_pending_peer_has_unsent(p) || is_over(p, now))) drive_pending(p, now);
+  }
+}
+
+void harp_listeners_tend(struct harp_engine *e, harp_ns now) {
+  struct harp_listener *first = NULL;
+  for (unsigned i = 0; i < TENDED_PER_CHECK; i++) {
+    struct harp_listener *l = e->listener_turn ? e->listener_turn : e->listeners;
+    if (!l || l == first) return;
+    if (!first) first = l;
+    e->listener_turn = l->next;
+    tend(l, now);
+  }
+}
+
+struct harp_link *harp_listener_poll(struct harp_listener *l) {
+  struct harp_link *link = harp_listener_take(l);
+  if (link)
+    l->wait = (struct harp_stall_wait){0};
+  else
+    harp_stall_review_accept(l, l->engine->clock());
+  return link;
+}
+
+struct harp_link *harp_listener_take(struct harp_listener *l) {
+  if (!atomic_load_explicit(&l->ready_count, memory_order_acquire)) return NULL;
+  harp_engine_lock(l->engine);
+  struct harp_link *link = l->ready_first;
+  HARP_ASSERT(!link == !atomic_load_explicit(&l->ready_count, memory_order_relaxed));
+  if (link) {
+    l->ready_first = link->next_ready;
+    if (!l->ready_first) l->ready_last = NULL;
+    link->next_ready = NULL;
+    atomic_fetch_sub_explicit(&l->ready_count, 1, memory_order_relaxed);
+  }
+  harp_engine_unlock(l->engine);
+  return link;
+}
+
+void harp_listener_close(struct harp_listener *l) {
+  struct harp_link *link;
+  while ((link = harp_listener_take(l))) harp_link_destroy(link);
+  harp_engine_lock(l->engine);
+  struct harp_listener **at = &l->engine->listeners;
+  while (*at != l) {
+    HARP_ASSERT(*at); /* an open listener is in the engine's list */
+    at = &(*at)->next;
+  }
+  *at = l->next;
+  if (l->engine->listener_turn == l) l->engine->listener_turn = l->next;
+  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) end_pending(l, &l->pending[i]);
+  HARP_ASSERT(!l->pending_count);
+  unwatch(l->engine, l->fd);
+  harp_engine_unlock(l->engine);
+  while ((link = harp_listener_take(l))) harp_link_destroy(link); /* connected while we waited for the lock */
+  shutdown(l->fd, SHUT_RDWR);
+  harp_files_close(l->fd);
+  free(l);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A listener: the socket of one NCCL listenComm, and the pending peers that it has accepted.
+ *
+ * Anyone may connect to its port, so pending peers are bounded in number, bytes and time. One that has proved
+ * the secret becomes a link before NCCL accepts it; those are bounded in number too. The engine's pass drives
+ * it, under the engine's lock. */
+#ifndef HARP_LISTENER_H
+#define HARP_LISTENER_H
+
+#include "engine/control/handle.h"
+#include "engine/control/pending_peer.h"
+
+#define HARP_PENDING_PEER_NS HARP_SEC(5) /* time in which a pending peer must prove the secret */
+
+struct harp_listener {
+  struct harp_engine *engine;
+  struct harp_listener *next; /* of the engine's */
+  int traffic_class;          /* of what its connections send: acknowledgements */
+  int fd;
+  uint16_t port;
+  bool accept_paused; /* accept failed for lack of files or memory: the runner does not wait for the socket */
+  bool shortage_logged;         /* logged that a connection waits because of it */
+  bool busy_logged;             /* logged a refusal for too many links that wait for accept */
+  _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
+  struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
+  struct harp_stall_wait wait;                /* of the thread that polls accept */
+  uint8_t secret[HARP_SECRET_BYTES];
+  unsigned pending_count;
+  struct harp_pending_peer pending[HARP_PENDING_PEERS_MAX];
+};
+
+/* Opens a listening socket on the engine's address and fills the handle. traffic_class (-1: none) is that of
+ * the connections that it accepts. Returns a status; the WARN is logged. */
+enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e,
+                                    struct harp_handle *handle, int traffic_class);
+/* Takes an event of the control epoll whose data is no slot: accepts a few connections, or drives one pending
+ * peer. One that is done becomes a link and waits for harp_listener_take, however late that is called. Called
+ * by the engine's pass, under its lock. */
+void harp_listeners_on_ready(uint64_t what, harp_ns now);
+/* Checks a few listeners, each in its turn: ends pending peers whose time is over, and retries a paused
+ * accept. Under the lock. */
+void harp_listeners_tend(struct harp_engine *e, harp_ns now);
+/* Takes the link that has waited longest; NULL if there is none. Any thread. */
+struct harp_link *harp_listener_take(struct harp_listener *l);
+/* The same for NCCL's accept, one thread at a time; logs what it waits for when that takes long. */
+struct harp_link *harp_listener_poll(struct harp_listener *l);
+/* Closes the socket, ends the pending peers and destroys links that nobody took. Takes the engine's lock. */
+void harp_listener_close(struct harp_listener *l);
+
+/* For opening.c, under the lock: */
+
+/* Finds the engine's listener on this TCP port; NULL: there is none. */
+struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port);
+/* Counts the links that wait for accept, and the pending peers that become links with their CONFIRM. */
+unsigned harp_listener_count_unaccepted(const struct harp_listener *l);
+/* Appends a link to those that wait for accept. */
+void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/control/pending_peer.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "base/files.h"
+#include "base/identity.h"
+#include "base/log_limit.h"
+#include "engine/engine.h"
+#include "engine/inbound.h"
+#include "engine/peer_life.h"
+#include "host/random.h"
+
+/* How often one event of the control epoll, or one poll of connect, may read; what is left is an event
+ * again. */
+enum { READS_PER_EVENT = 4 };
+
+int harp_pending_peer_socket(const struct harp_engine *e) {
+  int fd = socket(e->instance.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  harp_files_own(fd);
+  return fd;
+}
+
+static void describe_eni(const struct harp_instance *instance, const struct harp_io_info *io,
+                         uint16_t tcp_port, struct harp_endpoint_eni *eni) {
+  const struct sockaddr_storage *a = &instance->addr;
+  eni->mtu = (uint16_t)HARP_MIN(instance->mtu, 65535);
+  eni->speed_mbps = (uint32_t)instance->speed_mbps;
+  eni->tcp_port = tcp_port;
+  eni->port_count = (uint8_t)io->port_count;
+  memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
+  eni->family = (uint8_t)harp_address_version(a);
+  memcpy(eni->addr, harp_address_ip(a), harp_ip_bytes(a->ss_family));
+}
+
+static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
+                          struct harp_endpoint *self) {
+  *self = (struct harp_endpoint){
+      .token = token,
+      .first_line = first[0],
+      .first_message = first[1],
+      .first_number = first[2],
+      .window_bytes = harp_inbound_window_bytes(e),
+      .eni_count = (uint16_t)e->eni_count,
+      .pid = (uint32_t)getpid(),
+  };
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    uint16_t tcp_port = e->tcp ? harp_tcp_port(e->tcp, i) : 0;
+    describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, tcp_port, &self->enis[i]);
+    unsigned paths = self->enis[i].port_count ? self->enis[i].port_count : e->enis[i].paths;
+    self->path_count = (uint16_t)HARP_MAX(self->path_count, paths);
+  }
+  if (gethostname(self->name, sizeof self->name - 1)) snprintf(self->name, sizeof self->name, "unnamed host");
+  snprintf(self->build, sizeof self->build, "HARP %s", harp_version());
+}
+
+/* Makes a token: upper half the engine's, so that a driver can sort out packets of other processes without
+ * looking for a connection, then 16 random bits, then the slot. */
+static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot) {
+  HARP_ASSERT(slot >= 0 && slot < HARP_ENGINE_PEERS_MAX);
+  return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
+}
+
+int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, bool client,
+                            const uint8_t secret[HARP_SECRET_BYTES]) {
+  struct {
+    uint32_t first[3];
+    uint8_t nonce[HARP_NONCE_BYTES];
+    uint16_t token;
+  } fresh;
+  struct harp_endpoint self;
+  HARP_ASSERT(p->fd >= 0 && p->slot < 0);
+  int err = harp_random_fill(&fresh, sizeof fresh);
+  if (err) return err;
+  p->slot = harp_engine_reserve_slot(e);
+  if (p->slot < 0) return -HARP_EPEERS;
+  describe_self(e, token_of(e, fresh.token, p->slot), fresh.first, &self);
+  harp_handshake_init(&p->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
+                      &self);
+  return 0;
+}
+
+void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e) {
+  if (p->fd >= 0) {
+    shutdown(p->fd, SHUT_RDWR);
+    harp_files_close(p->fd);
+  }
+  if (p->slot >= 0) harp_engine_release_slot(e, (uint32_t)p->slot);
+  p->fd = p->slot = -1;
+}
+
+bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p) {
+  return p->handshake.out_sent < p->handshake.out_bytes;
+}
+
+/* Returns 0, or -errno when the connection broke. */
+static int send_unsent(struct harp_pending_peer *p) {
+  struct harp_handshake *h = &p->handshake;
+  while (harp_pending_peer_has_unsent(p)) {
+    ssize_t n = send(p->fd, h->out + h->out_sent, h->out_bytes - h->out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    h->out_sent += (uint32_t)n;
+  }
+  return 0;
+}
+
+int harp_pending_peer_run(struct harp_pending_peer *p) {
+  struct harp_handshake *h = &p->handshake;
+  uint8_t in[HARP_CONTROL_MAX_BYTES];
+  HARP_ASSERT(p->fd >= 0 && p->slot >= 0);
+  int err = send_unsent(p);
+  for (unsigned reads = 0; reads < READS_PER_EVENT && !err && !harp_pending_peer_has_unsent(p); reads++) {
+    size_t wants = harp_handshake_wants(h);
+    if (!wants) break;
+    ssize_t n = recv(p->fd, in, HARP_MIN(wants, sizeof in), MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    if (n == 0) return -ECONNRESET;
+    harp_handshake_on_bytes(h, in, (size_t)n);
+    err = send_unsent(p);
+  }
+  return err;
+}
+
+bool harp_pending_peer_done(const struct harp_pending_peer *p) {
+  return p->handshake.state == HARP_HANDSHAKE_DONE && !harp_pending_peer_has_unsent(p);
+}
+
+void harp_link_log_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
+  link->engine->counters.connections++;
+  char text[HARP_ADDRESS_TEXT_BYTES];
+  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u, %s (%s)",
+            link->engine->name, link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name,
+            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, link->peer->build,
+            harp_address_text(addr, text));
+}
+
+/* Logs why a handshake that is done brings no link. For the side that connects it is the WARN of the error
+ * that it returns. On the side that listens no call fails, and whoever holds the secret can cause it. */
+static void log_no_link(struct harp_engine *e, enum harp_role role, const char *name, int error) {
+  char text[HARP_LIMIT_TEXT_BYTES];
+  harp_limit_text(error, text);
+  if (role == HARP_ROLE_SENDER)
+    HARP_WARN("%s: no connection with %s: %s", e->name, name, text);
+  else
+    HARP_INFO_LIMITED(&e->strangers_log, e->clock(), "%s: no connection with %s: %s", e->name, name, text);
+}
+
+struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct harp_engine *e,
+                                         enum harp_role role, int traffic_class) {
+  bool is_client = role == HARP_ROLE_SENDER;
+  const struct harp_endpoint *client = is_client ? &p->handshake.local : &p->handshake.peer;
+  struct harp_peer_config config = {
+      .is_client = is_client,
+      .slot = (uint32_t)p->slot,
+      .keys = p->handshake.keys,
+      .control = p->handshake.control,
+      .control_fd = p->fd,
+      .local = &p->handshake.local,
+      .peer = &p->handshake.peer,
+      .peer_addr = p->peer_addr,
+      .traffic_class = traffic_class,
+  };
+  struct harp_link_config first = {
+      .role = role, .first_line = client->first_line, .first_message = client->first_message};
+  struct harp_link *link = NULL;
+  HARP_ASSERT(harp_pending_peer_done(p) && p->slot >= 0);
+  struct harp_peer *peer = harp_peer_create(e, &config);
+  p->fd = -1;
+  if (!peer) {
+    harp_pending_peer_end(p, e);
+    log_no_link(e, role, p->handshake.peer.name, ENOMEM);
+    return NULL;
+  }
+  p->slot = -1;
+  int err = harp_link_create(&link, peer, &first);
+  if (err) {
+    log_no_link(e, role, peer->name, -err);
+    harp_peer_destroy(peer);
+    return NULL;
+  }
+  return link;
+}
+
+void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {
+  enum harp_refusal why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
+  if (why == HARP_REFUSAL_VERSION)
+    snprintf(text, bytes,
+             "it speaks wire versions %u to %u, this plugin %u to %u: install the same libnccl-net.so on "
+             "both hosts",
+             h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
+  else
+    snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer's reason: " : "",
+             harp_refusal_text(why));
+}

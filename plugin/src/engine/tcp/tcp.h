@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tcp paths of an engine: kernel TCP connections that carry records (wire/record.h) between two
+ * interfaces, beside the datagrams of the packet drivers. To the protocol each is a path like others.
+ *
+ * The client of the handshake connects to the port that the server's interface listens on, and sends a JOIN
+ * first. A connection that ends, or whose path goes DOWN, is closed and opened again after a wait that
+ * doubles each time; meanwhile its path is blocked.
+ *
+ * The payload of a large record is not copied in user space: the kernel takes it from NCCL's buffer, as a
+ * copy or as references to its pages (io/page_pipe.h), from which it reads when it sends and sends again. A
+ * message is done when the peer's HARP has acknowledged all of its lines: from then on the peer reads to
+ * scrap what still comes of it. A connection that ends is reset where its kernel holds references.
+ *
+ * Files, each calling only those below it: tcp.c opens the sockets and reads events; tcp_accept.c has
+ * accepted connections; tcp_path.c the connection of a path; tcp_bytes.c its bytes; tcp_poll.c the epoll set.
+ * All under the engine's lock. */
+#ifndef HARP_TCP_H
+#define HARP_TCP_H
+
+#include "base/error.h"
+#include "engine/tcp/reference_choice.h"
+#include "io/page_pipe.h"
+#include "io/tcp_socket.h"
+#include "proto/records.h"
+#include "proto/tcp_trouble.h"
+#include "wire/control.h"
+
+struct harp_engine;
+struct harp_peer;
+
+enum {
+  HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
+  HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
+  /* The least payload that goes by reference while the engine receives as well: it finds what it copies in
+   * its core's caches. */
+  HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES = 128 << 10,
+  /* A record by reference with at least so much payload is sent corked. The kernel takes 16 pages at a time;
+   * between these, acknowledgements that arrive would make it send the end of each as a small packet. */
+  HARP_TCP_CORK_MIN_BYTES = 192 << 10,
+  HARP_TCP_DIRECTION_BYTES = 1 << 20, /* sent, between two looks at what was received meanwhile */
+  HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
+};
+
+/* An acknowledgement waits behind unsent bytes for so long at most: longer than what a quick connection has
+ * there in passing, where a datagram would cost a system call and save nothing. */
+#define HARP_TCP_ACK_WAIT_NS HARP_US(100)
+
+/* The engine polls TCP more rarely when nothing has come for so long. */
+#define HARP_TCP_IDLE_NS HARP_MS(1)
+
+/* The connection of one path. */
+struct harp_tcp_path {
+  struct harp_peer *peer;
+  unsigned path;     /* its index in the session */
+  unsigned beside;   /* index of the first datagram path between the same interfaces; `path`: there is none */
+  int fd;            /* -1: none */
+  bool connecting;   /* connect is under way: nothing is sent yet */
+  bool readable;     /* in the engine's list of paths that may have something to read */
+  bool was_up;       /* the path has been UP with this connection */
+  bool is_waiting;   /* for the kernel to take more bytes */
+  uint32_t attempts; /* client: number of the next JOIN; server: the lowest number that it accepts */
+  harp_ns retry_ns;  /* client: when to connect next; HARP_NEVER at the server */
+  harp_ns wait_ns;   /* the wait before the attempt after that one */
+  harp_ns opened_ns; /* when the connection, or the attempt, began */
+  harp_ns look_ns;   /* when to read the kernel's counts next */
+  harp_ns report_ns; /* when to log that the last connection has ended; HARP_NEVER: not, or done */
+  char why[48];      /* it has ended */
+  /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
+  uint64_t sent_bytes, acked_bytes;
+  uint64_t referenced_to; /* of them, up to the last that it took by reference; 0: none */
+  uint32_t unsent_max;    /* bound of what the kernel takes beyond what it has sent; 0: none */
+  struct harp_tcp_trouble trouble;
+  struct harp_tcp_path *next_readable;
+
+  struct sockaddr_storage remote; /* where the client connects */
+
+  /* bytes that wait for the kernel: out[out_sent, out_bytes), then the payload */
+  uint32_t out_sent, out_bytes;
+  const uint8_t *payload; /* in the message's buffer, borrowed */
+  uint32_t payload_bytes;
+  uint32_t payload_size; /* of the whole record */
+  const struct harp_tx_stream *payload_of;
+  uint32_t payload_message;
+  bool by_reference; /* the payload goes through the engine's pipe */
+  bool is_corked;
+  uint8_t out[HARP_TCP_OUT_BYTES];
+
+  /* bytes that were read */
+  struct harp_records in;
+  uint8_t ahead[HARP_RECORDS_BUFFER_BYTES];
+};
+
+/* A connection that was accepted and has not sent its JOIN, which names its path. */
+struct harp_tcp_accepted {
+  int fd;       /* -1: the entry is free */
+  unsigned eni; /* that accepted it */
+  harp_ns since_ns;
+  uint32_t bytes; /* of the JOIN that were read */
+  uint8_t join[HARP_RECORD_HEAD_BYTES];
+};
+
+/* The tcp paths of an engine. */
+struct harp_tcp {
+  int fd; /* epoll set of all its sockets */
+  unsigned accepted_count;
+  unsigned open_count; /* connections of paths */
+  bool is_alone;       /* no interface has datagrams */
+  harp_ns poll_ns;     /* when to poll next */
+  harp_ns brought_ns;  /* when something was read last */
+  struct harp_tcp_path *readable_first, *readable_last;
+  struct harp_tcp_path *brought; /* the path that was read with success last; NULL: none, or it has ended */
+  bool is_steady;                /* the same path was the one before */
+  unsigned tries;                /* reads of that path since the last poll */
+  struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
+  struct {
+    int fd;        /* -1: none */
+    uint16_t port; /* host byte order; 0: the interface has none */
+  } listeners[HARP_ENDPOINT_ENIS_MAX];
+  struct harp_page_pipe pages; /* for payload by reference; opened with the first one */
+  bool refuses_references;     /* the kernel does, for a reason that was logged: payload is copied */
+  struct harp_reference_choice reference_choice;
+  bool is_both_ways; /* a quarter of what was sent between the last two looks, or more, was received */
+  uint64_t looked_tx_bytes, looked_rx_bytes; /* the engine's counters at the last look */
+  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES];   /* where payload is read that is not wanted */
+};
+
+/* Opens a listening socket on each interface that the configuration gives tcp paths. One that fails is logged
+ * at INFO, and its interface has datagrams alone; with driver tcp it is an error. Returns 0, or -errno with a
+ * sentence in `error`. */
+int harp_tcp_open(struct harp_engine *e, struct harp_error *error) HARP_MUST_CHECK;
+void harp_tcp_close(struct harp_engine *e);
+
+/* Returns the port on which an interface accepts tcp paths; 0: none. */
+static inline uint16_t harp_tcp_port(const struct harp_tcp *t, unsigned eni) {
+  return t->listeners[eni].port;
+}
+
+/* Returns whether something has come lately. */
+static inline bool harp_tcp_is_live(const struct harp_tcp *t, harp_ns now) {
+  return now - t->brought_ns < HARP_TCP_IDLE_NS;
+}
+
+/* Prepares a path of a new peer; the next pass connects. `remote`: where to connect; NULL at the server. */
+void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
+                        const struct sockaddr_storage *remote);
+
+/* Closes the connections of a peer that has failed or is destroyed. */
+void harp_tcp_leave(struct harp_peer *peer);
+
+/* Ends connections that may still read from buffers of a stream that is being closed, which are NCCL's again:
+ * those with a partly written record of it, and those whose kernel holds references while messages of the
+ * stream were not delivered. */
+void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now);
+
+/* Reports to the sender on which paths the kernel makes progress. Called before the sender's timers. */
+void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now);
+
+/* Opens the connections of a peer that are due, and ends those of no use. Returns when to call it again. */
+harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now);
+
+/* Returns why the large messages of a peer take the carrier that they take now. */
+const char *harp_tcp_why_large(const struct harp_peer *peer);
+
+/* Sends the record that was chosen for a tcp path that is not blocked, and before it an acknowledgement where
+ * one is due. */
+void harp_tcp_send(struct harp_peer *peer, const struct harp_tx_choice *choice, harp_ns now);
+
+/* Returns the connection of a tcp path that can take a record now; NULL: no tcp path, or blocked. */
+struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path);
+
+/* Returns whether the path's connection takes an acknowledgement, which then waits for little. */
+bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path);
+
+/* Returns the first datagram path between the interfaces of a tcp path; the path itself if there is none. */
+unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path);
+
+/* Sends the acknowledgement that is due for `path`, over the tcp path `over`, which takes a record now. */
+void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, harp_ns now);
+
+enum harp_tcp_read {
+  HARP_TCP_READ_NOTHING,
+  HARP_TCP_READ_SOME, /* all that there was */
+  HARP_TCP_READ_MORE, /* there may be more */
+  HARP_TCP_READ_END,  /* the connection is at its end, or broken; the last of it may have come before */
+};
+
+/* Returns the path whose turn it is to be read, one in a pass; NULL: nothing has come. */
+struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now);
+
+/* Reads once and takes the records that are complete; ends the connection where it is at its end, or broken.
+ * What came is noted at links and sender: the caller settles the peer (peer_life.h). */
+enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now);
+
+/* Ends the path's turn, whose last read returned `what`. */
+void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now);
+
+/* Ends accepted connections that sent no JOIN in time, and adopts those whose peer exists by now. */
+void harp_tcp_tend(struct harp_engine *e, harp_ns now);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/tcp/tcp_accept.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/assert.h"
+#include "base/files.h"
+#include "engine/engine.h"
+#include "engine/tcp/tcp_path.h"
+#include "engine/tcp/tcp_poll.h"
+
+/* Time in which an accepted connection must send its JOIN. */
+#define JOIN_NS HARP_SEC(5)
+enum { ACCEPTS_PER_EVENT = 4 };
+
+static void end_accepted(struct harp_tcp *t, struct harp_tcp_accepted *a) {
+  if (a->fd < 0) return;
+  harp_tcp_unwatch(t, a->fd);
+  harp_files_close(a->fd);
+  a->fd = -1;
+  HARP_ASSERT(t->accepted_count);
+  t->accepted_count--;
+}
+
+static void refuse(struct harp_engine *e, struct harp_tcp_accepted *a) {
+  e->counters.handshake_refused++;
+  end_accepted(e->tcp, a);
+}
+
+/* Returns the path that a JOIN is for; NULL: none, or none yet (*is_early). */
+static struct harp_tcp_path *path_of_join(struct harp_engine *e, const struct harp_tcp_accepted *a,
+                                          bool *is_early) {
+  struct harp_record record;
+  *is_early = false;
+  if (harp_record_decode(a->join, &record) || record.packet.type != HARP_PACKET_JOIN) return NULL;
+  uint32_t slot = record.packet.token & 0xffff;
+  struct harp_peer *peer = slot < HARP_ENGINE_PEERS_MAX ? e->peers[slot] : NULL;
+  *is_early = peer == HARP_SLOT_RESERVED;
+  if (!peer || *is_early || peer->session.keys.rx_token != record.packet.token) return NULL;
+  if (peer->session.state != HARP_SESSION_OPEN || peer->is_client) return NULL;
+  if (!harp_record_join_ok(a->join, peer->session.keys.rx_seed, peer->monitor.keys.rx)) return NULL;
+  struct harp_tcp_path *p = harp_tcp_path_of(peer, record.packet.path);
+  if (!p || peer->route_enis[p->path] != a->eni || record.packet.number < p->attempts) return NULL;
+  p->attempts = record.packet.number + 1;
+  return p;
+}
+
+/* Makes an accepted connection with a right JOIN the connection of its path, in place of an older one. */
+static void adopt(struct harp_engine *e, struct harp_tcp_accepted *a, struct harp_tcp_path *p, harp_ns now) {
+  int fd = a->fd;
+  harp_tcp_unwatch(e->tcp, fd);
+  a->fd = -1;
+  e->tcp->accepted_count--;
+  harp_tcp_path_adopt(p, fd, now);
+}
+
+/* Reads the JOIN of an accepted connection, no more, and checks it. */
+void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accepted *a, harp_ns now) {
+  if (a->fd < 0) return;
+  if (a->bytes < sizeof a->join) {
+    ssize_t n = recv(a->fd, a->join + a->bytes, sizeof a->join - a->bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+      refuse(e, a);
+      return;
+    }
+    a->bytes += (uint32_t)n;
+    if (a->bytes < sizeof a->join) return;
+  }
+  bool is_early;
+  struct harp_tcp_path *p = path_of_join(e, a, &is_early);
+  if (p)
+    adopt(e, a, p, now);
+  else if (!is_early)
+    refuse(e, a);
+}
+
+static struct harp_tcp_accepted *place_for_accepted(struct harp_engine *e) {
+  struct harp_tcp_accepted *oldest = &e->tcp->accepted[0];
+  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) {
+    struct harp_tcp_accepted *a = &e->tcp->accepted[i];
+    if (a->fd < 0) return a;
+    if (a->since_ns < oldest->since_ns) oldest = a;
+  }
+  refuse(e, oldest);
+  return oldest;
+}
+
+void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
+  struct harp_tcp *t = e->tcp;
+  for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
+    struct harp_tcp_options options = harp_tcp_options_of(e, eni, -1);
+    int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
+    if (fd < 0) return; /* none waits, or the host is short of files: the client tries again */
+    struct harp_tcp_accepted *a = place_for_accepted(e);
+    HARP_ASSERT(a->fd < 0);
+    *a = (struct harp_tcp_accepted){.fd = fd, .eni = eni, .since_ns = now};
+    t->accepted_count++;
+    if (harp_tcp_watch(t, fd, EPOLLIN | EPOLLET,
+                       (uint64_t)(a - t->accepted) << HARP_TCP_KIND_BITS | HARP_TCP_IS_ACCEPTED))
+      refuse(e, a);
+    else
+      harp_tcp_accepted_on_readable(e, a, now);
+  }
+}
+
+void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
+  struct harp_tcp *t = e->tcp;
+  for (unsigned i = 0; t && t->accepted_count && i < HARP_TCP_ACCEPTED_MAX; i++) {
+    struct harp_tcp_accepted *a = &t->accepted[i];
+    if (a->fd < 0) continue;
+    harp_tcp_accepted_on_readable(e, a, now);
+    if (a->fd >= 0 && now - a->since_ns > JOIN_NS) refuse(e, a);
+  }
+}
+
+void harp_tcp_accepted_close(struct harp_tcp *t) {
+  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) end_accepted(t, &t->accepted[i]);
+  HARP_ASSERT(!t->accepted_count);
+}
