@@ -302,11 +302,6 @@ void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
                    peer->engine->name, why);
 }
 
-void harp_peer_take_submissions(struct harp_link *link, harp_ns now) {
-  if (harp_unlikely(harp_link_take_submissions(link, now)))
-    harp_peer_on_gone(link->peer, "was closed: the process ended", now);
-}
-
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   e->linger_ns = now + TEND_NS;
   bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);

@@ -4,7 +4,7 @@
 #ifndef HARP_PEER_LIFE_H
 #define HARP_PEER_LIFE_H
 
-#include "engine/peer.h"
+#include "engine/link.h"
 
 /* Makes a peer for the slot that was reserved in the engine, and attaches it. NULL: no memory. */
 struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer_config *config);
@@ -22,7 +22,10 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
 void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now);
 
 /* Posts what NCCL's thread submitted on a link. Fails the peer where it is gone and the link waits for it. */
-void harp_peer_take_submissions(struct harp_link *link, harp_ns now);
+static inline void harp_peer_take_submissions(struct harp_link *link, harp_ns now) {
+  if (harp_unlikely(harp_link_take_submissions(link, now)))
+    harp_peer_on_gone(link->peer, "was closed: the process ended", now);
+}
 
 /* Marks what is done on all its links. */
 void harp_peer_complete(struct harp_peer *peer);
