@@ -221,6 +221,7 @@ static void test_a_peer_that_ends_opens_no_stream(void **state) {
   (void)state;
   struct loopback_side s[2];
   open_scene(s);
+  harp_connect_close(s[A].connects[0]);
   harp_link_destroy(s[A].links[0]);
   harp_link_destroy(s[B].accepted[0]);
   s[A].links[0] = s[B].accepted[0] = NULL;
