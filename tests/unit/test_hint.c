@@ -13,13 +13,18 @@
 #include "nccl/profile.c"
 #include "nccl/result.c"
 
-/* Has the variable read, as each init does; without a place for its context this one goes no further. */
-static void init_with(const char *value) {
+/* Has the variable read, as each init does: of the tables up to v10, or of the newer ones. Neither goes
+ * further than that: the one is disabled, the other has no place for its context. */
+static void init_with(const char *value, bool is_old) {
   if (value)
     setenv("NCCL_NET_OPTIONAL_RECV_COMPLETION", value, 1);
   else
     unsetenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
-  assert_int_equal(harp_nccl_open(NULL, 0, NULL, NULL), HARP_NCCL_INTERNAL_ERROR);
+  setenv("HARP_DISABLE", "1", 1);
+  if (is_old)
+    assert_int_equal(harp_nccl_open_process(NULL, NULL), HARP_NCCL_SYSTEM_ERROR);
+  else
+    assert_int_equal(harp_nccl_open(NULL, 0, NULL, NULL), HARP_NCCL_INTERNAL_ERROR);
 }
 
 static bool watched(uintptr_t before) {
@@ -30,7 +35,7 @@ static bool watched(uintptr_t before) {
 static void test_the_hint_is_what_the_request_holds(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
-    init_with(i ? "1" : NULL);
+    init_with(i ? "1" : NULL, false);
     assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
     assert_false(watched(0));
     assert_false(watched((uintptr_t)&state)); /* one that is stale */
@@ -39,11 +44,13 @@ static void test_the_hint_is_what_the_request_holds(void **state) {
 
 static void test_without_hints_all_are_watched(void **state) {
   (void)state;
-  init_with("0");
-  assert_true(watched(0));
-  assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
-  init_with(NULL);
-  assert_false(watched(0));
+  for (int is_old = 0; is_old < 2; is_old++) {
+    init_with("0", is_old);
+    assert_true(watched(0));
+    assert_true(watched(HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL));
+    init_with(NULL, is_old);
+    assert_false(watched(0));
+  }
 }
 
 int main(void) {

@@ -76,6 +76,7 @@ enum harp_nccl_result harp_nccl_close(void *ctx) {
 
 enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log, harp_nccl_profiler profiler) {
   struct harp_context *mine = NULL, *none = NULL;
+  learn_hints();
   harp_nccl_log_use(log);
   harp_nccl_profile_use(profiler);
   if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
