@@ -270,6 +270,7 @@ static int on_small_disk(const char *options, int (*body)(void)) {
   if (!child) {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)) _exit(100);
     if (mount("none", dir, "tmpfs", 0, options)) _exit(101);
+    harp_log_set_sink(keep_line); /* a child has none of its parent */
     _exit(body());
   }
   return exit_code_of(child);

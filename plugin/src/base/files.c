@@ -2,18 +2,21 @@
 /* See files.h. Owns one bit for each file.
  *
  * The handler runs in the child, whose only thread is the one that forked; others may have been in the middle
- * of anything. It takes no lock and calls nothing but close. */
+ * of anything. It takes no lock, and of libc it calls close alone. */
 #include "base/files.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 static _Atomic uint64_t owned[HARP_FILES_MAX / 64];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What is closed is forgotten: the numbers are other files' by the time the child forks. */
 static void in_child(void) {
+  harp_log_in_child();
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(owned); i++)
     for (uint64_t bits = atomic_exchange(&owned[i], 0); bits; bits &= bits - 1)
       close((int)(i * 64) + __builtin_ctzll(bits));

@@ -18,6 +18,10 @@ enum { HARP_LOG_LINE_BYTES = 900 };
 /* Replaces the sink; NULL drops every line. */
 void harp_log_set_sink(harp_log_sink sink);
 
+/* In a forked child: replaces the sink, if there is one, by standard error for WARNs and nothing for INFO
+ * lines. The sink's lock may be held for ever by a thread that the child lacks. */
+void harp_log_in_child(void);
+
 /* Formats one line and passes it to the sink. Use the macros below. */
 void harp_log(enum harp_log_level level, const char *file, int line, const char *fmt, ...) HARP_PRINTF(4, 5);
 

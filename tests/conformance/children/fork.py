@@ -14,6 +14,7 @@ from tests.conformance.children.lines import read_line, ready, send_line
 from tests.conformance.driver import (
     MEBIBYTE,
     Buffer,
+    Log,
     Net,
     Pair,
     ffi,
@@ -26,6 +27,18 @@ from tests.conformance.driver import (
 )
 
 WORKER_S = 90
+LOCKED_EXIT = 77
+
+
+class LockedLog(Log):
+    """A logger whose lock another thread held at the fork: a call of it in the child would not return."""
+
+    is_locked = False
+
+    def _on_line(self, level: int, flags: int, where: Any, line: int, fmt: Any, text: Any) -> None:
+        if self.is_locked:
+            os._exit(LOCKED_EXIT)
+        super()._on_line(level, flags, where, line, fmt, text)
 
 
 def _in_forked_child(net: Net, pair: Pair, listen: Any, incoming: Any) -> list[str]:
@@ -54,7 +67,8 @@ def _in_forked_child(net: Net, pair: Pair, listen: Any, incoming: Any) -> list[s
 
 def fork(version: int) -> None:
     """Fork in the middle, as a data loader does: the child's calls fail, the parent's connection goes on."""
-    net = ready(Net(version, None))
+    log = LockedLog()
+    net = ready(Net(version, log))
     _, _, listen = net.listen()
     with net.pair() as pair:
         pair.transfer([b"before"])
@@ -65,6 +79,7 @@ def fork(version: int) -> None:
         pid = os.fork()
         if pid == 0:
             wrong = ["the child crashed"]
+            log.is_locked = True
             try:
                 wrong = _in_forked_child(net, pair, listen, incoming)
             finally:
