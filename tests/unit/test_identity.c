@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 #include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/identity.h"
@@ -50,11 +52,22 @@ static void test_notes_of_others_are_passed_by(void **state) {
   assert_string_equal(text, "fedc");
 }
 
+static void test_an_address_is_in_a_library_or_not(void **state) {
+  uint8_t *heap = malloc(16);
+  assert_non_null(heap);
+  assert_true(harp_is_in_library((uintptr_t)test_an_address_is_in_a_library_or_not));
+  assert_true(harp_is_in_library((uintptr_t)&snprintf));
+  assert_false(harp_is_in_library((uintptr_t)heap));
+  assert_false(harp_is_in_library((uintptr_t)&state));
+  free(heap);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_version_begins_with_a_number),
       cmocka_unit_test(test_build_id_is_that_of_the_linker),
       cmocka_unit_test(test_notes_of_others_are_passed_by),
+      cmocka_unit_test(test_an_address_is_in_a_library_or_not),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

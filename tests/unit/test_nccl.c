@@ -11,8 +11,15 @@
 #include <string.h>
 
 #include "base/log.h"
+#define harp_is_in_library is_in_library
 #include "nccl/log.c"
 #include "nccl/result.c"
+
+static uintptr_t unloaded; /* the function whose library is gone */
+
+bool is_in_library(uintptr_t address) {
+  return address != unloaded;
+}
 
 static struct {
   unsigned count;
@@ -98,6 +105,44 @@ static void test_no_logger_drops_lines(void **state) {
   assert_int_equal(seen.count, 0);
 }
 
+static unsigned second_count;
+
+static void HARP_PRINTF(5, 6) count_second(enum harp_nccl_log_level level, unsigned long flags,
+                                           const char *where, int line, const char *fmt, ...) {
+  (void)level, (void)flags, (void)where, (void)line, (void)fmt;
+  second_count++;
+}
+
+/* A process may unload one of two NCCLs: the lines then go to the other, or nowhere. */
+static void test_an_unloaded_logger_is_not_called(void **state) {
+  (void)state;
+  harp_nccl_log_use(count_second);
+  harp_nccl_log_use(count_second); /* of another communicator */
+  HARP_INFO("to the last one's");
+  assert_int_equal(second_count, 1);
+  unloaded = (uintptr_t)count_second;
+  HARP_INFO("to the one that is left");
+  assert_int_equal(second_count, 1);
+  assert_int_equal(seen.count, 1);
+  unloaded = (uintptr_t)record;
+  HARP_INFO("to the last one's");
+  assert_int_equal(second_count, 2);
+  assert_int_equal(seen.count, 1);
+  harp_nccl_log_use(record);
+  unloaded = 0;
+}
+
+/* A logger may be made at run time, in no library: it is there for good. */
+static void test_a_logger_outside_of_libraries_is_called(void **state) {
+  (void)state;
+  unloaded = (uintptr_t)count_second;
+  second_count = 0;
+  harp_nccl_log_use(count_second);
+  HARP_INFO("hello");
+  assert_int_equal(second_count, 1);
+  unloaded = 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_each_status_has_its_result),
@@ -106,6 +151,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_line_contains_who_and_where, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_text_is_never_a_format, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_no_logger_drops_lines, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_unloaded_logger_is_not_called, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_logger_outside_of_libraries_is_called, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

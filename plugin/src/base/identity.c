@@ -39,22 +39,34 @@ bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD
   return false;
 }
 
+static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
+  for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+    if (p->p_type == PT_LOAD && address - (object->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
+  }
+  return false;
+}
+
 /* Looks at one loaded object; returns 1, which ends the search, for the one that holds the mark. */
 static int look_at(struct dl_phdr_info *object, size_t bytes, void *arg) {
   char *text = arg;
-  uintptr_t own = (uintptr_t)mark;
-  bool is_own = false;
+  bool is_own = holds(object, (uintptr_t)mark);
   (void)bytes;
-  for (unsigned i = 0; i < object->dlpi_phnum; i++) {
-    const ElfW(Phdr) *p = &object->dlpi_phdr[i];
-    if (p->p_type == PT_LOAD && own - (object->dlpi_addr + p->p_vaddr) < p->p_memsz) is_own = true;
-  }
   for (unsigned i = 0; is_own && i < object->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &object->dlpi_phdr[i];
     const uint8_t *notes = (const uint8_t *)(uintptr_t)(object->dlpi_addr + p->p_vaddr);
     if (p->p_type == PT_NOTE && harp_build_id_read(notes, p->p_memsz, text)) break;
   }
   return is_own;
+}
+
+static int find_object(struct dl_phdr_info *object, size_t bytes, void *arg) {
+  (void)bytes;
+  return holds(object, *(const uintptr_t *)arg);
+}
+
+bool harp_is_in_library(uintptr_t address) {
+  return dl_iterate_phdr(find_object, &address);
 }
 
 void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]) {

@@ -16,6 +16,9 @@ const char *harp_version(void);
  * none. It differs between any two builds that differ. */
 void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]);
 
+/* Returns whether an address is in the program or in a library that is loaded now. */
+bool harp_is_in_library(uintptr_t address);
+
 /* Reads it from a segment of ELF notes. Returns false when that has none or is truncated. */
 bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD_ID_TEXT_BYTES]);
 

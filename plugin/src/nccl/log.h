@@ -6,7 +6,8 @@
 #include "nccl/abi.h"
 
 /* Sends every later line to this logger, from whichever thread logs; NULL drops them. The last init's logger
- * counts: NCCL passes the same at each. Borrowed for the life of the process. */
+ * counts: an NCCL passes the same at each. When its library is unloaded, the one that another NCCL passed
+ * before it counts. */
 void harp_nccl_log_use(harp_nccl_logger logger);
 
 #endif
