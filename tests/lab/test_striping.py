@@ -28,7 +28,7 @@ STRIPED = {"HARP_IFNAME": "eni"}
 CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
 MODES = pytest.mark.parametrize("mode", ["stream", "bidir"])
 REPORT_S = 20.0
-OUT = re.compile(r"WARN .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*used again")
+OUT = re.compile(r"INFO .*(?:eni|nothing gets through to the interface 10\.77\.)(\d+)[.:].*used again")
 UNANSWERED = re.compile(r"timer:\(keepalive,[^,]*,[1-9]")
 WORKS = re.compile(r"NET/HARP: (?:\S+: the interface 10\.77\.|eni)(\d+)\S*:? .*works again")
 
@@ -185,7 +185,7 @@ def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
     [*((how, "bidir") for how in HURTS), ("silent there", "stream"), ("silent back", "stream")],
 )
 def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str, mode: str) -> None:
-    """The others go on at once; one WARN names it; it is used again. Over the first one processes met."""
+    """The others go on at once; one line names it; it is used again. Over the first one processes met."""
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
     hurt, heal = HURTS[how]
     with start(lab, mode=mode, env={"HARP_PEER_TIMEOUT": "60"}) as job:
@@ -199,9 +199,8 @@ def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str, mode: str) ->
             heal(lab, eni)
             _until_reported(job, 0, WORKS, eni)
             _until_moving(job, 1)
-        assert OUT.findall(job.log(0)) == ["1", "0"]
-        at_peer = OUT.findall(job.log(1))  # which may have found it as well
-        assert len(job.warns(1)) == len(at_peer) == len(set(at_peer))
+        assert list(dict.fromkeys(OUT.findall(job.log(0)))) == ["1", "0"]
+        assert not job.warns(0) + job.warns(1)  # the job goes on
 
 
 def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:

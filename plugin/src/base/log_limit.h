@@ -29,8 +29,6 @@ bool harp_log_limit_take(struct harp_log_limit *l, harp_ns now);
 void harp_log_limited(struct harp_log_limit *l, harp_ns now, enum harp_log_level level, const char *file,
                       int line, const char *fmt, ...) HARP_PRINTF(6, 7);
 
-#define HARP_WARN_LIMITED(limit, now, ...)                                                                   \
-  harp_log_limited(limit, now, HARP_LOG_WARN, __FILE__, __LINE__, __VA_ARGS__)
 #define HARP_INFO_LIMITED(limit, now, ...)                                                                   \
   harp_log_limited(limit, now, HARP_LOG_INFO, __FILE__, __LINE__, __VA_ARGS__)
 

@@ -214,13 +214,13 @@ int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size 
   if (!arena->note[0])
     HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_size_name(size));
   else if (arena->limited)
-    HARP_WARN("memory: the host has hugepages, but this process may not use them (a hugetlb limit of its "
+    HARP_INFO("memory: the host has hugepages, but this process may not use them (a hugetlb limit of its "
               "container or cgroup?); using %zu MiB of %s pages: %s",
               mib, harp_page_size_name(size), arena->note);
   else if (want == HARP_PAGE_AUTO)
     HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_size_name(size), arena->note);
   else
-    HARP_WARN("memory: page_size %s was requested, using %zu MiB of %s pages: %s", harp_page_size_name(want),
+    HARP_INFO("memory: page_size %s was requested, using %zu MiB of %s pages: %s", harp_page_size_name(want),
               mib, harp_page_size_name(size), arena->note);
   return 0;
 }

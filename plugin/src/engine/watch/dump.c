@@ -55,15 +55,14 @@ static void gather(struct harp_stats_dump *d, const struct harp_engine *e, harp_
   harp_stats_dump_add(d, HARP_STATS_ENIS, e->stats.eni_first, e->eni_count);
 }
 
-/* Logs where the dump is, or once why there is none. NCCL keeps the last WARN as the reason of a failure:
- * that of the failure itself comes later. */
+/* Logs where the dump is, or once why there is none. */
 static void log_dump(const struct harp_engine *e, int err, const char *dir, const char *name,
                      const char *why) {
   if (!err) {
     HARP_INFO("%s: %s: the last events are in %s/%s; `harpctl trace` shows them", e->name, why, dir, name);
   } else if (!process.is_failure_logged) {
     process.is_failure_logged = true;
-    HARP_WARN("%s: no dump of the last events in %s: %s; HARP_DUMP_DIR names another directory, or off",
+    HARP_INFO("%s: no dump of the last events in %s: %s; HARP_DUMP_DIR names another directory, or off",
               e->name, dir, strerror(-err));
   }
 }

@@ -158,20 +158,13 @@ static void take_in_theirs(struct review *r, const struct harp_engine *e, const 
   }
 }
 
-static bool any_of_ours(const struct harp_outages *o) {
-  for (unsigned i = 0; i < o->count; i++)
-    if (o->at[i].is_local) return true;
-  return false;
-}
-
-/* Logs that an interface is out, or back. That of a peer is at INFO while one of ours is out, which may be
- * the cause. */
+/* Logs that an interface is out, or back. */
 static void log_change(struct harp_engine *e, const struct party *p, harp_ns now) {
   struct harp_log_limit *log = &e->outages.log;
   char address[INET6_ADDRSTRLEN] = "?";
   inet_ntop(p->family == 6 ? AF_INET6 : AF_INET, p->who.addr, address, sizeof address);
   if (p->who.is_local && is_out(p))
-    HARP_WARN_LIMITED(
+    HARP_INFO_LIMITED(
         log, now,
         "%s: nothing gets through on this interface (%s); its connections continue over the others "
         "of %s, and it is used again once it works",
@@ -179,10 +172,10 @@ static void log_change(struct harp_engine *e, const struct party *p, harp_ns now
   else if (p->who.is_local)
     HARP_INFO_LIMITED(log, now, "%s: this interface works again", p->ifname);
   else if (is_out(p))
-    harp_log_limited(log, now, any_of_ours(&e->outages) ? HARP_LOG_INFO : HARP_LOG_WARN, __FILE__, __LINE__,
-                     "%s: nothing gets through to the interface %s of %s; the connection continues over the "
-                     "others, and it is used again once it works",
-                     e->enis_name, address, p->peer->name);
+    HARP_INFO_LIMITED(log, now,
+                      "%s: nothing gets through to the interface %s of %s; the connection continues over the "
+                      "others, and it is used again once it works",
+                      e->enis_name, address, p->peer->name);
   else
     HARP_INFO_LIMITED(log, now, "%s: the interface %s of %s works again", e->enis_name, address,
                       p->peer->name);

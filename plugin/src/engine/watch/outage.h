@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Outages: interfaces, ours and the peers', over which all paths are DOWN while others are UP. An outage is
- * logged at WARN once it has lasted for a moment, and at INFO when it ends; once, however many engines of the
- * process find it. This only reports: path_health.c has moved the data to other paths before. Under the
- * engine's lock. */
+ * logged once it has lasted for a moment, and when it ends, at INFO since the job goes on; once, however many
+ * engines of the process find it. This only reports: path_health.c has moved the data to other paths before.
+ * Under the engine's lock. */
 #ifndef HARP_OUTAGE_H
 #define HARP_OUTAGE_H
 
