@@ -184,7 +184,7 @@ struct rig {
 static bool has_pending(struct rig *r) {
   bool found = false;
   harp_engine_lock(r->engine);
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) found |= r->listener->pending[i].fd >= 0;
+  for (unsigned i = 0; i < r->listener->place_count; i++) found |= r->listener->pending[i]->fd >= 0;
   harp_engine_unlock(r->engine);
   return found;
 }

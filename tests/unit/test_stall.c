@@ -195,15 +195,17 @@ static void test_an_accept_that_waits(void **state) {
   assert_non_null(l);
   l->engine = a.engine;
   l->fd = -1;
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) l->pending[i].fd = -1;
   harp_ns now = HARP_SEC(100);
   for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_accept(l, now);
   assert_int_equal(log_count, 2);
   assert_non_null(strstr(log_text, "sim0: an accept of NCCL has waited for 10 s for anybody to connect to "));
-  struct sockaddr_in *addr = (struct sockaddr_in *)&l->pending[3].peer_addr;
+  struct harp_pending_peer free_place = {.fd = -1}, p = {.fd = 0};
+  l->place_count = 2;
+  l->pending[0] = &free_place;
+  l->pending[1] = &p;
+  struct sockaddr_in *addr = (struct sockaddr_in *)&p.peer_addr;
   *addr = (struct sockaddr_in){
       .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
-  l->pending[3].fd = 0;
   harp_stall_review_accept(l, now + HARP_SEC(30));
   assert_non_null(strstr(log_text, "for a process at 10.0.0.7:99: it has connected"));
   free(l);

@@ -38,8 +38,8 @@ void harp_crossing_yield(struct harp_engine *e, uint32_t engine_id, int traffic_
 }
 
 static bool has_welcomed(const struct harp_listener *l, uint32_t engine_id, harp_ns now) {
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
-    const struct harp_pending_peer *p = &l->pending[i];
+  for (unsigned i = 0; i < l->place_count; i++) {
+    const struct harp_pending_peer *p = l->pending[i];
     if (p->fd < 0 || p->handshake.state != HARP_HANDSHAKE_WAIT_CONFIRM) continue;
     if (p->handshake.peer.token >> 32 == engine_id && now - p->since_ns < CONFIRM_NS) return true;
   }

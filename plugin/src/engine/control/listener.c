@@ -106,10 +106,6 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   }
   l->engine = e;
   l->traffic_class = traffic_class;
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
-    l->pending[i].fd = l->pending[i].slot = -1;
-    l->pending[i].listener = l;
-  }
   int err = open_socket(l, &a);
   if (err) goto fail;
   l->port = harp_address_port(&a);
@@ -138,16 +134,27 @@ static bool is_welcomed(const struct harp_pending_peer *p) {
   return p->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
 }
 
-/* Returns a place for a new pending peer. When all are taken, ends the oldest, those without a right HELLO
- * first. */
+static struct harp_pending_peer *add_place(struct harp_listener *l) {
+  struct harp_pending_peer *p = calloc(1, sizeof *p);
+  if (!p) return NULL;
+  p->fd = p->slot = -1;
+  p->listener = l;
+  l->pending[l->place_count++] = p;
+  return p;
+}
+
+/* Returns a place for a new pending peer. When there can be no more, ends the oldest, those without a right
+ * HELLO first. NULL: no memory for the first one. */
 static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
-  struct harp_pending_peer *oldest = &l->pending[0];
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
-    struct harp_pending_peer *p = &l->pending[i];
+  struct harp_pending_peer *oldest = l->pending[0];
+  for (unsigned i = 0; i < l->place_count; i++) {
+    struct harp_pending_peer *p = l->pending[i];
     if (p->fd < 0) return p;
     bool older = p->since_ns < oldest->since_ns;
     if (is_welcomed(p) == is_welcomed(oldest) ? older : is_welcomed(oldest)) oldest = p;
   }
+  struct harp_pending_peer *added = l->place_count < HARP_PENDING_PEERS_MAX ? add_place(l) : NULL;
+  if (added || !oldest) return added;
   l->engine->counters.handshake_refused++;
   end_pending(l, oldest);
   return oldest;
@@ -207,8 +214,7 @@ static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending
 
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l) {
   unsigned count = atomic_load_explicit(&l->ready_count, memory_order_relaxed);
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++)
-    count += l->pending[i].fd >= 0 && is_welcomed(&l->pending[i]);
+  for (unsigned i = 0; i < l->place_count; i++) count += l->pending[i]->fd >= 0 && is_welcomed(l->pending[i]);
   return count;
 }
 
@@ -288,8 +294,8 @@ void harp_listeners_on_ready(uint64_t what, harp_ns now) {
 
 static void tend(struct harp_listener *l, harp_ns now) {
   if (l->accept_paused) accept_some(l, now);
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX && l->pending_count; i++) {
-    struct harp_pending_peer *p = &l->pending[i];
+  for (unsigned i = 0; i < l->place_count && l->pending_count; i++) {
+    struct harp_pending_peer *p = l->pending[i];
     if (p->fd >= 0 && (harp_pending_peer_has_unsent(p) || is_over(p, now))) drive_pending(p, now);
   }
 }
@@ -340,12 +346,13 @@ void harp_listener_close(struct harp_listener *l) {
   }
   *at = l->next;
   if (l->engine->listener_turn == l) l->engine->listener_turn = l->next;
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) end_pending(l, &l->pending[i]);
+  for (unsigned i = 0; i < l->place_count; i++) end_pending(l, l->pending[i]);
   HARP_ASSERT(!l->pending_count);
   unwatch(l->engine, l->fd);
   harp_engine_unlock(l->engine);
   while ((link = harp_listener_take(l))) harp_link_destroy(link); /* connected while we waited for the lock */
   shutdown(l->fd, SHUT_RDWR);
   harp_files_close(l->fd);
+  for (unsigned i = 0; i < l->place_count; i++) free(l->pending[i]);
   free(l);
 }

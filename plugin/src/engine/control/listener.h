@@ -25,8 +25,9 @@ struct harp_listener {
   struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
   struct harp_stall_wait wait;                /* of the thread that polls accept */
   uint8_t secret[HARP_SECRET_BYTES];
-  unsigned pending_count;
-  struct harp_pending_peer pending[HARP_PENDING_PEERS_MAX];
+  unsigned pending_count; /* of them, with a connection */
+  unsigned place_count;   /* allocated; an event may name one that is free */
+  struct harp_pending_peer *pending[HARP_PENDING_PEERS_MAX]; /* the first place_count are not NULL */
 };
 
 /* Opens a listening socket on the engine's address and fills the handle. traffic_class (-1: none) is that of

@@ -201,8 +201,8 @@ void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
 /* Returns the pending peer whose handshake has been under way for longest; NULL: there is none. */
 static const struct harp_pending_peer *oldest_pending(const struct harp_listener *l) {
   const struct harp_pending_peer *oldest = NULL;
-  for (unsigned i = 0; i < HARP_PENDING_PEERS_MAX; i++) {
-    const struct harp_pending_peer *p = &l->pending[i];
+  for (unsigned i = 0; i < l->place_count; i++) {
+    const struct harp_pending_peer *p = l->pending[i];
     if (p->fd >= 0 && (!oldest || p->since_ns < oldest->since_ns)) oldest = p;
   }
   return oldest;
