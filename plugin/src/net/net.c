@@ -28,11 +28,18 @@ struct harp_context {
   struct pending *pendings;    /* connects under way, but for those that a call is at work on */
 };
 
+/* Whether an accept is at work on a listen, whether one was since the engine's thread looked last, or whether
+ * that thread has closed the listener, which no accept may touch then. */
+enum listen_state { LISTEN_IDLE, LISTEN_POLLED, LISTEN_BUSY, LISTEN_GIVEN_UP };
+
 struct harp_listen {
   struct harp_listen *next;
   struct harp_context *ctx;
   int dev;
   struct harp_listener *listener;
+  _Atomic int state; /* enum listen_state */
+  bool was_polled;   /* ever; the engine's thread writes it, as the next */
+  unsigned idle;     /* its looks since then that found no accept */
 };
 
 /* A connect that has not become a comm yet. NCCL keeps nothing of it but the handle, in which we note its
@@ -46,8 +53,13 @@ struct pending {
   harp_ns polled_ns; /* when a call was at work on it last */
 };
 
-/* A connect that was not polled for so many peer timeouts was given up. */
-enum { GIVEN_UP_TIMEOUTS = 2 };
+/* What NCCL has given up, since an abort only ceases to poll it:
+ * - a connect that was not polled for so many peer timeouts;
+ * - a listen that was polled, and then not for so many peer timeouts;
+ * - a listen that was never polled for so long: it is there from the time when NCCL sets its channels up, and
+ *   polled from when the last of its ranks has done so, which may be busy with other things. */
+enum { CONNECT_TIMEOUTS = 2, LISTEN_TIMEOUTS = 5 };
+#define LISTEN_UNPOLLED_NS HARP_SEC(3600)
 
 struct harp_comm {
   int dev;
@@ -133,6 +145,10 @@ static void listen_free(struct harp_listen *l) {
   harp_listener_close(l->listener);
   leave_device(l->dev, e);
   free(l);
+}
+
+static bool is_given_up(const struct harp_listen *l) {
+  return atomic_load_explicit(&l->state, memory_order_acquire) == LISTEN_GIVEN_UP;
 }
 
 /* Returns whether that closed its engine. */
@@ -222,12 +238,18 @@ fail:
 void harp_net_close_listen(struct harp_listen *listen) {
   if (!listen || harp_fork_is_child()) return;
   pthread_mutex_lock(&net.lock);
-  struct harp_listen **at = &listen->ctx->listens;
-  while (*at && *at != listen) at = &(*at)->next;
-  HARP_ASSERT(*at);
-  *at = listen->next;
+  bool was_given_up = is_given_up(listen);
+  struct harp_listen **at = was_given_up ? NULL : &listen->ctx->listens;
+  while (at && *at != listen) {
+    HARP_ASSERT(*at); /* one that is open is in its context's list */
+    at = &(*at)->next;
+  }
+  if (at) *at = listen->next;
   pthread_mutex_unlock(&net.lock);
-  listen_free(listen);
+  if (was_given_up)
+    free(listen);
+  else
+    listen_free(listen);
 }
 
 /* Wraps a finished link. That the comm uses device and engine is for the caller to count. */
@@ -245,7 +267,13 @@ static struct harp_comm *comm_of(int dev, struct harp_link *link) {
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm) {
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("accept");
+  if (atomic_exchange_explicit(&listen->state, LISTEN_BUSY, memory_order_acq_rel) == LISTEN_GIVEN_UP) {
+    atomic_store_explicit(&listen->state, LISTEN_GIVEN_UP, memory_order_release);
+    HARP_WARN("accept: nobody has called it for so long that HARP has closed its listener");
+    return HARP_ERR_INTERNAL;
+  }
   struct harp_link *link = harp_listener_poll(listen->listener);
+  atomic_store_explicit(&listen->state, LISTEN_POLLED, memory_order_release);
   if (!link) return HARP_OK;
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
@@ -277,8 +305,8 @@ static void put_pending(struct harp_context *ctx, struct pending *p, struct harp
 }
 
 /* Takes one of the engine's connects that were given up out of its list; NULL: there is none. */
-static struct pending *take_given_up(const struct harp_engine *e, harp_ns now) {
-  harp_ns limit_ns = GIVEN_UP_TIMEOUTS * e->instance.peer_timeout_ns;
+static struct pending *take_given_up_connect(const struct harp_engine *e, harp_ns now) {
+  harp_ns limit_ns = CONNECT_TIMEOUTS * e->instance.peer_timeout_ns;
   struct pending *found = NULL;
   pthread_mutex_lock(&net.lock);
   for (struct harp_context *ctx = net.contexts; ctx && !found; ctx = ctx->next) {
@@ -291,20 +319,63 @@ static struct pending *take_given_up(const struct harp_engine *e, harp_ns now) {
   return found;
 }
 
-/* Ends the engine's connects that NCCL has given up: an abort only ceases to poll them, and tables before v11
- * finalize nothing. As nothing may ever be called again, it is the engine's own thread that does it. It waits
- * for nobody who waits for it: nobody stops an engine while such a connect uses it. The handle is not
- * touched, it may be freed. A connect that is polled after all, since the process was stopped for long,
- * begins anew. */
+/* Looks whether a listen of this engine is polled; claims it if it is given up. Time passes by looks, each
+ * HARP_RUNNER_TICK_NS after the last one: none pass while the process is stopped. */
+static bool claim_given_up(struct harp_listen *l, const struct harp_engine *e) {
+  int idle = LISTEN_IDLE, polled = LISTEN_POLLED;
+  if (l->listener->engine != e) return false;
+  if (atomic_compare_exchange_strong(&l->state, &polled, LISTEN_IDLE) || polled == LISTEN_BUSY) {
+    l->was_polled = true;
+    l->idle = 0;
+    return false;
+  }
+  harp_ns limit_ns = l->was_polled ? LISTEN_TIMEOUTS * e->instance.peer_timeout_ns : LISTEN_UNPOLLED_NS;
+  if (++l->idle < limit_ns / HARP_RUNNER_TICK_NS) return false;
+  return atomic_compare_exchange_strong(&l->state, &idle, LISTEN_GIVEN_UP);
+}
+
+/* Takes one of the engine's listens that were given up out of its list; NULL: there is none. */
+static struct harp_listen *take_given_up_listen(const struct harp_engine *e) {
+  struct harp_listen *found = NULL;
+  pthread_mutex_lock(&net.lock);
+  for (struct harp_context *ctx = net.contexts; ctx && !found; ctx = ctx->next) {
+    struct harp_listen **at = &ctx->listens;
+    while (*at && !claim_given_up(*at, e)) at = &(*at)->next;
+    found = *at;
+    if (found) *at = found->next;
+  }
+  pthread_mutex_unlock(&net.lock);
+  return found;
+}
+
+/* Closes the engine's listens that were given up. What is left is freed by closeListen, if that comes.
+ * Returns whether that closed the engine. */
+static bool end_given_up_listens(struct harp_engine *e) {
+  struct harp_listen *l;
+  bool closed = false;
+  while (!closed && (l = take_given_up_listen(e))) {
+    HARP_INFO("%s: NCCL has not polled a listener for %llu s; closing it", e->name,
+              (unsigned long long)(l->idle * HARP_RUNNER_TICK_NS / HARP_SEC(1)));
+    harp_listener_close(l->listener);
+    closed = leave_device(l->dev, e);
+  }
+  return closed;
+}
+
+/* Ends what NCCL has given up of the engine's: an abort only ceases to poll connects and listens, and tables
+ * before v11 finalize nothing. As nothing may ever be called again, it is the engine's own thread that does
+ * it. It waits for nobody who waits for it: nobody stops an engine while such a connect uses it. The handle
+ * is not touched, it may be freed. A connect that is polled after all, since the process was stopped for
+ * long, begins anew. */
 static bool end_given_up(struct harp_engine *e, harp_ns now) {
   struct pending *p;
   bool closed = false;
-  while (!closed && (p = take_given_up(e, now))) {
+  while (!closed && (p = take_given_up_connect(e, now))) {
     HARP_INFO("%s: NCCL has not polled a connect for %llu s; closing it", e->name,
               (unsigned long long)((now - p->polled_ns) / HARP_SEC(1)));
     closed = pending_free(p);
   }
-  return closed;
+  return closed || end_given_up_listens(e);
 }
 
 static enum harp_status begin_connect(struct harp_context *ctx, int dev, const struct harp_handle *handle,
