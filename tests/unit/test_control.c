@@ -68,13 +68,13 @@ static void test_words_about_streams_come_back(void **state) {
   assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
   assert_int_equal(m.type, HARP_CONTROL_OPEN);
   assert_memory_equal(&m.open, &open, sizeof open);
-  for (unsigned refusal = 0; refusal < 14; refusal++) {
+  for (unsigned refusal = 0; refusal < 15; refusal++) {
     struct harp_opened opened = {.stream = 7, .refusal = (enum harp_refusal)refusal};
     n = (int)harp_control_encode_opened(out, key, 6, &opened);
     assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
     assert_int_equal(m.type, HARP_CONTROL_OPENED);
     assert_int_equal(m.opened.stream, 7);
-    assert_int_equal(m.opened.refusal, refusal <= HARP_REFUSAL_PATHS ? refusal : HARP_REFUSAL_PEER);
+    assert_int_equal(m.opened.refusal, refusal <= HARP_REFUSAL_FILES ? refusal : HARP_REFUSAL_PEER);
   }
   assert_int_equal(harp_control_decode(close_frame, sizeof close_frame, key, &m), sizeof close_frame);
   assert_int_equal(m.type, HARP_CONTROL_CLOSE);

@@ -425,7 +425,7 @@ static void test_every_changed_bit_is_noticed(void **state) {
 
 static void test_every_refusal_has_a_text(void **state) {
   (void)state;
-  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_PATHS; r++) {
+  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_FILES; r++) {
     assert_true(strlen(harp_refusal_text((enum harp_refusal)r)) > 5);
     for (int other = HARP_REFUSAL_NONE; other < r; other++)
       assert_string_not_equal(harp_refusal_text((enum harp_refusal)r),

@@ -142,7 +142,7 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {
   HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
   HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_LIMIT ||
-              why == HARP_REFUSAL_CROSSED || why == HARP_REFUSAL_PATHS);
+              why == HARP_REFUSAL_CROSSED || why == HARP_REFUSAL_PATHS || why == HARP_REFUSAL_FILES);
   if (why) {
     send_refuse(h, why);
     return;
@@ -279,6 +279,8 @@ const char *harp_refusal_text(enum harp_refusal r) {
     return "has no kind of path in common with this one: configure the same driver and the same address "
            "family "
            "on all hosts";
+  case HARP_REFUSAL_FILES:
+    return "comes while this process has no files left";
   }
   return "failed for an unknown reason";
 }

@@ -150,7 +150,7 @@ static int body_min_bytes(unsigned type) {
 }
 
 static enum harp_refusal known_refusal(unsigned reason) {
-  return reason <= HARP_REFUSAL_PATHS ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
+  return reason <= HARP_REFUSAL_FILES ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
 }
 
 static void get_body(const uint8_t *body, struct harp_control_message *out) {
@@ -371,7 +371,7 @@ bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refu
   unsigned reason = harp_from_be16(w.reason);
   bool known = reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT ||
                reason == HARP_REFUSAL_BUSY || reason == HARP_REFUSAL_CROSSED ||
-               reason == HARP_REFUSAL_LIMIT || reason == HARP_REFUSAL_PATHS;
+               reason == HARP_REFUSAL_LIMIT || reason == HARP_REFUSAL_PATHS || reason == HARP_REFUSAL_FILES;
   *refuse = (struct harp_refuse){
       .version_min = w.version_min,
       .version_max = w.version_max,

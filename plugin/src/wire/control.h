@@ -60,6 +60,7 @@ enum harp_refusal {
   HARP_REFUSAL_CROSSED = 10, /* the server connects to the client itself, and that connect wins */
   HARP_REFUSAL_MEMORY = 11,  /* no memory for the stream */
   HARP_REFUSAL_PATHS = 12,   /* no path is possible: no kind of carrier, or no address family, in common */
+  HARP_REFUSAL_FILES = 13,   /* the process has no files left */
 };
 
 /* ---- layout ---- */
