@@ -42,13 +42,17 @@ void harp_page_pipe_close(struct harp_page_pipe *p) {
   harp_page_pipe_init(p);
 }
 
-/* Gives back the references: /dev/null takes all at once and copies nothing. */
+/* Gives back the references: /dev/null takes all at once and copies nothing. Where it does not, the pipe is
+ * closed, which gives them back as well. */
 static void drop_all(struct harp_page_pipe *p) {
   while (p->bytes) {
     ssize_t n = splice(p->out, NULL, p->null, NULL, p->bytes, SPLICE_F_NONBLOCK);
     if (n < 0 && errno == EINTR) continue;
-    HARP_ASSERT(n > 0 && (size_t)n <= p->bytes);
-    p->bytes -= (uint32_t)n;
+    HARP_ASSERT(n <= (ssize_t)p->bytes);
+    if (n > 0)
+      p->bytes -= (uint32_t)n;
+    else
+      harp_page_pipe_close(p);
   }
 }
 
