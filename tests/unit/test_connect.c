@@ -53,7 +53,9 @@ static unsigned shortage_count;
 
 static void count_shortages(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)level, (void)file, (void)line;
-  shortage_count += strstr(text, "lo: cannot accept a connection: Too many open files; raise") != NULL;
+  shortage_count +=
+      strstr(text, "lo: cannot accept a connection: the process has all 0 files open that it may: raise") !=
+      NULL;
 }
 
 /* A shortage makes accept fail and leaves the socket ready: the engine must be able to sleep all the same,
@@ -92,6 +94,44 @@ static void test_shortage_of_files(void **state) {
   assert_true(control_is_ready(e)); /* it is waited for again */
   close(fd);
   harp_listener_close(l);
+  harp_engine_close(e);
+}
+
+static int connect_to_port(uint16_t port) {
+  struct sockaddr_in to = {
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+  return fd;
+}
+
+static bool tcp_is_ready(const struct harp_engine *e) {
+  struct pollfd p = {.fd = e->tcp->fd, .events = POLLIN};
+  return poll(&p, 1, 0) > 0;
+}
+
+/* The same at a listener for data: it kept the engine awake for as long as the shortage lasted. */
+static void test_shortage_of_files_for_data(void **state) {
+  (void)state;
+  struct harp_engine *e = loopback_open_engine();
+  struct rlimit before, none;
+  assert_non_null(e->tcp);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  int fd = connect_to_port(harp_tcp_port(e->tcp, 0));
+  none = before;
+  none.rlim_cur = 0;
+  assert_true(tcp_is_ready(e));
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (unsigned i = 0; i < 100; i++) loopback_pass(e);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_false(tcp_is_ready(e));
+  assert_int_equal(e->tcp->accepted_count, 0);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       !e->tcp->accepted_count && loopback_seconds() < limit;)
+    loopback_pass(e);
+  assert_int_equal(e->tcp->accepted_count, 1);
+  close(fd);
   harp_engine_close(e);
 }
 
@@ -492,6 +532,7 @@ static void test_final_confirms_no_connect(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
+      cmocka_unit_test(test_shortage_of_files_for_data),
       cmocka_unit_test(test_unwatched_listener),
       cmocka_unit_test(test_unauthenticated_connections_do_not_keep_it_awake),
       cmocka_unit_test(test_a_pass_lets_in_only_so_many),

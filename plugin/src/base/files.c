@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -31,6 +32,12 @@ void harp_files_own(int fd) {
   if (fd < 0 || fd >= HARP_FILES_MAX) return;
   pthread_once(&once, install);
   atomic_fetch_or(&owned[fd / 64], 1ull << (fd % 64));
+}
+
+bool harp_files_are_scarce(int fd) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit)) return false;
+  return (rlim_t)fd >= limit.rlim_cur - limit.rlim_cur / 4;
 }
 
 void harp_files_close(int fd) {

@@ -12,12 +12,21 @@
 #ifndef HARP_FILES_H
 #define HARP_FILES_H
 
+#include <errno.h>
+
 #include "base/base.h"
 
 enum { HARP_FILES_MAX = 65536 };
 
 /* Has children forked from now on close their copies of a file. Ignores -1. */
 void harp_files_own(int fd);
+
+/* The error of what does without a file so that others can have one. */
+#define HARP_EFEWFILES ENODATA
+
+/* Returns whether a file that was just opened leaves less than a quarter of what the process may have. The
+ * kernel gives the lowest number that is free, so as many are open. */
+bool harp_files_are_scarce(int fd);
 
 /* Closes a file, whether harp_files_own was called for it or not. */
 void harp_files_close(int fd);

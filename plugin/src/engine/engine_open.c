@@ -32,11 +32,11 @@ static harp_ns host_clock(void) {
 static int open_fds(struct harp_engine *e, struct harp_error *error) {
   e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   e->control_fd = epoll_create1(EPOLL_CLOEXEC);
-  if (e->wake_fd >= 0 && e->control_fd >= 0) return 0;
+  e->spare_fd = eventfd(0, EFD_CLOEXEC);
+  if (e->wake_fd >= 0 && e->control_fd >= 0 && e->spare_fd >= 0) return 0;
   int err = errno;
-  return harp_error_set(error, -err,
-                        "cannot open an eventfd or epoll: %s; raise the limit of open files (ulimit -n)",
-                        strerror(err));
+  char text[HARP_LIMIT_TEXT_BYTES];
+  return harp_error_set(error, -err, "cannot open an eventfd or epoll: %s", harp_limit_text(err, text));
 }
 
 /* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a
@@ -75,7 +75,7 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis,
   set_place(e, place);
   e->cc = harp_cc_find(harp_setting_word(HARP_SETTING_CONGESTION, e->instance.congestion));
   HARP_ASSERT(e->cc); /* test_setting.c holds the words against proto/ */
-  e->wake_fd = e->control_fd = -1;
+  e->wake_fd = e->control_fd = e->spare_fd = -1;
   harp_log_limit_init(&e->strangers_log, &e->counters.log_left_out);
   harp_log_limit_init(&e->outages.log, &e->counters.log_left_out);
   return e;
@@ -85,6 +85,7 @@ static void release(struct harp_engine *e) {
   harp_tcp_close(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   if (e->control_fd >= 0) close(e->control_fd);
+  if (e->spare_fd >= 0) close(e->spare_fd);
   free(e);
 }
 

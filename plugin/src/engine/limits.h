@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "base/base.h"
+#include "base/files.h"
 
 enum {
   HARP_ENGINE_LINKS_MAX = 8192,
@@ -17,16 +17,22 @@ enum {
   HARP_LIMIT_TEXT_BYTES = 160,
 };
 
-/* The errors of the full tables; files and memory have the system's (EMFILE, ENFILE, ENOMEM). */
+/* The errors of the full tables; files and memory have the system's (EMFILE, ENFILE, ENOMEM, ENOBUFS), and so
+ * have threads and ports. */
 #define HARP_ELINKS   EMLINK
 #define HARP_EPEERS   EUSERS
 #define HARP_ESTREAMS EXFULL
+/* The peer's process has no files left. */
+#define HARP_EPEERFILES EREMOTEIO
+#define HARP_ETHREADS   EAGAIN        /* of pthread_create */
+#define HARP_EPORTS     EADDRNOTAVAIL /* of bind and connect */
 
 /* Writes a clause with the limit that an error (positive) stands for, its number and what to change; of any
  * other error the system's text. Returns text. */
 const char *harp_limit_text(int error, char text[HARP_LIMIT_TEXT_BYTES]);
 
-/* Returns whether an error stands for a limit. */
+/* Returns whether an error stands for a limit; for one of this process or its host. */
 bool harp_limit_is(int error);
+bool harp_limit_is_hosts(int error);
 
 #endif

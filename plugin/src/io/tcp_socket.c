@@ -122,6 +122,10 @@ int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *o) {
 int harp_tcp_socket_connect(const struct harp_tcp_options *o, const struct sockaddr_storage *peer) {
   int fd = open_socket(o);
   if (fd < 0) return fd;
+  if (o->spares_files && harp_files_are_scarce(fd)) {
+    harp_files_close(fd);
+    return -HARP_EFEWFILES;
+  }
   /* The kernel chooses the port at connect, so connections to different peers may share one. */
   set_int(fd, IPPROTO_IP, BIND_ADDRESS_NO_PORT, 1);
   int err = bind_to(fd, o, 0);

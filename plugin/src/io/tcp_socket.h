@@ -16,6 +16,7 @@ struct harp_tcp_options {
   unsigned ifindex;                     /* interface that they send by; 0: as the routing tables say */
   int traffic_class;                    /* DSCP << 2, or -1 */
   harp_ns timeout_ns;                   /* of harp_tcp_socket_set_timeouts */
+  bool spares_files;                    /* connect leaves the process a quarter of its files */
 };
 
 /* Listens on the interface's address: on *port (host byte order) if it is free and not 0, else on the first
@@ -45,7 +46,7 @@ void harp_tcp_socket_set_cork(int fd, bool corked);
 uint32_t harp_tcp_socket_unsent(int fd);
 
 /* Starts to connect. Returns the socket, which becomes writable when the attempt has ended (then see
- * harp_tcp_socket_error), or -errno. */
+ * harp_tcp_socket_error), or -errno; -HARP_EFEWFILES: files are to be spared, and few are left. */
 int harp_tcp_socket_connect(const struct harp_tcp_options *options,
                             const struct sockaddr_storage *peer) HARP_MUST_CHECK;
 

@@ -272,9 +272,10 @@ enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **
     HARP_WARN("accept: nobody has called it for so long that HARP has closed its listener");
     return HARP_ERR_INTERNAL;
   }
-  struct harp_link *link = harp_listener_poll(listen->listener);
+  struct harp_link *link;
+  enum harp_status status = harp_listener_poll(listen->listener, &link);
   atomic_store_explicit(&listen->state, LISTEN_POLLED, memory_order_release);
-  if (!link) return HARP_OK;
+  if (!link) return status;
   *comm = comm_of(listen->dev, link);
   if (!*comm) return HARP_ERR_SYSTEM;
   pthread_mutex_lock(&net.lock);

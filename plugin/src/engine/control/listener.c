@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/address.h"
 #include "base/assert.h"
@@ -60,16 +62,48 @@ static void pause_accept(struct harp_listener *l, bool pause) {
   l->accept_paused = pause;
 }
 
-static const char *files_hint(int err) {
-  return err == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
+/* A connection waits, or was refused, for lack of files or memory: to the peer the listener looks hung. */
+static void note_shortage(struct harp_listener *l, int err, harp_ns now) {
+  char text[HARP_LIMIT_TEXT_BYTES];
+  if (!l->short_since_ns) l->short_since_ns = now;
+  l->short_until_ns = now;
+  l->short_of = err;
+  if (l->shortage_logged) return;
+  l->shortage_logged = true;
+  HARP_INFO("%s: cannot accept a connection: %s", l->engine->name, harp_limit_text(err, text));
 }
 
-/* Logs once that a connection waits that cannot be accepted: to the peer the listener looks hung. */
-static void log_shortage(struct harp_listener *l, int err) {
+static void end_shortage(struct harp_listener *l) {
+  l->short_since_ns = 0;
+  atomic_store_explicit(&l->shortage_error, 0, memory_order_relaxed);
+}
+
+/* After the peer timeout a shortage is an error, as it is for the peer. One that was short is over: the peer
+ * was accepted by another listener, or has left. */
+static void review_shortage(struct harp_listener *l, harp_ns now) {
+  harp_ns limit_ns = l->engine->instance.peer_timeout_ns;
+  if (!l->short_since_ns || now - l->short_since_ns < limit_ns) return;
+  if (l->short_until_ns - l->short_since_ns >= limit_ns / 2)
+    atomic_store_explicit(&l->shortage_error, l->short_of, memory_order_relaxed);
+  else
+    l->short_since_ns = 0;
+}
+
+static bool has_waiting(const struct harp_listener *l) {
   struct pollfd waiting = {.fd = l->fd, .events = POLLIN};
-  if (l->shortage_logged || poll(&waiting, 1, 0) == 0) return;
-  l->shortage_logged = true;
-  HARP_INFO("%s: cannot accept a connection: %s%s", l->engine->name, strerror(err), files_hint(err));
+  return poll(&waiting, 1, 0) != 0;
+}
+
+/* ---- the spare file ---- */
+
+static void give_spare(struct harp_engine *e) {
+  close(e->spare_fd);
+  e->spare_fd = -1;
+}
+
+/* Another thread may have taken the file meanwhile: harp_listeners_tend tries again. */
+static void restore_spare(struct harp_engine *e) {
+  if (e->spare_fd < 0 && !e->is_spare_lent) e->spare_fd = eventfd(0, EFD_CLOEXEC);
 }
 
 static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
@@ -79,6 +113,9 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
     l->pending_count--;
   }
   harp_pending_peer_end(p, l->engine);
+  if (!p->has_spare) return;
+  p->has_spare = l->engine->is_spare_lent = false;
+  restore_spare(l->engine);
 }
 
 /* Draws the secret and listens at the address; fills in its port. Returns 0 or -errno. */
@@ -99,6 +136,7 @@ static int open_socket(struct harp_listener *l, struct sockaddr_storage *a) {
 enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e,
                                     struct harp_handle *handle, int traffic_class) {
   struct sockaddr_storage a = e->instance.addr;
+  char text[HARP_LIMIT_TEXT_BYTES];
   struct harp_listener *l = calloc(1, sizeof *l);
   if (!l) {
     HARP_WARN("%s: no memory for a listener", e->name);
@@ -123,7 +161,7 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   *out = l;
   return HARP_OK;
 fail:
-  HARP_WARN("%s: cannot listen for connections: %s%s", e->name, strerror(-err), files_hint(-err));
+  HARP_WARN("%s: cannot listen for connections: %s", e->name, harp_limit_text(-err, text));
   free(l);
   return HARP_ERR_SYSTEM;
 }
@@ -227,6 +265,7 @@ static enum harp_refusal refusal_of(struct harp_listener *l, const struct harp_p
   uint32_t engine_id = (uint32_t)(p->handshake.peer.token >> 32);
   struct harp_pairing paths[HARP_PATHS_MAX];
   if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
+  if (p->has_spare) return HARP_REFUSAL_FILES;
   if (!harp_pairing_make(&p->handshake.peer, &p->handshake.local, paths)) return HARP_REFUSAL_PATHS;
   if (l->engine->link_count == HARP_ENGINE_LINKS_MAX) return HARP_REFUSAL_LIMIT;
   if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
@@ -256,19 +295,55 @@ struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_
   return l;
 }
 
+static bool is_files(int err) {
+  return err == EMFILE || err == ENFILE;
+}
+
+static bool is_shortage(int err) {
+  return is_files(err) || err == ENOMEM || err == ENOBUFS;
+}
+
+/* Accepts a connection. Without a file it takes the engine's spare one, so that the peer learns why it is
+ * refused. Returns the file, or -errno. */
+static int accept_one(struct harp_listener *l, struct sockaddr_storage *from, bool *has_spare, harp_ns now) {
+  struct harp_engine *e = l->engine;
+  socklen_t n = sizeof *from;
+  *has_spare = false;
+  int fd = accept4(l->fd, (struct sockaddr *)from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) end_shortage(l);
+  if (fd >= 0 || !is_shortage(errno)) return fd < 0 ? -errno : fd;
+  int err = errno;
+  if (!has_waiting(l)) return -err; /* the kernel looks for a file first */
+  note_shortage(l, err, now);
+  if (!is_files(err) || e->spare_fd < 0) return -err;
+  give_spare(e);
+  fd = accept4(l->fd, (struct sockaddr *)from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) err = errno;
+  *has_spare = e->is_spare_lent = fd >= 0;
+  restore_spare(e);
+  return fd < 0 ? -err : fd;
+}
+
 static void accept_some(struct harp_listener *l, harp_ns now) {
   for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
     struct sockaddr_storage from = {0};
-    socklen_t n = sizeof from;
-    int one = 1, fd = accept4(l->fd, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    int err = fd < 0 ? errno : 0;
-    pause_accept(l, err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS);
-    if (l->accept_paused && err) log_shortage(l, err);
+    bool has_spare;
+    int one = 1, fd = accept_one(l, &from, &has_spare, now);
+    int err = fd < 0 ? -fd : 0;
+    pause_accept(l, is_shortage(err));
+    if (err == EINTR || err == ECONNABORTED) continue;
     if (err) return; /* none waits; or the host is short of files or memory, which may pass */
     harp_files_own(fd);
     struct harp_pending_peer *p = place_for_pending(l);
-    HARP_ASSERT(p->fd < 0 && p->slot < 0);
+    if (!p) {
+      note_shortage(l, ENOMEM, now);
+      harp_files_close(fd); /* the peer tries again */
+      if (has_spare) l->engine->is_spare_lent = false;
+      return;
+    }
+    HARP_ASSERT(p->fd < 0 && p->slot < 0 && !p->has_spare);
     p->fd = fd;
+    p->has_spare = has_spare;
     p->peer_addr = from;
     p->since_ns = now;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -294,6 +369,7 @@ void harp_listeners_on_ready(uint64_t what, harp_ns now) {
 
 static void tend(struct harp_listener *l, harp_ns now) {
   if (l->accept_paused) accept_some(l, now);
+  review_shortage(l, now);
   for (unsigned i = 0; i < l->place_count && l->pending_count; i++) {
     struct harp_pending_peer *p = l->pending[i];
     if (p->fd >= 0 && (harp_pending_peer_has_unsent(p) || is_over(p, now))) drive_pending(p, now);
@@ -302,6 +378,7 @@ static void tend(struct harp_listener *l, harp_ns now) {
 
 void harp_listeners_tend(struct harp_engine *e, harp_ns now) {
   struct harp_listener *first = NULL;
+  restore_spare(e);
   for (unsigned i = 0; i < TENDED_PER_CHECK; i++) {
     struct harp_listener *l = e->listener_turn ? e->listener_turn : e->listeners;
     if (!l || l == first) return;
@@ -311,13 +388,20 @@ void harp_listeners_tend(struct harp_engine *e, harp_ns now) {
   }
 }
 
-struct harp_link *harp_listener_poll(struct harp_listener *l) {
-  struct harp_link *link = harp_listener_take(l);
-  if (link)
+enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link) {
+  char text[HARP_LIMIT_TEXT_BYTES];
+  *link = harp_listener_take(l);
+  if (*link) {
     l->wait = (struct harp_stall_wait){0};
-  else
-    harp_stall_review_accept(l, l->engine->clock());
-  return link;
+    return HARP_OK;
+  }
+  harp_stall_review_accept(l, l->engine->clock());
+  int err = atomic_load_explicit(&l->shortage_error, memory_order_relaxed);
+  if (!err) return HARP_OK;
+  HARP_WARN("%s: cannot accept a connection for %llu s: %s", l->engine->name,
+            (unsigned long long)(l->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+            harp_limit_text(err, text));
+  return HARP_ERR_SYSTEM;
 }
 
 struct harp_link *harp_listener_take(struct harp_listener *l) {

@@ -19,7 +19,11 @@ struct harp_listener {
   int fd;
   uint16_t port;
   bool accept_paused; /* accept failed for lack of files or memory: the runner does not wait for the socket */
-  bool shortage_logged;         /* logged that a connection waits because of it */
+  /* Since when connections could not be accepted, and when one could not last; 0: they can be. */
+  harp_ns short_since_ns, short_until_ns;
+  int short_of; /* the error */
+  bool shortage_logged;
+  _Atomic int shortage_error;   /* of a shortage that has lasted for the peer timeout; 0: there is none */
   bool busy_logged;             /* logged a refusal for too many links that wait for accept */
   _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
   struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
@@ -43,8 +47,10 @@ void harp_listeners_on_ready(uint64_t what, harp_ns now);
 void harp_listeners_tend(struct harp_engine *e, harp_ns now);
 /* Takes the link that has waited longest; NULL if there is none. Any thread. */
 struct harp_link *harp_listener_take(struct harp_listener *l);
-/* The same for NCCL's accept, one thread at a time; logs what it waits for when that takes long. */
-struct harp_link *harp_listener_poll(struct harp_listener *l);
+/* The same for NCCL's accept, one thread at a time; *link is NULL if there is none. Logs what it waits for
+ * when that takes long. An error, with its WARN, when a shortage of files or memory has kept connections from
+ * being accepted for the peer timeout. */
+enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link);
 /* Closes the socket, ends the pending peers and destroys links that nobody took. Takes the engine's lock. */
 void harp_listener_close(struct harp_listener *l);
 

@@ -39,12 +39,13 @@ static int open_listener(struct harp_engine *e, unsigned eni) {
   uint16_t port = harp_engine_io(e, eni)->info.ports[0]; /* one number for a firewall to know */
   int fd = harp_tcp_socket_listen(&options, instance->ports.low, instance->ports.high, &port);
   if (fd < 0) return fd;
-  int err = harp_tcp_watch(t, fd, EPOLLIN, (uint64_t)eni << HARP_TCP_KIND_BITS | HARP_TCP_IS_LISTENER);
+  t->listeners[eni].fd = fd;
+  int err = harp_tcp_watch_listener(t, eni);
   if (err) {
     harp_files_close(fd);
+    t->listeners[eni].fd = -1;
     return err;
   }
-  t->listeners[eni].fd = fd;
   t->listeners[eni].port = port;
   HARP_INFO("%s%s: TCP connections for data are accepted on port %u", instance->ifname, e->mark, port);
   return 0;
@@ -54,13 +55,13 @@ static int open_listener(struct harp_engine *e, unsigned eni) {
 static int open_or_do_without(struct harp_engine *e, unsigned eni, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[eni];
   int err = open_listener(e, eni);
-  const char *help = err == -EADDRINUSE ? ": widen `ports`" : "";
+  char text[HARP_LIMIT_TEXT_BYTES];
+  const char *why = err == -EADDRINUSE ? "no port is free: widen `ports`" : harp_limit_text(-err, text);
   if (err && instance->driver == HARP_DRIVER_TCP)
-    return harp_error_set(error, err, "%s: cannot listen for TCP connections: %s%s", instance->ifname,
-                          strerror(-err), help);
+    return harp_error_set(error, err, "%s: cannot listen for TCP connections: %s", instance->ifname, why);
   if (err)
-    HARP_INFO("%s%s: no TCP connections on this interface, data goes over UDP alone: %s%s", instance->ifname,
-              e->mark, strerror(-err), help);
+    HARP_INFO("%s%s: no TCP connections on this interface, data goes over UDP alone: %s", instance->ifname,
+              e->mark, why);
   return 0;
 }
 
@@ -86,7 +87,9 @@ int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
   if (!e->tcp) return harp_error_set(error, -ENOMEM, "no memory for TCP connections");
   if (e->tcp->fd < 0) {
     int err = -errno;
-    return harp_error_set(error, err, "cannot open an epoll set for TCP connections: %s", strerror(-err));
+    char text[HARP_LIMIT_TEXT_BYTES];
+    return harp_error_set(error, err, "cannot open an epoll set for TCP connections: %s",
+                          harp_limit_text(-err, text));
   }
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)

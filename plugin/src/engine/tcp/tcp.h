@@ -115,8 +115,10 @@ struct harp_tcp {
   struct {
     int fd;        /* -1: none */
     uint16_t port; /* host byte order; 0: the interface has none */
+    bool paused;   /* accept failed for lack of files or memory: nobody waits for the socket */
   } listeners[HARP_ENDPOINT_ENIS_MAX];
   struct harp_page_pipe pages; /* for payload by reference; opened with the first one */
+  bool is_short_logged;        /* that files are scarce, or that none can be accepted */
   bool refuses_references;     /* the kernel does, for a reason that was logged: payload is copied */
   struct harp_reference_choice reference_choice;
   bool is_both_ways; /* a quarter of what was sent between the last two looks, or more, was received */
@@ -194,7 +196,8 @@ enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now);
 /* Ends the path's turn, whose last read returned `what`. */
 void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now);
 
-/* Ends accepted connections that sent no JOIN in time, and adopts those whose peer exists by now. */
+/* Ends accepted connections that sent no JOIN in time, adopts those whose peer exists by now, and retries a
+ * paused accept. */
 void harp_tcp_tend(struct harp_engine *e, harp_ns now);
 
 #endif

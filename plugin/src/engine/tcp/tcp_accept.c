@@ -88,12 +88,30 @@ static struct harp_tcp_accepted *place_for_accepted(struct harp_engine *e) {
   return oldest;
 }
 
+/* Stops waiting for a listener while accept fails: it would stay ready, and the runner would spin. */
+static void pause_accept(struct harp_tcp *t, unsigned eni, bool pause) {
+  if (t->listeners[eni].paused == pause) return;
+  if (pause)
+    harp_tcp_unwatch(t, t->listeners[eni].fd);
+  else
+    pause = harp_tcp_watch_listener(t, eni) != 0;
+  t->listeners[eni].paused = pause;
+}
+
 void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
   struct harp_tcp *t = e->tcp;
   for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
     struct harp_tcp_options options = harp_tcp_options_of(e, eni, -1);
     int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
-    if (fd < 0) return; /* none waits, or the host is short of files: the client tries again */
+    bool is_short = fd < 0 && harp_limit_is_hosts(-fd);
+    pause_accept(t, eni, is_short);
+    if (is_short) harp_tcp_log_shortage(e, -fd);
+    if (fd < 0) return; /* none waits, or there may be more files soon */
+    if (options.spares_files && harp_files_are_scarce(fd)) {
+      harp_tcp_log_shortage(e, HARP_EFEWFILES);
+      harp_files_close(fd); /* the client tries again, ever more rarely */
+      continue;
+    }
     struct harp_tcp_accepted *a = place_for_accepted(e);
     HARP_ASSERT(a->fd < 0);
     *a = (struct harp_tcp_accepted){.fd = fd, .eni = eni, .since_ns = now};
@@ -108,6 +126,8 @@ void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
 
 void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
   struct harp_tcp *t = e->tcp;
+  for (unsigned i = 0; t && i < e->eni_count; i++)
+    if (t->listeners[i].paused) harp_tcp_accept(e, i, now);
   for (unsigned i = 0; t && t->accepted_count && i < HARP_TCP_ACCEPTED_MAX; i++) {
     struct harp_tcp_accepted *a = &t->accepted[i];
     if (a->fd < 0) continue;

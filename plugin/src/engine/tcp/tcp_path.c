@@ -46,7 +46,16 @@ struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigne
       .ifindex = e->eni_count > 1 ? (unsigned)e->enis[eni].index : 0,
       .traffic_class = traffic_class,
       .timeout_ns = e->instance.peer_timeout_ns,
+      .spares_files = e->tcp && !e->tcp->is_alone,
   };
+}
+
+void harp_tcp_log_shortage(struct harp_engine *e, int error) {
+  char text[HARP_LIMIT_TEXT_BYTES];
+  if (e->tcp->is_short_logged) return;
+  e->tcp->is_short_logged = true;
+  HARP_INFO("%s: no further TCP connections for data for now, data goes over UDP: %s", e->name,
+            harp_limit_text(error, text));
 }
 
 void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
@@ -77,6 +86,7 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   HARP_ASSERT(p->fd < 0 && p->peer->is_client);
   retry_later(p, now);
   int fd = harp_tcp_socket_connect(&options, &p->remote);
+  if (fd == -HARP_EFEWFILES || harp_limit_is_hosts(-fd)) harp_tcp_log_shortage(e, -fd);
   if (fd < 0) return; /* tried again */
   p->fd = fd;
   p->connecting = true;

@@ -14,6 +14,9 @@ struct harp_tcp_path *harp_tcp_path_of(struct harp_peer *peer, unsigned path);
 /* Returns how sockets of an interface are to be opened. traffic_class -1: none. */
 struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigned eni, int traffic_class);
 
+/* Logs once why connections are not opened or accepted. */
+void harp_tcp_log_shortage(struct harp_engine *e, int error);
+
 /* The connect has succeeded or failed: sends the JOIN, or ends it. */
 void harp_tcp_path_on_connected(struct harp_tcp_path *p, harp_ns now);
 

@@ -18,6 +18,11 @@ int harp_tcp_watch_path(struct harp_tcp_path *p) {
   return harp_tcp_watch(p->peer->engine->tcp, p->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, name);
 }
 
+int harp_tcp_watch_listener(struct harp_tcp *t, unsigned eni) {
+  uint64_t name = (uint64_t)eni << HARP_TCP_KIND_BITS | HARP_TCP_IS_LISTENER;
+  return harp_tcp_watch(t, t->listeners[eni].fd, EPOLLIN, name);
+}
+
 void harp_tcp_unwatch(struct harp_tcp *t, int fd) {
   epoll_ctl(t->fd, EPOLL_CTL_DEL, fd, NULL);
 }

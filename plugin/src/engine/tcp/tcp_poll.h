@@ -15,6 +15,8 @@ int harp_tcp_watch(struct harp_tcp *t, int fd, uint32_t events, uint64_t name) H
 /* The same with the connection of a path: in both directions, at edges, so that one that was read or written
  * empty waits for the next edge. */
 int harp_tcp_watch_path(struct harp_tcp_path *p) HARP_MUST_CHECK;
+/* The same with an interface's listener. */
+int harp_tcp_watch_listener(struct harp_tcp *t, unsigned eni) HARP_MUST_CHECK;
 /* Takes a socket out of the set. */
 void harp_tcp_unwatch(struct harp_tcp *t, int fd);
 
