@@ -211,7 +211,7 @@ static enum harp_status fail_unreachable(struct harp_connect *c) {
         c->engine->name, harp_address_text(&c->to, text),
         (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
         c->last_errno ? strerror(c->last_errno) : "no answer");
-  return HARP_ERR_REMOTE;
+  return !c->is_refused_busy && harp_limit_is_hosts(c->last_errno) ? HARP_ERR_SYSTEM : HARP_ERR_REMOTE;
 }
 
 /* Returns whether the handshake was refused, and for what reason of the peer's. */
@@ -331,11 +331,16 @@ static enum harp_status poll_begin(struct harp_connect *c, harp_ns now) {
 /* Takes a refusal. One that may change soon ends this attempt only; further attempts follow. */
 static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why, harp_ns now) {
   char text[256], address[HARP_ADDRESS_TEXT_BYTES];
+  harp_ns deadline_ns = c->deadline_ns;
   switch (why) {
   case HARP_REFUSAL_BUSY:
     c->last_errno = 0;
     log_busy(c);
     end_attempt(c, now, now + CONNECT_RETRY_NS);
+    return HARP_OK;
+  case HARP_REFUSAL_FILES: /* the time of the attempt counts: a peer that stays without files is an error */
+    end_failed(c, HARP_EPEERFILES, now);
+    c->deadline_ns = deadline_ns;
     return HARP_OK;
   case HARP_REFUSAL_CROSSED: /* its own connect is on the way */
     c->is_refused_busy = false;
