@@ -27,7 +27,7 @@ SIM_SEEDS = 6_000
 PROCESSES = 2
 MAIN = "main"
 MAIN_PATHS = (
-    *("tests/bench/", "tests/conformance/", "tests/lab/", "tests/sanitize/"),
+    *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/lab/", "tests/sanitize/"),
     *("tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
     *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_suite.py"),
     "tests/harpctl/testbed/bench/test_timed.py",
@@ -103,6 +103,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--driver", choices=("udp", "tcp"), help="run the conformance cases over one carrier alone"
     )
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
+    group.addoption("--faults", action="store_true", help="let every call of libc fail, not a sample of them")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
     group.addoption(

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the programs of these tests."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PLUGIN_DIR, ROOT
+
+FLAGS = ("-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-rdynamic")
+
+Compile = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    """Provide a function that compiles tests/faults/NAME.c."""
+    folder = tmp_path_factory.mktemp("faults")
+
+    def build(name: str) -> Path:
+        out, source = folder / name, ROOT / "tests" / "faults" / f"{name}.c"
+        argv = ["cc", *FLAGS, f"-I{PLUGIN_DIR / 'src'}", "-o", str(out), str(source), "-ldl", "-lpthread"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return out
+
+    return build
