@@ -210,7 +210,7 @@ bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
       HARP_ASSERT(!err);
       link->outstanding++;
       link->copies_outstanding += r->is_copy;
-      link->peer->outstanding++;
+      if (!link->peer->outstanding++) link->peer->waits_ns = now;
       link->engine->outstanding += !r->is_copy;
     }
     harp_spsc_pop(&link->submit);

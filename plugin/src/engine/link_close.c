@@ -10,11 +10,16 @@ static bool must_drain(const struct harp_link *link) {
   return link->is_open && link->copies_outstanding && link->copies_outstanding == link->outstanding;
 }
 
+/* Returns for how long copies are delivered: closing the last link waits for it. */
+static harp_ns drain_max_ns(const struct harp_engine *e) {
+  return HARP_MIN(e->instance.peer_timeout_ns, HARP_LINK_DRAIN_MAX_NS);
+}
+
 static void begin_drain(struct harp_link *link, harp_ns now) {
   struct harp_engine *e = link->engine;
   HARP_ASSERT(must_drain(link) && !link->is_draining);
   link->is_draining = true;
-  link->drain_until_ns = now + e->instance.peer_timeout_ns;
+  link->drain_until_ns = now + drain_max_ns(e);
   link->next_draining = e->draining;
   e->draining = link;
   e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);
@@ -27,7 +32,7 @@ static bool is_over(struct harp_link *link, harp_ns now) {
                    "%u messages that were sent to %s before their connection was closed have not arrived "
                    "there within %llu s",
                    link->outstanding, link->peer->name,
-                   (unsigned long long)(link->engine->instance.peer_timeout_ns / HARP_SEC(1)));
+                   (unsigned long long)(drain_max_ns(link->engine) / HARP_SEC(1)));
   return !link->is_open || !link->outstanding;
 }
 

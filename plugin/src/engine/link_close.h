@@ -3,12 +3,14 @@
  *
  * A link that is closed while copies of its messages are under way drains: NCCL counts them as sent, so the
  * engine delivers them, then sends CLOSE and frees the link. It stops when the peer is gone, when the link
- * fails, and after the peer timeout. Links with a request whose buffer is NCCL's never drain: that buffer may
- * be gone. */
+ * fails, and after the peer timeout or HARP_LINK_DRAIN_MAX_NS. Links with a request whose buffer is NCCL's
+ * never drain: that buffer may be gone. */
 #ifndef HARP_LINK_CLOSE_H
 #define HARP_LINK_CLOSE_H
 
 #include "engine/link.h"
+
+#define HARP_LINK_DRAIN_MAX_NS HARP_SEC(10)
 
 /* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
  * lock, so after it the engine touches no buffer of NCCL's. Where only copies are under way, the engine keeps

@@ -49,18 +49,22 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
 
 /* ---- control ---- */
 
-/* Looks after peers with several interfaces: their idle paths, and whether one whose control connection is
- * lost still answers. Time in which nobody did a pass (the process was stopped, the machine paused) does not
- * count: peers may have been stopped as well. */
-static void tend_multihomed(struct harp_engine *e, harp_ns now) {
+/* Keeps idle paths of peers alive that have several interfaces, or whose control connection is lost, and
+ * finds peers that are silent while NCCL waits for them. Time in which nobody did a pass (the process was
+ * stopped, the machine paused) does not count: peers may have been stopped as well. */
+static void expire_silent_peers(struct harp_engine *e, harp_ns now) {
   harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES, period_ns = quiet_ns / 2;
   harp_ns late_ns = e->tend_ns ? now - e->tend_ns : 0;
   e->tend_ns = now + period_ns;
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
-    if (!peer->is_multihomed || peer->session.state != HARP_SESSION_OPEN) continue;
-    if (late_ns > period_ns) peer->last_received_ns = HARP_MIN(peer->last_received_ns + late_ns, now);
+    if (peer->session.state != HARP_SESSION_OPEN) continue;
+    if (late_ns > period_ns) {
+      peer->last_received_ns = HARP_MIN(peer->last_received_ns + late_ns, now);
+      peer->waits_ns = HARP_MIN(peer->waits_ns + late_ns, now);
+    }
     harp_liveness_on_silence(peer, now);
+    if (!peer->is_multihomed && !peer->monitor.lost) continue;
     harp_sender_keepalive(peer->session.sender, quiet_ns, now);
     harp_peer_settle(peer);
   }
@@ -87,7 +91,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
     harp_peers_tend(e, now);
     harp_inbound_review(e, now);
   }
-  if (e->tend_ns <= now) tend_multihomed(e, now);
+  if (e->tend_ns <= now) expire_silent_peers(e, now);
   struct harp_peer *stalled = harp_stalls_review(e, now);
   if (stalled) harp_dump_make(stalled, "NCCL waits", now);
   harp_stats_update(e, now);

@@ -41,6 +41,7 @@ struct harp_peer {
   int traffic_class;   /* of its packets; -1: none */
   harp_ns deadline_ns;
   harp_ns last_received_ns; /* when the last packet of the peer was received */
+  harp_ns waits_ns;         /* when requests began to wait for it, the last time that none had */
   harp_ns data_ns;          /* when a packet with data came last */
   harp_ns idle_ns;          /* since when it has no link; HARP_NEVER: it has */
   uint32_t outstanding;     /* requests of its links that are posted and not done */

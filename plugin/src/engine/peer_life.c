@@ -224,7 +224,8 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   if (!make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) goto free_peer;
   HARP_ASSERT(peer->path_count == peer->route_count + peer->tcp_count);
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
-  harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns);
+  harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns,
+                    peer->is_multihomed);
   harp_stats_add_peer(peer, c);
   harp_recorder_add_peer(peer);
   int err = harp_engine_attach(e, peer);
@@ -290,7 +291,7 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
 }
 
 void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
-  harp_monitor_set_gone(peer);
+  harp_monitor_set_gone(peer, why);
   harp_peer_complete(peer);
   harp_connects_on_silence(peer, now);
   if (!peer->outstanding) return;
@@ -299,7 +300,7 @@ void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
                    peer->name, peer->engine->name);
   else
     harp_peer_fail(peer, HARP_ERR_REMOTE, now, "lost %s: its control connection to %s %s", peer->name,
-                   peer->engine->name, why);
+                   peer->engine->name, peer->monitor.gone_why);
 }
 
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {

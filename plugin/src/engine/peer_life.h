@@ -24,7 +24,7 @@ void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now);
 /* Posts what NCCL's thread submitted on a link. Fails the peer where it is gone and the link waits for it. */
 static inline void harp_peer_take_submissions(struct harp_link *link, harp_ns now) {
   if (harp_unlikely(harp_link_take_submissions(link, now)))
-    harp_peer_on_gone(link->peer, "was closed: the process ended", now);
+    harp_peer_on_gone(link->peer, link->peer->monitor.gone_why, now);
 }
 
 /* Marks what is done on all its links. */

@@ -48,6 +48,12 @@ void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns) {
   set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
 }
 
+/* The most keepalives that Linux takes, a tenth of the timeout apart: twelve timeouts. */
+void harp_tcp_socket_outlive_outages(int fd) {
+  set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 127);
+  set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
 /* Leaves the buffers to the kernel's autotuning: fixed sizes were slower wherever they were tried. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *o) {
   int family = o->local->ss_family;

@@ -32,6 +32,10 @@ int harp_tcp_socket_accept(int listener, const struct harp_tcp_options *options)
  * become unreachable, with or without unacknowledged data. */
 void harp_tcp_socket_set_timeouts(int fd, harp_ns timeout_ns);
 
+/* Lets a connection with timeouts last through an outage that is far longer than these. Its keepalives go on,
+ * so that firewalls remember it. Whether the peer is lost is for the caller to find out. */
+void harp_tcp_socket_outlive_outages(int fd);
+
 /* Sets the options of an open socket; ignores failures. */
 void harp_tcp_socket_set_options(int fd, const struct harp_tcp_options *options);
 

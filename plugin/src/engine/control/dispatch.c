@@ -89,14 +89,21 @@ static bool may_be_of_network(int error) {
          error == EHOSTDOWN || error == ECONNRESET;
 }
 
+/* Whether the session may go on without its control connection. Of a peer with one interface a reset rather
+ * says that its process has ended. */
+static bool may_go_on(const struct harp_peer *peer, int error) {
+  if (peer->monitor.final_received || !may_be_of_network(error)) return false;
+  return peer->is_multihomed || error != ECONNRESET;
+}
+
 static void on_error(struct harp_peer *peer, int error, harp_ns now) {
-  if (peer->is_multihomed && !peer->monitor.final_received && may_be_of_network(error)) {
+  if (may_go_on(peer, error)) {
     harp_monitor_set_lost(peer);
     harp_connects_on_silence(peer, now);
-    HARP_INFO_LIMITED(
-        &peer->log, now,
-        "%s: the control connection with %s broke (%s); the connection continues over other interfaces",
-        peer->engine->name, peer->name, strerror(error));
+    HARP_INFO_LIMITED(&peer->log, now,
+                      "%s: the control connection with %s broke (%s); the connection continues %s",
+                      peer->engine->name, peer->name, strerror(error),
+                      peer->is_multihomed ? "over other interfaces" : "without it");
     return;
   }
   char text[ERROR_BYTES];
@@ -128,5 +135,5 @@ void harp_dispatch_control(struct harp_peer *peer, harp_ns now) {
   case HARP_MONITOR_NOTHING:
     break;
   }
-  if (peer->monitor.gone) harp_peer_on_gone(peer, "was closed: the process ended", now);
+  if (peer->monitor.gone) harp_peer_on_gone(peer, peer->monitor.gone_why, now);
 }

@@ -20,7 +20,8 @@ static bool is_kernel_silent(int fd, harp_ns limit) {
 
 void harp_liveness_on_silence(struct harp_peer *peer, harp_ns now) {
   const struct harp_monitor *m = &peer->monitor;
-  harp_ns limit = peer->engine->instance.peer_timeout_ns, quiet = now - peer->last_received_ns;
+  harp_ns limit = peer->engine->instance.peer_timeout_ns;
+  harp_ns quiet = now - HARP_MAX(peer->last_received_ns, peer->waits_ns);
   if (!peer->outstanding || m->gone || quiet < limit) return;
   if (!m->lost && !is_kernel_silent(m->fd, limit)) return;
   harp_peer_fail(peer, HARP_ERR_REMOTE, now,

@@ -14,8 +14,8 @@ struct harp_peer;
  * connection mean for the peer, and fails it if need be. Called at each visit of the pass. */
 void harp_liveness_review(struct harp_peer *peer, harp_ns now);
 
-/* Fails a peer with several interfaces when nothing has come from it for the peer timeout, and its control
- * connection is lost or as silent. */
+/* Fails a peer when NCCL has waited for it for the peer timeout, nothing has come from it meanwhile, and its
+ * control connection is lost or as silent. */
 void harp_liveness_on_silence(struct harp_peer *peer, harp_ns now);
 
 #endif

@@ -20,11 +20,12 @@
 enum { CLOSE_READS = 4 };
 
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
-                       harp_ns peer_timeout_ns) {
+                       harp_ns peer_timeout_ns, bool is_multihomed) {
   int one = 1;
   *m = (struct harp_monitor){.fd = fd, .keys = *keys};
   if (fd < 0) return;
   harp_tcp_socket_set_timeouts(fd, peer_timeout_ns);
+  if (!is_multihomed) harp_tcp_socket_outlive_outages(fd);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
@@ -142,9 +143,12 @@ harp_ns harp_monitor_on_pong(struct harp_monitor *m, harp_ns now) {
 /* ---- the end ---- */
 
 /* Its socket stays readable, so that it must not be watched any more. */
-void harp_monitor_set_gone(struct harp_peer *peer) {
-  if (!peer->monitor.gone) harp_engine_ignore_control(peer->engine, peer);
-  peer->monitor.gone = true;
+void harp_monitor_set_gone(struct harp_peer *peer, const char *why) {
+  struct harp_monitor *m = &peer->monitor;
+  if (m->gone) return;
+  harp_engine_ignore_control(peer->engine, peer);
+  m->gone = true;
+  (void)snprintf(m->gone_why, sizeof m->gone_why, "%s", why);
 }
 
 void harp_monitor_set_lost(struct harp_peer *peer) {

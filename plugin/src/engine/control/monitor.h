@@ -6,10 +6,14 @@
  * means that the peer is gone. Where it is open and the paths are silent, either the process is paused (it
  * does not answer PING: wait) or the paths are broken (it answers PING: fail after the peer timeout).
  *
+ * Silence counts while NCCL waits for the peer, and from when it began to wait: an outage while nobody waits
+ * costs nothing (liveness.h).
+ *
  * The connection runs over one pair of interfaces. Where the peer has others, it may break without harm
  * ("lost"), by a timeout here, or by a reset when the peer's kernel timed out first. From then on only
  * packets show that the peer runs, and silence for the peer timeout fails it. Senders with several interfaces
- * probe idle paths, so that a peer that runs is never silent.
+ * probe idle paths, so that a peer that runs is never silent. Where there are no others, the connection lasts
+ * through outages of twelve peer timeouts; a timeout after that is no harm either.
  *
  * What the socket does not take waits in `out`. A message that does not fit there would be lost, and the peer
  * would wait for ever for what it says: the peer is given up instead, with FINAL as the last message.
@@ -24,7 +28,7 @@
 struct harp_peer;
 
 /* What may wait for the socket: about 200 messages about streams, and FINAL. */
-enum { HARP_MONITOR_OUT_BYTES = 8192 };
+enum { HARP_MONITOR_OUT_BYTES = 8192, HARP_MONITOR_WHY_BYTES = 128 };
 
 struct harp_monitor {
   int fd; /* non-blocking TCP; -1 when closed */
@@ -35,9 +39,10 @@ struct harp_monitor {
   bool overflowed;             /* a message did not fit `out`: the next review fails the peer */
   bool is_leaving;             /* FINAL is the last message that was sent, or waits for the socket */
   bool gone;                   /* the connection is closed or broken */
-  bool lost;                   /* the network under it broke, but there are other interfaces */
-  harp_ns ping_ns;             /* when the last PING was sent, 0 if none waits for its PONG */
-  harp_ns pong_ns;             /* when the last PONG came */
+  char gone_why[HARP_MONITOR_WHY_BYTES];
+  bool lost;       /* the network under it broke, which need not end the session */
+  harp_ns ping_ns; /* when the last PING was sent, 0 if none waits for its PONG */
+  harp_ns pong_ns; /* when the last PONG came */
   bool logged_paused;
   uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */
   uint8_t out[HARP_MONITOR_OUT_BYTES];
@@ -45,9 +50,10 @@ struct harp_monitor {
   uint8_t in[HARP_CONTROL_MAX_BYTES];
 };
 
-/* Takes over the socket and sets its timeouts. */
+/* Takes over the socket and sets its timeouts. That of a peer with several interfaces ends when its network
+ * is away for the peer timeout, since others take over; that of another lasts through far longer outages. */
 void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control_keys *keys,
-                       harp_ns peer_timeout_ns);
+                       harp_ns peer_timeout_ns, bool is_multihomed);
 
 enum harp_monitor_read {
   HARP_MONITOR_NOTHING,
@@ -68,9 +74,9 @@ void harp_monitor_answer(struct harp_peer *peer);
 /* Takes note of a PONG. Returns how long it took; 0: no PING waited for it. */
 harp_ns harp_monitor_on_pong(struct harp_monitor *m, harp_ns now);
 
-/* Take note that the connection is closed or broken; or that the network under it broke, where there are
- * other interfaces. */
-void harp_monitor_set_gone(struct harp_peer *peer);
+/* Take note that the connection is closed or broken, and why, of which the first reason stays; or that the
+ * network under it broke. */
+void harp_monitor_set_gone(struct harp_peer *peer, const char *why);
 void harp_monitor_set_lost(struct harp_peer *peer);
 
 /* Returns whether messages can be sent. */

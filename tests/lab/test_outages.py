@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network goes away while nobody waits for a peer, and comes back, or does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.testbed.lab.lab import Lab
+from harpctl.testbed.lab.plan import LabSpec
+from tests.conformance import abi
+from tests.lab.job import until
+from tests.lab.remote import RemotePeer, connect, transfer
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
+MakeLab = Callable[[LabSpec], Lab]
+TIMEOUT_S = 1
+OUTAGE_S = 5 * TIMEOUT_S  # Linux gives a connection up after one timeout, or two of a second's timers
+MARGIN_S = 4.0
+SIZES = (8, 65536, 1 << 20)
+
+
+def _let_time_pass(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    until("the time has passed", lambda: time.monotonic() > end)
+
+
+@pytest.mark.parametrize("enis", [1, 2])
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_an_outage_while_nobody_waits(
+    make_lab: MakeLab, plugin_file: Path, engine: str, enis: int
+) -> None:
+    lab = make_lab(LabSpec(enis=enis))
+    env = {"HARP_PEER_TIMEOUT": str(TIMEOUT_S), "HARP_ENGINE": engine, "HARP_IFNAME": "eni"}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        for size in SIZES:
+            transfer(receiver, sender, 2, size)
+        for eni in range(enis):
+            lab.faults(1, eni).blackhole()
+        _let_time_pass(OUTAGE_S)
+        for eni in range(enis):
+            lab.faults(1, eni).clear()
+        for size in SIZES:
+            transfer(receiver, sender, 2, size)
+        for peer in (receiver, sender):
+            assert not [line for line in peer.call("log") if "WARN" in line]
+
+
+@pytest.mark.parametrize("waits", ["receiver", "sender"])
+def test_the_peer_timeout_counts_from_when_somebody_waits(
+    make_lab: MakeLab, plugin_file: Path, waits: str
+) -> None:
+    timeout_s = 3
+    lab = make_lab(LabSpec())
+    env = {"HARP_PEER_TIMEOUT": str(timeout_s)}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        transfer(receiver, sender, 2, 65536)
+        lab.faults(1, 0).blackhole()
+        _let_time_pass(timeout_s + 1)
+        who = receiver if waits == "receiver" else sender
+        start = time.monotonic()
+        assert who.call("transfer", 1, 65536) == [abi.REMOTE]
+        took_s = time.monotonic() - start
+        assert timeout_s - 0.5 < took_s < timeout_s + MARGIN_S
+        log = "\n".join(who.call("log"))
+        assert "the network in between is down" in log
+        assert "the process ended" not in log
+
+
+def test_an_outage_ends_before_the_peer_timeout(make_lab: MakeLab, plugin_file: Path) -> None:
+    """The receiver waits already when the network comes back."""
+    timeout_s = 6
+    lab = make_lab(LabSpec())
+    env = {"HARP_PEER_TIMEOUT": str(timeout_s)}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        connect(receiver, sender)
+        transfer(receiver, sender, 2, 65536)
+        lab.faults(1, 0).blackhole()
+        _let_time_pass(timeout_s + 1)
+        receiver.start("transfer", 1, 65536)
+        _let_time_pass(timeout_s / 3)
+        lab.faults(1, 0).clear()
+        assert sender.call("transfer", 1, 65536) == [abi.SUCCESS]
+        assert receiver.answer() == [abi.SUCCESS]
