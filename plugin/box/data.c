@@ -14,7 +14,7 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-static bool reduces(const struct box_options *o) {
+static bool reduces(const struct box_operation *o) {
   return o->op == BOX_OP_ALLREDUCE || o->op == BOX_OP_REDUCESCATTER || o->op == BOX_OP_REDUCE;
 }
 
@@ -27,9 +27,10 @@ static double value(const struct box_options *o, int rank, size_t index, uint64_
   return (double)(random % range) - (compared && type->is_signed ? (double)range / 2 : 0);
 }
 
-static double reduced(const struct box_options *o, size_t index, uint64_t seed) {
+static double reduced(const struct box_operation *op, size_t index, uint64_t seed) {
+  const struct box_options *o = op->options;
   double result = value(o, 0, index, seed);
-  for (int rank = 1; rank < o->ranks; rank++) {
+  for (int rank = 1; rank < op->ranks; rank++) {
     double next = value(o, rank, index, seed);
     switch (o->redop) {
     case BOX_REDOP_PROD:
@@ -47,7 +48,7 @@ static double reduced(const struct box_options *o, size_t index, uint64_t seed) 
     }
   }
   if (o->redop != BOX_REDOP_AVG) return result;
-  result /= o->ranks;
+  result /= op->ranks;
   return box_types[o->type].is_integer ? trunc(result) : result;
 }
 
@@ -57,7 +58,7 @@ static uint64_t verify_reduced(const struct box_operation *op, const char *recei
   double tolerance = o->redop == BOX_REDOP_AVG ? box_types[o->type].tolerance : 0;
   uint64_t wrong = 0;
   for (size_t i = 0; i < op->receive_elements; i++) {
-    double expected = reduced(o, first + i, seed), is = box_number_read(o->type, received, i);
+    double expected = reduced(op, first + i, seed), is = box_number_read(o->type, received, i);
     wrong += !(fabs(is - expected) <= tolerance * fmax(fabs(expected), 1));
   }
   return wrong;
@@ -83,7 +84,7 @@ static uint64_t verify_bytes(const struct box_operation *op, const char *receive
 void box_operation_fill(const struct box_operation *op, const struct box_buffers *b, uint64_t seed) {
   const struct box_options *o = op->options;
   size_t element = box_types[o->type].bytes;
-  if (reduces(o))
+  if (reduces(op))
     for (size_t i = 0; i < op->send_elements; i++)
       box_number_write(o->type, b->send, i, value(o, op->rank, i, seed));
   else
@@ -94,9 +95,9 @@ void box_operation_fill(const struct box_operation *op, const struct box_buffers
 uint64_t box_operation_verify(const struct box_operation *op, const struct box_buffers *b, uint64_t seed) {
   const struct box_options *o = op->options;
   size_t part = op->count * box_types[o->type].bytes;
-  int previous = (op->rank + o->ranks - 1) % o->ranks;
+  int previous = (op->rank + op->ranks - 1) % op->ranks;
   uint64_t wrong = 0;
-  switch (o->op) {
+  switch (op->op) {
   case BOX_OP_ALLREDUCE:
     wrong = verify_reduced(op, b->receive, 0, seed);
     break;
@@ -104,16 +105,16 @@ uint64_t box_operation_verify(const struct box_operation *op, const struct box_b
     wrong = verify_reduced(op, b->receive, (size_t)op->rank * op->count, seed);
     break;
   case BOX_OP_REDUCE:
-    return op->rank == o->root ? verify_reduced(op, b->receive, 0, seed) : 0;
+    return op->rank == op->root ? verify_reduced(op, b->receive, 0, seed) : 0;
   case BOX_OP_BROADCAST:
-    wrong = verify_bytes(op, b->receive, o->root, 0, part, seed);
+    wrong = verify_bytes(op, b->receive, op->root, 0, part, seed);
     break;
   case BOX_OP_SENDRECV:
     wrong = verify_bytes(op, b->receive, previous, 0, part, seed);
     break;
   default:
-    for (int rank = 0; rank < o->ranks; rank++) {
-      size_t first = o->op == BOX_OP_ALLTOALL ? (size_t)op->rank * part : 0;
+    for (int rank = 0; rank < op->ranks; rank++) {
+      size_t first = op->op == BOX_OP_ALLTOALL ? (size_t)op->rank * part : 0;
       wrong += verify_bytes(op, b->receive + (size_t)rank * part, rank, first, part, seed);
     }
   }

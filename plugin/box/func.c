@@ -14,8 +14,15 @@
 
 enum { FUNCS_MAX = 16384, PROTOCOLS = 3 };
 
-static struct box_func funcs[FUNCS_MAX];
-static size_t func_count;
+static struct table {
+  struct box_func at[FUNCS_MAX];
+  size_t count;
+} tables[BOX_LIBRARIES_MAX];
+
+/* Returns the current library's. */
+static struct table *table_in_use(void) {
+  return &tables[box_library_current()];
+}
 
 struct word {
   const char *text;
@@ -136,8 +143,9 @@ static bool agree(const struct box_func *named, const struct box_func *row) {
 }
 
 static struct box_func *func_of_row(const int *numbers, size_t row) {
+  struct table *funcs = table_in_use();
   int number = numbers[row];
-  return number >= 0 && (size_t)number < func_count ? &funcs[number] : NULL;
+  return number >= 0 && (size_t)number < funcs->count ? &funcs->at[number] : NULL;
 }
 
 static bool rows_fit(const struct rows *rows, const int *numbers, size_t count) {
@@ -195,25 +203,25 @@ static struct box_func computed(enum box_collective collective, int operation, e
   return func;
 }
 
-static void compute_all(int types, int algorithms) {
+static void compute_all(struct table *funcs, int types, int algorithms) {
   enum { OPERATIONS = 6 };
   static const enum box_collective order[] = {BOX_BROADCAST, BOX_REDUCE, BOX_ALL_GATHER, BOX_REDUCE_SCATTER,
                                               BOX_ALL_REDUCE};
-  funcs[0] = (struct box_func){.collective = BOX_SEND_RECV, .type = BOX_TYPE_COUNT};
-  func_count = 1 + (size_t)types; /* those between are of communicators of one rank */
+  funcs->at[0] = (struct box_func){.collective = BOX_SEND_RECV, .type = BOX_TYPE_COUNT};
+  funcs->count = 1 + (size_t)types; /* those between are of communicators of one rank */
   for (size_t c = 0; c < HARP_ARRAY_COUNT(order); c++)
     for (int o = 0; o < OPERATIONS; o++)
       for (int t = 0; t < types; t++)
         for (int a = 0; a < algorithms; a++)
           for (int p = 0; p < PROTOCOLS; p++)
-            funcs[func_count++] = computed(order[c], o, (enum box_type)t, a, p);
+            funcs->at[funcs->count++] = computed(order[c], o, (enum box_type)t, a, p);
 }
 
 static void compute_by_size(size_t count) {
   for (int types = 9; types <= 10; types++)
     for (int algorithms = 2; algorithms <= 7; algorithms++)
       if (count == 1u + (size_t)types + 5u * 6 * PROTOCOLS * (size_t)(types * algorithms)) {
-        compute_all(types, algorithms);
+        compute_all(table_in_use(), types, algorithms);
         return;
       }
 }
@@ -221,28 +229,30 @@ static void compute_by_size(size_t count) {
 /* ---- */
 
 int box_funcs_load(void) {
+  struct table *funcs = table_in_use();
   size_t bytes;
   void *const *table = box_library_symbol("ncclDevFuncTable", &bytes);
   if (table) {
-    func_count = HARP_MIN(bytes / sizeof *table, FUNCS_MAX);
-    for (size_t i = 0; i < func_count; i++) {
+    funcs->count = HARP_MIN(bytes / sizeof *table, FUNCS_MAX);
+    for (size_t i = 0; i < funcs->count; i++) {
       const char *symbol = table[i] ? box_library_function_name(table[i]) : NULL;
-      if (!symbol || !parse(symbol, &funcs[i])) funcs[i] = (struct box_func){.collective = BOX_NONE};
+      if (!symbol || !parse(symbol, &funcs->at[i])) funcs->at[i] = (struct box_func){.collective = BOX_NONE};
     }
     name_by_rows();
   } else if (box_library_symbol("ncclFuncs", &bytes)) {
     compute_by_size(bytes / sizeof *table);
   }
-  if (func_count) return 0;
+  if (funcs->count) return 0;
   box_log("the device functions of NCCL %d are not understood", box_library_version());
   return -1;
 }
 
 const struct box_func *box_func_at(uint64_t number) {
-  if (number >= func_count || funcs[number].collective == BOX_NONE)
+  const struct table *funcs = table_in_use();
+  if (number >= funcs->count || funcs->at[number].collective == BOX_NONE)
     box_die("device function %llu of NCCL %d is not known", (unsigned long long)number,
             box_library_version());
-  return &funcs[number];
+  return &funcs->at[number];
 }
 
 const char *box_func_text(const struct box_func *func, char *out, size_t room) {

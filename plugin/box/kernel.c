@@ -46,7 +46,7 @@ void box_kernel_run(const char *name, const char *arguments, unsigned blocks) {
   for (unsigned block = 0; block < blocks && mask; block++, mask &= mask - 1) {
     int number = __builtin_ctzll(mask);
     channels[block] = (struct box_channel){.kernel = &kernel, .block = (int)block, .number = number};
-    channels[block].channel = all + (size_t)number * box_struct_bytes[BOX_CHANNEL];
+    channels[block].channel = all + (size_t)number * box_struct_bytes(BOX_CHANNEL);
     box_fibers_add(&kernel.fibers, run_channel, &channels[block]);
   }
   box_fibers_run(&kernel.fibers);

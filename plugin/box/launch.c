@@ -13,6 +13,7 @@ enum { OLD_WORDS = 3 }; /* up to NCCL 2.21 a kernel takes three words: communica
 
 struct launch {
   const char *kernel;
+  int library;
   unsigned blocks;
   struct box_task completion; /* of the launch, for an event; none if `run` is NULL */
   char arguments[];
@@ -20,6 +21,7 @@ struct launch {
 
 static void run_kernel(void *word) {
   struct launch *launch = word;
+  box_library_choose(launch->library);
   if (launch->completion.run) launch->completion.run(launch->completion.word);
   box_kernel_run(launch->kernel, launch->arguments, launch->blocks);
   free(launch);
@@ -29,7 +31,8 @@ static int launch(const void *function, unsigned blocks, void *stream, const voi
                   struct box_event *event) {
   struct launch *l = malloc(sizeof *l + bytes);
   if (!l) return box_runtime_fail(BOX_CUDA_NO_MEMORY);
-  *l = (struct launch){.kernel = box_library_function_name(function), .blocks = blocks};
+  *l = (struct launch){
+      .kernel = box_library_function_name(function), .library = box_library_of(function), .blocks = blocks};
   if (event) l->completion = box_event_task(event);
   memcpy(l->arguments, arguments, bytes);
   box_stream_push(box_runtime_stream(stream), (struct box_task){run_kernel, l, true});

@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-struct box_place box_places[BOX_FIELD_COUNT];
-size_t box_struct_bytes[BOX_STRUCT_COUNT];
+struct box_layout box_layouts[BOX_LIBRARIES_MAX];
 
 static const char *const struct_names[BOX_STRUCT_COUNT] = {
 #define X(word, name) [BOX_##word] = name,
@@ -22,31 +21,36 @@ static const struct {
 #undef X
 };
 
-static void on_struct(size_t index, uint64_t bytes, void *unused) {
-  (void)unused;
-  box_struct_bytes[index] = bytes;
+/* What is being read. */
+struct reading {
+  struct box_layout *layout;
+  struct box_place old_places[BOX_FIELD_COUNT]; /* of ncclDevComm */
+};
+
+static void on_struct(size_t index, uint64_t bytes, void *word) {
+  struct reading *reading = word;
+  reading->layout->struct_bytes[index] = bytes;
 }
 
-static struct box_place old_places[BOX_FIELD_COUNT];
-
 /* The communicator of the kernels was called ncclDevComm until another structure took that name. */
-static void on_member(size_t index, const char *path, const struct box_place *place, void *unused) {
-  (void)unused;
-  struct box_place *places = index == BOX_COMM_OLD ? old_places : box_places;
+static void on_member(size_t index, const char *path, const struct box_place *place, void *word) {
+  struct reading *reading = word;
+  struct box_place *places = index == BOX_COMM_OLD ? reading->old_places : reading->layout->places;
   enum box_struct of = index == BOX_COMM_OLD ? BOX_COMM : (enum box_struct)index;
   for (int field = 0; field < BOX_FIELD_COUNT; field++)
     if (field_paths[field].of == of && !strcmp(field_paths[field].path, path)) places[field] = *place;
 }
 
-static void take_old_communicator(void) {
+static void take_old_communicator(struct reading *reading) {
   if (box_has(BOX_COMM_ABORT)) return;
   for (int field = 0; field < BOX_FIELD_COUNT; field++)
-    if (field_paths[field].of == BOX_COMM) box_places[field] = old_places[field];
+    if (field_paths[field].of == BOX_COMM) reading->layout->places[field] = reading->old_places[field];
 }
 
 void box_layout_load(const struct box_elf *elf) {
-  box_dwarf_read(elf, struct_names, BOX_STRUCT_COUNT, on_struct, on_member, NULL);
-  take_old_communicator();
+  struct reading reading = {.layout = &box_layouts[box_library_current()]};
+  box_dwarf_read(elf, struct_names, BOX_STRUCT_COUNT, on_struct, on_member, &reading);
+  take_old_communicator(&reading);
 }
 
 bool box_layout_is_known(void) {
@@ -55,7 +59,7 @@ bool box_layout_is_known(void) {
 }
 
 uint64_t box_get(const void *object, enum box_field field) {
-  const struct box_place *place = &box_places[field];
+  const struct box_place *place = box_place(field);
   if (!place->known) return 0;
   uint64_t value = 0;
   const char *at = (const char *)object + place->bit / 8;
@@ -70,7 +74,7 @@ uint64_t box_get(const void *object, enum box_field field) {
 }
 
 int64_t box_get_signed(const void *object, enum box_field field) {
-  const struct box_place *place = &box_places[field];
+  const struct box_place *place = box_place(field);
   uint32_t width = place->width ? place->width : place->bytes * 8;
   if (!width || width >= 64) return (int64_t)box_get(object, field);
   return (int64_t)(box_get(object, field) << (64 - width)) >> (64 - width);

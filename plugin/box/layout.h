@@ -6,7 +6,7 @@
 #ifndef HARP_BOX_LAYOUT_H
 #define HARP_BOX_LAYOUT_H
 
-#include "elf.h"
+#include "library.h"
 
 /* X(word, name of the structure in NCCL) */
 #define BOX_STRUCTS(X)                                                                                       \
@@ -166,10 +166,22 @@ struct box_place {
   uint32_t stars; /* levels of indirection of its type */
 };
 
-extern struct box_place box_places[BOX_FIELD_COUNT];
-extern size_t box_struct_bytes[BOX_STRUCT_COUNT];
+/* Of one library. */
+struct box_layout {
+  struct box_place places[BOX_FIELD_COUNT];
+  size_t struct_bytes[BOX_STRUCT_COUNT];
+};
+extern struct box_layout box_layouts[BOX_LIBRARIES_MAX];
 
-/* Reads the layout of all structures. */
+/* Return what is known of the current library. */
+static inline const struct box_place *box_place(enum box_field field) {
+  return &box_layouts[box_library_current()].places[field];
+}
+static inline size_t box_struct_bytes(enum box_struct of) {
+  return box_layouts[box_library_current()].struct_bytes[of];
+}
+
+/* Reads the layout of all structures of the current library. */
 void box_layout_load(const struct box_elf *elf);
 
 /* Returns whether kernels can be run with what was read; without it communicators can be made and
@@ -177,12 +189,12 @@ void box_layout_load(const struct box_elf *elf);
 bool box_layout_is_known(void);
 
 static inline bool box_has(enum box_field field) {
-  return box_places[field].known;
+  return box_place(field)->known;
 }
 
 /* Returns where a field begins. The caller knows that the release has it. */
 static inline char *box_at(const void *object, enum box_field field) {
-  return (char *)(uintptr_t)object + box_places[field].bit / 8;
+  return (char *)(uintptr_t)object + box_place(field)->bit / 8;
 }
 
 /* Return a field's value: unsigned, with its sign, as a pointer. */

@@ -17,9 +17,12 @@
 
 enum { JUMP_BYTES = 12 };
 
-static const struct box_elf *file;
-static void *handle;
-static uintptr_t base;
+static struct library {
+  const struct box_elf *file;
+  void *handle;
+  uintptr_t base;
+} libraries[BOX_LIBRARIES_MAX];
+_Thread_local int box_library_number;
 static const char nvml_handle, driver_handle; /* their addresses stand for the two libraries */
 
 /* ---- dlopen ---- */
@@ -55,27 +58,28 @@ static void write_jump(uintptr_t at, box_function *function) {
   memcpy((void *)at, code, sizeof code);
 }
 
-static int protect_text(int protection) {
+static int protect_text(const struct library *l, int protection) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  uintptr_t begin = (base + file->text_begin) & ~(page - 1);
-  uintptr_t end = harp_align_up(base + file->text_end, page);
+  uintptr_t begin = (l->base + l->file->text_begin) & ~(page - 1);
+  uintptr_t end = harp_align_up(l->base + l->file->text_end, page);
   if (!mprotect((void *)begin, end - begin, protection)) return 0;
-  box_log("the code of %s can't be changed in memory: %s", file->path, strerror(errno));
+  box_log("the code of %s can't be changed in memory: %s", l->file->path, strerror(errno));
   return -1;
 }
 
-static int redirect_runtime(void) {
+static int redirect_runtime(const struct library *l) {
+  const struct box_elf *file = l->file;
   int redirected = 0;
-  if (protect_text(PROT_READ | PROT_WRITE | PROT_EXEC)) return -1;
+  if (protect_text(l, PROT_READ | PROT_WRITE | PROT_EXEC)) return -1;
   for (size_t i = 0; i < file->symbol_count; i++) {
     const struct box_symbol *s = &file->symbols[i];
     if (!is_runtime_call(s) || s->bytes < JUMP_BYTES) continue;
     if (s->address < file->text_begin || s->address >= file->text_end) continue;
     box_function *function = box_runtime_find(s->name);
-    write_jump(base + s->address, function ? function : (box_function *)box_runtime_unsupported);
+    write_jump(l->base + s->address, function ? function : (box_function *)box_runtime_unsupported);
     redirected++;
   }
-  if (protect_text(PROT_READ | PROT_EXEC)) return -1;
+  if (protect_text(l, PROT_READ | PROT_EXEC)) return -1;
   if (redirected) return 0;
   box_log("%s does not contain the CUDA runtime, as NVIDIA's wheels do", file->path);
   return -1;
@@ -87,8 +91,8 @@ static void replace_slot(uintptr_t slot, void *function) {
   memcpy((void *)slot, &function, sizeof function);
 }
 
-static void redirect_slots(const Elf64_Rela *relocations, size_t bytes, const Elf64_Sym *symbols,
-                           const char *names) {
+static void redirect_slots(uintptr_t base, const Elf64_Rela *relocations, size_t bytes,
+                           const Elf64_Sym *symbols, const char *names) {
   const struct {
     const char *name;
     void *function;
@@ -104,7 +108,7 @@ static void redirect_slots(const Elf64_Rela *relocations, size_t bytes, const El
   }
 }
 
-static void redirect_loading(const ElfW(Dyn) * dynamic) {
+static void redirect_loading(uintptr_t base, const ElfW(Dyn) * dynamic) {
   const Elf64_Rela *of_calls = NULL, *of_data = NULL;
   const Elf64_Sym *symbols = NULL;
   const char *names = NULL;
@@ -134,39 +138,55 @@ static void redirect_loading(const ElfW(Dyn) * dynamic) {
       break;
     }
   }
-  if (of_calls) redirect_slots(of_calls, call_bytes, symbols, names);
-  if (of_data) redirect_slots(of_data, data_bytes, symbols, names);
+  if (of_calls) redirect_slots(base, of_calls, call_bytes, symbols, names);
+  if (of_data) redirect_slots(base, of_data, data_bytes, symbols, names);
 }
 
 int box_library_load(const struct box_elf *elf) {
+  struct library *l = &libraries[box_library_number];
   struct link_map *map;
-  file = elf;
-  handle = dlopen(elf->path, RTLD_NOW | RTLD_LOCAL);
-  if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map)) {
+  l->file = elf;
+  l->handle = dlopen(elf->path, RTLD_NOW | RTLD_LOCAL);
+  if (!l->handle || dlinfo(l->handle, RTLD_DI_LINKMAP, &map)) {
     box_log("%s can't be loaded: %s", elf->path, dlerror());
     return -1;
   }
-  base = map->l_addr;
-  if (redirect_runtime()) return -1;
-  redirect_loading(map->l_ld);
+  l->base = map->l_addr;
+  for (int other = 0; other < BOX_LIBRARIES_MAX; other++)
+    if (other != box_library_number && libraries[other].handle == l->handle) {
+      box_log("%s is the same library twice: a second one needs a file of its own", elf->path);
+      return -1;
+    }
+  if (redirect_runtime(l)) return -1;
+  redirect_loading(l->base, map->l_ld);
   return 0;
 }
 
 /* ---- looking up ---- */
 
 void *box_library_function(const char *name) {
-  return dlsym(handle, name);
+  return dlsym(libraries[box_library_number].handle, name);
 }
 
 void *box_library_symbol(const char *name, size_t *bytes) {
-  const struct box_symbol *symbol = box_elf_find(file, name);
+  const struct box_symbol *symbol = box_elf_find(libraries[box_library_number].file, name);
   if (!symbol) return NULL;
   *bytes = symbol->bytes;
-  return (void *)(base + symbol->address);
+  return (void *)(libraries[box_library_number].base + symbol->address);
+}
+
+static const struct box_symbol *function_at(const struct library *l, const void *function) {
+  return l->file ? box_elf_function_at(l->file, (uintptr_t)function - l->base) : NULL;
+}
+
+int box_library_of(const void *function) {
+  int number = BOX_LIBRARIES_MAX - 1;
+  while (number > 0 && !function_at(&libraries[number], function)) number--;
+  return number;
 }
 
 const char *box_library_function_name(const void *function) {
-  const struct box_symbol *symbol = box_elf_function_at(file, (uintptr_t)function - base);
+  const struct box_symbol *symbol = function_at(&libraries[box_library_of(function)], function);
   return symbol ? symbol->name : NULL;
 }
 

@@ -21,13 +21,14 @@ enum { LOOK_US = 2000, SIGNALLED = 128 };
 
 struct family {
   const struct box_options *options;
+  const struct box_plan *plan;
   struct box_shared *shared;
   pid_t pids[BOX_RANKS_MAX]; /* 0: gone */
   int left, code;
   double end_s, kill_at_s;
 };
 
-static void start(struct family *f, const struct box_elf *elf) {
+static void start(struct family *f, const struct box_elf *elfs) {
   pid_t parent = getpid();
   for (int rank = 0; rank < f->options->ranks; rank++) {
     pid_t pid = fork();
@@ -35,7 +36,7 @@ static void start(struct family *f, const struct box_elf *elf) {
     if (!pid) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(BOX_EXIT_LOAD);
-      exit(box_rank_run(f->options, elf, f->shared, rank));
+      exit(box_rank_run(f->options, f->plan, elfs, f->shared, rank));
     }
     f->pids[rank] = pid;
     f->left++;
@@ -45,7 +46,9 @@ static void start(struct family *f, const struct box_elf *elf) {
 static void on_end(struct family *f, int rank, int status) {
   f->pids[rank] = 0;
   f->left--;
-  if (rank == f->options->killed_rank && WIFSIGNALED(status)) return;
+  atomic_store(&f->shared->dead[rank], true);
+  bool is_killed = rank == f->options->killed_rank || atomic_load(&f->shared->doomed[rank]);
+  if (is_killed && WIFSIGNALED(status)) return;
   int code = WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
   if (!code) return;
   if (WIFSIGNALED(status)) box_log("rank %d died: %s", rank, strsignal(WTERMSIG(status)));
@@ -57,8 +60,12 @@ static void on_end(struct family *f, int rank, int status) {
 static void end_all(struct family *f) {
   box_log(f->code ? "the ranks that are left are ended" : "the time is over");
   if (!f->code) f->code = BOX_EXIT_TIME;
-  for (int rank = 0; rank < f->options->ranks; rank++)
-    if (f->pids[rank]) kill(f->pids[rank], SIGKILL);
+  for (int rank = 0; rank < f->options->ranks; rank++) {
+    if (!f->pids[rank]) continue;
+    int step = atomic_load(&f->shared->steps[rank]);
+    if (f->plan->step_count) box_log("rank %d is at \"%s\"", rank, f->plan->steps[step].text);
+    kill(f->pids[rank], SIGKILL);
+  }
   f->end_s += 1e9;
 }
 
@@ -87,16 +94,22 @@ static int wait_for_all(struct family *f) {
 
 int main(int argc, char **argv) {
   static struct box_options options;
-  struct box_elf elf;
+  static struct box_plan plan;
+  struct box_elf elfs[BOX_LIBRARIES_MAX];
   setvbuf(stdout, NULL, _IOLBF, 0); /* what the ranks print, and NCCL in old releases, stays whole lines */
   int rc = box_options_parse(&options, argc, argv);
   if (rc) return rc > 0 ? BOX_EXIT_OK : BOX_EXIT_USAGE;
-  if (box_elf_open(&elf, options.library)) return BOX_EXIT_LOAD;
-  box_layout_load(&elf);
-  struct family f = {.options = &options, .end_s = box_clock_s() + options.timeout_s};
+  if (options.plan && box_plan_read(&plan, &options)) return BOX_EXIT_USAGE;
+  for (int number = 0; number < options.library_count; number++) {
+    box_library_choose(number);
+    if (box_elf_open(&elfs[number], options.libraries[number])) return BOX_EXIT_LOAD;
+    box_layout_load(&elfs[number]);
+  }
+  box_library_choose(0);
+  struct family f = {.options = &options, .plan = &plan, .end_s = box_clock_s() + options.timeout_s};
   f.shared = mmap(NULL, sizeof *f.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (f.shared == MAP_FAILED) box_die("no memory that the ranks share");
   fflush(NULL);
-  start(&f, &elf);
+  start(&f, elfs);
   return wait_for_all(&f);
 }

@@ -4,21 +4,50 @@
 #include "library.h"
 #include "log.h"
 
-struct box_nccl box_nccl;
+#include <limits.h>
+
+enum { MAGIC = (int)0xcafebeef, UNDEFINED = INT_MIN };
+
+static struct box_nccl tables[BOX_LIBRARIES_MAX];
+
+const struct box_nccl *box_nccl(void) {
+  return &tables[box_library_current()];
+}
 
 int box_nccl_load(void) {
+  struct box_nccl *table = &tables[box_library_current()];
   const struct {
     const char *name;
     void *slot;
     bool may_be_missing;
   } calls[] = {
-#define CALL(name) {"nccl" #name, (void *)&box_nccl.name, false}
+#define CALL(name) {"nccl" #name, (void *)&table->name, false}
 #define SINCE(name)                                                                                          \
-  { "nccl" #name, (void *)&box_nccl.name, true }
-      CALL(GetUniqueId),   CALL(CommInitRank),  CALL(CommDestroy), CALL(CommAbort), CALL(CommGetAsyncError),
-      CALL(GroupStart),    CALL(GroupEnd),      CALL(Send),        CALL(Recv),      CALL(AllReduce),
-      CALL(AllGather),     CALL(ReduceScatter), CALL(Broadcast),   CALL(Reduce),    CALL(GetErrorString),
+  { "nccl" #name, (void *)&table->name, true }
+      CALL(GetUniqueId),
+      CALL(CommInitRank),
+      CALL(CommDestroy),
+      CALL(CommAbort),
+      CALL(CommGetAsyncError),
+      CALL(GroupStart),
+      CALL(GroupEnd),
+      CALL(Send),
+      CALL(Recv),
+      CALL(AllReduce),
+      CALL(AllGather),
+      CALL(ReduceScatter),
+      CALL(Broadcast),
+      CALL(Reduce),
+      CALL(GetErrorString),
       SINCE(GetLastError),
+      SINCE(CommFinalize),
+      SINCE(CommSplit),
+      SINCE(CommShrink),
+      SINCE(CommGetUniqueId),
+      SINCE(CommGrow),
+      SINCE(CommRevoke),
+      SINCE(CommSuspend),
+      SINCE(CommResume),
 #undef CALL
 #undef SINCE
   };
@@ -34,6 +63,22 @@ int box_nccl_load(void) {
 }
 
 const char *box_nccl_last_error(box_comm comm) {
-  const char *text = box_nccl.GetLastError ? box_nccl.GetLastError(comm) : NULL;
+  const char *text = box_nccl()->GetLastError ? box_nccl()->GetLastError(comm) : NULL;
   return text ? text : "";
+}
+
+struct box_nccl_config box_nccl_config(void) {
+  return (struct box_nccl_config){.bytes = sizeof(struct box_nccl_config),
+                                  .magic = (unsigned)MAGIC,
+                                  .version = (unsigned)box_library_version(),
+                                  .blocking = UNDEFINED,
+                                  .cga_cluster_size = UNDEFINED,
+                                  .ctas_min = UNDEFINED,
+                                  .ctas_max = UNDEFINED,
+                                  .split_share = UNDEFINED,
+                                  .traffic_class = UNDEFINED,
+                                  .collnet_enable = UNDEFINED,
+                                  .cta_policy = UNDEFINED,
+                                  .shrink_share = UNDEFINED,
+                                  .nvls_ctas = UNDEFINED};
 }

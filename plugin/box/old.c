@@ -48,8 +48,8 @@ static struct box_work share(const struct box_channel *channel, const struct box
 }
 
 static void run_elements(struct box_channel *channel, const struct box_func *func, const char *work) {
-  const char *end = work + box_struct_bytes[BOX_WORK], *element = box_at(work, BOX_WORK_ELEMS);
-  size_t bytes = box_struct_bytes[BOX_ELEM];
+  const char *end = work + box_struct_bytes(BOX_WORK), *element = box_at(work, BOX_WORK_ELEMS);
+  size_t bytes = box_struct_bytes(BOX_ELEM);
   for (; element + bytes <= end && box_get(element, BOX_ELEM_USED); element += bytes) {
     if (box_get(element, BOX_ELEM_REGISTERED))
       box_die("registered buffers are not emulated: NCCL_GRAPH_REGISTER=0");
@@ -66,7 +66,7 @@ static void release(struct box_channel *channel, const char *work) {
 
 void box_old_run(struct box_channel *channel) {
   const char *head = channel->kernel->work_head;
-  const size_t bytes = box_struct_bytes[BOX_WORK];
+  const size_t bytes = box_struct_bytes(BOX_WORK);
   if (bytes > WORK_BYTES_MAX) box_die("pieces of work of %zu bytes are not emulated", bytes);
   int64_t next = channel->block;
   for (bool is_last = false; !is_last;) {

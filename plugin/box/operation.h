@@ -11,18 +11,22 @@ struct box_buffers {
   void *stream;
 };
 
-/* One size of the operation, on this rank. */
+/* One size of an operation of a communicator, on this rank. */
 struct box_operation {
   const struct box_options *options;
-  int rank;
-  size_t bytes, count; /* as nccl-tests counts them */
+  enum box_op op;
+  int rank, ranks, root; /* of the communicator */
+  size_t bytes, count;   /* as nccl-tests counts them */
   size_t send_elements, receive_elements;
 };
 
-struct box_operation box_operation_of(const struct box_options *options, int rank, size_t bytes);
+/* Returns an operation in a communicator of so many ranks. */
+struct box_operation box_operation_of(const struct box_options *options, enum box_op op, int rank, int ranks,
+                                      size_t bytes);
 
-/* Allocates the buffers for sizes up to `bytes`. */
+/* Allocate the buffers for sizes up to `bytes`, and free them, which does not wait for the stream. */
 void box_buffers_take(struct box_buffers *buffers, size_t bytes);
+void box_buffers_give(struct box_buffers *buffers);
 
 /* Queues the operation. Returns NCCL's result. */
 int box_operation_start(const struct box_operation *op, box_comm comm, const struct box_buffers *buffers);

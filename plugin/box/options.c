@@ -23,7 +23,8 @@ static const char help_text[] =
     "NCCL and of the plugin are taken from the environment.\n"
     "\n"
     "Ranks\n"
-    "  --lib PATH          an official libnccl.so.2, of the wheels nvidia-nccl-cu11, -cu12 or -cu13\n"
+    "  --lib PATH          an official libnccl.so.2, of the wheels nvidia-nccl-cu11, -cu12 or -cu13;\n"
+    "                      given twice, a plan can use two at once\n"
     "  --ranks N           processes, each with a GPU of its own (default 2)\n"
     "  --netns LIST        network namespaces of the ranks, in turn (default: this one, over loopback)\n"
     "  --cores LIST        the core of each rank, in turn (default: not pinned)\n"
@@ -39,7 +40,8 @@ static const char help_text[] =
     "                      instead of a list: from S to S, each F times the last (default 8, 64M, 2)\n"
     "  --root R            the root of broadcast and reduce (default 0)\n"
     "  --comms N           communicators that are used at once, 1 to 16 (default 1)\n"
-    "  --cycles N          make and destroy the communicators N times (default 1)\n"
+    "  --cycles N          make and destroy the communicators N times, or repeat the plan (default 1)\n"
+    "  --plan STEPS        instead: communicators that come and go; the steps are in plugin/box/README.md\n"
     "\n"
     "Measuring\n"
     "  --iters N           timed operations of each size (default 20; 0: none)\n"
@@ -147,6 +149,7 @@ enum word {
   ROOT,
   COMMS,
   CYCLES,
+  PLAN,
   ITERS,
   TIME,
   WARMUP,
@@ -158,19 +161,16 @@ enum word {
   TIMEOUT,
   JSON
 };
-static const struct option words[] = {{"lib", 1, 0, LIB},         {"ranks", 1, 0, RANKS},
-                                      {"netns", 1, 0, NETNS},     {"cores", 1, 0, CORES},
-                                      {"op", 1, 0, OP},           {"type", 1, 0, TYPE},
-                                      {"redop", 1, 0, REDOP},     {"sizes", 1, 0, SIZES},
-                                      {"min", 1, 0, MIN},         {"max", 1, 0, MAX},
-                                      {"factor", 1, 0, FACTOR},   {"root", 1, 0, ROOT},
-                                      {"comms", 1, 0, COMMS},     {"cycles", 1, 0, CYCLES},
-                                      {"iters", 1, 0, ITERS},     {"time", 1, 0, TIME},
-                                      {"warmup", 1, 0, WARMUP},   {"settle", 1, 0, SETTLE},
-                                      {"check", 0, 0, CHECK},     {"rounds", 1, 0, ROUNDS},
-                                      {"kill", 1, 0, KILL},       {"patience", 1, 0, PATIENCE},
-                                      {"timeout", 1, 0, TIMEOUT}, {"json", 0, 0, JSON},
-                                      {"help", 0, 0, HELP},       {0, 0, 0, 0}};
+static const struct option words[] = {
+    {"lib", 1, 0, LIB},           {"ranks", 1, 0, RANKS},     {"netns", 1, 0, NETNS},
+    {"cores", 1, 0, CORES},       {"op", 1, 0, OP},           {"type", 1, 0, TYPE},
+    {"redop", 1, 0, REDOP},       {"sizes", 1, 0, SIZES},     {"min", 1, 0, MIN},
+    {"max", 1, 0, MAX},           {"factor", 1, 0, FACTOR},   {"root", 1, 0, ROOT},
+    {"comms", 1, 0, COMMS},       {"cycles", 1, 0, CYCLES},   {"iters", 1, 0, ITERS},
+    {"time", 1, 0, TIME},         {"warmup", 1, 0, WARMUP},   {"settle", 1, 0, SETTLE},
+    {"check", 0, 0, CHECK},       {"rounds", 1, 0, ROUNDS},   {"kill", 1, 0, KILL},
+    {"patience", 1, 0, PATIENCE}, {"timeout", 1, 0, TIMEOUT}, {"json", 0, 0, JSON},
+    {"plan", 1, 0, PLAN},         {"help", 0, 0, HELP},       {0, 0, 0, 0}};
 
 /* From the smallest to the largest, each `factor` times the one before. */
 struct sweep {
@@ -216,10 +216,14 @@ static int take_work(struct box_options *o, int word, char *text, struct sweep *
 static int take(struct box_options *o, int word, char *text, struct sweep *sweep) {
   switch (word) {
   case LIB:
-    o->library = text;
+    if (o->library_count == BOX_LIBRARIES_MAX) return wrong("--lib", "a third library");
+    o->libraries[o->library_count++] = text;
     return 0;
   case RANKS:
     return read_int("--ranks", text, 2, BOX_RANKS_MAX, &o->ranks);
+  case PLAN:
+    o->plan = text;
+    return 0;
   case NETNS:
     return read_list("--netns", text, o, add_namespace);
   case CORES:
@@ -255,13 +259,13 @@ bool box_op_is_divided(enum box_op op) {
   return op == BOX_OP_ALLGATHER || op == BOX_OP_REDUCESCATTER || op == BOX_OP_ALLTOALL;
 }
 
-size_t box_op_count(const struct box_options *o, size_t bytes) {
+size_t box_op_count(const struct box_options *o, enum box_op op, int ranks, size_t bytes) {
   size_t elements = bytes / box_types[o->type].bytes;
-  return box_op_is_divided(o->op) ? elements / (size_t)o->ranks : elements;
+  return box_op_is_divided(op) ? elements / (size_t)ranks : elements;
 }
 
 static int check(struct box_options *o, struct sweep sweep) {
-  if (!o->library) return wrong("--lib", "nothing");
+  if (!o->library_count) return wrong("--lib", "nothing");
   bool listed = o->size_count;
   for (size_t size = sweep.least; !listed && size <= sweep.most; size *= (size_t)sweep.factor)
     if (o->size_count < BOX_SIZES_MAX) o->sizes[o->size_count++] = size;
@@ -269,7 +273,7 @@ static int check(struct box_options *o, struct sweep sweep) {
   if (o->root >= o->ranks || o->killed_rank >= o->ranks)
     return wrong("--root or --kill", "a rank above --ranks");
   for (int i = 0; i < o->size_count; i++) {
-    if (box_op_count(o, o->sizes[i])) continue;
+    if (box_op_count(o, o->op, o->ranks, o->sizes[i])) continue;
     size_t least = box_types[o->type].bytes * (box_op_is_divided(o->op) ? (size_t)o->ranks : 1);
     box_log("%zu bytes are too few: %s of %s over %d ranks takes %zu at least", o->sizes[i],
             box_op_names[o->op], box_types[o->type].name, o->ranks, least);

@@ -3,6 +3,7 @@
 #ifndef HARP_BOX_OPTIONS_H
 #define HARP_BOX_OPTIONS_H
 
+#include "library.h"
 #include "number.h"
 
 enum { BOX_RANKS_MAX = 64, BOX_COMMS_MAX = 16, BOX_SIZES_MAX = 256, BOX_NONE_KILLED = -1 };
@@ -31,7 +32,9 @@ enum box_redop {
 extern const char *const box_redop_names[BOX_REDOP_COUNT];
 
 struct box_options {
-  const char *library;
+  const char *libraries[BOX_LIBRARIES_MAX];
+  int library_count;
+  char *plan; /* NULL: the sizes, timed */
   int ranks;
   char *namespaces[BOX_RANKS_MAX]; /* of rank r: r modulo their count */
   int namespace_count;
@@ -56,6 +59,6 @@ int box_options_parse(struct box_options *options, int argc, char **argv) HARP_M
 
 /* Return whether an operation divides its elements among the ranks, and the elements of each part. */
 bool box_op_is_divided(enum box_op op);
-size_t box_op_count(const struct box_options *options, size_t bytes);
+size_t box_op_count(const struct box_options *options, enum box_op op, int ranks, size_t bytes);
 
 #endif

@@ -142,7 +142,7 @@ void box_p2p_run_old(struct box_channel *channel, const struct box_func *func, c
   const char *elements = box_at(work, BOX_WORK_P2P_ELEMS);
   uint64_t count = box_get(elements, BOX_ELEM_P2P_GROUPS);
   for (uint64_t i = 0; i < count; i++) {
-    const char *element = elements + i * box_struct_bytes[BOX_ELEM_P2P];
+    const char *element = elements + i * box_struct_bytes(BOX_ELEM_P2P);
     int peer = (int)box_get_signed(element, BOX_ELEM_P2P_PEER);
     if (!box_get(element, BOX_ELEM_P2P_TYPE) || peer < 0) continue;
     require_unregistered(box_get(element, BOX_ELEM_P2P_REGISTERED));
@@ -155,7 +155,7 @@ void box_p2p_run_old(struct box_channel *channel, const struct box_func *func, c
     if (peer != channel->kernel->rank)
       start(&all, t);
     else if (t.is_send)
-      memmove(old_buffer(element - box_struct_bytes[BOX_ELEM_P2P]), t.buffer, (size_t)t.bytes);
+      memmove(old_buffer(element - box_struct_bytes(BOX_ELEM_P2P)), t.buffer, (size_t)t.bytes);
   }
   box_fibers_wait_zero(&channel->kernel->fibers, &all.pending);
 }

@@ -8,6 +8,7 @@
 #include "library.h"
 #include "log.h"
 #include "report.h"
+#include "steps.h"
 #include "stream.h"
 
 #include <errno.h>
@@ -24,7 +25,8 @@ enum { NAME_BYTES = 256, CALIBRATION_PARTS = 8, ITERATIONS_MAX = 1000000, BATCH 
 struct rank {
   const struct box_options *options;
   struct box_shared *shared;
-  int rank, passed; /* barriers */
+  struct box_member member;
+  int rank;
   box_comm comms[BOX_COMMS_MAX];
   struct box_buffers buffers[BOX_COMMS_MAX];
   uint64_t seed, wrong;
@@ -63,29 +65,17 @@ static void set_environment(const struct box_options *o, int rank) {
 
 /* ---- the ranks together ---- */
 
-static void barrier(struct rank *r) {
-  int all = ++r->passed * r->options->ranks;
-  atomic_fetch_add(&r->shared->arrived, 1);
-  while (atomic_load(&r->shared->arrived) < all && !atomic_load(&r->shared->failed)) sched_yield();
-}
-
-static void require(struct rank *r, const char *call, int result) {
-  if (result == BOX_NCCL_OK || result == BOX_NCCL_IN_PROGRESS) return;
-  box_log("rank %d: %s: %s (%s)", r->rank, call, box_nccl.GetErrorString(result), box_nccl_last_error(NULL));
-  atomic_store(&r->shared->failed, true);
-  _exit(BOX_EXIT_NCCL);
-}
-
 static void connect_all(struct rank *r, int cycle) {
   for (int i = 0; i < r->options->communicators; i++) {
     struct box_shared *s = r->shared;
+    struct box_nccl_id id;
     if (!r->rank) {
-      require(r, "ncclGetUniqueId", box_nccl.GetUniqueId(&s->ids[i]));
-      atomic_store(&s->id_cycle[i], cycle);
+      box_shared_require(&r->member, "ncclGetUniqueId", box_nccl()->GetUniqueId(&id));
+      box_shared_publish(s, i, cycle, &id);
     }
-    while (atomic_load(&s->id_cycle[i]) < cycle && !atomic_load(&s->failed)) sched_yield();
-    require(r, "ncclCommInitRank",
-            box_nccl.CommInitRank(&r->comms[i], r->options->ranks, s->ids[i], r->rank));
+    id = box_shared_id(s, i, cycle);
+    box_shared_require(&r->member, "ncclCommInitRank",
+                       box_nccl()->CommInitRank(&r->comms[i], r->options->ranks, id, r->rank));
   }
 }
 
@@ -102,7 +92,8 @@ static void repeat(struct rank *r, const struct box_operation *op, int count) {
   for (int n = 0; n < count; n++) {
     if (n && n % BATCH == 0) wait_all(r);
     for (int i = 0; i < r->options->communicators; i++)
-      require(r, box_op_names[r->options->op], box_operation_start(op, r->comms[i], &r->buffers[i]));
+      box_shared_require(&r->member, box_op_names[r->options->op],
+                         box_operation_start(op, r->comms[i], &r->buffers[i]));
   }
   wait_all(r);
 }
@@ -123,7 +114,7 @@ static uint64_t check_once(struct rank *r, const struct box_operation *op) {
 }
 
 static double timed(struct rank *r, const struct box_operation *op, int count) {
-  barrier(r);
+  box_shared_barrier(&r->member);
   double begin = box_clock_s();
   repeat(r, op, count);
   return box_clock_s() - begin;
@@ -140,16 +131,16 @@ static int iterations_for(struct rank *r, const struct box_operation *op) {
       double fit = HARP_MIN(ceil(count * o->time_s / HARP_MAX(took, 1e-9)), ITERATIONS_MAX);
       r->shared->iterations = enough ? (int)fit : 0;
     }
-    barrier(r);
+    box_shared_barrier(&r->member);
     int chosen = r->shared->iterations;
-    barrier(r);
+    box_shared_barrier(&r->member);
     if (chosen || atomic_load(&r->shared->failed)) return HARP_MAX(chosen, 1);
   }
 }
 
 static void run_size(struct rank *r, size_t bytes) {
   const struct box_options *o = r->options;
-  struct box_operation op = box_operation_of(o, r->rank, bytes);
+  struct box_operation op = box_operation_of(o, o->op, r->rank, o->ranks, bytes);
   uint64_t wrong = 0;
   for (int i = 0; o->check && i < o->checked_rounds; i++) wrong += check_once(r, &op);
   repeat(r, &op, o->iterations || o->time_s > 0 ? o->warmup : 0);
@@ -158,7 +149,7 @@ static void run_size(struct rank *r, size_t bytes) {
   if (count && o->check) wrong += verify(r, &op); /* the last one's result too */
   r->shared->time_us[r->rank] = count ? took / count / o->communicators * 1e6 : 0;
   r->shared->wrong[r->rank] = wrong;
-  barrier(r);
+  box_shared_barrier(&r->member);
   if (!r->rank) {
     double slowest = 0;
     uint64_t all_wrong = 0;
@@ -169,19 +160,20 @@ static void run_size(struct rank *r, size_t bytes) {
     r->wrong += all_wrong;
     box_report_size(&op, slowest, count, all_wrong);
   }
-  barrier(r);
+  box_shared_barrier(&r->member);
 }
 
 /* Repeats the largest size for a while, so that what is measured then is not what connections do at first. */
 static void settle(struct rank *r, size_t most) {
-  struct box_operation op = box_operation_of(r->options, r->rank, most);
-  double end = box_clock_s() + r->options->settle_s;
-  for (bool is_over = !r->options->settle_s; !is_over;) {
+  const struct box_options *o = r->options;
+  struct box_operation op = box_operation_of(o, o->op, r->rank, o->ranks, most);
+  double end = box_clock_s() + o->settle_s;
+  for (bool is_over = !o->settle_s; !is_over;) {
     repeat(r, &op, 1);
     if (!r->rank) r->shared->iterations = box_clock_s() >= end;
-    barrier(r);
+    box_shared_barrier(&r->member);
     is_over = r->shared->iterations || atomic_load(&r->shared->failed);
-    barrier(r);
+    box_shared_barrier(&r->member);
   }
 }
 
@@ -193,29 +185,41 @@ static void run_cycle(struct rank *r, int cycle, size_t most) {
   settle(r, most);
   for (int i = 0; i < o->size_count; i++) run_size(r, o->sizes[i]);
   double done = box_clock_s();
-  for (int i = 0; i < o->communicators; i++) require(r, "ncclCommDestroy", box_nccl.CommDestroy(r->comms[i]));
+  for (int i = 0; i < o->communicators; i++)
+    box_shared_require(&r->member, "ncclCommDestroy", box_nccl()->CommDestroy(r->comms[i]));
   if (!r->rank) box_report_cycle(o, cycle, connected - begin, box_clock_s() - done);
-  barrier(r);
+  box_shared_barrier(&r->member);
 }
 
-int box_rank_run(const struct box_options *o, const struct box_elf *elf, struct box_shared *shared,
-                 int rank) {
+static int load(const struct box_options *o, const struct box_elf *elfs) {
+  for (int number = 0; number < o->library_count; number++) {
+    box_library_choose(number);
+    if (box_library_load(&elfs[number]) || box_nccl_load()) return -1;
+    if (box_layout_is_known() && box_funcs_load()) return -1;
+  }
+  box_library_choose(0);
+  return 0;
+}
+
+int box_rank_run(const struct box_options *o, const struct box_plan *plan, const struct box_elf *elfs,
+                 struct box_shared *shared, int rank) {
   static struct rank r;
   size_t most = 0;
   box_crash_init();
   r.options = o;
   r.shared = shared;
   r.rank = rank;
+  r.member = (struct box_member){.shared = shared, .rank = rank, .ranks = o->ranks};
   if (o->namespace_count) enter_namespace(o->namespaces[rank % o->namespace_count]);
   if (o->core_count) pin(o->cores[rank % o->core_count]);
   set_environment(o, rank);
-  if (box_library_load(elf) || box_nccl_load()) return BOX_EXIT_LOAD;
-  if (box_layout_is_known() && box_funcs_load()) return BOX_EXIT_LOAD;
+  if (load(o, elfs)) return BOX_EXIT_LOAD;
+  if (plan->step_count) return box_steps_run(plan, o, &r.member);
   for (int i = 0; i < o->size_count; i++) most = HARP_MAX(most, o->sizes[i]);
   for (int i = 0; i < o->communicators; i++) box_buffers_take(&r.buffers[i], most);
   if (o->killed_rank != BOX_NONE_KILLED) {
     connect_all(&r, 1);
-    struct box_operation op = box_operation_of(o, rank, most);
+    struct box_operation op = box_operation_of(o, o->op, rank, o->ranks, most);
     return box_survive(&op, shared, r.comms[0], &r.buffers[0]);
   }
   if (!rank) box_report_head(o, box_library_version());

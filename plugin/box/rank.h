@@ -5,11 +5,12 @@
 
 #include "elf.h"
 #include "operation.h"
+#include "plan.h"
 #include "shared.h"
 
-/* Runs a rank to its end. Returns the exit code of its process. */
-int box_rank_run(const struct box_options *options, const struct box_elf *elf, struct box_shared *shared,
-                 int rank);
+/* Runs a rank to its end, with the options' libraries. Returns the exit code of its process. */
+int box_rank_run(const struct box_options *options, const struct box_plan *plan, const struct box_elf *elfs,
+                 struct box_shared *shared, int rank);
 
 /* Repeats the operation until another rank has been killed and NCCL reports an error, then aborts, and prints
  * both. */

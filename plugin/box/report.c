@@ -77,3 +77,29 @@ void box_report_survivor(const struct box_options *o, const struct box_survivor 
   }
   fflush(stdout);
 }
+
+void box_report_plan(const struct box_options *o, int rank, int cycle, double took_s, uint64_t operations,
+                     uint64_t wrong, const struct box_usage *u) {
+  printf(o->json
+             ? "{\"kind\": \"plan\", \"rank\": %d, \"cycle\": %d, \"took_s\": %.3f, \"operations\": %llu, "
+               "\"wrong\": %llu, \"files\": %d, \"threads\": %d, \"memory_kib\": %ld}\n"
+             : "rank %d: cycle %d took %.3f s; operations so far %llu, wrong elements %llu; files %d, "
+               "threads %d, memory %ld KiB\n",
+         rank, cycle, took_s, (unsigned long long)operations, (unsigned long long)wrong, u->files, u->threads,
+         u->memory_kib);
+  fflush(stdout);
+}
+
+void box_report_loss(const struct box_options *o, int rank, const char *error, double noticed_s,
+                     const char *last_error) {
+  if (o->json) {
+    printf("{\"kind\": \"loss\", \"rank\": %d, \"noticed_s\": %.3f, \"error\": ", rank, noticed_s);
+    print_quoted(error);
+    printf(", \"last_error\": ");
+    print_quoted(last_error);
+    printf("}\n");
+  } else {
+    printf("rank %d: %s after %.3f s; %s\n", rank, error, noticed_s, last_error);
+  }
+  fflush(stdout);
+}

@@ -23,7 +23,7 @@ static int buffer_bytes(const struct box_kernel *kernel, enum box_protocol proto
 /* The peers of a channel are an array, or an array of pointers. */
 static char *peer_at(const struct box_channel *channel, int rank) {
   char *peers = box_get_pointer(channel->channel, BOX_CHANNEL_PEERS);
-  if (box_places[BOX_CHANNEL_PEERS].stars == 1) return peers + (size_t)rank * box_struct_bytes[BOX_PEER];
+  if (box_place(BOX_CHANNEL_PEERS)->stars == 1) return peers + (size_t)rank * box_struct_bytes(BOX_PEER);
   return ((char **)(void *)peers)[rank];
 }
 
@@ -65,7 +65,7 @@ void box_slots_open(struct box_slots *s, struct box_channel *channel, const stru
   int64_t step_bytes = buffer_bytes(channel->kernel, protocol) / BOX_STEPS;
   s->step_elements =
       (peers->p2p_step_bytes ? peers->p2p_step_bytes : step_bytes) / (int64_t)box_func_element_bytes(func);
-  size_t offset = (size_t)peers->connection * box_struct_bytes[BOX_CONN];
+  size_t offset = (size_t)peers->connection * box_struct_bytes(BOX_CONN);
   for (; s->in_count < peers->receive_count; s->in_count++) {
     char *peer = peer_at(channel, peers->receive_from[s->in_count]);
     open_pipe(s, &s->in[s->in_count], box_at(peer, BOX_PEER_RECV) + offset, true);
@@ -116,7 +116,7 @@ void box_slots_combine(struct box_slots *s, const struct box_spans *spans, struc
 /* ---- Simple ---- */
 
 static char *fifo_slot(const struct box_pipe *p) {
-  return p->fifo + (p->step % BOX_STEPS) * box_struct_bytes[BOX_FIFO];
+  return p->fifo + (p->step % BOX_STEPS) * box_struct_bytes(BOX_FIFO);
 }
 
 /* Connections may share a buffer; the proxy then sets where in it a slot is. */
@@ -130,7 +130,7 @@ static char *slot(const struct box_pipe *p) {
 void box_slots_set_size(struct box_pipe *p, int64_t bytes) {
   if (p->fifo) {
     void *size = box_at(fifo_slot(p), BOX_FIFO_SIZE);
-    if (box_places[BOX_FIFO_SIZE].bytes == 8)
+    if (box_place(BOX_FIFO_SIZE)->bytes == 8)
       __atomic_store_n((int64_t *)size, bytes, __ATOMIC_RELAXED);
     else
       __atomic_store_n((int *)size, (int)bytes, __ATOMIC_RELAXED);

@@ -29,7 +29,7 @@ static void *watchdog(void *word) {
     usleep(LOOK_US);
   if (atomic_load(&w->is_over)) return NULL;
   atomic_store(&w->is_aborting, true); /* from here on no other thread may use the communicator */
-  w->abort_result = box_nccl.CommAbort(w->comm);
+  w->abort_result = box_nccl()->CommAbort(w->comm);
   w->aborted_s = box_clock_s();
   return NULL;
 }
@@ -37,7 +37,7 @@ static void *watchdog(void *word) {
 /* Waits until the operation is done: 0; or an error. */
 static int wait_done(struct watch *w, const struct box_buffers *b) {
   while (!box_stream_is_idle(b->stream) && !atomic_load(&w->is_aborting)) {
-    int asynchronous = 0, result = box_nccl.CommGetAsyncError(w->comm, &asynchronous);
+    int asynchronous = 0, result = box_nccl()->CommGetAsyncError(w->comm, &asynchronous);
     if (result) asynchronous = result;
     if (asynchronous && asynchronous != BOX_NCCL_IN_PROGRESS) return asynchronous;
     usleep(LOOK_US);
@@ -71,7 +71,7 @@ int box_survive(const struct box_operation *op, struct box_shared *shared, box_c
   snprintf(last_error, sizeof last_error, "%s", box_nccl_last_error(NULL));
   pthread_join(thread, NULL);
   if (w.abort_result == NOT_ABORTED) {
-    w.abort_result = box_nccl.CommAbort(comm);
+    w.abort_result = box_nccl()->CommAbort(comm);
     w.aborted_s = box_clock_s();
   } else {
     s.how = "no error: watchdog's abort";
@@ -80,7 +80,7 @@ int box_survive(const struct box_operation *op, struct box_shared *shared, box_c
   s.abort_result = w.abort_result;
   s.abort_s = w.aborted_s - noticed;
   s.drained_s = box_clock_s() - w.aborted_s;
-  s.error = box_nccl.GetErrorString(error);
+  s.error = box_nccl()->GetErrorString(error);
   s.last_error = last_error;
   box_report_survivor(op->options, &s);
   return BOX_EXIT_OK;

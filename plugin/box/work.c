@@ -15,7 +15,7 @@ static size_t piece_bytes(uint64_t type) {
   static const enum box_struct by_type[] = {BOX_P2P, BOX_COLL, BOX_COLL_REG, BOX_BCAST};
   if (type >= HARP_ARRAY_COUNT(by_type))
     box_die("work of type %llu is not emulated", (unsigned long long)type);
-  return box_struct_bytes[by_type[type]];
+  return box_struct_bytes(by_type[type]);
 }
 
 /* Adds the pieces that a batch names. The FIFO may wrap around inside one. */
@@ -40,10 +40,10 @@ static void add_pieces(struct box_channel *channel, const char *batch) {
 
 /* Loads the batch `index` with those that extend it. Returns the index of the next, or -1. */
 static int64_t load(struct box_channel *channel, int64_t index, uint64_t *func) {
-  const char *batches = channel->kernel->arguments + box_struct_bytes[BOX_ARGS];
+  const char *batches = channel->kernel->arguments + box_struct_bytes(BOX_ARGS);
   channel->work_count = channel->work_room = 0;
   for (;;) {
-    const char *batch = batches + (size_t)index * box_struct_bytes[BOX_BATCH];
+    const char *batch = batches + (size_t)index * box_struct_bytes(BOX_BATCH);
     channel->work_bytes = piece_bytes(box_get(batch, BOX_BATCH_TYPE));
     add_pieces(channel, batch);
     int64_t jump = (int64_t)box_get(batch, BOX_BATCH_JUMP);
@@ -92,8 +92,8 @@ static struct box_work share(const struct box_channel *channel, const struct box
 static void stamp(struct box_channel *channel, const struct box_func *func, enum box_field table,
                   uint64_t first) {
   char *stamps = box_get_pointer(channel->kernel->comm, table);
-  if (!stamps || !box_struct_bytes[BOX_PROFILER] || func->collective == BOX_ALL_GATHER_V) return;
-  uint64_t *own = (uint64_t *)(void *)(stamps + (size_t)channel->number * box_struct_bytes[BOX_PROFILER]);
+  if (!stamps || !box_struct_bytes(BOX_PROFILER) || func->collective == BOX_ALL_GATHER_V) return;
+  uint64_t *own = (uint64_t *)(void *)(stamps + (size_t)channel->number * box_struct_bytes(BOX_PROFILER));
   enum box_field profiled = func->collective == BOX_SEND_RECV ? BOX_P2P_PROFILED : BOX_COLL_PROFILED;
   for (size_t i = 0; i < channel->work_count; i++) {
     if (!box_get(channel->works + i * channel->work_bytes, profiled)) continue;

@@ -13,6 +13,7 @@
 #include "box/fiber.h"
 #include "box/memory.h"
 #include "box/number.h"
+#include "box/plan.h"
 #include "box/reduce.h"
 #include "box/stream.h"
 
@@ -395,6 +396,78 @@ static void test_an_abort_ends_what_waits(void **state) {
   assert_int_equal(b.left, 0);
 }
 
+/* ---- plans ---- */
+
+static int read_plan(struct box_plan *plan, const char *text) {
+  static char kept[512];
+  snprintf(kept, sizeof kept, "%s", text);
+  *plan = (struct box_plan){0};
+  const struct box_options options = {.ranks = 4, .cycles = 1, .library_count = 1, .plan = kept};
+  return box_plan_read(plan, &options);
+}
+
+/* Compares the members of a rank's communicator with a list, in their order. */
+static void assert_members(const struct box_plan *plan, int group, int rank, const char *expected) {
+  char found[64] = "";
+  const struct box_group *g = &plan->groups[group];
+  for (int place = 0; place < box_group_size(g, rank); place++)
+    snprintf(found + strlen(found), sizeof found - strlen(found), "%d", box_group_member(g, rank, place));
+  assert_string_equal(found, expected);
+}
+
+static void test_a_plan_knows_who_is_in_what(void **state) {
+  (void)state;
+  static struct box_plan plan;
+  assert_int_equal(read_plan(&plan, "init a count=3; split b from=a colours=1,0,1,- keys=2,0,1,0 share;"
+                                    "shrink c from=a without=1,0 abort; grow d from=c with=1;"
+                                    "split e from=b colours=0,0,1,0; shrink f from=b without=1; run a b c;"
+                                    "destroy f; destroy e; destroy d; destroy c; abort a; destroy b"),
+                   0);
+  assert_int_equal(plan.step_count, 13);
+  assert_int_equal(plan.group_count, 6);
+  assert_members(&plan, 0, 3, "0123");
+  assert_members(&plan, 1, 0, "20"); /* by their keys */
+  assert_members(&plan, 1, 1, "1");
+  assert_members(&plan, 1, 3, "");
+  assert_members(&plan, 2, 2, "23");
+  assert_members(&plan, 2, 1, "");
+  assert_members(&plan, 3, 1, "231");
+  assert_members(&plan, 4, 0, "0"); /* 0 and 1 have one colour, but their parents differ */
+  assert_members(&plan, 4, 1, "1");
+  assert_members(&plan, 4, 2, "2");
+  assert_members(&plan, 5, 0, ""); /* nobody of its parent is excluded */
+  assert_members(&plan, 5, 1, "");
+  assert_int_equal(plan.groups[3].count, 3);
+  assert_int_equal(plan.id_count, 6); /* of init and grow */
+  assert_true(plan.steps[1].shares && plan.steps[2].aborts);
+}
+
+static void test_a_wrong_plan_is_refused(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"",
+                                      "init",
+                                      "make a",
+                                      "init a",
+                                      "destroy a",
+                                      "init a; init a; destroy a",
+                                      "init a; destroy a; run a",
+                                      "init a ranks=0,4; destroy a",
+                                      "init a ranks=0,0; destroy a",
+                                      "init a count=0; destroy a",
+                                      "init a lib=1; destroy a",
+                                      "init a share; destroy a",
+                                      "init a; split b; destroy a; destroy b",
+                                      "init a; split b from=a colours=0,0,0; destroy a; destroy b",
+                                      "init a; split b from=a colours=0,0,x,0; destroy a; destroy b",
+                                      "init a; shrink b from=a; destroy a; destroy b",
+                                      "init a ranks=0; shrink b from=a without=1; destroy a; destroy b",
+                                      "init a; grow b from=a with=1; destroy a; destroy b",
+                                      "init a; kill a; destroy a",
+                                      "init a; run a op=none; destroy a"};
+  static struct box_plan plan;
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(wrong); i++) assert_int_equal(read_plan(&plan, wrong[i]), -1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_half_is_itself),
@@ -415,6 +488,8 @@ int main(void) {
       cmocka_unit_test(test_a_stream_waits_for_anothers_event),
       cmocka_unit_test(test_fibers_take_turns),
       cmocka_unit_test(test_an_abort_ends_what_waits),
+      cmocka_unit_test(test_a_plan_knows_who_is_in_what),
+      cmocka_unit_test(test_a_wrong_plan_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
