@@ -87,7 +87,29 @@ class Survivor(msgspec.Struct, frozen=True, tag="survivor", tag_field="kind"):
     last_error: str
 
 
-Line = Start | Size | Cycle | Survivor
+class PlanCycle(msgspec.Struct, frozen=True, tag="plan", tag_field="kind"):
+    """A rank took all steps of a plan: checked operations since the start, what its process has in use."""
+
+    rank: int
+    cycle: int
+    took_s: float
+    operations: int
+    wrong: int
+    files: int
+    threads: int
+    memory_kib: int
+
+
+class Loss(msgspec.Struct, frozen=True, tag="loss", tag_field="kind"):
+    """The error by which a rank learned in a step of a plan that another is dead."""
+
+    rank: int
+    noticed_s: float
+    error: str
+    last_error: str
+
+
+Line = Start | Size | Cycle | Survivor | PlanCycle | Loss
 _LINE = msgspec.json.Decoder(Line)
 
 
@@ -120,6 +142,16 @@ class NcclRun:
     def cycles(self) -> int:
         """Return how many times the communicators were made and destroyed."""
         return sum(isinstance(line, Cycle) for line in self.lines)
+
+    @property
+    def plan_cycles(self) -> list[PlanCycle]:
+        """Return the cycles of a plan, of all ranks."""
+        return [line for line in self.lines if isinstance(line, PlanCycle)]
+
+    @property
+    def losses(self) -> list[Loss]:
+        """Return the errors by which ranks learned that another is dead."""
+        return [line for line in self.lines if isinstance(line, Loss)]
 
     @property
     def networks(self) -> set[str]:
