@@ -38,6 +38,7 @@ static void open_end(struct end *e) {
                                     .frames = e->frames[i],
                                     .frames_bytes = bytes,
                                     .counters = &e->counters,
+                                    .ifname = "lo",
                                     .ifindex = 1};
     assert_int_equal(harp_io_bundle_add(e->io, &harp_io_udp, &config, &error), 0);
   }
@@ -157,6 +158,7 @@ static void test_info_is_what_all_can(void **state) {
                                   .frames = frames,
                                   .frames_bytes = harp_io_udp.frames_bytes(NULL),
                                   .counters = &a.counters,
+                                  .ifname = "lo",
                                   .ifindex = 1,
                                   .disable = HARP_IO_NO_GATHER};
   assert_int_equal(harp_io_bundle_add(a.io, &harp_io_udp, &config, &error), 0);

@@ -219,6 +219,92 @@ static void test_contradictions(void **state) {
   }
 }
 
+/* What the host lacks is filled in from the file, and from an interface that works. */
+static void test_what_is_absent(void **state) {
+  (void)state;
+  static const struct {
+    const char *file, *log;
+  } rows[] = {
+      {"[eni]\ninterface = eth9\naddress = 10.0.9.1\nmac = 02:00:00:00:00:09\n",
+       "2: interface 'eth9' does not exist in this network namespace, which has lo, eth1, eth2, veth0, "
+       "down0"},
+      {"[eni]\ninterface = down0\n", "2: interface 'down0' is down; `ip link set down0 up` brings it up"},
+      {"[eni]\ninterface = veth0\naddress = 10.0.9.1\n",
+       "3: key 'address' = '10.0.9.1': expected an address that interface 'veth0' has"},
+  };
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth1\n");
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    char line[400];
+    tree_write("conf/ztcp0.conf", rows[i].file);
+    assert_int_equal(LOAD(), 0);
+    assert_int_equal(cfg.instance_count, 2);
+    assert_string_equal(error.text, "");
+    const struct harp_instance *absent = &cfg.instances[0], *other = &cfg.instances[1];
+    assert_true(absent->is_absent);
+    assert_false(other->is_absent);
+    const struct sockaddr_in *address = (const struct sockaddr_in *)&absent->addr;
+    assert_int_equal(address->sin_addr.s_addr, htonl(i == 1 ? 0x0a000401 : 0x0a000901));
+    assert_int_equal(absent->mtu, 9000);
+    assert_int_equal(absent->speed_mbps, other->speed_mbps);
+    assert_int_equal(absent->speed_source, HARP_SPEED_ASSUMED);
+    assert_int_equal(absent->index, i == 0 ? 0 : i == 1 ? 6 : 5);
+    assert_int_equal(absent->mac[5], i == 0 ? 9 : absent->index);
+    assert_int_equal(absent->paths, i == 0 ? other->paths : 1);
+    assert_int_equal(absent->numa, -1);
+    snprintf(line, sizeof line,
+             "I %s/conf/ztcp0.conf:%s; continuing without it until it works\nI ztcp1: ", tree_root,
+             rows[i].log);
+    assert_int_equal(strncmp(tree_log, line, strlen(line)), 0);
+  }
+  assert_int_equal(LOAD("HARP_IFNAME=down0,veth0"), 0);
+  assert_int_equal(cfg.instance_count, 2);
+  assert_true(cfg.instances[0].is_absent && !cfg.instances[1].is_absent);
+  assert_error(LOAD("HARP_IFNAME=down0"), -ENETDOWN,
+               "HARP_IFNAME: interface 'down0' is down; `ip link set down0 up` brings it up");
+}
+
+/* Without an address it cannot join the others later. */
+static void test_absent_without_an_address(void **state) {
+  (void)state;
+  tree_add_eni("bare0", NULL);
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth9\n[transport]\npeer_timeout = 5\n");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = bare0\n");
+  tree_write("conf/ztcp2.conf", "[eni]\ninterface = eth9x\naddress = fe80::9\n");
+  tree_write("conf/ztcp3.conf", "[eni]\ninterface = eth1\n[transport]\npeer_timeout = 5\n");
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instance_count, 1);
+  assert_string_equal(cfg.instances[0].ifname, "eth1");
+  assert_string_equal(cfg.instances[0].name, "ztcp3");
+  assert_int_equal(cfg.instances[0].peer_timeout_ns, HARP_SEC(5));
+  assert_int_equal(cfg.instances[0].paths, 5);
+  unsigned count = 0;
+  for (const char *at = tree_log; (at = strstr(at, "its address is not known\n")); at++) count++;
+  assert_int_equal(count, 3);
+  assert_non_null(strstr(tree_log,
+                         "interface 'bare0' has no IP address to use; continuing without it in this "
+                         "communicator, as its address is not known"));
+}
+
+/* ---- looking again ---- */
+
+static void test_looking_again(void **state) {
+  (void)state;
+  struct harp_instance all[2] = {{.ifname = "lo", .is_absent = true}, {.ifname = "harp-none", .index = 7}};
+  ((struct sockaddr_in *)&all[0].addr)->sin_family = AF_INET;
+  ((struct sockaddr_in *)&all[0].addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  all[1].addr = all[0].addr;
+  tree_log[0] = 0;
+  harp_instances_look_again(all, 2);
+  assert_false(all[0].is_absent);
+  assert_int_equal(all[0].index, 1);
+  assert_true(all[1].is_absent);
+  assert_string_equal(tree_log, "I harp-none: this interface has no link, or not its address, any more; "
+                                "continuing without it until it works\n");
+  ((struct sockaddr_in *)&all[0].addr)->sin_addr.s_addr = htonl(0x0a000901);
+  harp_instances_look_again(all, 1);
+  assert_true(all[0].is_absent);
+}
+
 static void test_pairs(void **state) {
   (void)state;
   tree_write("conf/ztcp0.conf",
@@ -328,8 +414,10 @@ static void test_ifname_ignores_files(void **state) {
   assert_int_equal(cfg.instances[0].numa, -1);
   assert_int_equal(cfg.instances[0].mode, HARP_ENGINE_THREAD);
   assert_string_equal(cfg.instances[1].ifname, "eth1");
+  assert_int_equal(LOAD("HARP_IFNAME=eth1,eth9"), 0);
+  assert_int_equal(cfg.instance_count, 1);
   assert_error(
-      LOAD("HARP_IFNAME=eth1,eth9"), -ENODEV,
+      LOAD("HARP_IFNAME=eth9"), -ENODEV,
       "HARP_IFNAME: no interface of this network namespace begins with 'eth9' (loopback counts only by its "
       "whole name)");
 }
@@ -421,6 +509,9 @@ int main(void) {
       T(test_too_many_files),
       T(test_parse_error_has_the_path),
       T(test_contradictions),
+      T(test_what_is_absent),
+      T(test_absent_without_an_address),
+      T(test_looking_again),
       T(test_pairs),
       T(test_pci_key_where_sysfs_is_silent),
       T(test_where_statistics_go),

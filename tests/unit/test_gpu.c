@@ -154,12 +154,24 @@ static void test_nearest_first(void **state) {
   assert_string_equal(order(1, 2, 3), "012");
 }
 
+/* Those that work have the control connections, also where an absent one is nearer. */
+static void test_absent_last(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 3; i++) enis[i].addr.ss_family = AF_INET;
+  enis[0].is_absent = true;
+  assert_string_equal(order(3, 1, 2), "210");
+  assert_string_equal(tree_log, "");
+  enis[1].addr.ss_family = AF_INET6;
+  assert_string_equal(order(0, 0, 0), "210");
+  enis[0].is_absent = false;
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tree_teardown)
   const struct CMUnitTest tests[] = {
       T(test_which_gpu),       T(test_without_a_driver_there_is_none),
       T(test_number_of_a_gpu), T(test_how_near),
-      T(test_nearest_first),
+      T(test_nearest_first),   T(test_absent_last),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,7 @@ static int try_open(struct end *e, unsigned ports, uint16_t low) {
                                   .port_count = ports,
                                   .is_each_receiving = is_each_receiving,
                                   .is_one_of_many = is_one_of_many,
+                                  .ifname = "lo",
                                   .ifindex = NETNS_LO,
                                   .frames = e->frames,
                                   .frames_bytes = bytes,

@@ -320,6 +320,7 @@ static void test_member_of_a_bundle(void **state) {
                                   .frames = a.frames,
                                   .frames_bytes = bytes,
                                   .counters = &a.counters,
+                                  .ifname = "lo",
                                   .ifindex = NETNS_LO};
   assert_int_equal(harp_io_bundle_add(a.io, &harp_io_udp, &config, &error), 0);
   open_at(&b, "127.0.0.1", 0, 1);

@@ -108,8 +108,10 @@ fail:
   return err;
 }
 
+/* An interface that is absent has no queues that xdp could use. */
 static const struct harp_io_ops *choose_driver(const struct harp_instance *instance) {
   if (instance->driver == HARP_DRIVER_TCP) return &harp_io_none;
+  if (instance->is_absent) return &harp_io_udp;
   if (instance->driver == HARP_DRIVER_UDP || instance->driver == HARP_DRIVER_UDP_TCP) return &harp_io_udp;
   if (instance->driver == HARP_DRIVER_AUTO && !harp_io_xdp_has_zero_copy_driver((unsigned)instance->index))
     return &harp_io_udp;
@@ -145,6 +147,7 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       .port_count = ports_of(instance, instance->paths, count),
       .ecn = instance->ecn == HARP_ECN_ON,
       .xdp_mode = modes[instance->driver],
+      .ifname = instance->ifname,
       .ifindex = (unsigned)instance->index,
       .mtu = instance->mtu,
       .speed_mbps = instance->speed_mbps,
@@ -238,6 +241,8 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   err = open_io(e, place, error);
   if (err) goto fail;
   e->clock = host_clock;
+  for (unsigned i = 0; i < e->eni_count; i++)
+    if (e->enis[i].is_absent) harp_outages_expect(e, i, e->clock());
   harp_stats_join(e);
   *out = e;
   return 0;

@@ -35,6 +35,8 @@ struct draft {
   struct harp_conf conf;
   bool is_explicit; /* the interface is named in full: loopback and link-local addresses are allowed */
   char name[sizeof((struct harp_instance *)0)->name];
+  int absent_rc; /* 0: its interface works; else the error, and its sentence: */
+  struct harp_error absence;
 };
 
 struct loader {
@@ -169,21 +171,28 @@ static int contradiction(const struct loader *loader, const struct harp_conf *co
                         conf->values.interface);
 }
 
+static bool is_link_local(const struct sockaddr_storage *address) {
+  return address->ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+/* Finds the address to bind. Returns 0, or -EADDRNOTAVAIL with the sentence in `why` where the interface does
+ * not have it (yet); the instance then has the one that the file names, if any. */
 static int resolve_address(const struct loader *loader, const struct draft *draft, const struct harp_eni *eni,
-                           struct harp_instance *instance) {
+                           struct harp_instance *instance, struct harp_error *why) {
   const struct harp_conf *conf = &draft->conf;
+  const struct sockaddr_storage *wanted = &conf->values.address;
   char place[PLACE_BYTES], text[HARP_IP_TEXT_BYTES];
   if (harp_setting_is_set(&conf->values, HARP_SETTING_ADDRESS)) {
-    if (harp_eni_has_address(eni, &conf->values.address, &instance->addr)) return 0;
-    return harp_error_set(loader->error, -EADDRNOTAVAIL,
-                          "%s: key 'address' = '%s': expected an address that interface '%s' has",
-                          where(conf, HARP_SETTING_ADDRESS, place),
-                          harp_address_ip_text(&conf->values.address, text), eni->name);
+    if (eni && harp_eni_has_address(eni, wanted, &instance->addr)) return 0;
+    if (!is_link_local(wanted)) instance->addr = *wanted; /* which needs the interface for its scope */
+    return harp_error_set(
+        why, -EADDRNOTAVAIL, "%s: key 'address' = '%s': expected an address that interface '%s' has",
+        where(conf, HARP_SETTING_ADDRESS, place), harp_address_ip_text(wanted, text), conf->values.interface);
   }
-  int rc = harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr);
-  if (rc == 0) return 0;
-  return harp_error_set(loader->error, rc, "%s: interface '%s' has no %s address to use",
-                        where(conf, HARP_SETTING_INTERFACE, place), eni->name,
+  if (eni && harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr) == 0) return 0;
+  return harp_error_set(why, -EADDRNOTAVAIL, "%s: interface '%s' has no %s address to use",
+                        where(conf, HARP_SETTING_INTERFACE, place), conf->values.interface,
                         loader->family == AF_INET    ? "IPv4"
                         : loader->family == AF_INET6 ? "IPv6"
                                                      : "IP");
@@ -211,16 +220,9 @@ static int resolve_pci(const struct loader *loader, const struct harp_conf *conf
   return 0;
 }
 
-static int resolve_eni(const struct loader *loader, const struct draft *draft,
-                       struct harp_instance *instance) {
-  const struct harp_conf *conf = &draft->conf;
-  char place[PLACE_BYTES];
-  where(conf, HARP_SETTING_INTERFACE, place);
-  const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->values.interface);
-  if (!eni)
-    return harp_ifname_missing(conf->values.interface, place, loader->enis, loader->eni_count, loader->error);
-  int rc = harp_ifname_check_up(eni, place, loader->error);
-  if (rc < 0) return rc;
+/* Checks what the file says of an interface that exists, and takes over what the host says. */
+static int resolve_link(const struct loader *loader, const struct harp_conf *conf, const struct harp_eni *eni,
+                        struct harp_instance *instance) {
   if (harp_setting_is_set(&conf->values, HARP_SETTING_MAC) &&
       memcmp(conf->values.mac, eni->mac, sizeof eni->mac) != 0) {
     char value[HARP_ENI_MAC_TEXT_BYTES], have[HARP_ENI_MAC_TEXT_BYTES];
@@ -234,19 +236,36 @@ static int resolve_eni(const struct loader *loader, const struct draft *draft,
     snprintf(have, sizeof have, "at most the MTU %d", eni->mtu);
     return contradiction(loader, conf, HARP_SETTING_MTU, value, have);
   }
-  memcpy(instance->ifname, eni->name, sizeof instance->ifname);
   memcpy(instance->mac, eni->mac, sizeof instance->mac);
   instance->index = eni->index;
-  instance->mtu = harp_setting_is_set(&conf->values, HARP_SETTING_MTU) ? conf->values.mtu : eni->mtu;
-  rc = resolve_address(loader, draft, eni, instance);
-  if (rc == 0) rc = resolve_pci(loader, conf, eni, instance);
-  if (rc < 0) return rc;
-  if (harp_setting_is_set(&conf->values, HARP_SETTING_SPEED_MBPS)) {
-    instance->speed_mbps = conf->values.speed_mbps;
-    instance->speed_source = HARP_SPEED_CONF;
-  } else {
+  if (!harp_setting_is_set(&conf->values, HARP_SETTING_MTU)) instance->mtu = eni->mtu;
+  if (!harp_setting_is_set(&conf->values, HARP_SETTING_SPEED_MBPS))
     instance->speed_mbps = harp_eni_speed_mbps(&loader->sources->eni, eni, &instance->speed_source);
+  return resolve_pci(loader, conf, eni, instance);
+}
+
+/* Fills in the interface, and whether it is absent: with the first reason. */
+static int resolve_eni(const struct loader *loader, struct draft *draft, struct harp_instance *instance) {
+  const struct harp_conf *conf = &draft->conf;
+  char place[PLACE_BYTES];
+  struct harp_error no_address;
+  where(conf, HARP_SETTING_INTERFACE, place);
+  const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->values.interface);
+  memcpy(instance->ifname, conf->values.interface, sizeof instance->ifname);
+  instance->speed_source =
+      harp_setting_is_set(&conf->values, HARP_SETTING_SPEED_MBPS) ? HARP_SPEED_CONF : HARP_SPEED_ASSUMED;
+  if (!harp_setting_is_set(&conf->values, HARP_SETTING_NUMA)) instance->numa = -1;
+  int rc = eni ? resolve_link(loader, conf, eni, instance) : 0;
+  if (rc < 0) return rc;
+  draft->absent_rc = eni ? harp_ifname_check_up(eni, place, &draft->absence)
+                         : harp_ifname_missing(conf->values.interface, place, loader->enis, loader->eni_count,
+                                               &draft->absence);
+  rc = resolve_address(loader, draft, eni, instance, &no_address);
+  if (rc < 0 && !draft->absent_rc) {
+    draft->absent_rc = rc;
+    draft->absence = no_address;
   }
+  instance->is_absent = draft->absent_rc != 0;
   return 0;
 }
 
@@ -261,21 +280,29 @@ static unsigned default_paths(const struct harp_instance *instance) {
   return (unsigned)HARP_MIN(HARP_MAX(paths, 1), PATHS_DEFAULT_MAX);
 }
 
-static int resolve_instance(const struct loader *loader, unsigned i) {
-  const struct draft *draft = &loader->drafts[i];
-  struct harp_instance *instance = &loader->cfg->instances[i];
+static int resolve_instance(const struct loader *loader, struct draft *draft,
+                            struct harp_instance *instance) {
   memcpy(instance->name, draft->name, sizeof instance->name);
   harp_settings_init(&instance->settings);
   harp_settings_overlay(&instance->settings, &draft->conf.values, HARP_SCOPE_ENI);
   harp_settings_overlay(&instance->settings, &loader->env.values, HARP_SCOPE_ENI);
   int rc = resolve_eni(loader, draft, instance);
   if (rc < 0) return rc;
-
   if (instance->mode == HARP_ENGINE_AUTO)
     instance->mode = instance->cores.count ? HARP_ENGINE_THREAD : HARP_ENGINE_INLINE;
-  if (!harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS))
-    instance->paths = default_paths(instance);
   return 0;
+}
+
+/* Completes what an absent interface does not tell by what one that works has. */
+static void complete(struct harp_instance *instance, const struct harp_instance *like) {
+  bool is_gone = !instance->index;
+  if (instance->is_absent && !instance->mtu) instance->mtu = like->mtu;
+  if (instance->is_absent && instance->speed_source != HARP_SPEED_CONF) {
+    instance->speed_mbps = like->speed_mbps;
+    instance->speed_source = HARP_SPEED_ASSUMED;
+  }
+  if (harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS)) return;
+  instance->paths = is_gone ? like->paths : default_paths(instance);
 }
 
 static void log_instance(const struct harp_instance *instance) {
@@ -373,6 +400,50 @@ static void find_nearness(struct loader *loader) {
   }
 }
 
+/* Returns the first interface that works; NULL: none does. */
+static struct harp_instance *first_that_works(struct harp_config *cfg, unsigned count) {
+  for (unsigned i = 0; i < count; i++)
+    if (!cfg->instances[i].is_absent) return &cfg->instances[i];
+  return NULL;
+}
+
+/* Keeps the instances whose interface works, or has an address at which it can join the others later. Fails
+ * with the first reason when none works. */
+static int keep_instances(struct loader *loader) {
+  struct harp_config *cfg = loader->cfg;
+  struct harp_instance *works = first_that_works(cfg, loader->draft_count);
+  unsigned kept = 0;
+  if (!works) {
+    *loader->error = loader->drafts[0].absence;
+    return loader->drafts[0].absent_rc;
+  }
+  if (!harp_setting_is_set(&works->settings, HARP_SETTING_PATHS)) works->paths = default_paths(works);
+  const struct harp_instance like = *works;
+  for (unsigned i = 0; i < loader->draft_count; i++) {
+    struct harp_instance *instance = &cfg->instances[i];
+    bool is_known = instance->addr.ss_family != AF_UNSPEC;
+    complete(instance, &like);
+    if (instance->is_absent)
+      HARP_INFO("%s; continuing without it %s", loader->drafts[i].absence.text,
+                is_known ? "until it works" : "in this communicator, as its address is not known");
+    if (instance->is_absent && !is_known) continue;
+    loader->drafts[kept] = loader->drafts[i];
+    cfg->instances[kept++] = *instance;
+  }
+  loader->draft_count = cfg->instance_count = kept;
+  return 0;
+}
+
+static int resolve_instances(struct loader *loader) {
+  int rc = 0;
+  for (unsigned i = 0; i < loader->draft_count && rc == 0; i++) {
+    for (unsigned j = 0; j < i && rc == 0; j++)
+      rc = check_pair(loader, &loader->drafts[j].conf, &loader->drafts[i].conf);
+    if (rc == 0) rc = resolve_instance(loader, &loader->drafts[i], &loader->cfg->instances[i]);
+  }
+  return rc < 0 ? rc : keep_instances(loader);
+}
+
 static int load(struct loader *loader) {
   int rc = harp_env_read(&loader->env, loader->sources->environment, loader->error);
   if (rc < 0) return rc;
@@ -385,20 +456,39 @@ static int load(struct loader *loader) {
     return harp_error_set(loader->error, rc, "cannot list the network interfaces: %s", strerror(-rc));
   loader->eni_count = (unsigned)rc;
   rc = is_ifname ? gather_ifname(loader) : 0;
-  for (unsigned i = 0; i < loader->draft_count && rc == 0; i++) {
-    for (unsigned j = 0; j < i && rc == 0; j++)
-      rc = check_pair(loader, &loader->drafts[j].conf, &loader->drafts[i].conf);
-    if (rc == 0) rc = resolve_instance(loader, i);
-  }
+  if (rc == 0) rc = resolve_instances(loader);
   if (rc < 0) return rc;
   HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_INSTANCES_MAX);
-  loader->cfg->instance_count = loader->draft_count;
   resolve_job(loader);
   find_nearness(loader);
   choose_stats_dirs(loader->cfg, loader);
   choose_dump_dirs(loader->cfg, loader);
-  for (unsigned i = 0; i < loader->draft_count; i++) log_instance(&loader->cfg->instances[i]);
+  for (unsigned i = 0; i < loader->cfg->instance_count; i++)
+    if (!loader->cfg->instances[i].is_absent) log_instance(&loader->cfg->instances[i]);
   return 0;
+}
+
+/* ---- later ---- */
+
+static bool works_now(const struct harp_instance *instance, const struct harp_eni *eni) {
+  return eni && harp_eni_is_up(eni) && harp_eni_has_address(eni, &instance->addr, NULL);
+}
+
+void harp_instances_look_again(struct harp_instance *instances, unsigned count) {
+  struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
+  int found = enis ? harp_eni_list(enis, HARP_ENI_LIST_MAX) : -ENOMEM;
+  for (unsigned i = 0; i < count && found >= 0; i++) {
+    struct harp_instance *instance = &instances[i];
+    const struct harp_eni *eni = harp_eni_find(enis, (unsigned)found, instance->ifname);
+    bool is_absent = !works_now(instance, eni);
+    if (eni) instance->index = eni->index;
+    if (is_absent && !instance->is_absent)
+      HARP_INFO("%s: this interface has no link, or not its address, any more; continuing without it until "
+                "it works",
+                instance->ifname);
+    instance->is_absent = is_absent;
+  }
+  free(enis);
 }
 
 struct harp_config_sources harp_config_sources_system(void) {

@@ -33,6 +33,9 @@ struct harp_instance {
   enum harp_speed_source speed_source;
   char pci_path[HARP_ENI_PCI_BYTES]; /* "" when the ENI is no PCI device */
   unsigned gpu_nearness;             /* to the GPU of this process, by harp_gpu_nearness; 0: unknown */
+  /* The interface cannot carry traffic yet: it is down, has no link or not this address, or does not exist
+   * (index 0). What it does not tell is as on one that works. Its paths begin without an answer. */
+  bool is_absent;
 
   /* The effective settings: from the variable, else the file, else the table, else the host. mac, mtu,
    * speed_mbps and numa (-1: unknown) are the interface's, mode is INLINE or THREAD, paths at least 1. They
@@ -68,14 +71,20 @@ struct harp_config_sources {
 /* Returns the system's sources: HARP_CONF_DIR_DEFAULT, the environment, this host's interfaces. */
 struct harp_config_sources harp_config_sources_system(void);
 
-/* Reads the configuration of this process. Returns 0, or -errno with a zeroed `cfg` and a sentence in
- * `error`, which the caller logs as its one WARN: file, line, key, value and what was expected, or the
- * interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME. Logs at INFO each instance,
- * and oddities that are no errors (an unknown HARP_ variable). Documented in docs/configuration.md. */
+/* Reads the configuration of this process: at least one of its interfaces works, and instances whose
+ * interface is absent and has no known address are left out. Returns 0, or -errno with a zeroed `cfg` and a
+ * sentence in `error`, which the caller logs as its one WARN: file, line, key, value and what was expected,
+ * or the interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME. Logs at INFO each
+ * instance, and oddities that are no errors (an unknown HARP_ variable). Documented in docs/configuration.md.
+ */
 HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error *error);
 
-/* Does the same from other sources. */
+/* Does the same as harp_config_load from other sources. */
 HARP_MUST_CHECK int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sources *sources,
                                           struct harp_error *error);
+
+/* Looks which interfaces are absent now, and whether they have another index. Logs at INFO each that has
+ * become absent. */
+void harp_instances_look_again(struct harp_instance *instances, unsigned count);
 
 #endif

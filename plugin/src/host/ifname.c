@@ -88,74 +88,97 @@ static bool is_chosen(const struct selection *selection, const struct harp_eni *
   return false;
 }
 
-/* Chooses one interface if it is usable. Returns 1 if it is, 0 if not, -errno if it must be and is not, or if
- * there is no more room. */
-static int choose(struct selection *selection, const struct harp_eni *eni, bool is_explicit) {
+static bool has_address(const struct selection *selection, const struct harp_eni *eni, bool is_explicit) {
   struct sockaddr_storage address;
-  if (is_chosen(selection, eni)) return 1;
-  if (is_explicit) {
-    int rc = harp_ifname_check_up(eni, VARIABLE, selection->error);
-    if (rc < 0) return rc;
-  }
-  if (!harp_eni_is_up(eni)) return 0;
-  if (harp_eni_choose_address(eni, selection->family, is_explicit, &address) < 0) {
-    if (!is_explicit) return 0;
-    return harp_error_set(selection->error, -EADDRNOTAVAIL,
-                          VARIABLE ": interface '%s' has no %s address to use", eni->name,
-                          selection->family == AF_INET    ? "IPv4"
-                          : selection->family == AF_INET6 ? "IPv6"
-                                                          : "IP");
-  }
+  return harp_eni_choose_address(eni, selection->family, is_explicit, &address) == 0;
+}
+
+/* Adds an interface. Returns 0, or -E2BIG with the sentence if there is no more room. */
+static int choose(struct selection *selection, const struct harp_eni *eni, bool is_explicit) {
+  if (is_chosen(selection, eni)) return 0;
   if (selection->count == selection->max)
     return harp_error_set(selection->error, -E2BIG, VARIABLE ": too many interfaces: expected at most %u",
                           selection->max);
   selection->choices[selection->count++] = (struct harp_ifname_choice){eni, is_explicit};
-  return 1;
+  return 0;
 }
 
+/* Says why an entry selects nothing. Returns -errno. */
+static int explain(const struct selection *selection, const struct harp_ifname_filter *filter, unsigned entry,
+                   const struct harp_eni *enis, unsigned count, struct harp_error *why) {
+  const char *name = filter->entries[entry];
+  bool is_matched = false;
+  for (unsigned i = 0; i < count; i++) {
+    bool is_whole = strcmp(enis[i].name, name) == 0;
+    if (is_whole)
+      return harp_error_set(why, -EADDRNOTAVAIL, VARIABLE ": interface '%s' has no %s address to use", name,
+                            selection->family == AF_INET    ? "IPv4"
+                            : selection->family == AF_INET6 ? "IPv6"
+                                                            : "IP");
+    is_matched |= matches(filter, entry, enis[i].name) && !(enis[i].flags & IFF_LOOPBACK);
+  }
+  if (filter->is_exact) return harp_ifname_missing(name, VARIABLE, enis, count, why);
+  return harp_error_set(why, is_matched ? -EADDRNOTAVAIL : -ENODEV,
+                        is_matched ? VARIABLE ": no interface that begins with '%s' has an address to use"
+                                   : VARIABLE ": no interface of this network namespace begins with '%s' "
+                                              "(loopback counts only by its whole name)",
+                        name);
+}
+
+/* Chooses what an entry matches and has an address, whether it works or not. Returns 0; or 1 where that is
+ * nothing; or -E2BIG. */
 static int select_entry(struct selection *selection, const struct harp_ifname_filter *filter, unsigned entry,
                         const struct harp_eni *enis, unsigned count) {
-  unsigned match_count = 0, usable_count = 0;
-  const char *name = filter->entries[entry];
-  for (unsigned i = 0; i < count; i++) {
-    bool is_explicit = strcmp(enis[i].name, name) == 0;
+  int rc = 1;
+  for (unsigned i = 0; i < count && rc >= 0; i++) {
+    bool is_explicit = strcmp(enis[i].name, filter->entries[entry]) == 0;
     if (!matches(filter, entry, enis[i].name) || (enis[i].flags & IFF_LOOPBACK && !is_explicit)) continue;
-    int rc = choose(selection, &enis[i], is_explicit);
-    if (rc < 0) return rc;
-    match_count++;
-    usable_count += (unsigned)rc;
-    if (rc == 0)
-      HARP_INFO(VARIABLE ": interface '%s' is left out: it is down or has no address", enis[i].name);
+    if (has_address(selection, &enis[i], is_explicit))
+      rc = choose(selection, &enis[i], is_explicit);
+    else
+      HARP_INFO(VARIABLE ": interface '%s' is left out: it has no address to use", enis[i].name);
   }
-  if (match_count == 0 && !filter->is_exact)
+  return rc;
+}
+
+static int select_listed(struct selection *selection, const struct harp_ifname_filter *filter,
+                         const struct harp_eni *enis, unsigned count) {
+  int first_rc = 0;
+  for (unsigned entry = 0; entry < filter->count; entry++) {
+    struct harp_error why;
+    int rc = select_entry(selection, filter, entry, enis, count);
+    if (rc < 0) return rc;
+    if (rc == 0) continue;
+    rc = explain(selection, filter, entry, enis, count, &why);
+    if (filter->count > 1) HARP_INFO("%s; the other names count", why.text);
+    if (!first_rc) *selection->error = why;
+    if (!first_rc) first_rc = rc;
+  }
+  if (selection->count == 0) return first_rc;
+  selection->error->text[0] = 0;
+  return (int)selection->count;
+}
+
+static int select_not_excluded(struct selection *selection, const struct harp_ifname_filter *filter,
+                               const struct harp_eni *enis, unsigned count) {
+  for (unsigned i = 0; i < count; i++) {
+    bool is_excluded = enis[i].flags & IFF_LOOPBACK || !harp_eni_is_up(&enis[i]);
+    for (unsigned entry = 0; entry < filter->count && !is_excluded; entry++)
+      is_excluded = matches(filter, entry, enis[i].name);
+    if (is_excluded || !has_address(selection, &enis[i], false)) continue;
+    int rc = choose(selection, &enis[i], false);
+    if (rc < 0) return rc;
+  }
+  if (selection->count == 0)
     return harp_error_set(selection->error, -ENODEV,
-                          VARIABLE
-                          ": no interface of this network namespace begins with '%s' (loopback counts "
-                          "only by its whole name)",
-                          name);
-  if (match_count == 0) return harp_ifname_missing(name, VARIABLE, enis, count, selection->error);
-  if (usable_count == 0)
-    return harp_error_set(selection->error, -ENETDOWN,
-                          VARIABLE ": every interface that begins with '%s' is down or has no address", name);
-  return 0;
+                          VARIABLE ": no interface is left that is up and has an address");
+  return (int)selection->count;
 }
 
 int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
                        int family, struct harp_ifname_choice *choices, unsigned max,
                        struct harp_error *error) {
   struct selection selection = {.error = error, .family = family, .choices = choices, .max = max};
-  for (unsigned entry = 0; entry < filter->count && !filter->is_exclude; entry++) {
-    int rc = select_entry(&selection, filter, entry, enis, count);
-    if (rc < 0) return rc;
-  }
-  for (unsigned i = 0; i < count && filter->is_exclude; i++) {
-    bool is_excluded = enis[i].flags & IFF_LOOPBACK;
-    for (unsigned entry = 0; entry < filter->count && !is_excluded; entry++)
-      is_excluded = matches(filter, entry, enis[i].name);
-    int rc = is_excluded ? 0 : choose(&selection, &enis[i], false);
-    if (rc < 0) return rc;
-  }
-  if (selection.count == 0)
-    return harp_error_set(error, -ENODEV, VARIABLE ": no interface is left that is up and has an address");
-  return (int)selection.count;
+  return filter->is_exclude ? select_not_excluded(&selection, filter, enis, count)
+                            : select_listed(&selection, filter, enis, count);
 }

@@ -28,12 +28,12 @@ struct harp_ifname_choice {
 HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text,
                                       struct harp_error *error);
 
-/* Selects the interfaces that match the filter, are up, have a link and an address of `family` (AF_UNSPEC:
- * any). `enis` are ascending by index, as from harp_eni_list. The choices are in the order of the list of
- * names, which is the order of the devices; with an excluding list, by index. Loopback matches only by its
- * whole name. Returns the number of choices, at least 1, or -errno with the sentence in the error: an
- * interface named in full is down or has no address, an entry matches no usable interface, or there are more
- * than `max`. */
+/* Selects the interfaces that match the filter and have an address of `family` (AF_UNSPEC: any); with an
+ * excluding list only those that are up and have a link. `enis` are ascending by index, as from
+ * harp_eni_list. The choices are in the order of the list of names, which is the order of the devices; with
+ * an excluding list, by index. Loopback matches only by its whole name. Logs at INFO entries that select
+ * nothing beside others that do. Returns the number of choices, at least 1, or -errno with the sentence in
+ * the error: why the first entry selects nothing, where none does, or that there are more than `max`. */
 int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
                        int family, struct harp_ifname_choice *choices, unsigned max,
                        struct harp_error *error);

@@ -95,10 +95,11 @@ struct harp_io_config {
 
   /* Packets must leave by this interface, even if the routing tables prefer another one. */
   bool is_one_of_many;
+  const char *ifname; /* copied */
+  unsigned ifindex;   /* 0: the interface does not exist yet */
 
-  /* For the xdp driver only, but for ifindex: */
+  /* For the xdp driver only: */
   enum harp_io_xdp_mode xdp_mode;
-  unsigned ifindex;
   uint8_t mac[6];
   int mtu;                    /* bytes, IP packet */
   int speed_mbps;             /* 0: unknown */

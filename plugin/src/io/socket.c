@@ -13,6 +13,10 @@ int harp_socket_set(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) ? -errno : 0;
 }
 
+int harp_socket_set_free_bind(int fd) {
+  return harp_socket_set(fd, IPPROTO_IP, IP_FREEBIND, 1); /* of IPv6 sockets, too */
+}
+
 int harp_socket_set_interface(int fd, int family, unsigned ifindex) {
   int index = (int)htonl(ifindex);
   return family == AF_INET6 ? harp_socket_set(fd, IPPROTO_IPV6, UNICAST_IF_V6, index)

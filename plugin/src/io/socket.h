@@ -8,6 +8,9 @@
 /* Sets an option whose value is an int. Returns 0 or -errno. */
 int harp_socket_set(int fd, int level, int option, int value);
 
+/* Lets a socket be bound to an address that no interface has yet. Returns 0 or -errno. */
+int harp_socket_set_free_bind(int fd);
+
 /* Makes what the socket of this address family sends leave by an interface. Returns 0 or -errno. */
 int harp_socket_set_interface(int fd, int family, unsigned ifindex);
 

@@ -95,6 +95,7 @@ static int listen_on(const struct harp_tcp_options *o, uint16_t port) {
   int fd = open_socket(o);
   if (fd < 0) return fd;
   set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1); /* connections of an earlier job may be in TIME_WAIT */
+  (void)harp_socket_set_free_bind(fd);
   int err = bind_to(fd, o, port);
   if (!err && listen(fd, SOMAXCONN)) err = -errno;
   if (!err) return fd;

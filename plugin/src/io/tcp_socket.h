@@ -19,9 +19,9 @@ struct harp_tcp_options {
   bool spares_files;                    /* connect leaves the process a quarter of its files */
 };
 
-/* Listens on the interface's address: on *port (host byte order) if it is free and not 0, else on the first
- * free port from `low` to `high`, or on one that the kernel chooses if these are 0. Stores the port. Returns
- * the socket, or -errno: -EADDRINUSE when no port is free. */
+/* Listens on the interface's address, which it need not have yet: on *port (host byte order) if it is free
+ * and not 0, else on the first free port from `low` to `high`, or on one that the kernel chooses if these are
+ * 0. Stores the port. Returns the socket, or -errno: -EADDRINUSE when no port is free. */
 int harp_tcp_socket_listen(const struct harp_tcp_options *options, uint16_t low, uint16_t high,
                            uint16_t *port) HARP_MUST_CHECK;
 

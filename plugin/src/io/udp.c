@@ -118,9 +118,10 @@ static size_t udp_frames_bytes(const struct harp_io_config *config) {
 
 /* ---- open and close ---- */
 
-/* Reads the interface's index again: it changes when the interface is removed and created again. */
+/* Reads the interface's index again: it changes when the interface is removed and created again, and is
+ * unknown until it is created. */
 static void follow_interface(struct udp *u) {
-  unsigned ifindex = u->options.ifindex ? harp_nic_index(u->ifname) : 0;
+  unsigned ifindex = u->ifname[0] ? harp_nic_index(u->ifname) : 0;
   if (!ifindex || ifindex == u->options.ifindex) return;
   u->options.ifindex = ifindex;
   for (unsigned i = 0; i < u->io.info.port_count; i++)
@@ -222,8 +223,10 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, st
   u->own_ready.fd = -1;
   for (unsigned i = 0; i < TX_FRAMES; i++) u->full_fds[i] = -1;
   u->options.family = config->addr->ss_family;
-  if (config->is_one_of_many && if_indextoname(config->ifindex, u->ifname))
+  if (config->is_one_of_many) {
+    snprintf(u->ifname, sizeof u->ifname, "%s", config->ifname);
     u->options.ifindex = config->ifindex;
+  }
   uint32_t port = config->port_low;
   int e = 0;
   for (unsigned i = 0; i < config->port_count && !e; i++) e = open_port(u, config, &port, error);
@@ -254,7 +257,7 @@ static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
   unsigned place = u->io.info.port_count;
   while (place < u->socket_end && u->sockets[place].fd >= 0) place++;
   /* Before Linux 6.1 connected sockets ignore IP_UNICAST_IF. */
-  if (u->options.ifindex) return r->port;
+  if (u->ifname[0]) return r->port;
   if (place == u->io.info.port_count + CONNECTED_MAX || !may_connect()) return r->port;
   int fd = harp_udp_socket_connect(u->sockets[r->port].fd, &r->peer, r->traffic_class, &u->options);
   bool receives = u->sockets[r->port].receives;
@@ -505,6 +508,7 @@ static void finish(struct udp *u, struct harp_tx_superframe *sf, int e) {
 static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   struct udp *u = udp_of(io);
   HARP_ASSERT(sf->count >= 1 && sf->count <= sf->count_max && sf->last_bytes <= sf->segment_bytes);
+  if (harp_unlikely(u->ifname[0] && !u->options.ifindex)) follow_interface(u);
   int e = send_superframe(u, sf);
   if (harp_unlikely(is_retryable(e))) {
     defer(u, sf);

@@ -20,6 +20,7 @@ int harp_udp_socket_bind(int fd, const struct sockaddr_storage *addr, uint16_t l
                          uint32_t *port) {
   struct sockaddr_storage a = *addr;
   socklen_t n = harp_address_bytes(addr);
+  (void)harp_socket_set_free_bind(fd);
   if (!low) {
     harp_address_set_port(&a, 0);
     return bind(fd, (struct sockaddr *)&a, n) ? -errno : 0;

@@ -34,7 +34,7 @@ struct harp_udp_options {
 int harp_udp_socket_open(int family) HARP_MUST_CHECK;
 
 /* Binds to the first free port from *port to `high`, and sets *port to the one after it; low 0: the kernel
- * chooses. Returns 0, or -errno: -EADDRINUSE when none is free. */
+ * chooses. No interface need have the address yet. Returns 0, or -errno: -EADDRINUSE when none is free. */
 int harp_udp_socket_bind(int fd, const struct sockaddr_storage *addr, uint16_t low, uint16_t high,
                          uint32_t *port) HARP_MUST_CHECK;
 

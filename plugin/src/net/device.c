@@ -70,7 +70,14 @@ static void add_striped_devices(const struct harp_instance *instances, unsigned 
   }
 }
 
-/* Offers the configured ENIs: each by itself, or striped over as many as an engine can have. */
+static bool any_works(const struct harp_instance *instances, unsigned count) {
+  for (unsigned i = 0; i < count; i++)
+    if (!instances[i].is_absent) return true;
+  return false;
+}
+
+/* Offers the configured ENIs: each by itself, or striped over as many as an engine can have. A device of
+ * absent ones alone could connect nothing. */
 static void offer_devices(void) {
   unsigned count = table.config.instance_count, most = 1;
   if (table.config.job.devices == HARP_DEVICES_STRIPED) {
@@ -79,7 +86,8 @@ static void offer_devices(void) {
   }
   set_counts(0, 0);
   for (unsigned i = 0; i < count; i += most)
-    add_striped_devices(&table.config.instances[i], HARP_MIN(most, count - i));
+    if (any_works(&table.config.instances[i], HARP_MIN(most, count - i)))
+      add_striped_devices(&table.config.instances[i], HARP_MIN(most, count - i));
 }
 
 int harp_net_device_count(void) {
@@ -227,7 +235,9 @@ enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) 
 static bool offers_the_same(const struct harp_config *a, const struct harp_config *b) {
   if (a->instance_count != b->instance_count || a->job.devices != b->job.devices) return false;
   for (unsigned i = 0; i < a->instance_count; i++)
-    if (strcmp(a->instances[i].ifname, b->instances[i].ifname) != 0) return false;
+    if (strcmp(a->instances[i].ifname, b->instances[i].ifname) != 0 ||
+        a->instances[i].is_absent != b->instances[i].is_absent)
+      return false;
   return true;
 }
 

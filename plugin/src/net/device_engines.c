@@ -125,9 +125,15 @@ static bool open_arenas(struct harp_device_engines *d, const struct harp_engine_
 
 /* ---- opening ---- */
 
-/* Chooses what all engines share: the order of the ENIs, the cores, and the memory. */
+/* Chooses what all engines share: the order of the ENIs, the cores, and the memory. The configuration may be
+ * old: with older tables NCCL reads it once in a process. */
 static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
-  d->enis = *enis;
+  d->enis.count = enis->count;
+  for (unsigned i = 0; i < enis->count; i++) {
+    d->instances[i] = *enis->at[i];
+    d->enis.at[i] = &d->instances[i];
+  }
+  harp_instances_look_again(d->instances, enis->count);
   harp_near_first(&d->enis);
   choose_cores(d, &d->enis);
   find_nodes(d, &d->enis);

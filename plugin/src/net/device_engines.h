@@ -17,10 +17,12 @@ struct harp_device_engines {
   bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
   const char *sysfs_root;                              /* NULL: /sys */
   unsigned count;                                      /* of engines that may run; 0 while none does */
-  struct harp_engine_enis enis;                        /* in the order that the engines have them */
-  int cores[HARP_DEVICE_ENGINES_MAX]; /* that the engines may use, `count` of them; -1: any */
-  bool logged_no_core;                /* logged that other processes use the other cores */
-  int nodes[HARP_DEVICE_ENGINES_MAX]; /* NUMA node of each core, the first ENI's where it is not known */
+  struct harp_instance
+      instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as they were when the first engine opened */
+  struct harp_engine_enis enis;        /* these, in the order that the engines have them */
+  int cores[HARP_DEVICE_ENGINES_MAX];  /* that the engines may use, `count` of them; -1: any */
+  bool logged_no_core;                 /* logged that other processes use the other cores */
+  int nodes[HARP_DEVICE_ENGINES_MAX];  /* NUMA node of each core, the first ENI's where it is not known */
   /* One for each different node, in the order of `nodes`. */
   struct harp_arena arenas[HARP_DEVICE_ENGINES_MAX];
   struct harp_engine_slot {

@@ -20,6 +20,7 @@
 #include "engine/control/crossing.h"
 #include "engine/link_close.h"
 #include "host/random.h"
+#include "io/socket.h"
 #include "io/tcp_socket.h"
 #include "proto/pairing.h"
 
@@ -125,6 +126,7 @@ static int open_socket(struct harp_listener *l, struct sockaddr_storage *a) {
   if (err) return err;
   l->fd = harp_pending_peer_socket(l->engine);
   if (l->fd < 0) return -errno;
+  (void)harp_socket_set_free_bind(l->fd); /* a new IPv6 address cannot be bound to for some seconds */
   if (!bind(l->fd, (struct sockaddr *)a, n) && !listen(l->fd, BACKLOG) &&
       !getsockname(l->fd, (struct sockaddr *)a, &n))
     return 0;

@@ -9,6 +9,7 @@
 #include "base/log_limit.h"
 #include "engine/engine.h"
 #include "engine/tcp/tcp_poll.h"
+#include "io/nic.h"
 #include "proto/experiment_report.h"
 
 /* Between two attempts to connect: first, and at most. */
@@ -40,10 +41,17 @@ unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path) {
 
 /* ---- beginning and ending ---- */
 
+/* The interface that packets leave by; 0: as the routing tables say. */
+static unsigned interface_of(const struct harp_engine *e, unsigned eni) {
+  const struct harp_instance *instance = &e->enis[eni];
+  if (e->eni_count == 1) return 0;
+  return instance->index ? (unsigned)instance->index : harp_nic_index(instance->ifname);
+}
+
 struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigned eni, int traffic_class) {
   return (struct harp_tcp_options){
       .local = &e->enis[eni].addr,
-      .ifindex = e->eni_count > 1 ? (unsigned)e->enis[eni].index : 0,
+      .ifindex = interface_of(e, eni),
       .traffic_class = traffic_class,
       .timeout_ns = e->instance.peer_timeout_ns,
       .spares_files = e->tcp && !e->tcp->is_alone,

@@ -228,6 +228,16 @@ static void forget(struct harp_outages *o, struct review *r) {
     if (is_over(r, &o->at[i])) forget_one(o, i);
 }
 
+void harp_outages_expect(struct harp_engine *e, unsigned eni, harp_ns now) {
+  struct harp_outages *o = &e->outages;
+  HARP_ASSERT(o->count < HARP_OUTAGES_MAX);
+  struct harp_outage *outage = &o->at[o->count++];
+  *outage = ours_at(e, NULL, eni).who;
+  outage->since_ns = now;
+  outage->is_reported = true;
+  (void)put_notice(outage);
+}
+
 void harp_outages_forget(struct harp_outages *o) {
   while (o->count) forget_one(o, o->count - 1);
 }

@@ -29,6 +29,10 @@ struct harp_outages {
  * enough to be logged. */
 void harp_outages_review(struct harp_engine *e, harp_ns now);
 
+/* Notes that an interface of ours is absent while the engine opens, which its owner has logged: that it works
+ * is logged as the end of an outage. */
+void harp_outages_expect(struct harp_engine *e, unsigned eni, harp_ns now);
+
 /* Forgets what an engine knows, when it closes. */
 void harp_outages_forget(struct harp_outages *o);
 
