@@ -249,6 +249,36 @@ class Job:
         return report
 
 
+def gained_by_eni(job: Job, rank: int, since: dict[str, int]) -> dict[str, int]:
+    """Return how many bytes each ENI of a rank's host has received since."""
+    now = job.received_by_eni(rank)
+    return {name: count - since[name] for name, count in now.items()}
+
+
+def until_connected(job: Job) -> None:
+    """Wait until the first two ranks are connected."""
+    until("connected", lambda: ": connected " in job.log(0) and ": connected " in job.log(1))
+
+
+def until_all_moving(
+    job: Job,
+    rank: int,
+    bytes_: int = 1 << 20,
+    without: frozenset[str] = frozenset(),
+    wait_s: float = WAIT_S,
+) -> None:
+    """Wait until every ENI of a rank, but for some, has received that much more."""
+    until_connected(job)
+    since = job.received_by_eni(rank)
+
+    def moved() -> bool:
+        assert job.ranks[rank].poll() is None, "the job ended before it was to"
+        gained = gained_by_eni(job, rank, since)
+        return all(gain > bytes_ for name, gain in gained.items() if name not in without)
+
+    until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved, wait_s)
+
+
 def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:
     """Return namespace, hook and device where packets to a host can be dropped: before AF_XDP takes them."""
     if lab.spec.switch:

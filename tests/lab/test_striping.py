@@ -16,7 +16,15 @@ from harpctl.testbed.lab.commands import run_inside
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import ip_inside
 from harpctl.testbed.lab.spec import LabSpec, Subnets, eni_name
-from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, until
+from tests.lab.job import (
+    EXIT_PLUGIN,
+    UNTIL_FINISHED,
+    Job,
+    gained_by_eni,
+    until,
+    until_all_moving,
+    until_connected,
+)
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -46,27 +54,6 @@ def start(plugin_file: Path, tmp_path: Path) -> StartJob:
     return make
 
 
-def _gained(job: Job, rank: int, since: dict[str, int]) -> dict[str, int]:
-    now = job.received_by_eni(rank)
-    return {name: count - since[name] for name, count in now.items()}
-
-
-def _until_connected(job: Job) -> None:
-    until("connected", lambda: ": connected " in job.log(0) and ": connected " in job.log(1))
-
-
-def _until_moving(job: Job, rank: int, bytes_: int = 1 << 20, without: frozenset[str] = frozenset()) -> None:
-    """Wait until every ENI of a rank, but for some, has received that much more."""
-    _until_connected(job)
-    since = job.received_by_eni(rank)
-
-    def moved() -> bool:
-        assert job.ranks[rank].poll() is None, "the job ended before it was to"
-        return all(gain > bytes_ for name, gain in _gained(job, rank, since).items() if name not in without)
-
-    until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved)
-
-
 def _until_reported(job: Job, rank: int, what: re.Pattern[str], eni: int) -> None:
     """Wait until a line reports an ENI, ours or the peer's: which of them is not always known."""
     until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), REPORT_S)
@@ -78,9 +65,9 @@ def _until_reported(job: Job, rank: int, what: re.Pattern[str], eni: int) -> Non
 def test_all_are_used(make_lab: MakeLab, start: StartJob, subnets: Subnets, engine: str, mode: str) -> None:
     lab = make_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS, subnets=subnets, switch=subnets is not Subnets.EACH))
     with start(lab, mode=mode, words=UNTIL_FINISHED, env={"HARP_ENGINE": engine}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         if mode == "bidir":
-            _until_moving(job, 0)
+            until_all_moving(job, 0)
         job.finish()
         assert "eni0+eni1+eni2+eni3: connected" in job.log(0)
 
@@ -105,8 +92,8 @@ def test_two_against_eight(make_lab: MakeLab, start: StartJob) -> None:
     """Each of the eight has a partner, and both directions stripe."""
     spec = LabSpec(enis=8, host_enis=(2, 8), switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS)
     with start(make_lab(spec), mode="bidir", words=UNTIL_FINISHED) as job:
-        _until_moving(job, 0)
-        _until_moving(job, 1)
+        until_all_moving(job, 0)
+        until_all_moving(job, 1)
         job.finish()
 
 
@@ -114,10 +101,10 @@ def test_unequal_speeds(make_lab: MakeLab, start: StartJob) -> None:
     """The quick one carries most, and the slow one its share."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=(CAP_MBPS, CAP_MBPS / 4)))
     with start(lab) as job:
-        _until_connected(job)
+        until_connected(job)
         since = job.received_by_eni(1)
-        until("enough to measure", lambda: sum(_gained(job, 1, since).values()) > 60 << 20)
-        gained = _gained(job, 1, since)
+        until("enough to measure", lambda: sum(gained_by_eni(job, 1, since).values()) > 60 << 20)
+        gained = gained_by_eni(job, 1, since)
         assert 1.5 < gained["eni0"] / gained["eni1"] < 6  # 4 where neither ever runs dry
 
 
@@ -170,14 +157,14 @@ def _replace(lab: Lab, host: int, eni: int) -> None:
 def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "60"}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         _replace(lab, 0, 1)
-        _until_moving(job, 1, without=frozenset({"eni1"}))
+        until_all_moving(job, 1, without=frozenset({"eni1"}))
         _until_reported(job, 0, OUT, 1)
         lab.link_up(0, 1)
         lab.add_address(0, 1)
         _until_reported(job, 0, WORKS, 1)
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
 
 
 @pytest.mark.parametrize(
@@ -189,16 +176,16 @@ def test_one_is_lost(make_lab: MakeLab, start: StartJob, how: str, mode: str) ->
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
     hurt, heal = HURTS[how]
     with start(lab, mode=mode, env={"HARP_PEER_TIMEOUT": "60"}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         for eni in (1, 0):
             hurt(lab, eni)
-            _until_moving(job, 1, without=frozenset({f"eni{eni}"}))
+            until_all_moving(job, 1, without=frozenset({f"eni{eni}"}))
             if mode == "bidir":
-                _until_moving(job, 0, without=frozenset({f"eni{eni}"}))
+                until_all_moving(job, 0, without=frozenset({f"eni{eni}"}))
             _until_reported(job, 0, OUT, eni)
             heal(lab, eni)
             _until_reported(job, 0, WORKS, eni)
-            _until_moving(job, 1)
+            until_all_moving(job, 1)
         assert list(dict.fromkeys(OUT.findall(job.log(0)))) == ["1", "0"]
         assert not job.warns(0) + job.warns(1)  # the job goes on
 
@@ -207,10 +194,10 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
     """The connection outlives its control connection; a peer that dies then is found by silence."""
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         lab.faults(1, 0).blackhole("both")
         until("control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1))
-        _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
+        until_all_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         job.ranks[1].kill()
         until("the death is found", lambda: job.ranks[0].poll() is not None, 30)
         assert job.ranks[0].returncode == EXIT_PLUGIN
@@ -235,12 +222,12 @@ def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJ
     """A kernel whose own firewall drops its keepalives takes that for congestion, and probes forever."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         _drop_in_its_own_firewall(lab, left)
         _until_keepalives_are_answered(lab, left)
         lab.faults(left, 0).blackhole("in")
         until("the other gives it up", lambda: "continues over other" in job.log(1 - left))
-        _until_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
+        until_all_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         assert "continues over other" not in job.log(left)
         job.ranks[1 - left].kill()
         until("the death is found", lambda: job.ranks[left].poll() is not None, 30)
@@ -253,12 +240,12 @@ def test_the_first_in_one_direction(make_lab: MakeLab, start: StartJob, way: str
     """Who hears nothing gives the control connection up, and its kernel resets it: the peer lives on."""
     lab = make_lab(LabSpec(enis=3, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         lab.faults(1, 0).blackhole(way)
         until("both give it up", lambda: all("continues over other" in job.log(rank) for rank in range(2)))
-        _until_moving(job, 1, 64 << 20, without=frozenset({"eni0"}))
+        until_all_moving(job, 1, 64 << 20, without=frozenset({"eni0"}))
         lab.faults(1, 0).clear()
-        _until_moving(job, 1, 8 << 20)
+        until_all_moving(job, 1, 8 << 20)
 
 
 def _orders(full: bool) -> list[tuple[int, ...]]:
@@ -273,18 +260,18 @@ def test_all_but_one_in_every_order(
     """Three of four lost one by one on alternating sides, and restored in another order."""
     lab = make_lab(LabSpec(enis=4, subnets=Subnets.ONE, switch=True, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_DRIVER": carrier}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         for order in _orders(request.config.getoption("--flaps") > 0):
             lost: set[int] = set()
             for step, eni in enumerate(order[:3]):
                 lab.link_down(step % 2, eni)
                 lost.add(eni)
-                _until_moving(
+                until_all_moving(
                     job, 1, 256 << 10, without=frozenset(f"eni{one}" for one in range(4) if one != order[3])
                 )
             for step, eni in sorted(enumerate(order[:3]), key=lambda item: order[item[0]]):
                 lab.link_up(step % 2, eni)
-            _until_moving(job, 1, 256 << 10)
+            until_all_moving(job, 1, 256 << 10)
         assert all(child.poll() is None for child in job.ranks)
 
 
@@ -292,15 +279,15 @@ def test_different_ones_on_each_side(make_lab: MakeLab, start: StartJob) -> None
     """What is left on one side and on the other are no partners: a standby path joins them."""
     lab = make_lab(LabSpec(enis=3, subnets=Subnets.ONE, switch=True, cap_mbps=CAP_MBPS))
     with start(lab) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         for eni in (0, 1):
             lab.link_down(0, eni)
         for eni in (1, 2):
             lab.link_down(1, eni)
-        _until_moving(job, 1, without=frozenset({"eni1", "eni2"}))
+        until_all_moving(job, 1, without=frozenset({"eni1", "eni2"}))
         for host, eni in itertools.product((0, 1), range(3)):
             lab.link_up(host, eni)
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
 
 
 @CARRIERS
@@ -308,7 +295,7 @@ def test_the_last_is_lost(make_lab: MakeLab, start: StartJob, carrier: str) -> N
     """An error with its cause, on the side that finds it first or on both, and no hang."""
     lab = make_lab(LabSpec(enis=2))
     with start(lab, env={"HARP_PEER_TIMEOUT": "2", "HARP_DRIVER": carrier}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         for eni in range(2):
             lab.faults(1, eni).blackhole("both")
         begun = time.monotonic()
@@ -343,11 +330,11 @@ def test_flaps(make_lab: MakeLab, start: StartJob, request: pytest.FixtureReques
     lab = make_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS))
     dice = random.Random(flaps)
     with start(lab, mode="bidir", env={"HARP_PEER_TIMEOUT": "60", "HARP_DRIVER": carrier}) as job:
-        _until_moving(job, 1)
+        until_all_moving(job, 1)
         for _ in range(flaps):
             host, eni = dice.randrange(2), dice.randrange(4)
             lab.link_down(host, eni)
             time.sleep(dice.uniform(0, 0.15))  # as long as a flap takes
             lab.link_up(host, eni)
             assert all(child.poll() is None for child in job.ranks), "a flap ended the job"
-        _until_moving(job, 1)
+        until_all_moving(job, 1)

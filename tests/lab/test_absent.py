@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interfaces that are absent when a job starts: left out with one line, and used once they work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import ip_inside
+from harpctl.testbed.lab.spec import LabSpec, Subnets, eni_name, fabric_name
+from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, until, until_all_moving
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+StartJob = Callable[..., Job]
+Change = Callable[[Lab, int, int], object]
+
+CAP_MBPS = 400.0
+JOINED_S = 30.0  # a TCP connection that finds no peer is tried again after 10 s at most
+LEFT_OUT = re.compile(r"^INFO .*NET/HARP: .*; continuing without it until it works$", re.MULTILINE)
+
+
+def _take_out(lab: Lab, host: int, eni: int) -> None:
+    """Take an ENI out of its host, which then does not have it."""
+    away = f"away{host}"
+    words = ("link", "set", eni_name(eni), "name", away, "netns", fabric_name(lab.prefix))
+    run_command(ip_inside(lab.hosts[host], *words))
+
+
+def _put_in(lab: Lab, host: int, eni: int) -> None:
+    """Put it in again, as a host does that creates it."""
+    words = ("link", "set", f"away{host}", "name", eni_name(eni), "netns", lab.hosts[host])
+    run_command(ip_inside(fabric_name(lab.prefix), *words))
+    run_command(ip_inside(lab.hosts[host], "link", "set", eni_name(eni), "up"))
+    lab.add_address(host, eni)  # which its routes need
+
+
+ABSENT: dict[str, tuple[Change, Change]] = {
+    "down": (Lab.link_down, Lab.link_up),
+    "no carrier": (Lab.unplug, Lab.plug),
+    "no address": (Lab.remove_address, Lab.add_address),
+    "gone": (_take_out, _put_in),
+}
+
+
+def _until_without_carrier(lab: Lab, host: int, eni: int) -> None:
+    """Wait until the kernel says so: a link's state follows its carrier with a delay."""
+    show = ip_inside(lab.hosts[host], "-oneline", "link", "show", eni_name(eni))
+    until("no carrier", lambda: "LOWER_UP" not in run_command(show) and "state UP" not in run_command(show))
+
+
+@pytest.fixture
+def start(plugin_file: Path, tmp_path: Path) -> StartJob:
+    """Provide a function that makes a job over all ENIs of a lab, by conf files that name the addresses."""
+
+    def make(lab: Lab, **words: object) -> Job:
+        own = []
+        for host in range(len(lab.hosts)):
+            folder = tmp_path / f"host{host}"
+            folder.mkdir()
+            for eni in range(lab.spec.eni_count(host)):
+                text = f"[eni]\ninterface = {eni_name(eni)}\naddress = {lab.address(host, eni)}\n"
+                (folder / f"ztcp{eni}.conf").write_text(text)
+            own.append({"HARP_CONF_DIR": str(folder)})
+        env = {**own[0], **words.pop("env", {})}  # type: ignore[dict-item]
+        words.setdefault("words", UNTIL_FINISHED)
+        meeting = tmp_path / "meeting"
+        return Job(lab, plugin_file, sizes="256K", env=env, rank_env=own, meeting=meeting, **words)  # type: ignore[arg-type]
+
+    return make
+
+
+def _assert_joins(lab: Lab, job: Job, how: str, host: int, eni: int) -> None:
+    """The job moves data without the ENI, and over all of them once it works."""
+    without = frozenset({eni_name(eni)})
+    until_all_moving(job, 1, without=without)
+    left_out = LEFT_OUT.findall(job.log(host))
+    assert len(left_out) == 1, left_out
+    assert eni_name(eni) in left_out[0]
+    ABSENT[how][1](lab, host, eni)
+    works = f"{eni_name(eni)}: this interface works again"
+    until(works, lambda: works in job.log(host), JOINED_S)
+    until_all_moving(job, 1, wait_s=JOINED_S)
+    job.finish()
+
+
+@pytest.mark.parametrize(("host", "eni"), [(0, 1), (1, 1), (1, 0)])
+@pytest.mark.parametrize("how", ABSENT)
+def test_one_joins_later(make_lab: MakeLab, start: StartJob, how: str, host: int, eni: int) -> None:
+    """The sender's, the listener's, and the listener's first, over which processes would have met."""
+    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
+    ABSENT[how][0](lab, host, eni)
+    if how == "no carrier":
+        _until_without_carrier(lab, host, eni)
+    with start(lab) as job:
+        _assert_joins(lab, job, how, host, eni)
+
+
+@pytest.mark.parametrize("carrier", ["udp", "tcp"])
+def test_by_one_carrier(make_lab: MakeLab, start: StartJob, carrier: str) -> None:
+    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
+    _take_out(lab, 1, 1)
+    with start(lab, env={"HARP_DRIVER": carrier}) as job:
+        _assert_joins(lab, job, "gone", 1, 1)
+
+
+def test_different_ones_on_each_side(make_lab: MakeLab, start: StartJob) -> None:
+    """What works here and there are no partners; a standby path joins them until the others come."""
+    lab = make_lab(LabSpec(enis=2, switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS))
+    lab.link_down(0, 0)
+    _take_out(lab, 1, 1)
+    with start(lab, mode="bidir") as job:
+        until_all_moving(job, 1, without=frozenset({"eni1"}))
+        lab.link_up(0, 0)
+        _put_in(lab, 1, 1)
+        for rank in range(2):
+            until_all_moving(job, rank, wait_s=JOINED_S)
+        job.finish()
+
+
+def test_by_variable(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    """A list of names for unlike hosts, where one of them has a link later."""
+    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
+    lab.link_down(1, 1)
+    env = {"HARP_IFNAME": "eni0,eno7,eni1"}
+    with Job(
+        lab, plugin_file, sizes="256K", words=UNTIL_FINISHED, env=env, meeting=tmp_path / "meeting"
+    ) as job:
+        _assert_joins(lab, job, "down", 1, 1)
+        assert "begins with 'eno7'" in job.log(0)
+
+
+def test_none_works(make_lab: MakeLab, start: StartJob) -> None:
+    """The one WARN has the first one's fault."""
+    lab = make_lab(LabSpec(enis=2))
+    for eni in range(2):
+        lab.link_down(1, eni)
+    with start(lab) as job:
+        until("it ends", lambda: job.ranks[1].poll() is not None)
+        assert job.ranks[1].returncode == EXIT_PLUGIN
+        assert len(job.warns(1)) == 1
+        assert "interface 'eni0' is down" in job.warns(1)[0]
