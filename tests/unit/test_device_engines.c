@@ -47,6 +47,7 @@ static struct harp_instance loopback(void) {
                             .numa = -1,
                             .mode = HARP_ENGINE_THREAD,
                             .driver = HARP_DRIVER_UDP,
+                            .local = {.has_rank = true, .count = 1, .sharers = 1},
                             .page_size = HARP_PAGE_4K};
   ((struct sockaddr_in *)&i.addr)->sin_family = AF_INET;
   ((struct sockaddr_in *)&i.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -180,9 +181,9 @@ static void test_cores_that_others_have(void **state) {
   (void)state;
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
-  int claim = harp_claim_core(cores[1]);
+  int claim = harp_claim_core(cores[1], 0);
   assert_true(claim >= 0);
-  assert_int_equal(harp_claim_core(cores[1]), -EADDRINUSE);
+  assert_int_equal(harp_claim_core(cores[1], 0), -EADDRINUSE);
   for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
@@ -193,7 +194,7 @@ static void test_cores_that_others_have(void **state) {
   assert_int_equal(users[3]->core, cores[1]);
   drop_all(&device, users, 4);
 
-  int claims[2] = {harp_claim_core(cores[0]), harp_claim_core(cores[1])};
+  int claims[2] = {harp_claim_core(cores[0], 0), harp_claim_core(cores[1], 0)};
   assert_true(claims[0] >= 0 && claims[1] >= 0); /* ours have gone with their engines */
   for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
   assert_ptr_equal(users[0], users[1]);
@@ -202,6 +203,95 @@ static void test_cores_that_others_have(void **state) {
   drop_all(&device, users, 2);
   for (unsigned i = 0; i < 2; i++) close(claims[i]);
   assert_int_equal(warn_count + without_count, 0);
+}
+
+/* ---- cores of several processes ---- */
+
+/* Stands for a process of the host with this rank among `count`, 0: unknown, on these cores. */
+struct process {
+  struct harp_instance lo;
+  struct harp_device_engines device;
+  struct harp_engine *users[8];
+  unsigned user_count;
+};
+
+static struct process processes[8];
+
+static void begin_processes(unsigned how_many, unsigned count, unsigned core_count, const uint16_t *cores) {
+  for (unsigned i = 0; i < how_many; i++) {
+    processes[i] = (struct process){.lo = loopback()};
+    give_cores(&processes[i].lo, core_count, cores);
+    processes[i].lo.local = (struct harp_local){count != 0, i, count, HARP_MAX(count, 1u)};
+  }
+}
+
+static struct harp_engine *use(struct process *p) {
+  struct harp_engine_enis enis = {1, {&p->lo}};
+  struct harp_engine *e = harp_device_engines_use(&p->device, &enis);
+  assert_non_null(e);
+  return p->users[p->user_count++] = e;
+}
+
+static void end_processes(unsigned how_many) {
+  for (unsigned i = 0; i < how_many; i++)
+    for (unsigned k = 0; k < processes[i].user_count; k++)
+      harp_device_engines_drop(&processes[i].device, processes[i].users[k]);
+}
+
+/* By their ranks each has one, however early another asks for a second. */
+static void test_cores_are_divided_by_rank(void **state) {
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  begin_processes(2, 2, 2, cores);
+  for (unsigned i = 0; i < 3; i++) assert_int_equal(use(&processes[1])->core, cores[1]);
+  for (unsigned i = 0; i < 3; i++) assert_int_equal(use(&processes[0])->core, cores[0]);
+  assert_int_equal(processes[0].device.count, 1); /* and all of the memory and of the queues */
+  end_processes(2);
+  assert_int_equal(crowded_count + warn_count, 0);
+}
+
+/* Eight on two cores are four on each; a core that is released is the next one's. */
+static void test_a_shared_core_is_the_least_used(void **state) {
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  for (unsigned is_counted = 0; is_counted < 2; is_counted++) {
+    unsigned on_first = 0;
+    begin_processes(8, is_counted ? 8 : 0, 2, cores);
+    for (unsigned i = 0; i < 7; i++) on_first += use(&processes[i])->core == cores[0];
+    assert_true(on_first == 3 || on_first == 4);
+    int less = on_first == 3 ? cores[0] : cores[1];
+    if (!is_counted) assert_int_equal(use(&processes[7])->core, less);
+    end_processes(8);
+    assert_int_equal(warn_count, 0);
+  }
+  begin_processes(3, 0, 2, cores);
+  int first = use(&processes[0])->core;
+  assert_int_equal(use(&processes[1])->core, cores[0] + cores[1] - first);
+  end_processes(1);
+  assert_int_equal(use(&processes[2])->core, first);
+  processes[0].user_count = 0;
+  end_processes(3);
+}
+
+/* Who does not know how many there are leaves a second core to others for a while. */
+static void test_a_second_core_later(void **state) {
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  begin_processes(2, 0, 2, cores);
+  struct harp_engine *first = use(&processes[0]);
+  for (unsigned i = 0; i < 2; i++) assert_ptr_equal(use(&processes[0]), first);
+  assert_int_equal(crowded_count, 0);
+  assert_int_not_equal(use(&processes[1])->core, first->core);
+  processes[0].device.begun_ns -= HARP_SEC(1);
+  assert_ptr_equal(use(&processes[0]), first); /* it is the other's */
+  assert_int_equal(crowded_count, 1);
+  harp_device_engines_drop(&processes[1].device, processes[1].users[0]);
+  processes[1].user_count = 0;
+  assert_ptr_not_equal(use(&processes[0]), first);
+  end_processes(2);
 }
 
 static void test_cores_that_are_missing(void **state) {
@@ -441,6 +531,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_one_engine_without_cores_or_a_thread, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_fewest_users_first, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cores_that_others_have, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_cores_are_divided_by_rank, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_shared_core_is_the_least_used, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_second_core_later, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cores_that_are_missing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_an_engine_that_can_not_be_opened, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ports_are_shared, set_up, tear_down),

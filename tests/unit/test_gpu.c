@@ -41,7 +41,8 @@ static int set_up(void **state) {
 }
 
 static const char *found_with(const char *const *environment) {
-  bool found = harp_gpu_of_process(tree_path("proc"), tree_path("sys"), environment, &gpu);
+  struct harp_local local = harp_local_of_process(environment, tree_path("proc"));
+  bool found = harp_gpu_of_process(tree_path("proc"), tree_path("sys"), environment, &local, &gpu);
   return found ? gpu.pci : "none";
 }
 
@@ -74,7 +75,34 @@ static void test_which_gpu(void **state) {
 static void test_without_a_driver_there_is_none(void **state) {
   (void)state;
   const char *const environment[] = {"LOCAL_RANK=0", NULL};
-  assert_false(harp_gpu_of_process(tree_path("absent"), tree_path("sys"), environment, &gpu));
+  struct harp_local local = harp_local_of_process(environment, tree_path("absent"));
+  assert_false(harp_gpu_of_process(tree_path("absent"), tree_path("sys"), environment, &local, &gpu));
+  assert_int_equal(local.sharers, 1);
+}
+
+static void test_place_among_processes(void **state) {
+  (void)state;
+  static const struct {
+    const char *environment[3];
+    struct harp_local local;
+  } rows[] = {
+      {{NULL}, {false, 0, 0, 2}}, /* one for each GPU */
+      {{"LOCAL_RANK=3", "LOCAL_WORLD_SIZE=8"}, {true, 3, 8, 8}},
+      {{"LOCAL_RANK=3"}, {true, 3, 0, 2}},
+      {{"LOCAL_RANK=8", "LOCAL_WORLD_SIZE=8"}, {true, 8, 0, 2}}, /* contradicts itself */
+      {{"LOCAL_RANK=x", "OMPI_COMM_WORLD_LOCAL_RANK=0"}, {true, 0, 0, 2}},
+      {{"OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, {true, 1, 4, 4}},
+      {{"MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4"}, {true, 1, 4, 4}},
+      {{"SLURM_LOCALID=2", "SLURM_NTASKS_PER_NODE=4"}, {true, 2, 0, 2}},
+      {{"LOCAL_RANK=99999999999", NULL}, {false, 0, 0, 2}},
+  };
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    struct harp_local local = harp_local_of_process(rows[i].environment, tree_path("proc"));
+    assert_int_equal(local.has_rank, rows[i].local.has_rank);
+    assert_int_equal(local.rank, rows[i].local.rank);
+    assert_int_equal(local.count, rows[i].local.count);
+    assert_int_equal(local.sharers, rows[i].local.sharers);
+  }
 }
 
 static void add_pci(const char *pci, const char *vendor, const char *class) {
@@ -154,6 +182,24 @@ static void test_nearest_first(void **state) {
   assert_string_equal(order(1, 2, 3), "012");
 }
 
+/* Of equally near ones each process begins with another. */
+static void test_each_rank_first_on_another(void **state) {
+  static const char *const orders[] = {"012", "120", "201", "012"}, *const near[] = {"120", "210"};
+  (void)state;
+  for (unsigned i = 0; i < 3; i++) enis[i].addr.ss_family = AF_INET;
+  for (unsigned rank = 0; rank < 4; rank++) {
+    for (unsigned i = 0; i < 3; i++) enis[i].local = (struct harp_local){true, rank, 4, 4};
+    assert_string_equal(order(0, 0, 0), orders[rank]);
+    assert_string_equal(order(1, 5, 5), near[rank % 2]);
+  }
+  assert_string_equal(order(0, 0, 0), "012");
+  assert_string_equal(tree_log, "");
+  for (unsigned i = 0; i < 3; i++) enis[i].local = (struct harp_local){true, 2, 4, 4};
+  assert_string_equal(order(0, 0, 0), "201");
+  assert_string_equal(tree_log, "I 2: it goes first of 3 interfaces in the process with local rank 2\n");
+  for (unsigned i = 0; i < 3; i++) enis[i].local = (struct harp_local){0};
+}
+
 /* Those that work have the control connections, also where an absent one is nearer. */
 static void test_absent_last(void **state) {
   (void)state;
@@ -169,9 +215,14 @@ static void test_absent_last(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tree_teardown)
   const struct CMUnitTest tests[] = {
-      T(test_which_gpu),       T(test_without_a_driver_there_is_none),
-      T(test_number_of_a_gpu), T(test_how_near),
-      T(test_nearest_first),   T(test_absent_last),
+      T(test_which_gpu),
+      T(test_without_a_driver_there_is_none),
+      T(test_number_of_a_gpu),
+      T(test_how_near),
+      T(test_nearest_first),
+      T(test_absent_last),
+      T(test_place_among_processes),
+      T(test_each_rank_first_on_another),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

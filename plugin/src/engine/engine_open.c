@@ -2,6 +2,7 @@
 #include "engine/engine_open.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,9 @@ static struct harp_io_config io_config(const struct harp_instance *instance, uns
       .mtu = instance->mtu,
       .speed_mbps = instance->speed_mbps,
       .queues = instance->queues,
+      .process =
+          instance->local.has_rank ? instance->local.rank % HARP_MAX(instance->local.sharers, 1u) : UINT_MAX,
+      .process_count = instance->local.sharers,
       .sharer = number,
       .sharer_count = count,
       .shared_port_count = ports_of(instance, HARP_PAIR_PATHS_MAX, count),

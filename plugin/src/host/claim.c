@@ -8,9 +8,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-int harp_claim_core(int core) {
+int harp_claim_core(int core, unsigned level) {
   struct sockaddr_un name = {.sun_family = AF_UNIX};
-  int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "harp-core-%d", core);
+  int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "harp-core-%d.%u", core, level);
   int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
   socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1) + (socklen_t)length;

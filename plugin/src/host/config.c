@@ -386,11 +386,17 @@ static int wanted_family(const char *const *environment) {
   return text && strcmp(text, "AF_INET6") == 0 ? AF_INET6 : AF_UNSPEC;
 }
 
-/* Computes each ENI's nearness to this process's GPU: UINT_MAX if its file has this GPU's number. */
-static void find_nearness(struct loader *loader) {
+/* Finds this process's place among those of the host, and each ENI's nearness to its GPU: UINT_MAX if the
+ * ENI's file has this GPU's number. */
+static void find_place(struct loader *loader) {
   struct harp_gpu gpu;
   const struct harp_config_sources *sources = loader->sources;
-  if (!harp_gpu_of_process(sources->proc_root, sources->eni.sysfs_root, sources->environment, &gpu)) return;
+  struct harp_local local = harp_local_of_process(sources->environment, sources->proc_root);
+  unsigned count = loader->cfg->instance_count;
+  if (loader->cfg->job.devices == HARP_DEVICES_ENIS) local.sharers = (local.sharers + count - 1) / count;
+  for (unsigned i = 0; i < count; i++) loader->cfg->instances[i].local = local;
+  if (!harp_gpu_of_process(sources->proc_root, sources->eni.sysfs_root, sources->environment, &local, &gpu))
+    return;
   for (unsigned i = 0; i < loader->cfg->instance_count; i++) {
     struct harp_instance *instance = &loader->cfg->instances[i];
     instance->gpu_nearness =
@@ -460,7 +466,7 @@ static int load(struct loader *loader) {
   if (rc < 0) return rc;
   HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_INSTANCES_MAX);
   resolve_job(loader);
-  find_nearness(loader);
+  find_place(loader);
   choose_stats_dirs(loader->cfg, loader);
   choose_dump_dirs(loader->cfg, loader);
   for (unsigned i = 0; i < loader->cfg->instance_count; i++)

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "host/eni.h"
+#include "host/local.h"
 #include "host/setting.h"
 
 #define HARP_STATS_DIR_DEFAULT "/run/harp"
@@ -32,6 +33,7 @@ struct harp_instance {
   struct sockaddr_storage addr; /* the address to bind, port 0 */
   enum harp_speed_source speed_source;
   char pci_path[HARP_ENI_PCI_BYTES]; /* "" when the ENI is no PCI device */
+  struct harp_local local;           /* of this process, the same in all instances */
   unsigned gpu_nearness;             /* to the GPU of this process, by harp_gpu_nearness; 0: unknown */
   /* The interface cannot carry traffic yet: it is down, has no link or not this address, or does not exist
    * (index 0). What it does not tell is as on one that works. Its paths begin without an answer. */

@@ -19,9 +19,6 @@ enum { INFORMATION_BYTES = 2048, WORD_BYTES = 64 };
 #define VGA     "0x0300"
 #define COMPUTE "0x0302"
 
-static const char *const local_ranks[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                          "SLURM_LOCALID"};
-
 struct gpu_list {
   unsigned count;
   char pci[HARP_GPUS_MAX][HARP_GPU_PCI_BYTES];
@@ -117,24 +114,21 @@ static void keep_visible(const char *proc_root, const char *visible, struct gpu_
   }
 }
 
-/* Returns the launcher's rank of this process within the host; -1: unknown. */
-static long local_rank(const char *const *environment) {
-  for (size_t i = 0; i < HARP_ARRAY_COUNT(local_ranks); i++) {
-    const char *text = harp_env_find(environment, local_ranks[i]);
-    if (text && isdigit((unsigned char)*text)) return strtol(text, NULL, 10);
-  }
-  return -1;
+unsigned harp_gpu_count(const char *proc_root) {
+  struct gpu_list list;
+  list_gpus(proc_root, &list);
+  return list.count;
 }
 
 bool harp_gpu_of_process(const char *proc_root, const char *sysfs_root, const char *const *environment,
-                         struct harp_gpu *gpu) {
+                         const struct harp_local *local, struct harp_gpu *gpu) {
   struct gpu_list list;
   char link[PATH_MAX], real[PATH_MAX];
   list_gpus(proc_root, &list);
   const char *visible = harp_env_find(environment, "CUDA_VISIBLE_DEVICES");
   if (visible) keep_visible(proc_root, visible, &list);
-  long at = list.count == 1 ? 0 : local_rank(environment);
-  if (at < 0 || at >= (long)list.count) return false;
+  unsigned at = list.count == 1 ? 0 : local->rank;
+  if ((list.count != 1 && !local->has_rank) || at >= list.count) return false;
   memset(gpu, 0, sizeof *gpu);
   for (size_t i = 0; list.pci[at][i]; i++) gpu->pci[i] = (char)tolower((unsigned char)list.pci[at][i]);
   int length = snprintf(link, sizeof link, "%s/bus/pci/devices/%s", sysfs_root, gpu->pci);

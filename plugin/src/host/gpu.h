@@ -8,6 +8,7 @@
 #define HARP_HOST_GPU_H
 
 #include "host/eni.h"
+#include "host/local.h"
 
 enum {
   HARP_GPU_PCI_BYTES = 16,
@@ -23,7 +24,10 @@ struct harp_gpu {
 
 /* Finds the GPU of this process, from procfs and sysfs below these roots; false when it is unknown. */
 bool harp_gpu_of_process(const char *proc_root, const char *sysfs_root, const char *const *environment,
-                         struct harp_gpu *gpu);
+                         const struct harp_local *local, struct harp_gpu *gpu);
+
+/* Counts the GPUs that the driver's procfs shows, whatever CUDA_VISIBLE_DEVICES says. */
+unsigned harp_gpu_count(const char *proc_root);
 
 /* Counts the GPUs of this host, visible to this process or not, whose PCI address is lower. */
 int harp_gpu_number(const char *sysfs_root, const char *pci);

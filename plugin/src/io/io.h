@@ -103,10 +103,13 @@ struct harp_io_config {
   uint8_t mac[6];
   int mtu;                    /* bytes, IP packet */
   int speed_mbps;             /* 0: unknown */
-  unsigned queues;            /* limit of NIC queues for the process; 0: none */
+  unsigned queues;            /* limit of NIC queues for the process; 0: its share of all */
+  unsigned process;           /* index of this process among those that share all queues; UINT_MAX: unknown */
+  unsigned process_count;     /* number of these processes; 0 counts as 1 */
   unsigned sharer;            /* index of this engine among those of the process that share the queues */
   unsigned sharer_count;      /* number of these engines; 0 counts as 1 */
-  unsigned shared_port_count; /* port_count if there are several: some ports lead to the others' queues */
+  unsigned shared_port_count; /* port_count if there are several engines or processes: some ports lead to the
+                               * others' queues */
   size_t memory_bytes;        /* configured limit of all memory; 0: the driver's default */
   uint32_t token_prefix;      /* upper half of the engine's tokens; packets with another one are dropped */
 };

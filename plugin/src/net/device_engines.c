@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/runner.h"
@@ -14,6 +15,9 @@
 #include "host/cpu.h"
 #include "host/node.h"
 #include "net/near.h"
+
+/* A process that does not know how many there are on its host leaves them time to get a core each. */
+#define GROW_NS HARP_SEC(1)
 
 /* ---- cores ---- */
 
@@ -62,21 +66,48 @@ static unsigned keep_usable(const char *ifname, uint16_t *cores, unsigned count)
   return usable;
 }
 
-/* Chooses how many engines there may be, and on which cores. Processes that have the same configuration begin
- * with different cores, by their numbers. */
+/* Returns how many of `all` cores belong to the processes before this one, of `count` that divide them. */
+static unsigned cores_before(unsigned process, unsigned count, unsigned all) {
+  return process * all / count;
+}
+
+/* Gives a process its part of the cores: the next ones to each. Where there are fewer cores than processes it
+ * may be none, and the core that its part would begin at is shared. */
+static unsigned divide_cores(struct harp_device_engines *d, const struct harp_local *local, unsigned all,
+                             unsigned *from) {
+  unsigned count = local->sharers, process = local->rank % count;
+  *from = cores_before(process, count, all);
+  d->is_divided = true;
+  d->shared_levels = (count + all - 1) / all;
+  return cores_before(process + 1, count, all) - *from;
+}
+
+/* Chooses the cores of the engines, and how many engines there may be. Processes that are not counted begin
+ * with different cores, by their rank or number. */
 static void choose_cores(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
   uint16_t cores[HARP_CPU_MAX];
   const char *ifname = enis->at[0]->ifname;
-  unsigned count = has_thread(enis) ? gather_cores(enis, cores) : 0;
-  if (count) count = keep_usable(ifname, cores, count);
-  if (count > HARP_DEVICE_ENGINES_MAX) {
-    HARP_INFO("%s: %u cores are configured; the first %d of them have an engine each", ifname, count,
-              HARP_DEVICE_ENGINES_MAX);
-    count = HARP_DEVICE_ENGINES_MAX;
+  const struct harp_local *local = &enis->at[0]->local;
+  unsigned all = has_thread(enis) ? gather_cores(enis, cores) : 0, own, from = 0;
+  if (all) all = keep_usable(ifname, cores, all);
+  d->count = d->core_count = 1;
+  d->cores[0] = -1;
+  d->shared_levels = 1;
+  if (!all) return;
+  if (local->count) {
+    own = divide_cores(d, local, all, &from);
+  } else {
+    own = all;
+    from = (local->has_rank ? local->rank : (unsigned)getpid()) % all;
   }
-  d->count = HARP_MAX(count, 1u);
-  for (unsigned i = 0; i < count; i++) d->cores[i] = cores[(i + (unsigned)getpid()) % count];
-  if (!count) d->cores[0] = -1;
+  if (own > HARP_DEVICE_ENGINES_MAX) {
+    HARP_INFO("%s: %u cores are configured for this process; the first %d of them have an engine each",
+              ifname, own, HARP_DEVICE_ENGINES_MAX);
+    own = HARP_DEVICE_ENGINES_MAX;
+  }
+  d->count = HARP_MAX(own, 1u);
+  d->core_count = HARP_MIN(all, (unsigned)HARP_DEVICE_CORES_MAX);
+  for (unsigned i = 0; i < d->core_count; i++) d->cores[i] = cores[(from + i) % all];
 }
 
 /* ---- memory ---- */
@@ -134,8 +165,8 @@ static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis
     d->enis.at[i] = &d->instances[i];
   }
   harp_instances_look_again(d->instances, enis->count);
+  choose_cores(d, enis); /* in an order that all processes have */
   harp_near_first(&d->enis);
-  choose_cores(d, &d->enis);
   find_nodes(d, &d->enis);
   if (open_arenas(d, &d->enis)) return true;
   d->count = 0;
@@ -188,29 +219,56 @@ static struct harp_engine_slot *least_used(struct harp_device_engines *d, bool m
   return best;
 }
 
-static bool uses_core(const struct harp_device_engines *d, int core) {
+/* Whether an engine has this core as its own, with the memory, or runs on it. */
+static bool uses_core(const struct harp_device_engines *d, unsigned core_at) {
   for (unsigned i = 0; i < d->count; i++)
-    if (d->slots[i].engine && d->slots[i].core == core) return true;
+    if (d->slots[i].engine && (d->slots[i].core_at == core_at || d->slots[i].core == d->cores[core_at]))
+      return true;
   return false;
 }
 
-/* Claims a core that no engine uses for a slot; the first engine takes any. So processes that start together
- * get one core each before any gets a second. */
-static bool take_core(struct harp_device_engines *d, struct harp_engine_slot *s, const char *ifname) {
-  s->claim_fd = -EADDRINUSE;
-  for (unsigned i = 0; i < d->count && s->claim_fd == -EADDRINUSE; i++) {
-    s->core = d->cores[s->core_at = i];
-    if (s->core >= 0 && uses_core(d, s->core)) continue;
-    s->claim_fd = s->core < 0 ? -ENOENT : harp_claim_core(s->core);
+/* Claims the lowest free level, below `levels`, of the first `count` cores. Where a claim fails for another
+ * reason, the core is taken without one. Returns the level; -1: all are taken. */
+static int claim_lowest(struct harp_device_engines *d, struct harp_engine_slot *s, unsigned count,
+                        unsigned levels) {
+  for (unsigned level = 0; level < levels; level++) {
+    for (unsigned i = 0; i < count; i++) {
+      int core = d->cores[i];
+      if (i < d->count && uses_core(d, i)) continue;
+      s->claim_fd = core < 0 ? -ENOENT : harp_claim_core(core, level);
+      if (s->claim_fd == -EADDRINUSE) continue;
+      if (s->claim_fd >= 0) harp_files_own(s->claim_fd);
+      s->core = core;
+      s->core_at = i < d->count ? i : 0;
+      return (int)level;
+    }
   }
-  if (s->claim_fd >= 0) harp_files_own(s->claim_fd);
-  if (s->claim_fd != -EADDRINUSE) return true;
-  if (!d->logged_no_core)
-    HARP_INFO("%s: the other configured cores have engines already, of other processes or devices; here %s",
-              ifname, running_count(d) ? "there are no more" : "is one engine, which shares a core");
-  d->logged_no_core = true;
-  s->core = d->cores[s->core_at = 0];
-  return !running_count(d);
+  return -1;
+}
+
+/* Claims a core for the first engine: one of its own, else the one that fewest engines use. */
+static void take_first_core(struct harp_device_engines *d, struct harp_engine_slot *s, const char *ifname) {
+  int level = claim_lowest(d, s, d->count, d->shared_levels);
+  if (level < 0) level = claim_lowest(d, s, d->core_count, HARP_CLAIM_LEVELS);
+  if (level < 0) s->core = d->cores[s->core_at = 0];
+  d->begun_ns = harp_clock_ns();
+  d->logged_no_core = level != 0;
+  if (level)
+    HARP_INFO("%s: the configured cores have engines already, of other processes or devices; here is one "
+              "engine, which shares core %d",
+              ifname, s->core);
+}
+
+/* Claims a core for another engine: one of its own that no engine uses. */
+static bool take_another_core(struct harp_device_engines *d, struct harp_engine_slot *s, const char *ifname) {
+  bool is_early = !d->is_divided && harp_clock_ns() - d->begun_ns < GROW_NS;
+  if (!is_early && claim_lowest(d, s, d->count, 1) == 0) return true;
+  if (!is_early && !d->logged_no_core)
+    HARP_INFO("%s: the other configured cores have engines already, of other processes or devices; here are "
+              "no more",
+              ifname);
+  d->logged_no_core |= !is_early;
+  return false;
 }
 
 static void leave_core(struct harp_engine_slot *s) {
@@ -224,7 +282,9 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
   if (!d->count && !prepare(d, enis)) return NULL;
   for (bool may_open = true;;) {
     struct harp_engine_slot *s = least_used(d, may_open);
-    if (!s->engine && !take_core(d, s, enis->at[0]->ifname)) {
+    if (!s->engine && !running_count(d)) {
+      take_first_core(d, s, enis->at[0]->ifname);
+    } else if (!s->engine && !take_another_core(d, s, enis->at[0]->ifname)) {
       may_open = false;
       continue;
     }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engines of a device: one for each of its cores in thread mode that no other process's engine uses, else
- * one.
+/* The engines of a device: in thread mode one for each core that this process has of its cores, else one.
+ *
+ * Cores are divided among the processes of the host: where the launcher says how many there are, each has its
+ * part by its rank, at once. Else each begins with one core, and takes another once it has had one for
+ * GROW_NS and that one is free. Where no core is free, the first engine shares the one that fewest share.
  *
  * They share nothing while they run. Each has its own drivers on all interfaces, its part of the NICs'
  * queues, and its part of a block of memory, of which there is one for each NUMA node of their cores. An
@@ -12,11 +15,17 @@
 
 #include "engine/engine_open.h"
 
+enum { HARP_DEVICE_CORES_MAX = 64 };
+
 /* All zero but for on_tick and sysfs_root: no engine runs. */
 struct harp_device_engines {
   bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
   const char *sysfs_root;                              /* NULL: /sys */
   unsigned count;                                      /* of engines that may run; 0 while none does */
+  unsigned core_count;                                 /* of `cores` */
+  unsigned shared_levels; /* claims of each of the first `count` cores that come before others' cores */
+  bool is_divided;        /* these cores are this process's part: it need not wait for them */
+  harp_ns begun_ns;       /* when the first engine got its core */
   struct harp_instance
       instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as they were when the first engine opened */
   struct harp_engine_enis enis;        /* these, in the order that the engines have them */
@@ -29,13 +38,13 @@ struct harp_device_engines {
     struct harp_engine *engine; /* NULL: it does not run */
     unsigned users;             /* listens, connects under way and comms */
     bool is_refused;            /* it could not be opened beside the others */
-    unsigned core_at;           /* index of its core in `cores` */
+    unsigned core_at;           /* index of its own core in `cores`, whose memory it has */
     int core, claim_fd;         /* while it runs; -1: any, none */
   } slots[HARP_DEVICE_ENGINES_MAX];
 };
 
-/* Counts a new user on the engine with the fewest users. Opens that engine if it does not run, on a core that
- * no engine uses; where there is no such core, only the first engine is opened, and shares one. An engine
+/* Counts a new user on the engine with the fewest users. Opens that engine if it does not run and there is a
+ * core for it. An engine
  * that cannot be opened is left out, with an INFO line, as long as another runs. Returns NULL, with one WARN,
  * when none runs. */
 struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,

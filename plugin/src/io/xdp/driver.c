@@ -174,7 +174,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   struct harp_io_config inner = *config;
   inner.frames += umem_bytes + slots_bytes();
   inner.frames_bytes -= umem_bytes + slots_bytes();
-  if (config->sharer_count > 1) inner.port_count = config->shared_port_count;
+  if (config->sharer_count > 1 || config->process_count > 1) inner.port_count = config->shared_port_count;
   inner.is_each_receiving = true; /* which port leads to which queue is found out by traffic */
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;

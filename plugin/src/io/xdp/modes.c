@@ -179,9 +179,11 @@ static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const s
   return verify_queue(nic, s, error);
 }
 
-/* Returns how many queues this process may open. */
-static unsigned queues_allowed(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
-  return config->queues ? HARP_MIN(config->queues, nic->filter.queue_count) : nic->filter.queue_count;
+/* Returns how many of `all` queues this process may open: as many as are configured, else its share. */
+static unsigned queues_allowed(unsigned all, const struct harp_io_config *config) {
+  unsigned processes = HARP_MAX(config->process_count, 1u);
+  if (config->queues) return HARP_MIN(config->queues, all);
+  return HARP_MAX(all / processes + (config->process < all % processes), 1u);
 }
 
 /* Returns how many queues to open: this engine's share of the process's queues, at most what the memory is
@@ -189,7 +191,8 @@ static unsigned queues_allowed(const struct harp_xdp_nic *nic, const struct harp
 static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
   size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
   unsigned sharers = HARP_MAX(config->sharer_count, 1u);
-  unsigned all = queues_allowed(nic, config), wanted = all / sharers + (config->sharer < all % sharers);
+  unsigned all = queues_allowed(nic->filter.queue_count, config),
+           wanted = all / sharers + (config->sharer < all % sharers);
   if (!wanted) return 0;
   wanted = HARP_MIN(wanted, (unsigned)HARP_XDP_NIC_QUEUES_MAX);
   return HARP_MAX(HARP_MIN(wanted, (unsigned)(nic->umem_bytes / least)), 1u);
@@ -222,7 +225,7 @@ static int open_enough_queues(struct harp_xdp_nic *nic, const struct mode *mode,
   unsigned wanted = queues_wanted(nic, config);
   if (!wanted)
     return harp_error_set(error, -EBUSY, "other engines of this process have all %u queues",
-                          queues_allowed(nic, config));
+                          queues_allowed(nic->filter.queue_count, config));
   for (;;) {
     int err = open_free_queues(nic, mode, config, wanted, error);
     bool may_change = err == -ENOBUFS || (err == -EBUSY && may_be_released(nic));

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of the processes of this host's job this one is, as its launcher says.
+ *
+ * Cores, NIC queues and interfaces are divided by it. No state. Called by config.c at init. */
+#ifndef HARP_HOST_LOCAL_H
+#define HARP_HOST_LOCAL_H
+
+#include "base/base.h"
+
+struct harp_local {
+  bool has_rank;
+  unsigned rank;    /* among the job's processes on this host, from 0; below `count` where that is known */
+  unsigned count;   /* of these processes; 0: unknown */
+  unsigned sharers; /* of an interface, probably; at least 1: all processes, by count or number of GPUs */
+};
+
+/* Reads the environment, and where it does not tell the count, the number of GPUs below proc_root. */
+struct harp_local harp_local_of_process(const char *const *environment, const char *proc_root);
+
+#endif
