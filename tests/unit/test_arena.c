@@ -101,6 +101,19 @@ static void test_1g_pages_only_for_much_memory(void **state) {
   assert_null(strstr(arena.note, "1G"));
   assert_true(arena.bytes < 512u * MIB);
   harp_arena_close(&arena);
+
+  /* On request only after 2 MiB pages. */
+  tree_log[0] = 0;
+  assert_int_equal(harp_arena_open(&arena, 3 * MIB, HARP_PAGE_1G, -1), 0);
+  if (arena.page_size == HARP_PAGE_2M) {
+    assert_int_equal(tree_log[0], 'I');
+    assert_string_equal(arena.note, "");
+  } else {
+    assert_int_equal(strncmp(arena.note, "2M pages: ", 10), 0);
+    assert_int_equal(tree_log[0], arena.page_size == HARP_PAGE_1G ? 'I' : 'W');
+    assert_null(strstr(arena.note + 1, "2M pages: ")); /* they are tried once */
+  }
+  harp_arena_close(&arena);
 }
 
 static void test_not_in_children(void **state) {

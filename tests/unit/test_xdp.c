@@ -7,6 +7,7 @@
  * Whole jobs are in tests/lab. Needs root; skipped without. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <netinet/in.h>
@@ -95,7 +96,7 @@ static int enter(void **state) {
   return 0;
 }
 
-static unsigned sharer, sharer_count, port_count = 1; /* of what is opened */
+static unsigned sharer, sharer_count, process, process_count, port_count = 1; /* of what is opened */
 
 static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
                    enum harp_io_xdp_mode mode, struct harp_error *error) {
@@ -107,6 +108,8 @@ static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_
       .xdp_mode = mode,
       .ifindex = ifindex,
       .mtu = 1500,
+      .process = process,
+      .process_count = process_count,
       .sharer = sharer,
       .sharer_count = sharer_count,
       .shared_port_count = SHARED_PORTS,
@@ -700,6 +703,38 @@ static void test_engines_share_the_queues(void **state) {
   sharer = sharer_count = 0;
 }
 
+/* Each has its part, whoever comes first, and ports that lead to the others' queues; one at least. */
+static void test_processes_share_the_queues(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  static const char *const shares[] = {"queues 0-1", "queue 2", "queue 3"};
+  struct harp_io *io[3];
+  uint8_t *frames[4];
+  struct harp_error error = {0};
+  netns_run(
+      "ip link add w0 numrxqueues 4 numtxqueues 4 type veth peer name w1 numrxqueues 4 numtxqueues 4 && "
+      "ip address add 10.8.0.1/24 dev w0 && ip link set w0 up && ip link set w1 up");
+  process_count = 3;
+  for (process = 0; process < 3; process++) {
+    assert_int_equal(
+        open_on(netns_index("w0"), "10.8.0.1", &io[process], &frames[process], HARP_IO_XDP_ANY, &error), 0);
+    assert_string_equal(io[process]->info.queues, shares[process]);
+    assert_int_equal(io[process]->info.port_count, SHARED_PORTS);
+  }
+  close_it(io[2], frames[2]);
+  process_count = 8; /* more than queues */
+  process = UINT_MAX;
+  assert_int_equal(open_on(netns_index("w0"), "10.8.0.1", &io[2], &frames[2], HARP_IO_XDP_ANY, &error), 0);
+  assert_string_equal(io[2]->info.queues, shares[2]);
+  assert_int_not_equal(
+      open_on(netns_index("w0"), "10.8.0.1", &(struct harp_io *){0}, &frames[3], HARP_IO_XDP_ANY, &error), 0);
+  assert_non_null(strstr(error.text, "other processes have all 4 queues"));
+  close_it(NULL, frames[3]);
+  for (unsigned i = 0; i < 3; i++) close_it(io[i], frames[i]);
+  netns_run("ip link del w0");
+  process = process_count = 0;
+}
+
 static void test_an_odd_queue_is_the_first_engines(void **state) {
   (void)state;
   if (!has_namespace) skip();
@@ -730,6 +765,7 @@ int main(void) {
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_too_few_ports_for_shared_queues),
       cmocka_unit_test(test_engines_share_the_queues),
+      cmocka_unit_test(test_processes_share_the_queues),
       cmocka_unit_test(test_an_odd_queue_is_the_first_engines),
       cmocka_unit_test(test_waits_for_a_queue_that_is_being_released),
       cmocka_unit_test(test_waits_for_the_queue_of_a_killed_process),

@@ -196,20 +196,26 @@ static int try_size(struct harp_arena *arena, enum harp_page_size size) {
   return 0;
 }
 
+/* Tries the sizes from `want` on, larger ones first. A block that would waste most of a 1 GiB page takes 2
+ * MiB pages where the host has them: eight processes would take 8 GiB for some hundred MiB. */
+static int try_sizes(struct harp_arena *arena, enum harp_page_size want) {
+  bool is_small = arena->requested_bytes < HARP_ARENA_1G_BYTES_MIN;
+  enum harp_page_size size = want == HARP_PAGE_AUTO ? (is_small ? HARP_PAGE_2M : HARP_PAGE_1G) : want;
+  bool is_small_first = want == HARP_PAGE_1G && is_small;
+  int rc = is_small_first ? try_size(arena, HARP_PAGE_2M) : -ENOMEM;
+  for (; rc < 0 && size <= HARP_PAGE_4K; size++)
+    if (!is_small_first || size != HARP_PAGE_2M) rc = try_size(arena, size);
+  return rc;
+}
+
 int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size want, int numa) {
   memset(arena, 0, sizeof *arena);
   arena->numa = numa;
   arena->requested_bytes = bytes;
   if (bytes == 0) return -EINVAL;
   HARP_ASSERT(want <= HARP_PAGE_4K);
-  enum harp_page_size size = want;
-  if (want == HARP_PAGE_AUTO) size = bytes >= HARP_ARENA_1G_BYTES_MIN ? HARP_PAGE_1G : HARP_PAGE_2M;
-  int rc = -ENOMEM;
-  for (; size <= HARP_PAGE_4K; size++) {
-    rc = try_size(arena, size);
-    if (rc == 0) break;
-  }
-  if (rc < 0) return -ENOMEM;
+  if (try_sizes(arena, want) < 0) return -ENOMEM;
+  enum harp_page_size size = arena->page_size;
   size_t mib = arena->bytes >> 20;
   if (!arena->note[0])
     HARP_INFO("memory: %zu MiB of %s pages", mib, harp_page_size_name(size));
@@ -217,7 +223,7 @@ int harp_arena_open(struct harp_arena *arena, size_t bytes, enum harp_page_size 
     HARP_INFO("memory: the host has hugepages, but this process may not use them (a hugetlb limit of its "
               "container or cgroup?); using %zu MiB of %s pages: %s",
               mib, harp_page_size_name(size), arena->note);
-  else if (want == HARP_PAGE_AUTO)
+  else if (want == HARP_PAGE_AUTO || size <= want)
     HARP_INFO("memory: %zu MiB of %s pages (%s)", mib, harp_page_size_name(size), arena->note);
   else
     HARP_INFO("memory: page_size %s was requested, using %zu MiB of %s pages: %s", harp_page_size_name(want),

@@ -21,7 +21,7 @@ enum harp_page_size {
 
 enum {
   HARP_ARENA_NOTE_BYTES = 320,
-  HARP_ARENA_1G_BYTES_MIN = 512 << 20, /* smaller blocks do not use a 1 GiB page with AUTO */
+  HARP_ARENA_1G_BYTES_MIN = 512 << 20, /* smaller blocks use 2 MiB pages before 1 GiB ones */
 };
 
 struct harp_arena {
@@ -36,7 +36,8 @@ struct harp_arena {
 };
 
 /* Maps and populates at least `bytes` zeroed bytes in pages of `want`, or of the largest smaller size that
- * works; `numa` is the preferred node or -1. Logs the resulting size and the reasons against larger ones in
+ * works; `numa` is the preferred node or -1. A block below HARP_ARENA_1G_BYTES_MIN takes 1 GiB pages only on
+ * request, and where there are no 2 MiB pages. Logs the resulting size and the reasons against larger ones in
  * one line: at WARN when `want` itself failed or huge pages are limited, else at INFO. The arena is the
  * caller's struct; harp_arena_close releases the memory. Returns 0, or -errno with a closed arena: -EINVAL
  * for 0 bytes, -ENOMEM when ordinary pages fail too (arena->note has the reasons). */
