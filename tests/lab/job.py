@@ -92,7 +92,7 @@ class Meter:
 
 
 class Job:
-    """Ranks of harp-perf, one per host, over one interface; a context manager that leaves none running."""
+    """Ranks of harp-perf, one per host or on the hosts given; a context manager that leaves none running."""
 
     def __init__(
         self,
@@ -106,13 +106,15 @@ class Job:
         rank_env: Sequence[Mapping[str, str]] = (),
         ifname: str = ENI,
         ranks: int | None = None,
+        hosts: Sequence[int] = (),
         port: int = MEETING_PORT,
         meeting: Path | None = None,
         start_by: Sequence[str] = (),
     ) -> None:
         self.lab = lab
         self.ifname = ifname
-        self.count = ranks or len(lab.hosts)
+        self.count = ranks or len(hosts) or len(lab.hosts)
+        self._hosts = list(hosts) or list(range(self.count))
         self._start_by = list(start_by)
         self._until_finished = tuple(words[: len(UNTIL_FINISHED)]) == UNTIL_FINISHED
         self._argv = [
@@ -150,7 +152,7 @@ class Job:
                 self._logs.append(folder / f"log{rank}")
                 out = stack.enter_context((self._report if rank == 0 else Path("/dev/null")).open("wb"))
                 log = stack.enter_context(self._logs[rank].open("wb"))
-                command = self.lab.command(rank, argv)
+                command = self.lab.command(self._hosts[rank], argv)
                 self.ranks.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log))
             self._stack = stack.pop_all()
         return self

@@ -75,6 +75,27 @@ static void test_equals_pair_by_index(void **state) {
   assert_int_equal(pairs_with_a_path(n), 16);
 }
 
+/* Whatever the order, as networks may join only those of one subnet. */
+static void test_similar_addresses_pair(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(4, 1, NULL), b = host(4, 1, NULL);
+  for (unsigned turn = 0; turn < 4; turn++) {
+    for (unsigned i = 0; i < 4; i++) {
+      memcpy(a.enis[i].addr, (const uint8_t[]){10, 77, (uint8_t)i, 1}, 4);
+      memcpy(b.enis[i].addr, (const uint8_t[]){10, 77, (uint8_t)((i + turn) % 4), 2}, 4);
+    }
+    unsigned n = harp_pairing_make(&a, &b, out);
+    for (unsigned i = 0; i < 4; i++) {
+      assert_int_equal(primaries(n, (i + turn) % 4, i), 1);
+      assert_int_equal(out[i].client_eni, i); /* the client's first has the first path */
+    }
+  }
+  struct harp_endpoint one = host(1, 1, NULL), two = host(2, 1, NULL);
+  one.enis[0].addr[15] = 5;
+  two.enis[0].addr[15] = 2, two.enis[1].addr[15] = 4;
+  assert_int_equal(primaries(harp_pairing_make(&one, &two, out), 0, 1), 1);
+}
+
 static void test_eight_by_eight_is_complete(void **state) {
   (void)state;
   struct harp_endpoint a = host(8, 1, NULL), b = host(8, 1, NULL);
@@ -258,12 +279,19 @@ static void test_several_tcp_paths(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_several_tcp_paths),      cmocka_unit_test(test_tcp_alone),
-      cmocka_unit_test(test_tcp_paths_come_last),    cmocka_unit_test(test_tcp_paths_find_room),
-      cmocka_unit_test(test_one_pair_has_its_ports), cmocka_unit_test(test_no_two_paths_have_the_same_ports),
-      cmocka_unit_test(test_equals_pair_by_index),   cmocka_unit_test(test_eight_by_eight_is_complete),
-      cmocka_unit_test(test_two_serve_eight),        cmocka_unit_test(test_speeds_weigh),
-      cmocka_unit_test(test_families_do_not_mix),    cmocka_unit_test(test_every_eni_has_a_partner),
+      cmocka_unit_test(test_several_tcp_paths),
+      cmocka_unit_test(test_tcp_alone),
+      cmocka_unit_test(test_tcp_paths_come_last),
+      cmocka_unit_test(test_tcp_paths_find_room),
+      cmocka_unit_test(test_one_pair_has_its_ports),
+      cmocka_unit_test(test_no_two_paths_have_the_same_ports),
+      cmocka_unit_test(test_equals_pair_by_index),
+      cmocka_unit_test(test_similar_addresses_pair),
+      cmocka_unit_test(test_eight_by_eight_is_complete),
+      cmocka_unit_test(test_two_serve_eight),
+      cmocka_unit_test(test_speeds_weigh),
+      cmocka_unit_test(test_families_do_not_mix),
+      cmocka_unit_test(test_every_eni_has_a_partner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

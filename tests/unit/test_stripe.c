@@ -67,6 +67,25 @@ static void test_new_paths_share_alike(void **state) {
   for (unsigned i = 0; i < PATHS; i++) assert_int_equal(sent[i], 2);
 }
 
+/* Where processes share the ENIs, what is little better does not draw them all to one; what is much better,
+ * or free while the preferred one is not, is used. */
+static void test_a_preferred_path(void **state) {
+  static const struct {
+    unsigned rtt_percent, inflight_bytes, picked;
+  } rows[] = {{100, 0, 2}, {80, 0, 2}, {40, 0, 0}, {100, HARP_PATH_TCP_WINDOW_BYTES, 0}};
+  (void)state;
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(rows); i++) {
+    init(NULL);
+    paths[0].rtt.smoothed_ns = BASE_RTT_NS * rows[i].rtt_percent / 100;
+    harp_path_speed_update(&paths[0]);
+    paths[2].inflight_bytes = rows[i].inflight_bytes;
+    struct harp_stripe stripe = {.among = ALL, .preferred = 1 << 2, .backlog_bytes = RECORD_BYTES};
+    assert_ptr_equal(harp_stripe_pick(paths, &stripe, 0), &paths[rows[i].picked]);
+    stripe.preferred = 0;
+    assert_ptr_equal(harp_stripe_pick(paths, &stripe, 0), &paths[0]);
+  }
+}
+
 /* A short round trip, as of a first small record, is no reason to give one path all. */
 static void test_paths_of_one_speed_share_alike(void **state) {
   unsigned sent[PATHS] = {0};
@@ -111,6 +130,7 @@ static void test_a_new_connection_is_measured_anew(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_new_paths_share_alike, init),
+      cmocka_unit_test_setup(test_a_preferred_path, init),
       cmocka_unit_test_setup(test_paths_of_one_speed_share_alike, init),
       cmocka_unit_test_setup(test_a_fast_path_gets_more, init),
       cmocka_unit_test_setup(test_a_single_record_takes_the_fast_path, init),

@@ -62,6 +62,14 @@ bool harp_address_has_same_ip(const struct sockaddr_storage *a, const struct soc
          !memcmp(harp_address_ip(a), harp_address_ip(b), harp_ip_bytes(a->ss_family));
 }
 
+unsigned harp_address_common_bits(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
+  const uint8_t *x = harp_address_ip(a), *y = harp_address_ip(b);
+  unsigned bytes = harp_ip_bytes(a->ss_family), at = 0;
+  if (a->ss_family != b->ss_family) return 0;
+  while (at < bytes && x[at] == y[at]) at++;
+  return 8 * at + (at < bytes ? (unsigned)__builtin_clz((unsigned)x[at] ^ y[at]) - 24 : 0);
+}
+
 const char *harp_address_ip_text(const struct sockaddr_storage *a, char text[HARP_IP_TEXT_BYTES]) {
   if (!inet_ntop(a->ss_family, harp_address_ip(a), text, HARP_IP_TEXT_BYTES)) snprintf(text, 2, "?");
   return text;

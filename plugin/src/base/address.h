@@ -41,6 +41,9 @@ void harp_address_set_port(struct sockaddr_storage *a, uint16_t port);
 /* Returns whether both are of one version and have the same IP address; ports and scopes are ignored. */
 bool harp_address_has_same_ip(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 
+/* Returns how many leading bits the IP addresses have in common; 0 where they are of two versions. */
+unsigned harp_address_common_bits(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
+
 /* Writes the IP address, "?" where it is neither version; returns text. */
 const char *harp_address_ip_text(const struct sockaddr_storage *a, char text[HARP_IP_TEXT_BYTES]);
 

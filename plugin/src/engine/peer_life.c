@@ -149,6 +149,14 @@ static bool make_tcp(struct harp_peer *peer, const struct harp_peer_config *c,
   return true;
 }
 
+/* Whether our first ENI is for us before the other processes that share the ENIs: it is near our GPU, or ours
+ * by our rank. */
+static bool prefers_first(const struct harp_engine *e) {
+  const struct harp_instance *first = &e->enis[0];
+  bool is_ours = first->local.has_rank || first->gpu_nearness > e->enis[e->eni_count - 1].gpu_nearness;
+  return is_ours && first->local.sharers > 1;
+}
+
 static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c, uint32_t first_number,
                         const struct harp_path_config *paths) {
   struct harp_engine *e = peer->engine;
@@ -156,6 +164,7 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
       .first_number = first_number,
       .stream_max = HARP_STREAMS_MAX,
       .path_count = peer->path_count,
+      .prefers_first_eni = prefers_first(e),
       .window_bytes = c->peer->window_bytes,
       .cc = e->cc,
   };

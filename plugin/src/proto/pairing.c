@@ -42,14 +42,33 @@ static void join(struct pairing *g, unsigned m, unsigned f) {
   g->load_many[m] += speed_of(g, &g->few->enis[f]);
 }
 
+/* Returns how many leading bits the addresses of two ENIs have in common: the more, the likelier it is that
+ * they are in one subnet. */
+static unsigned common_bits(const struct harp_endpoint_eni *a, const struct harp_endpoint_eni *b) {
+  unsigned bytes = 0;
+  while (bytes < sizeof a->addr && a->addr[bytes] == b->addr[bytes]) bytes++;
+  if (bytes == sizeof a->addr) return 8 * bytes;
+  unsigned different = (unsigned)a->addr[bytes] ^ b->addr[bytes];
+  return 8 * bytes + (unsigned)__builtin_clz(different) - 24;
+}
+
+/* Whether a is the better partner: by its load for its speed, else by its address. */
+static bool is_better(uint64_t load_a, uint64_t speed_a, unsigned bits_a, uint64_t load_b, uint64_t speed_b,
+                      unsigned bits_b) {
+  uint64_t a = load_a * speed_b, b = load_b * speed_a;
+  return a != b ? a < b : bits_a > bits_b;
+}
+
 /* Joins ENI m of `many` to the ENI of `few` that would be the least loaded for its speed. */
 static void join_many(struct pairing *g, unsigned m) {
-  uint64_t speed = speed_of(g, &g->many->enis[m]);
+  const struct harp_endpoint_eni *own = &g->many->enis[m], *few = g->few->enis;
+  uint64_t speed = speed_of(g, own);
   int best = -1;
   for (unsigned f = 0; f < g->few->eni_count; f++) {
     if (!may_pair(g, m, f)) continue;
-    if (best < 0 || (g->load_few[f] + speed) * speed_of(g, &g->few->enis[best]) <
-                        (g->load_few[best] + speed) * speed_of(g, &g->few->enis[f]))
+    if (best < 0 ||
+        is_better(g->load_few[f] + speed, speed_of(g, &few[f]), common_bits(own, &few[f]),
+                  g->load_few[best] + speed, speed_of(g, &few[best]), common_bits(own, &few[best])))
       best = (int)f;
   }
   if (best >= 0) join(g, m, (unsigned)best);
@@ -57,11 +76,12 @@ static void join_many(struct pairing *g, unsigned m) {
 
 /* Joins an ENI of `few` that nobody chose, for its family or its lack of speed. */
 static void join_few(struct pairing *g, unsigned f) {
+  const struct harp_endpoint_eni *own = &g->few->enis[f], *many = g->many->enis;
   int best = -1;
   for (unsigned m = 0; m < g->many->eni_count; m++) {
     if (!may_pair(g, m, f)) continue;
-    if (best < 0 || g->load_many[m] * speed_of(g, &g->many->enis[best]) <
-                        g->load_many[best] * speed_of(g, &g->many->enis[m]))
+    if (best < 0 || is_better(g->load_many[m], speed_of(g, &many[m]), common_bits(own, &many[m]),
+                              g->load_many[best], speed_of(g, &many[best]), common_bits(own, &many[best])))
       best = (int)m;
   }
   if (best >= 0) join(g, (unsigned)best, f);

@@ -45,7 +45,8 @@ struct harp_sender_config {
   unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */
   unsigned path_count;
   struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
-  uint32_t window_bytes; /* of each of the peer's interfaces, until an acknowledgement announces another */
+  bool prefers_first_eni; /* paths over our first ENI come before others that are little better */
+  uint32_t window_bytes;  /* of each of the peer's interfaces, until an acknowledgement announces another */
   const struct harp_cc_ops *cc;
 };
 

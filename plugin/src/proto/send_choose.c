@@ -12,7 +12,8 @@ enum { RECORD_MIN_LINES = (16 << 10) / HARP_LINE_BYTES };
 
 static struct harp_stripe stripe_of(const struct harp_sender *s, uint64_t among) {
   uint64_t lines = (uint64_t)s->load.waiting_lines + s->load.resend_lines;
-  return (struct harp_stripe){among, s->search.start, lines * HARP_LINE_BYTES, s->search.waits};
+  return (struct harp_stripe){among, s->search.preferred, s->search.start, lines * HARP_LINE_BYTES,
+                              s->search.waits};
 }
 
 static const struct harp_path *pick_best_path(struct harp_sender *s, uint64_t among, harp_ns now) {

@@ -10,12 +10,13 @@
 
 /* The search for the best path (stripe.h). */
 struct harp_send_search {
-  unsigned start; /* where it begins: differs from connection to connection */
-  bool waits;     /* the last one left a path unused for a better one */
+  unsigned start;     /* where it begins: differs from connection to connection */
+  uint64_t preferred; /* paths over the ENI that this process uses first, a bit each; 0: it prefers none */
+  bool waits;         /* the last one left a path unused for a better one */
 };
 
-static inline void harp_send_search_init(struct harp_send_search *h, unsigned start) {
-  *h = (struct harp_send_search){.start = start};
+static inline void harp_send_search_init(struct harp_send_search *h, unsigned start, uint64_t preferred) {
+  *h = (struct harp_send_search){.start = start, .preferred = preferred};
 }
 
 #endif

@@ -31,6 +31,14 @@ static unsigned pair_count(const struct harp_sender_config *config, bool primary
   return n;
 }
 
+/* Returns the paths over our first ENI, a bit each, if they are preferred. */
+static uint64_t preferred_paths(const struct harp_sender_config *config) {
+  uint64_t paths = 0;
+  for (unsigned i = 0; i < config->path_count && config->prefers_first_eni; i++)
+    if (!config->paths[i].local_eni) paths |= 1ull << i;
+  return paths;
+}
+
 /* How many records the flight of a path has: most for those that carry data first. */
 static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
   if (config->paths[path].is_tcp) return HARP_FLIGHT_RECORDS_TCP;
@@ -80,7 +88,8 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   harp_send_cork_init(&s->cork);
   s->carriers = (struct harp_send_carriers){0};
   harp_experiments_init(&s->experiments);
-  harp_send_search_init(&s->search, config->first_number % HARP_MAX(pair_count(config, true), 1u));
+  harp_send_search_init(&s->search, config->first_number % HARP_MAX(pair_count(config, true), 1u),
+                        preferred_paths(config));
   harp_tail_duplication_init(&s->duplication);
   harp_send_stall_init(&s->stall);
   harp_tcp_speeds_init(&s->tcp_speeds, now);

@@ -23,6 +23,14 @@ static inline harp_ns delivery_ns(const struct harp_path *p, uint64_t backlog_by
   return harp_unlikely(waited_ns > rtt_ns) ? at + waited_ns - rtt_ns : at;
 }
 
+/* By this part of its travel time another path must deliver earlier than a preferred one. */
+enum { PREFERENCE_SHIFT = 1 };
+
+static inline harp_ns handicap_ns(const struct harp_path *p, const struct harp_stripe *stripe) {
+  bool is_preferred = !stripe->preferred || stripe->preferred >> p->index & 1;
+  return is_preferred ? 0 : p->speed.travel_ns >> PREFERENCE_SHIFT;
+}
+
 /* Whether the paths that deliver before `limit_ns` will have delivered everything by then. */
 static bool worth_the_wait(const struct harp_path *paths, const struct harp_stripe *stripe, harp_ns limit_ns,
                            harp_ns now) {
@@ -50,7 +58,7 @@ static struct found search(const struct harp_path *paths, const struct harp_stri
   for (; turned; turned &= turned - 1) {
     const struct harp_path *p = &paths[((unsigned)__builtin_ctzll(turned) + start) % 64];
     if (harp_unlikely(p->probe.pto_count)) continue;
-    harp_ns at = delivery_ns(p, stripe->backlog_bytes, now);
+    harp_ns at = delivery_ns(p, stripe->backlog_bytes, now) + handicap_ns(p, stripe);
     if (at >= f.best_ns) continue;
     if (harp_path_open(p, now))
       f.best = p, f.best_ns = at;
@@ -75,7 +83,7 @@ const struct harp_path *harp_stripe_pick(const struct harp_path *paths, struct h
   stripe->waits = false;
   if (!f.best) return f.blocked_ns == HARP_NEVER ? any(paths, stripe->among, now) : NULL;
   if (harp_likely(f.blocked_ns >= f.best_ns)) return f.best;
-  stripe->waits = worth_the_wait(paths, stripe, f.best_ns, now);
+  stripe->waits = worth_the_wait(paths, stripe, f.best_ns - handicap_ns(f.best, stripe), now);
   return stripe->waits ? NULL : f.best;
 }
 

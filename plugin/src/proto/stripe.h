@@ -3,7 +3,10 @@
  *
  * Idea (earliest completion first, as MPTCP's ECF): the path that will deliver it first, judged by its base
  * RTT and by how long its flight takes to drain. If that one must wait for its window, a slower one is used
- * meanwhile only if the faster ones could not deliver everything that waits before it delivers this. */
+ * meanwhile only if the faster ones could not deliver everything that waits before it delivers this.
+ *
+ * Where processes of a host share its interfaces, each prefers one: a few microseconds that a path seems
+ * better would have all of them use the same. */
 #ifndef HARP_STRIPE_H
 #define HARP_STRIPE_H
 
@@ -11,6 +14,7 @@
 
 struct harp_stripe {
   uint64_t among;         /* the paths that may carry data, a bit each */
+  uint64_t preferred;     /* those that others must beat by a margin; 0: none */
   unsigned start;         /* of equal paths the first from this index on */
   uint64_t backlog_bytes; /* all that waits to be sent */
   bool waits;             /* result: a path could send, but a better one is worth the wait */

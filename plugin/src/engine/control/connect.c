@@ -51,6 +51,17 @@ static struct sockaddr_storage next_from(struct harp_connect *c) {
   return e->instance.addr;
 }
 
+/* Returns the interface to begin with: that with the most similar address, which is in the peer's subnet if
+ * one is. */
+static unsigned first_turn(const struct harp_engine *e, const struct sockaddr_storage *to) {
+  unsigned best = 0;
+  for (unsigned i = 1; i < e->eni_count; i++)
+    if (!e->enis[i].is_absent &&
+        harp_address_common_bits(&e->enis[i].addr, to) > harp_address_common_bits(&e->enis[best].addr, to))
+      best = i;
+  return best;
+}
+
 /* Whether it is the next interface's turn. */
 static bool turn_over(const struct harp_connect *c, harp_ns now) {
   const struct harp_engine *e = c->engine;
@@ -120,6 +131,7 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
   if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
     to->sin6_scope_id = harp_address_scope(&e->instance.addr);
   c->engine = e;
+  c->turn = first_turn(e, &c->to);
   c->traffic_class = traffic_class;
   memcpy(c->secret, handle->secret, sizeof c->secret);
   c->pending.fd = c->pending.slot = -1;
