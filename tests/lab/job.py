@@ -131,6 +131,7 @@ class Job:
         own = [rank_env[rank] if rank < len(rank_env) else {} for rank in range(self.count)]
         common = {} if env and "HARP_CONF_DIR" in env else {"HARP_IFNAME": f"={ifname}"}
         common["HARP_SHARED_CLOCK"] = "on"  # one machine
+        common |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # as a launcher says of one rank on a host
         self._envs = [{**common, **(env or {}), **own[rank]} for rank in range(self.count)]
         self._stack = contextlib.ExitStack()
         self.ranks: list[subprocess.Popen[bytes]] = []

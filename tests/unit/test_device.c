@@ -188,6 +188,8 @@ static int set_up(void **state) {
   setenv("HARP_IFNAME", "=lo", 1);
   setenv("HARP_ENGINE", "inline", 1);
   setenv("HARP_PATHS", "1", 1);
+  setenv("LOCAL_RANK", "0", 1); /* all cores are this process's, at once */
+  setenv("LOCAL_WORLD_SIZE", "1", 1);
   atomic_store(&opened_count, 0);
   atomic_store(&closed_count, 0);
   atomic_store(&warn_count, 0);

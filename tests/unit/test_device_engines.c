@@ -416,6 +416,34 @@ static void test_the_eni_near_the_gpu_is_first(void **state) {
   harp_device_engines_drop(&device, e);
 }
 
+/* The configuration may be older than the engine: an interface that has gone since comes last, and does not
+ * keep the others from being used, whatever its driver. */
+static void test_looks_again_which_work(void **state) {
+  struct harp_device_engines device = {0};
+  struct harp_instance gone = loopback(), lo = loopback();
+  struct harp_engine_enis enis = {2, {&gone, &lo}};
+  (void)state;
+  snprintf(gone.ifname, sizeof gone.ifname, "harp-none");
+  ((struct sockaddr_in *)&gone.addr)->sin_addr.s_addr = htonl(0x0a090909);
+  gone.driver = HARP_DRIVER_XDP_ZC;
+  for (unsigned is_known = 0; is_known < 2; is_known++) {
+    gone.is_absent = is_known;
+    struct harp_engine *e = harp_device_engines_use(&device, &enis);
+    assert_non_null(e);
+    assert_string_equal(e->enis[0].ifname, "lo");
+    assert_string_equal(e->enis[1].ifname, "harp-none");
+    assert_true(e->enis[1].is_absent);
+    assert_int_equal(harp_engine_io(e, 1)->info.port_count, 1);
+    harp_device_engines_drop(&device, e);
+  }
+  lo.is_absent = true; /* it works again */
+  enis = (struct harp_engine_enis){1, {&lo}};
+  struct harp_engine *e = harp_device_engines_use(&device, &enis);
+  assert_false(e->enis[0].is_absent);
+  harp_device_engines_drop(&device, e);
+  assert_int_equal(warn_count, 0);
+}
+
 enum { GET_POLICY_OF_ADDRESS = 2, PREFERRED = 1 };
 
 /* The policy of the page at an address: its mode, and its node if it has just one; else -1. */
@@ -539,6 +567,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_ports_are_shared, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_the_eni_near_the_gpu_is_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_looks_again_which_work, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_is_on_the_node_of_the_core, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_of_two_nodes, set_up_tree, tear_down_tree),
       cmocka_unit_test_setup_teardown(test_policy_of_a_thread, set_up, tear_down),

@@ -448,7 +448,8 @@ static void test_highest_port(void **state) {
   close_end(&a);
 }
 
-static void test_foreign_address_is_refused(void **state) {
+/* One may get it later. */
+static void test_an_address_that_no_interface_has(void **state) {
   (void)state;
   struct end e = {.addr = loopback(AF_INET)};
   struct harp_error error = {0};
@@ -457,8 +458,9 @@ static void test_foreign_address_is_refused(void **state) {
   uint8_t *frames = malloc(bytes);
   struct harp_io_config config = {
       .addr = &e.addr, .port_count = 1, .frames = frames, .frames_bytes = bytes, .counters = &e.counters};
-  assert_int_equal(ops->open(&e.io, &config, &error), -EADDRNOTAVAIL);
-  assert_non_null(strstr(error.text, "cannot bind a UDP port"));
+  assert_int_equal(ops->open(&e.io, &config, &error), 0);
+  assert_int_not_equal(e.io->info.ports[0], 0);
+  e.io->ops->close(e.io);
   free(frames);
 }
 
@@ -473,7 +475,7 @@ int main(void) {
       cmocka_unit_test(test_frames_are_accounted_for),
       cmocka_unit_test(test_ports_take_turns),
       cmocka_unit_test(test_highest_port),
-      cmocka_unit_test(test_foreign_address_is_refused),
+      cmocka_unit_test(test_an_address_that_no_interface_has),
       cmocka_unit_test(test_port_range),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
