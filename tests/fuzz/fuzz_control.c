@@ -16,6 +16,7 @@ static int body_min_bytes(unsigned type) {
       [HARP_CONTROL_OPEN] = sizeof(struct harp_wire_open),
       [HARP_CONTROL_OPENED] = sizeof(struct harp_wire_opened),
       [HARP_CONTROL_CLOSE] = sizeof(struct harp_wire_close),
+      [HARP_CONTROL_WANT] = sizeof(struct harp_wire_want),
   };
   return type < HARP_CONTROL_PING || type >= sizeof bytes / sizeof bytes[0] ? -1 : bytes[type];
 }
@@ -32,6 +33,8 @@ static size_t encode(uint8_t *out, const struct harp_control_message *m) {
     return harp_control_encode_open(out, key, m->count, &m->open);
   case HARP_CONTROL_OPENED:
     return harp_control_encode_opened(out, key, m->count, &m->opened);
+  case HARP_CONTROL_WANT:
+    return harp_control_encode_want(out, key, m->count, &m->want);
   default:
     return harp_control_encode_close(out, key, m->count, &m->close);
   }

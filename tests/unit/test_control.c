@@ -85,6 +85,21 @@ static void test_words_about_streams_come_back(void **state) {
   assert_memory_equal(m.close.detail, a_close.detail, sizeof a_close.detail);
 }
 
+static void test_wanted_paths_come_back(void **state) {
+  const struct harp_want want = {.paths = 0x8000000000000102};
+  struct harp_control_message m;
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  (void)state;
+  int n = (int)harp_control_encode_want(out, key, 4, &want);
+  assert_int_equal(n, HARP_CONTROL_WANT_BYTES);
+  assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
+  assert_int_equal(m.type, HARP_CONTROL_WANT);
+  assert_int_equal(m.count, 4);
+  assert_true(m.want.paths == want.paths);
+  out[n - 1] ^= 1;
+  assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), -EBADMSG);
+}
+
 /* Any other secret, token or field makes another proof. */
 static void test_a_proof_is_of_one_opening(void **state) {
   struct harp_open open = {.stream = 1, .port = 2, .first_line = 3, .first_message = 4};
@@ -167,7 +182,7 @@ static void test_garbage_is_noticed_at_its_first_byte(void **state) {
       {"GET / HTTP/1.1\r\n", 0},
       {"HTTP/1.1", 1},
       {"HARQ", 3},
-      {"HARP\x0b", 4},
+      {"HARP\x0c", 4},
       {"HARP\x01", 4},
       {"HARP\x05\x00\x05", 6},
       {"HARP\x05\x00\x04\x01", 7},
@@ -386,6 +401,7 @@ int main(void) {
       cmocka_unit_test(test_a_part_of_a_frame_waits),
       cmocka_unit_test(test_every_changed_bit_is_noticed),
       cmocka_unit_test(test_another_key_is_noticed),
+      cmocka_unit_test(test_wanted_paths_come_back),
       cmocka_unit_test(test_garbage_is_noticed_at_its_first_byte),
       cmocka_unit_test(test_body_may_grow_but_not_shrink),
       cmocka_unit_test(test_counts_only_rise),

@@ -104,6 +104,7 @@ static void make_connection(const int fds[2]) {
   p->retry_ns = p->report_ns = HARP_NEVER;
   other = fds[1];
   engine->tcp->open_count = 1;
+  harp_path_pairs_on_large(peer->session.sender, now);
   harp_sender_unblock(peer->session.sender, TCP, now);
 }
 

@@ -65,9 +65,10 @@ struct harp_peer {
   struct harp_io_route *routes[HARP_PATHS_MAX];
   unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */
   struct harp_tcp_path *tcp;
-  unsigned carrier_trials;                /* experiments, up to the last look */
-  bool prefers_datagrams;                 /* what they had found then */
-  uint8_t route_enis[HARP_PATHS_MAX];     /* which of the engine's interfaces each is of */
+  uint64_t tcp_wanted;                /* that the server's sender has in use, by its last WANT; a bit each */
+  unsigned carrier_trials;            /* experiments, up to the last look */
+  bool prefers_datagrams;             /* what they had found then */
+  uint8_t route_enis[HARP_PATHS_MAX]; /* which of the engine's interfaces each is of */
   uint16_t packet_limits[HARP_PATHS_MAX]; /* payload that the path is limited to; 0: it is not */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
 };

@@ -233,6 +233,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   if (!make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) goto free_peer;
   HARP_ASSERT(peer->path_count == peer->route_count + peer->tcp_count);
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
+  peer->tcp_wanted = harp_tcp_paths_in_use(peer);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns,
                     peer->is_multihomed);
   harp_stats_add_peer(peer, c);
@@ -319,6 +320,7 @@ void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (is_new_clock)
       harp_sender_set_clock(peer->session.sender, e->shared_clock.offset_ns, e->shared_clock.is_own);
+    if (peer->links && harp_sender_rest(peer->session.sender, now)) harp_peer_touch(peer);
     if (peer->links) continue;
     if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
   }

@@ -178,7 +178,10 @@ static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns n
     return;
   }
   probe_or_drain_path(s, p, elsewhere, now);
-  if (s->path_count > 1 && !elsewhere) harp_path_probing_on_pto(s, p);
+  if (s->path_count > 1 && !elsewhere) {
+    harp_path_probing_on_pto(s, p);
+    harp_path_pairs_on_silence(s, p, now);
+  }
   harp_path_pairs_settle(s, p, now);
   harp_send_stall_on_silence(s, now);
 }
@@ -190,6 +193,7 @@ static void path_probe_timer_expired(struct harp_sender *s, struct harp_path *p,
   if (p->probe.count == HARP_PATH_SILENT_PTOS) withhold_ect(s, p, now);
   harp_path_set_request_probe(s, p);
   if (p->probe.count >= HARP_PATH_DOUBTFUL_PTOS) harp_path_pairs_settle(s, p, now);
+  harp_path_pairs_on_silence(s, p, now);
   if (p->probe.count >= HARP_PATH_SILENT_PTOS) harp_send_stall_on_silence(s, now);
 }
 

@@ -4,6 +4,18 @@
 #include "base/assert.h"
 #include "proto/send.h"
 
+/* Without a large message for so long the paths for those are put to sleep: longer than most pauses of a job
+ * that computes. */
+#define REST_NS HARP_SEC(120)
+enum {
+  /* Probes without an answer after which a new path is silent whose answer may take long: 300 ms. That of a
+   * tcp path waits for its connection. */
+  LATE_PROBES = 20,
+  /* Probe timeouts in a row of datagrams, after which a connection is opened to take their place: it stands
+   * before they are DOWN. */
+  CONNECT_PTOS = 4,
+};
+
 static bool is_in_use(const struct harp_path *p) {
   return p->state == HARP_PATH_UP || p->state == HARP_PATH_NEW;
 }
@@ -60,6 +72,11 @@ struct condition {
   uint64_t dormant, dormant_detours;
 };
 
+/* Returns after how many probes a new path is doubtful. */
+static unsigned doubtful_count(const struct harp_path *p) {
+  return p->blocked ? LATE_PROBES : HARP_PATH_DOUBTFUL_PTOS + 0u;
+}
+
 static struct condition condition_of(const struct harp_sender *s, const struct harp_flows *f) {
   struct condition c = {0};
   HARP_EACH_BIT (i, f->paths) {
@@ -68,7 +85,7 @@ static struct condition condition_of(const struct harp_sender *s, const struct h
     if (p->state == HARP_PATH_UP && !p->probe.pto_count)
       *(p->detour ? &c.detours : &c.straight) |= bit;
     else if (p->state == HARP_PATH_NEW)
-      *(p->probe.count < HARP_PATH_DOUBTFUL_PTOS ? &c.tried : &c.silent) |= bit;
+      *(p->probe.count < doubtful_count(p) ? &c.tried : &c.silent) |= bit;
     else if (p->state == HARP_PATH_DORMANT)
       *(p->detour ? &c.dormant_detours : &c.dormant) |= bit;
   }
@@ -138,7 +155,7 @@ static void make_surplus_dormant(struct harp_sender *s, const struct harp_flows 
 
 static void settle_pair_paths(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
   HARP_ASSERT(f->wanted && f->wanted <= f->count);
-  if (f->count == 1) return;
+  if (f->count == 1 || s->pairs.asleep >> (f - s->pairs.flows) & 1) return;
   struct condition c = condition_of(s, f);
   unsigned count = count_in_use(s, f);
   uint64_t bytes = window_sum(s, f);
@@ -167,10 +184,85 @@ void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_b
   harp_flows_init(&s->pairs.flows[s->pairs.count++], paths, speed_bytes_s);
 }
 
+/* ---- pairs that are asleep ---- */
+
+static void wake_pair(struct harp_sender *s, unsigned pair, harp_ns now) {
+  struct harp_flows *f = &s->pairs.flows[pair];
+  s->pairs.asleep &= ~(1ull << pair);
+  update_sharers(s, f);
+  (void)wake_first_paths(s, f->paths, f->wanted, now);
+}
+
+void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now) {
+  s->pairs.large_ns = now;
+  HARP_EACH_BIT (i, s->pairs.asleep & s->pairs.for_large) wake_pair(s, i, now);
+}
+
+static bool runs_beside(const struct harp_path *p, const struct harp_path *q) {
+  return p->local_eni == q->local_eni && p->remote_eni == q->remote_eni;
+}
+
+static const struct harp_path *first_of_pair(const struct harp_sender *s, unsigned pair) {
+  return &s->paths[__builtin_ctzll(s->pairs.flows[pair].paths)];
+}
+
+void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  if (p->state == HARP_PATH_UP ? p->probe.pto_count < CONNECT_PTOS : p->probe.count < LATE_PROBES) return;
+  HARP_EACH_BIT (i, s->pairs.asleep) {
+    if (runs_beside(first_of_pair(s, i), p)) wake_pair(s, i, now);
+  }
+}
+
+/* Whether datagrams answer between the ENIs of a tcp path. */
+static bool datagrams_answer(const struct harp_sender *s, const struct harp_path *p) {
+  HARP_EACH_BIT (i, s->set.eligible) {
+    const struct harp_path *q = &s->paths[i];
+    if (!q->is_tcp && runs_beside(q, p) && !harp_path_silent(q)) return true;
+  }
+  return false;
+}
+
+/* A path that is DOWN may be all that shows an outage: its pair stays awake. */
+static bool put_pair_to_sleep(struct harp_sender *s, unsigned pair, harp_ns now) {
+  if (!datagrams_answer(s, first_of_pair(s, pair))) return false;
+  uint64_t used = 0;
+  HARP_EACH_BIT (i, s->pairs.flows[pair].paths) {
+    if (s->paths[i].state == HARP_PATH_DOWN) return false;
+    if (is_in_use(&s->paths[i])) used |= 1ull << i;
+  }
+  s->pairs.asleep |= 1ull << pair;
+  (void)make_paths_dormant_but(s, used, 0, now);
+  return true;
+}
+
+bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
+  bool any = false;
+  if (s->load.messages || now - s->pairs.large_ns < REST_NS) return false;
+  HARP_EACH_BIT (i, s->pairs.for_large & ~s->pairs.asleep) any |= put_pair_to_sleep(s, i, now);
+  return any;
+}
+
+/* Whether datagrams run between the ENIs of a tcp path. */
+static bool has_datagrams_beside(const struct harp_sender *s, const struct harp_path *p) {
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *q = &s->paths[i];
+    if (!q->is_tcp && runs_beside(q, p)) return true;
+  }
+  return false;
+}
+
+static bool is_for_large(const struct harp_sender *s, const struct harp_path *p) {
+  return p->is_tcp && has_datagrams_beside(s, p);
+}
+
 void harp_path_pairs_init(struct harp_sender *s, harp_ns now) {
+  s->pairs.large_ns = now;
+  for (unsigned i = 0; i < s->path_count; i++)
+    if (is_for_large(s, &s->paths[i])) s->pairs.for_large |= 1ull << s->paths[i].pair;
+  s->pairs.asleep = s->pairs.for_large;
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
-    if (s->pairs.flows[p->pair].paths & (harp_path_bit(p) - 1))
+    if (s->pairs.flows[p->pair].paths & (harp_path_bit(p) - 1) || s->pairs.asleep >> p->pair & 1)
       harp_path_set_move(s, p, HARP_PATH_DORMANT, now);
     else
       harp_path_probing_begin(s, p, now);

@@ -6,13 +6,16 @@
  * lock. Rules:
  *
  *   1. As many paths of a pair are in use as flows.h wants, at first one; the others are DORMANT:
- *      nothing goes out on them, and no timer waits for them.
+ *      nothing goes out on them, no timer waits for them, and tcp ones need no connection.
  *   2. When fewer answer, or were probed just now, than are wanted, others are put to use: first those
  *      without a detour. The network may lose the flow of one path alone.
  *   3. When as many answer as are wanted, the others become DORMANT.
  *   4. What the paths of a pair may have in flight together stays the same: the sum of their windows is
  *      divided among those in use. Where no path answered, new ones begin in slow start.
- *   5. Paths that flows.h has not proven share a queue: congestion control knows how many do. */
+ *   5. Paths that flows.h has not proven share a queue: congestion control knows how many do.
+ *   6. All paths of a pair that is asleep are DORMANT. A pair of tcp paths with datagrams beside is asleep at
+ *      first, and again after REST_NS without a large message while these answer. A large message that is
+ *      posted wakes it, and goes by datagrams until a connection stands; so does silence of these. */
 #ifndef HARP_PATH_PAIRS_H
 #define HARP_PATH_PAIRS_H
 
@@ -24,6 +27,9 @@ struct harp_sender;
 struct harp_path_pairs {
   unsigned count;
   struct harp_flows *flows; /* `count` of them: memory behind the flights */
+  uint64_t asleep;          /* a bit each */
+  uint64_t for_large;       /* of tcp paths with datagrams beside, a bit each */
+  harp_ns large_ns;         /* when a large message was posted last */
 };
 
 /* Begins with one path of each pair in use, which is about to be probed. The flows are initialised. */
@@ -31,6 +37,16 @@ void harp_path_pairs_init(struct harp_sender *s, harp_ns now);
 
 /* Adds a pair of these paths, a bit each. */
 void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s);
+
+/* Notes that a large message is posted: wakes the pairs that are for those. */
+void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now);
+
+/* Notes that a path is silent, and no other path shows that the peer is there: wakes the pairs that may take
+ * its place. */
+void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now);
+
+/* Puts the pairs to sleep that have been of no use for long; returns whether there were any. */
+bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now);
 
 /* Puts paths of a path's pair to use and makes others DORMANT, after one of them or its flows changed. */
 void harp_path_pairs_settle(struct harp_sender *s, const struct harp_path *p, harp_ns now);

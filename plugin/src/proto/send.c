@@ -40,6 +40,7 @@ static void sender_is_busy(struct harp_sender *s, harp_ns now) {
 int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const void *data, uint32_t bytes,
                      void *cookie, bool is_awaited, harp_ns now) {
   bool was_idle = !s->load.messages;
+  if (harp_unlikely(bytes > HARP_SMALL_MAX_BYTES)) harp_path_pairs_on_large(s, now);
   harp_send_carriers_note_windows(s, bytes);
   int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
   if (!err && was_idle) sender_is_busy(s, now);

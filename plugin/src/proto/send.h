@@ -188,6 +188,12 @@ static inline struct harp_tx_stream *harp_sender_take_changed(struct harp_sender
  * work, and the receiver gets a packet. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
+/* Makes paths DORMANT that have been of no use for long, on which nothing needs a connection then. Called now
+ * and then; returns whether there were any. */
+static inline bool harp_sender_rest(struct harp_sender *s, harp_ns now) {
+  return harp_path_pairs_rest(s, now);
+}
+
 /* Sets by how much the clock that all hosts share is ahead of ours, for the drains of the congestion control;
  * is_own: the hosts share none. Zero and false at first. */
 void harp_sender_set_clock(struct harp_sender *s, harp_ns offset_ns, bool is_own);

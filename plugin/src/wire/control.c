@@ -129,6 +129,12 @@ size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BY
   return encode(out, key, HARP_CONTROL_CLOSE, count, &w, sizeof w);
 }
 
+size_t harp_control_encode_want(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                const struct harp_want *want) {
+  struct harp_wire_want w = {.paths = harp_to_be64(want->paths)};
+  return encode(out, key, HARP_CONTROL_WANT, count, &w, sizeof w);
+}
+
 /* Returns how many bytes the body of a message has at least, -EBADMSG when no such message follows the
  * handshake. */
 static int body_min_bytes(unsigned type) {
@@ -144,6 +150,8 @@ static int body_min_bytes(unsigned type) {
     return sizeof(struct harp_wire_opened);
   case HARP_CONTROL_CLOSE:
     return sizeof(struct harp_wire_close);
+  case HARP_CONTROL_WANT:
+    return sizeof(struct harp_wire_want);
   default:
     return -EBADMSG;
   }
@@ -158,6 +166,7 @@ static void get_body(const uint8_t *body, struct harp_control_message *out) {
   struct harp_wire_open open;
   struct harp_wire_opened opened;
   struct harp_wire_close close;
+  struct harp_wire_want want;
   switch (out->type) {
   case HARP_CONTROL_FINAL:
     memcpy(&final, body, sizeof final);
@@ -184,6 +193,10 @@ static void get_body(const uint8_t *body, struct harp_control_message *out) {
                             .reason = harp_from_be32(close.reason),
                             .delivered = harp_from_be32(close.delivered),
                             .detail = {harp_from_be32(close.detail[0]), harp_from_be32(close.detail[1])}};
+    break;
+  case HARP_CONTROL_WANT:
+    memcpy(&want, body, sizeof want);
+    out->want = (struct harp_want){.paths = harp_from_be64(want.paths)};
     break;
   default:
     break; /* PING and PONG have none */

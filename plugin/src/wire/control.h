@@ -42,6 +42,7 @@ enum harp_control_type {
   HARP_CONTROL_OPEN = 8,
   HARP_CONTROL_OPENED = 9,
   HARP_CONTROL_CLOSE = 10,
+  HARP_CONTROL_WANT = 11,
 };
 
 /* Why a handshake, or the opening of a stream, has failed. VERSION, ENDPOINT, BUSY, LIMIT and CROSSED
@@ -148,6 +149,10 @@ struct harp_wire_close {
   struct harp_be32 detail[2];
 } __attribute__((packed, aligned(4)));
 
+struct harp_wire_want {
+  struct harp_be64 paths;
+} __attribute__((packed, aligned(4)));
+
 _Static_assert(sizeof(struct harp_wire_control) == HARP_CONTROL_HEADER_BYTES, "control header");
 _Static_assert(sizeof(struct harp_wire_endpoint) == 96, "endpoint");
 _Static_assert(sizeof(struct harp_wire_eni) == 56, "ENI of an endpoint");
@@ -158,6 +163,7 @@ _Static_assert(sizeof(struct harp_wire_final) == 8, "FINAL");
 _Static_assert(sizeof(struct harp_wire_open) == 24, "OPEN");
 _Static_assert(sizeof(struct harp_wire_opened) == 8, "OPENED");
 _Static_assert(sizeof(struct harp_wire_close) == 20, "CLOSE");
+_Static_assert(sizeof(struct harp_wire_want) == 8, "WANT");
 
 enum {
   HARP_CONTROL_HELLO_MAX_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_hello) +
@@ -169,6 +175,7 @@ enum {
   HARP_CONTROL_OPEN_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_open),
   HARP_CONTROL_OPENED_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_opened),
   HARP_CONTROL_CLOSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_close),
+  HARP_CONTROL_WANT_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_want),
 };
 _Static_assert((int)HARP_CONTROL_HELLO_MAX_BYTES <= (int)HARP_CONTROL_MAX_BYTES, "a HELLO fits a frame");
 
@@ -231,6 +238,11 @@ struct harp_close {
   uint32_t detail[2]; /* reason HARP_ERR_USAGE: sizes of the send and of the receive */
 };
 
+/* WANT: the tcp paths that the server sends on or is about to, which the client keeps connected. */
+struct harp_want {
+  uint64_t paths; /* a bit each */
+};
+
 /* HELLO or WELCOME without the endpoint. */
 struct harp_hello {
   uint8_t version_min, version_max;
@@ -246,13 +258,14 @@ struct harp_refuse {
 
 /* A message after the handshake. */
 struct harp_control_message {
-  enum harp_control_type type; /* PING to CLOSE */
+  enum harp_control_type type; /* PING to WANT */
   uint32_t count;
   union {
     struct harp_final final;
     struct harp_open open;
     struct harp_opened opened;
     struct harp_close close;
+    struct harp_want want;
   };
 };
 
@@ -267,13 +280,15 @@ size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
 size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_final *final);
 
-/* Write an OPEN, OPENED or CLOSE; return its length. */
+/* Write an OPEN, OPENED, CLOSE or WANT; return its length. */
 size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                 const struct harp_open *open);
 size_t harp_control_encode_opened(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                   const struct harp_opened *opened);
 size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_close *close);
+size_t harp_control_encode_want(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                const struct harp_want *want);
 
 /* Computes the proof that the sender of an OPEN has the listener's secret: 64-bit SipHash-2-4, keyed with the
  * secret, of a label, both tokens of the connection and the OPEN's other fields. */

@@ -11,6 +11,7 @@
 #include "engine/control/opening.h"
 #include "engine/engine.h"
 #include "engine/peer_life.h"
+#include "engine/tcp/tcp.h"
 
 enum { ERROR_BYTES = 128 };
 
@@ -62,6 +63,9 @@ static void on_message(struct harp_peer *peer, const struct harp_control_message
     break;
   case HARP_CONTROL_CLOSE:
     on_close(peer, &msg->close, now);
+    break;
+  case HARP_CONTROL_WANT:
+    harp_tcp_on_want(peer, msg->want.paths);
     break;
   default:
     break; /* PING, which the monitor answers; decode lets no other type through */

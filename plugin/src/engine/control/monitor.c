@@ -99,6 +99,12 @@ bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *cl
   return send_message(peer, out, harp_control_encode_close(out, m->keys.tx, m->tx_count++, close));
 }
 
+bool harp_monitor_send_want(struct harp_peer *peer, const struct harp_want *want) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_WANT_BYTES];
+  return send_message(peer, out, harp_control_encode_want(out, m->keys.tx, m->tx_count++, want));
+}
+
 /* ---- what comes ---- */
 
 enum harp_monitor_read harp_monitor_read(struct harp_monitor *m, int *error) {

@@ -6,6 +6,10 @@
  * first. A connection that ends, or whose path goes DOWN, is closed and opened again after a wait that
  * doubles each time; meanwhile its path is blocked.
  *
+ * The client connects the paths that either side's sender has in use, and closes the connection of one that
+ * has been DORMANT on both sides, and idle, for HARP_TCP_KEEP_NS. The server says in a WANT which paths its
+ * sender has in use. Where the control connection is lost the client connects all paths.
+ *
  * The payload of a large record is not copied in user space: the kernel takes it from NCCL's buffer, as a
  * copy or as references to its pages (io/page_pipe.h), from which it reads when it sends and sends again. A
  * message is done when the peer's HARP has acknowledged all of its lines: from then on the peer reads to
@@ -48,6 +52,9 @@ enum {
 /* The engine polls TCP more rarely when nothing has come for so long. */
 #define HARP_TCP_IDLE_NS HARP_MS(1)
 
+/* The connection of a path that is of no use is kept for so long: experiments put paths to use in turn. */
+#define HARP_TCP_KEEP_NS HARP_SEC(10)
+
 /* The connection of one path. */
 struct harp_tcp_path {
   struct harp_peer *peer;
@@ -62,6 +69,7 @@ struct harp_tcp_path {
   harp_ns retry_ns;  /* client: when to connect next; HARP_NEVER at the server */
   harp_ns wait_ns;   /* the wait before the attempt after that one */
   harp_ns opened_ns; /* when the connection, or the attempt, began */
+  harp_ns used_ns;   /* client: when it was wanted last, or something came on it */
   harp_ns look_ns;   /* when to read the kernel's counts next */
   harp_ns report_ns; /* when to log that the last connection has ended; HARP_NEVER: not, or done */
   char why[48];      /* it has ended */
@@ -154,10 +162,17 @@ void harp_tcp_leave(struct harp_peer *peer);
  * stream were not delivered. */
 void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream, harp_ns now);
 
+/* Returns the tcp paths that our sender has in use, a bit each. Both sides begin with the same. */
+uint64_t harp_tcp_paths_in_use(const struct harp_peer *peer);
+
+/* Takes the server's WANT: the paths that it has in use, a bit each. */
+void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths);
+
 /* Reports to the sender on which paths the kernel makes progress. Called before the sender's timers. */
 void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now);
 
-/* Opens the connections of a peer that are due, and ends those of no use. Returns when to call it again. */
+/* Opens the connections of a peer that are due, and ends those of no use; has the client of the handshake
+ * open those that are in use here. Returns when to call it again. */
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now);
 
 /* Returns why the large messages of a peer take the carrier that they take now. */

@@ -170,6 +170,11 @@ void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now) {
   if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
+/* Whether the connection is watched: for an answer, or until the kernel takes more. */
+static bool owes(const struct harp_tcp_path *p) {
+  return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
+}
+
 /* Whether the kernel may still read from buffers that are, or will be, NCCL's again. */
 static bool holds_references(const struct harp_tcp_path *p) {
   return p->referenced_to && harp_tcp_socket_acked(p->fd, p->sent_bytes) < p->referenced_to;
@@ -194,12 +199,15 @@ static void close_path(struct harp_tcp_path *p) {
 
 void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
   struct harp_peer *peer = p->peer;
-  bool was_open = !p->connecting;
+  bool was_open = !p->connecting,
+       is_retired = !owes(p) && harp_sender_is_dormant(peer->session.sender, p->path);
   if (p->fd < 0) return;
   close_path(p);
   p->connecting = false;
   if (peer->is_client) retry_later(p, now);
-  if (was_open) {
+  if (was_open && is_retired) {
+    harp_sender_block(peer->session.sender, p->path, now);
+  } else if (was_open) {
     peer->engine->counters.tcp_ends++;
     harp_recorder_note_peer(
         peer, now, (struct harp_trace_entry){.event = HARP_EVENT_TCP_CLOSED, .path = (uint8_t)p->path});
@@ -209,6 +217,16 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
     harp_sender_path_down(peer->session.sender, p->path, now);
   }
   harp_peer_touch(peer);
+}
+
+/* Closes the connection of a path that is DORMANT on both sides. */
+static void retire_path(struct harp_tcp_path *p, harp_ns now) {
+  struct harp_peer *peer = p->peer;
+  HARP_ASSERT(peer->is_client && !owes(p) && !harp_tcp_bytes_wait(p));
+  close_path(p);
+  p->connecting = false;
+  p->retry_ns = 0;
+  harp_sender_block(peer->session.sender, p->path, now);
 }
 
 void harp_tcp_leave(struct harp_peer *peer) {
@@ -297,16 +315,12 @@ void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, har
 enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now) {
   const char *why;
   enum harp_tcp_read what = harp_tcp_bytes_read(p, &why, now);
+  p->used_ns = now;
   if (what == HARP_TCP_READ_END) harp_tcp_path_end(p, now, why);
   return what;
 }
 
 /* ---- whether it is of use ---- */
-
-/* Whether the connection is watched: for an answer, or until the kernel takes more. */
-static bool owes(const struct harp_tcp_path *p) {
-  return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
-}
 
 /* Reports the first sign of loss or of a queue for a while. */
 static void report_trouble(const struct harp_tcp_path *p, enum harp_tcp_sign sign,
@@ -421,19 +435,59 @@ const char *harp_tcp_why_large(const struct harp_peer *peer) {
   return r.carrier.count ? "experiments" : "no experiment yet";
 }
 
+uint64_t harp_tcp_paths_in_use(const struct harp_peer *peer) {
+  uint64_t paths = 0;
+  for (unsigned i = peer->route_count; i < peer->path_count; i++)
+    if (!harp_sender_is_dormant(peer->session.sender, i)) paths |= 1ull << i;
+  return paths;
+}
+
+/* Has the client connect what our sender uses. Where that cannot be said, because the control connection is
+ * lost, the client connects everything. */
+static void tell_client(struct harp_peer *peer) {
+  struct harp_want want = {.paths = harp_tcp_paths_in_use(peer)};
+  if (want.paths == peer->tcp_wanted || !harp_monitor_takes_messages(&peer->monitor)) return;
+  if (harp_monitor_send_want(peer, &want)) peer->tcp_wanted = want.paths;
+}
+
+void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths) {
+  peer->tcp_wanted = paths;
+  harp_peer_touch(peer);
+}
+
+/* The client's side of a path without a connection. */
+static harp_ns review_closed(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
+  if (is_wanted && p->retry_ns <= now) connect_path(p, now);
+  if (p->fd >= 0) return p->opened_ns + PROOF_NS;
+  return is_wanted ? p->retry_ns : HARP_NEVER;
+}
+
+/* The client closes a connection that neither side wants. */
+static harp_ns review_unwanted(struct harp_tcp_path *p, harp_ns now) {
+  harp_ns keep_ns = p->used_ns + HARP_TCP_KEEP_NS;
+  if (owes(p) || harp_tcp_bytes_wait(p)) return HARP_NEVER; /* visited again with the answer */
+  if (keep_ns > now) return keep_ns;
+  retire_path(p, now);
+  return HARP_NEVER;
+}
+
+static harp_ns review_path(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
+  if (is_wanted) p->used_ns = now;
+  if (p->report_ns <= now) report_end(p, now);
+  if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");
+  if (p->fd < 0) return HARP_MIN(p->report_ns, review_closed(p, is_wanted, now));
+  harp_ns at = p->connecting ? p->opened_ns + PROOF_NS : review_open(p, now);
+  if (p->fd >= 0 && !is_wanted && p->peer->is_client) at = HARP_MIN(at, review_unwanted(p, now));
+  return HARP_MIN(at, p->report_ns);
+}
+
 harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
+  uint64_t wanted = harp_tcp_paths_in_use(peer) | peer->tcp_wanted;
   log_experiments(peer, now);
-  for (unsigned i = 0; i < peer->tcp_count; i++) {
-    struct harp_tcp_path *p = &peer->tcp[i];
-    if (p->report_ns <= now) report_end(p, now);
-    at = HARP_MIN(at, p->report_ns);
-    if (p->fd < 0 && p->retry_ns <= now) connect_path(p, now);
-    if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");
-    if (p->fd < 0)
-      at = HARP_MIN(at, p->retry_ns);
-    else
-      at = HARP_MIN(at, p->connecting ? p->opened_ns + PROOF_NS : review_open(p, now));
-  }
+  if (!peer->is_client) tell_client(peer);
+  if (peer->monitor.lost) wanted = ~0ull;
+  for (unsigned i = 0; i < peer->tcp_count; i++)
+    at = HARP_MIN(at, review_path(&peer->tcp[i], wanted >> peer->tcp[i].path & 1, now));
   return at;
 }
