@@ -69,7 +69,7 @@ struct harp_tcp_path {
   harp_ns retry_ns;  /* client: when to connect next; HARP_NEVER at the server */
   harp_ns wait_ns;   /* the wait before the attempt after that one */
   harp_ns opened_ns; /* when the connection, or the attempt, began */
-  harp_ns used_ns;   /* client: when it was wanted last, or something came on it */
+  harp_ns unused_ns; /* client: since when it has been unwanted and brought nothing; HARP_NEVER: wanted */
   harp_ns look_ns;   /* when to read the kernel's counts next */
   harp_ns report_ns; /* when to log that the last connection has ended; HARP_NEVER: not, or done */
   char why[48];      /* it has ended */

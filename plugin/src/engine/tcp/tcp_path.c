@@ -77,7 +77,7 @@ void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigne
   harp_tcp_trouble_init(&p->trouble, peer->engine->clock());
   p->wait_ns = WAIT_NS;
   p->retry_ns = remote ? 0 : HARP_NEVER;
-  p->report_ns = HARP_NEVER;
+  p->report_ns = p->unused_ns = HARP_NEVER;
   harp_tcp_bytes_drop(p);
   if (remote) p->remote = *remote;
 }
@@ -315,7 +315,7 @@ void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, har
 enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now) {
   const char *why;
   enum harp_tcp_read what = harp_tcp_bytes_read(p, &why, now);
-  p->used_ns = now;
+  if (p->unused_ns != HARP_NEVER) p->unused_ns = now;
   if (what == HARP_TCP_READ_END) harp_tcp_path_end(p, now, why);
   return what;
 }
@@ -464,7 +464,8 @@ static harp_ns review_closed(struct harp_tcp_path *p, bool is_wanted, harp_ns no
 
 /* The client closes a connection that neither side wants. */
 static harp_ns review_unwanted(struct harp_tcp_path *p, harp_ns now) {
-  harp_ns keep_ns = p->used_ns + HARP_TCP_KEEP_NS;
+  if (p->unused_ns == HARP_NEVER) p->unused_ns = now;
+  harp_ns keep_ns = p->unused_ns + HARP_TCP_KEEP_NS;
   if (owes(p) || harp_tcp_bytes_wait(p)) return HARP_NEVER; /* visited again with the answer */
   if (keep_ns > now) return keep_ns;
   retire_path(p, now);
@@ -472,7 +473,7 @@ static harp_ns review_unwanted(struct harp_tcp_path *p, harp_ns now) {
 }
 
 static harp_ns review_path(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
-  if (is_wanted) p->used_ns = now;
+  if (is_wanted) p->unused_ns = HARP_NEVER;
   if (p->report_ns <= now) report_end(p, now);
   if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");
   if (p->fd < 0) return HARP_MIN(p->report_ns, review_closed(p, is_wanted, now));

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many TCP connections for data two engines hold: none before the first large message, one for it
+ * whichever side sends, and none again after long without. Over the kernel's loopback. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "engine/peer_life.h"
+#include "engine/tcp/tcp.h"
+#include "lib/loopback.h"
+#include "lib/sides.h"
+
+enum { CLIENT, SERVER, SMALL_BYTES = 8192, LARGE_BYTES = 256 << 10, ROUNDS_MAX = 100000, ROUNDS_IDLE = 200 };
+#define REST_NS HARP_SEC(120) /* without a large message: connections are of no use */
+
+static const bool both[2] = {true, true};
+static struct loopback_side sides[2];
+static uint8_t sent[LARGE_BYTES], received[LARGE_BYTES];
+
+static unsigned open_count(void) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < 2; i++) count += sides[i].e->tcp->open_count;
+  return count;
+}
+
+static uint64_t tcp_ends(void) {
+  return sides[0].e->counters.tcp_ends + sides[1].e->counters.tcp_ends;
+}
+
+/* One peer, a link each way. */
+static int init(void **state) {
+  static const bool client_alone[2] = {true, false};
+  (void)state;
+  loopback_open(sides);
+  loopback_connect(sides, CLIENT, 0);
+  for (unsigned n = 0; n < ROUNDS_MAX && (!sides[CLIENT].links[0] || !sides[SERVER].accepted_count); n++)
+    loopback_run(sides, client_alone, both, 1);
+  loopback_connect(sides, SERVER, 0);
+  for (unsigned n = 0; n < ROUNDS_MAX && (!sides[SERVER].links[0] || !sides[CLIENT].accepted_count); n++)
+    loopback_run(sides, both, both, 1);
+  assert_true(sides[CLIENT].accepted_count == 1 && sides[SERVER].accepted_count == 1);
+  assert_true(loopback_only_peer(sides[CLIENT].e)->is_client);
+  loopback_stop_clock(sides);
+  return 0;
+}
+
+static int fini(void **state) {
+  (void)state;
+  loopback_close(sides);
+  return 0;
+}
+
+static void pass(void) {
+  for (unsigned i = 0; i < 2; i++) loopback_pass(sides[i].e);
+  loopback_now_ns += LOOPBACK_STEP_NS;
+}
+
+static bool is_done(const struct harp_link *link) {
+  return atomic_load(&link->requests[0].state) == HARP_REQUEST_DONE;
+}
+
+static void deliver(unsigned from, uint32_t bytes, uint8_t fill) {
+  struct harp_link *to = sides[!from].accepted[0];
+  memset(sent, fill, bytes);
+  side_submit(to, 0, received, bytes);
+  side_submit(sides[from].links[0], 0, sent, bytes);
+  for (unsigned n = 0; n < ROUNDS_MAX && !(is_done(to) && is_done(sides[from].links[0])); n++) pass();
+  assert_true(is_done(to));
+  assert_memory_equal(received, sent, bytes);
+}
+
+static void wait_for(unsigned count) {
+  for (unsigned n = 0; n < ROUNDS_MAX && open_count() != count; n++) pass();
+  assert_int_equal(open_count(), count);
+}
+
+static void test_small_messages_need_none(void **state) {
+  (void)state;
+  deliver(CLIENT, SMALL_BYTES, 1);
+  deliver(SERVER, SMALL_BYTES, 2);
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass();
+  assert_int_equal(open_count(), 0);
+}
+
+/* Each side counts its end. */
+static void test_a_large_message_of_the_client_opens_one(void **state) {
+  (void)state;
+  deliver(CLIENT, LARGE_BYTES, 3);
+  wait_for(2);
+  deliver(CLIENT, LARGE_BYTES, 4);
+  assert_in_range(sides[CLIENT].e->counters.tx_records, 1, UINT32_MAX);
+}
+
+static void test_so_does_one_of_the_server(void **state) {
+  (void)state;
+  deliver(SERVER, LARGE_BYTES, 5);
+  wait_for(2);
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass(); /* it proves itself */
+  deliver(SERVER, LARGE_BYTES, 6);
+  assert_in_range(sides[SERVER].e->counters.tx_records, 1, UINT32_MAX);
+  assert_true(harp_sender_is_dormant(loopback_only_peer(sides[CLIENT].e)->session.sender, 1));
+}
+
+static void rest(unsigned from) {
+  deliver(from, LARGE_BYTES, 7);
+  wait_for(2);
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass(); /* it proves itself */
+  loopback_now_ns += REST_NS;
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass();
+  assert_int_equal(open_count(), 2); /* it is kept for a while */
+  loopback_now_ns += HARP_TCP_KEEP_NS;
+  wait_for(0);
+  assert_int_equal(tcp_ends(), 0);
+  deliver(from, LARGE_BYTES, 8);
+  wait_for(2);
+}
+
+static void test_none_is_left_after_long_without_one(void **state) {
+  (void)state;
+  rest(CLIENT);
+}
+
+static void test_nor_where_the_server_sends(void **state) {
+  (void)state;
+  rest(SERVER);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      T(test_small_messages_need_none),   T(test_a_large_message_of_the_client_opens_one),
+      T(test_so_does_one_of_the_server),  T(test_none_is_left_after_long_without_one),
+      T(test_nor_where_the_server_sends),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
