@@ -431,7 +431,7 @@ static void test_one_path_between_two_enis_is_used(void **state) {
   bring_up(own, 0);
   assert_int_equal(own->set.eligible, 3);
   for (unsigned i = 0; i < 5; i++)
-    assert_int_equal(own->paths[i].state, i == 2 || i == 3 ? HARP_PATH_DORMANT : HARP_PATH_UP);
+    assert_int_equal(own->paths[i].state, i < 2 ? HARP_PATH_UP : HARP_PATH_DORMANT);
   for (unsigned i = 0; i < 2; i++) {
     assert_int_equal(own->paths[i].cc.window_bytes, HARP_CC_INITIAL_BYTES);
     assert_int_equal(own->paths[i].flight.records, HARP_FLIGHT_RECORDS_TOTAL / 4);
@@ -441,7 +441,7 @@ static void test_one_path_between_two_enis_is_used(void **state) {
     harp_sender_on_timeout(own, now);
     harp_sender_keepalive(own, HARP_MS(100), now);
     while (send_next(own, 1, &run, now)) {
-      assert_true(run.path != 2 && run.path != 3);
+      assert_true(run.path < 2);
       struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 1);
       p.ack.echo_time = harp_ticks_from_ns(now) - 1;
       p.ack.time = harp_ticks_from_ns(now);
@@ -474,6 +474,119 @@ static void test_another_is_used_beside_a_silent_path(void **state) {
   free(own);
 }
 
+/* ---- standby paths ---- */
+
+enum { CROSS_PRIMARY = 2, CROSS_PATHS = 4 };
+
+/* Makes a sender between two ENIs and two: two primary paths, and two standby ones that cross them. */
+static struct harp_sender *start_cross(void) {
+  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
+                                 .stream_max = STREAM + 1,
+                                 .path_count = CROSS_PATHS,
+                                 .window_bytes = 4 << 20,
+                                 .cc = &harp_cc_target};
+  for (uint8_t i = 0; i < CROSS_PATHS; i++)
+    c.paths[i] = (struct harp_path_config){.lines_max = PACKET_LINES,
+                                           .local_eni = i % 2,
+                                           .remote_eni = i < CROSS_PRIMARY ? i % 2 : !(i % 2),
+                                           .standby = i >= CROSS_PRIMARY};
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  assert_non_null(own);
+  memset(own, 0xa5, harp_sender_bytes(&c));
+  harp_sender_init(own, &c, NULL, &counters, 0);
+  harp_sender_open(own, &own_stream, &stream);
+  bring_up(own, 0);
+  return own;
+}
+
+static bool is_standby_in(const struct harp_sender *own, enum harp_path_state state) {
+  return own->paths[2].state == state && own->paths[3].state == state;
+}
+
+/* Hundreds of peers with 48 of them each would fill what tracks flows. */
+static void test_standby_paths_are_not_probed_at_first(void **state) {
+  (void)state;
+  struct harp_sender *own = start_cross();
+  struct harp_tx_run run;
+  assert_true(is_standby_in(own, HARP_PATH_DORMANT));
+  assert_false(send_next(own, 1, &run, 0));
+  harp_sender_on_timeout(own, HARP_SEC(1));
+  assert_false(send_next(own, 1, &run, HARP_SEC(1)));
+  assert_int_equal(harp_sender_choose(own, HARP_SEC(1)).deadline_ns, HARP_NEVER);
+  free(own);
+}
+
+/* Lets time go by while every probe is answered; counts those of each path. */
+static void count_checks(struct harp_sender *own, harp_ns *now, harp_ns span_ns,
+                         unsigned count[CROSS_PATHS]) {
+  struct harp_tx_run run;
+  for (harp_ns end = *now + span_ns; *now < end; *now += HARP_MS(100)) {
+    (void)harp_sender_rest(own, *now);
+    harp_sender_on_timeout(own, *now);
+    while (send_next(own, 1, &run, *now)) {
+      struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
+      p.ack.echo_time = harp_ticks_from_ns(*now) - 1;
+      count[run.path]++;
+      assert_int_equal(feed_to(own, p, *now), HARP_DROP_NONE);
+    }
+    harp_sender_check(own);
+  }
+}
+
+static void test_they_are_checked_in_turn(void **state) {
+  (void)state;
+  struct harp_sender *own = start_cross();
+  unsigned count[CROSS_PATHS] = {0};
+  harp_ns now = HARP_MS(1);
+  count_checks(own, &now, HARP_SEC(2), count);
+  assert_int_equal(count[2] + count[3], 0);
+  count_checks(own, &now, HARP_SEC(98), count);
+  assert_true(is_standby_in(own, HARP_PATH_UP));
+  assert_in_range(count[2], 7, 14); /* each 5 s one of the two */
+  assert_in_range(count[3], 7, 14);
+  assert_int_equal(count[0] + count[1], 0);
+  free(own);
+}
+
+static void test_one_that_does_not_answer_sleeps_again(void **state) {
+  (void)state;
+  struct harp_sender *own = start_cross();
+  struct harp_tx_run run;
+  unsigned sent = 0;
+  for (harp_ns now = HARP_MS(1); now < HARP_SEC(100); now += HARP_MS(100)) {
+    (void)harp_sender_rest(own, now);
+    harp_sender_on_timeout(own, now);
+    while (send_next(own, 1, &run, now)) sent++;
+  }
+  assert_in_range(sent, 20, 20 * 25); /* at most so many each time */
+  harp_sender_check(own);
+  free(own);
+}
+
+/* One of ours goes, and the other one's partner: the standby path between those that are left takes over. */
+static void test_they_are_woken_when_a_path_goes_down(void **state) {
+  (void)state;
+  struct harp_sender *own = start_cross();
+  harp_sender_path_down(own, 0, HARP_MS(1));
+  assert_true(is_standby_in(own, HARP_PATH_NEW));
+  assert_int_equal(own->set.probes_due, 1 | 4 | 8);
+  free(own);
+}
+
+/* Sooner than the path would be given up for another. */
+static void test_they_are_woken_when_all_are_silent(void **state) {
+  (void)state;
+  struct harp_sender *own = start_cross();
+  struct harp_tx_run run;
+  feed_to(own, ack(0, 0, 0, FIRST_MESSAGE + 1), 0);
+  for (unsigned i = 0; i < CROSS_PATHS; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50));
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
+  assert_true(send_next(own, 1, &run, 0));
+  harp_ns now = until_it_leaves(own, 2 + run.path, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
+  assert_true(now < HARP_MS(5));
+  free(own);
+}
+
 /* Of several paths that are idle when one times out, those that may carry data are all probed: most of them
  * may be dead. */
 static void test_a_timeout_probes_all_idle_paths(void **state) {
@@ -496,6 +609,7 @@ static void test_a_timeout_probes_all_idle_paths(void **state) {
   harp_sender_on_timeout(own, harp_path_pto_ns(&own->paths[run.path]));
   assert_int_equal(own->paths[run.path].probe.pto_count, 1);
   assert_int_equal(own->set.probes_due, (1u << ENIS) - 1); /* the one that timed out, too */
+  assert_int_equal(own->paths[STANDBY].state, HARP_PATH_DORMANT);
   harp_sender_check(own);
   free(own);
 }
@@ -918,6 +1032,11 @@ int main(void) {
       cmocka_unit_test(test_one_path_between_two_enis_is_used),
       cmocka_unit_test(test_a_timeout_probes_all_idle_paths),
       cmocka_unit_test(test_another_is_used_beside_a_silent_path),
+      cmocka_unit_test(test_standby_paths_are_not_probed_at_first),
+      cmocka_unit_test(test_they_are_checked_in_turn),
+      cmocka_unit_test(test_one_that_does_not_answer_sleeps_again),
+      cmocka_unit_test(test_they_are_woken_when_a_path_goes_down),
+      cmocka_unit_test(test_they_are_woken_when_all_are_silent),
       cmocka_unit_test(test_a_path_that_becomes_dormant_gives_up_an_overdue_probe),
       cmocka_unit_test(test_a_new_tcp_path_is_new_again_after_it_was_dormant),
       cmocka_unit_test(test_another_is_used_for_one_that_never_answers),

@@ -113,6 +113,7 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
   if (s->path_count > 1) restart_path_size(s, p);
   harp_path_probing_begin(s, p, now);
   harp_path_pairs_settle(s, p, now);
+  harp_path_pairs_on_down(s, p, now);
   harp_path_timers_on_changed(s, p);
 }
 

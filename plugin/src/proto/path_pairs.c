@@ -7,6 +7,9 @@
 /* Without a large message for so long the paths for those are put to sleep: longer than most pauses of a job
  * that computes. */
 #define REST_NS HARP_SEC(120)
+/* Mean time between two checks of standby pairs; each is half of it to one and a half. A firewall or a cloud
+ * that tracks flows forgets one that was answered once after 30 s, so that it has six of a peer's. */
+#define CHECK_NS HARP_SEC(5)
 enum {
   /* Probes without an answer after which a new path is silent whose answer may take long: 300 ms. That of a
    * tcp path waits for its connection. */
@@ -14,6 +17,8 @@ enum {
   /* Probe timeouts in a row of datagrams, after which a connection is opened to take their place: it stands
    * before they are DOWN. */
   CONNECT_PTOS = 4,
+  /* Standby pairs that are tried over an ENI, or at the same time: one of them may be dead as well. */
+  FEW_STANDBY = 2,
 };
 
 static bool is_in_use(const struct harp_path *p) {
@@ -206,11 +211,101 @@ static const struct harp_path *first_of_pair(const struct harp_sender *s, unsign
   return &s->paths[__builtin_ctzll(s->pairs.flows[pair].paths)];
 }
 
-void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  if (p->state == HARP_PATH_UP ? p->probe.pto_count < CONNECT_PTOS : p->probe.count < LATE_PROBES) return;
-  HARP_EACH_BIT (i, s->pairs.asleep) {
+static void wake_beside(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  HARP_EACH_BIT (i, s->pairs.asleep & ~s->pairs.standby) {
     if (runs_beside(first_of_pair(s, i), p)) wake_pair(s, i, now);
   }
+}
+
+/* Wakes a standby pair, or probes a path of it that is idle. Returns whether it did. */
+static bool try_standby(struct harp_sender *s, unsigned pair, harp_ns now) {
+  if (s->pairs.asleep >> pair & 1) {
+    wake_pair(s, pair, now);
+    return true;
+  }
+  HARP_EACH_BIT (i, s->pairs.flows[pair].paths & ~s->set.eligible) {
+    const struct harp_path *p = &s->paths[i];
+    if (p->state != HARP_PATH_UP || harp_path_owes(p)) continue;
+    harp_path_set_request_probe(s, p);
+    return true;
+  }
+  return false;
+}
+
+/* Tries so many of these standby pairs; begins where the last checks and tries ended. Returns how many. */
+static unsigned try_few(struct harp_sender *s, uint64_t among, unsigned most, harp_ns now) {
+  unsigned tried = 0;
+  for (unsigned n = 0, first = s->pairs.check_next; n < s->pairs.count && tried < most; n++) {
+    unsigned pair = (first + n) % s->pairs.count;
+    if (!(among >> pair & 1) || !try_standby(s, pair, now)) continue;
+    s->pairs.check_next = pair + 1;
+    tried++;
+  }
+  return tried;
+}
+
+/* Wakes the standby pairs of which neither ENI has a primary path that is UP. */
+static void wake_needed_standby(struct harp_sender *s, harp_ns now) {
+  uint32_t locals = 0, remotes = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    if (p->standby || p->state != HARP_PATH_UP) continue;
+    locals |= 1u << p->local_eni, remotes |= 1u << p->remote_eni;
+  }
+  HARP_EACH_BIT (i, s->pairs.asleep & s->pairs.standby) {
+    const struct harp_path *p = first_of_pair(s, i);
+    if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) wake_pair(s, i, now);
+  }
+}
+
+/* Returns the standby pairs that share the ENI of our side, or of the other, with a path; a bit each. */
+static uint64_t standby_over(const struct harp_sender *s, const struct harp_path *p, bool is_local) {
+  uint64_t pairs = 0;
+  HARP_EACH_BIT (i, s->pairs.standby) {
+    const struct harp_path *q = first_of_pair(s, i);
+    if (is_local ? q->local_eni == p->local_eni : q->remote_eni == p->remote_eni) pairs |= 1ull << i;
+  }
+  return pairs;
+}
+
+/* Returns how many standby pairs are waited for: whether they answer shows whether the peer is there. */
+static unsigned count_tried(const struct harp_sender *s) {
+  uint64_t tried = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    bool is_asked = p->state == HARP_PATH_NEW || s->set.probes_due >> i & 1 || harp_path_owes(p);
+    if (p->standby && p->state != HARP_PATH_DORMANT && is_asked) tried |= 1ull << p->pair;
+  }
+  return harp_popcount(tried);
+}
+
+static bool is_every_eligible_silent(const struct harp_sender *s) {
+  HARP_EACH_BIT (i, s->set.eligible) {
+    if (!harp_path_silent(&s->paths[i])) return false;
+  }
+  return true;
+}
+
+/* A path that is not UP has its replacements woken once: they sleep again if they do not answer. */
+void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  bool is_late = p->state != HARP_PATH_UP && p->probe.count == LATE_PROBES;
+  if (p->standby) return;
+  if (is_late) wake_needed_standby(s, now);
+  bool is_silent = p->state == HARP_PATH_UP && p->probe.pto_count >= CONNECT_PTOS;
+  if ((is_late || is_silent) && is_every_eligible_silent(s)) wake_beside(s, p, now);
+  if (p->state != HARP_PATH_UP || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
+  unsigned tried = count_tried(s);
+  if (tried >= FEW_STANDBY) return;
+  (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), FEW_STANDBY - tried, now);
+}
+
+void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  HARP_ASSERT(p->state == HARP_PATH_DOWN);
+  if (!s->set.eligible) wake_beside(s, p, now);
+  wake_needed_standby(s, now);
+  if (p->standby) return;
+  (void)try_few(s, standby_over(s, p, true), FEW_STANDBY, now);
+  (void)try_few(s, standby_over(s, p, false), FEW_STANDBY, now);
 }
 
 /* Whether datagrams answer between the ENIs of a tcp path. */
@@ -224,7 +319,6 @@ static bool datagrams_answer(const struct harp_sender *s, const struct harp_path
 
 /* A path that is DOWN may be all that shows an outage: its pair stays awake. */
 static bool put_pair_to_sleep(struct harp_sender *s, unsigned pair, harp_ns now) {
-  if (!datagrams_answer(s, first_of_pair(s, pair))) return false;
   uint64_t used = 0;
   HARP_EACH_BIT (i, s->pairs.flows[pair].paths) {
     if (s->paths[i].state == HARP_PATH_DOWN) return false;
@@ -235,10 +329,40 @@ static bool put_pair_to_sleep(struct harp_sender *s, unsigned pair, harp_ns now)
   return true;
 }
 
+/* Whether the paths of a pair that are in use have been probed for long, and none has answered, while others
+ * do. */
+static bool is_of_no_use(const struct harp_sender *s, unsigned pair) {
+  HARP_EACH_BIT (i, s->pairs.flows[pair].paths) {
+    const struct harp_path *p = &s->paths[i];
+    if (p->state != HARP_PATH_DORMANT && (p->state != HARP_PATH_NEW || p->probe.count < LATE_PROBES))
+      return false;
+  }
+  return s->set.eligible;
+}
+
+static uint32_t next_random(struct harp_path_pairs *pairs) {
+  pairs->random = pairs->random * 1664525u + 1013904223u; /* Numerical Recipes */
+  return pairs->random >> 8;
+}
+
+static bool check_next_pair(struct harp_sender *s, harp_ns now) {
+  struct harp_path_pairs *pairs = &s->pairs;
+  pairs->check_ns = now + CHECK_NS / 2 + next_random(pairs) % (CHECK_NS / HARP_MS(1)) * HARP_MS(1);
+  uint64_t datagrams = 0;
+  HARP_EACH_BIT (i, pairs->standby) datagrams |= (uint64_t)!first_of_pair(s, i)->is_tcp << i;
+  return try_few(s, datagrams, 1, now);
+}
+
 bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
-  bool any = false;
-  if (s->load.messages || now - s->pairs.large_ns < REST_NS) return false;
-  HARP_EACH_BIT (i, s->pairs.for_large & ~s->pairs.asleep) any |= put_pair_to_sleep(s, i, now);
+  struct harp_path_pairs *pairs = &s->pairs;
+  bool any = false, is_small = !s->load.messages && now - pairs->large_ns >= REST_NS;
+  HARP_EACH_BIT (i, pairs->for_large & ~pairs->asleep) {
+    if (is_small && datagrams_answer(s, first_of_pair(s, i))) any |= put_pair_to_sleep(s, i, now);
+  }
+  HARP_EACH_BIT (i, pairs->standby & ~pairs->asleep) {
+    if (is_of_no_use(s, i)) any |= put_pair_to_sleep(s, i, now);
+  }
+  if (pairs->check_ns <= now) any |= check_next_pair(s, now);
   return any;
 }
 
@@ -255,11 +379,16 @@ static bool is_for_large(const struct harp_sender *s, const struct harp_path *p)
   return p->is_tcp && has_datagrams_beside(s, p);
 }
 
-void harp_path_pairs_init(struct harp_sender *s, harp_ns now) {
+void harp_path_pairs_init(struct harp_sender *s, uint32_t seed, harp_ns now) {
   s->pairs.large_ns = now;
-  for (unsigned i = 0; i < s->path_count; i++)
-    if (is_for_large(s, &s->paths[i])) s->pairs.for_large |= 1ull << s->paths[i].pair;
-  s->pairs.asleep = s->pairs.for_large;
+  s->pairs.random = seed;
+  s->pairs.check_ns = now + CHECK_NS / 2 + next_random(&s->pairs) % (CHECK_NS / HARP_MS(1)) * HARP_MS(1);
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    s->pairs.for_large |= (uint64_t)is_for_large(s, p) << p->pair;
+    s->pairs.standby |= (uint64_t)p->standby << p->pair;
+  }
+  s->pairs.asleep = s->pairs.for_large | s->pairs.standby;
   for (unsigned i = 0; i < s->path_count; i++) {
     struct harp_path *p = &s->paths[i];
     if (s->pairs.flows[p->pair].paths & (harp_path_bit(p) - 1) || s->pairs.asleep >> p->pair & 1)

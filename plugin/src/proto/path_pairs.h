@@ -15,7 +15,13 @@
  *   5. Paths that flows.h has not proven share a queue: congestion control knows how many do.
  *   6. All paths of a pair that is asleep are DORMANT. A pair of tcp paths with datagrams beside is asleep at
  *      first, and again after REST_NS without a large message while these answer. A large message that is
- *      posted wakes it, and goes by datagrams until a connection stands; so does silence of these. */
+ *      posted wakes it, and goes by datagrams until a connection stands; so does silence of these.
+ *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
+ *      that is UP. A few are tried over each ENI of a path that goes DOWN, which shows which of the two has
+ *      failed, and over those of a path that is doubtful, where none progresses. One that does not answer
+ *      sleeps again.
+ *   8. Of the pairs of standby paths of datagrams one in CHECK_NS or so is woken, or probed, in turn: it is
+ *      then known whether it works. */
 #ifndef HARP_PATH_PAIRS_H
 #define HARP_PATH_PAIRS_H
 
@@ -29,11 +35,16 @@ struct harp_path_pairs {
   struct harp_flows *flows; /* `count` of them: memory behind the flights */
   uint64_t asleep;          /* a bit each */
   uint64_t for_large;       /* of tcp paths with datagrams beside, a bit each */
+  uint64_t standby;         /* of standby paths, a bit each */
   harp_ns large_ns;         /* when a large message was posted last */
+  harp_ns check_ns;         /* when the next standby pair is checked */
+  unsigned check_next;      /* from which pair on one is looked for */
+  uint32_t random;          /* state of a generator, for the time between two checks */
 };
 
-/* Begins with one path of each pair in use, which is about to be probed. The flows are initialised. */
-void harp_path_pairs_init(struct harp_sender *s, harp_ns now);
+/* Begins with one path of each pair that is awake, which is about to be probed. The flows are
+ * initialised. */
+void harp_path_pairs_init(struct harp_sender *s, uint32_t seed, harp_ns now);
 
 /* Adds a pair of these paths, a bit each. */
 void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s);
@@ -41,11 +52,13 @@ void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_b
 /* Notes that a large message is posted: wakes the pairs that are for those. */
 void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now);
 
-/* Notes that a path is silent, and no other path shows that the peer is there: wakes the pairs that may take
- * its place. */
+/* Notes that a path is silent, and no other path shows that the peer is there; or that it has gone DOWN.
+ * Wakes the pairs that may take its place. */
 void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now);
+void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 
-/* Puts the pairs to sleep that have been of no use for long; returns whether there were any. */
+/* Puts the pairs to sleep that are of no use, and checks a standby pair if it is time. Returns whether the
+ * sender is to be visited. */
 bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now);
 
 /* Puts paths of a path's pair to use and makes others DORMANT, after one of them or its flows changed. */

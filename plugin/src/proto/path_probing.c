@@ -16,7 +16,7 @@ void harp_path_probing_on_down(struct harp_sender *s, const struct harp_path *p)
     const struct harp_path *q = &s->paths[i];
     bool shares_eni = q->local_eni == p->local_eni || q->remote_eni == p->remote_eni;
     bool carries = s->set.eligible & harp_path_bit(q) || q->inflight_bytes;
-    if (shares_eni && q->state == HARP_PATH_UP && !carries) harp_path_set_request_probe(s, q);
+    if (shares_eni && q->state == HARP_PATH_UP && !carries && !q->standby) harp_path_set_request_probe(s, q);
   }
 }
 
@@ -24,7 +24,9 @@ void harp_path_probing_on_pto(struct harp_sender *s, const struct harp_path *p) 
   uint64_t among = p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS ? s->set.eligible : ~0ull;
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];
-    if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(among & harp_path_bit(q))) continue;
+    bool is_few = q->standby && !(s->set.eligible & harp_path_bit(q)); /* path_pairs.h chooses among them */
+    if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(among & harp_path_bit(q)) || is_few)
+      continue;
     if (!harp_flight_full(&q->flight)) harp_path_set_request_probe(s, q);
   }
 }

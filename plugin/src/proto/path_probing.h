@@ -5,11 +5,12 @@
  * the sender's other files, under the engine's lock. Rules:
  *
  *   1. A path that is NEW or goes DOWN is probed until it answers.
- *   2. When a path goes DOWN, idle standby paths over the same ENIs are probed, which may have failed with
- *      it. Paths that carry data need no probe.
+ *   2. When a path goes DOWN, idle paths over the same ENIs are probed, which may have failed with it. Paths
+ *      that carry data need no probe.
  *   3. When a path times out and no other progresses, idle paths are probed: whether they answer shows
  *      whether the peer is there. At the first timeout, which a peer that is only slow causes too, paths that
  *      carry no data are left alone.
+ *   Of standby paths rules 2 and 3 take a few, which path_pairs.h chooses.
  *   4. When a path answers after all were silent, the others are probed, which may answer again too.
  *   5. On request one path of each of our ENIs is probed over which nothing has come for a while. */
 #ifndef HARP_PATH_PROBING_H

@@ -188,8 +188,8 @@ static inline struct harp_tx_stream *harp_sender_take_changed(struct harp_sender
  * work, and the receiver gets a packet. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
-/* Makes paths DORMANT that have been of no use for long, on which nothing needs a connection then. Called now
- * and then; returns whether there were any. */
+/* Makes paths DORMANT that have been of no use for long, so that they need no connection, and checks standby
+ * paths in turn. Called several times a second; returns whether the sender is to be visited. */
 static inline bool harp_sender_rest(struct harp_sender *s, harp_ns now) {
   return harp_path_pairs_rest(s, now);
 }

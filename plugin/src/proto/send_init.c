@@ -113,5 +113,5 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   memset(s->streams, 0, s->stream_max * sizeof s->streams[0]);
   s->was_open = (uint64_t *)&s->streams[s->stream_max];
   memset(s->was_open, 0, id_words(s->stream_max) * sizeof s->was_open[0]);
-  harp_path_pairs_init(s, now);
+  harp_path_pairs_init(s, config->first_number, now);
 }
