@@ -211,10 +211,9 @@ static const struct harp_path *first_of_pair(const struct harp_sender *s, unsign
   return &s->paths[__builtin_ctzll(s->pairs.flows[pair].paths)];
 }
 
-static void wake_beside(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  HARP_EACH_BIT (i, s->pairs.asleep & ~s->pairs.standby) {
-    if (runs_beside(first_of_pair(s, i), p)) wake_pair(s, i, now);
-  }
+/* Wakes the tcp paths beside datagrams: all of them, since these may be silent between any two ENIs. */
+static void wake_tcp(struct harp_sender *s, harp_ns now) {
+  HARP_EACH_BIT (i, s->pairs.asleep & s->pairs.for_large) wake_pair(s, i, now);
 }
 
 /* Wakes a standby pair, or probes a path of it that is idle. Returns whether it did. */
@@ -244,18 +243,24 @@ static unsigned try_few(struct harp_sender *s, uint64_t among, unsigned most, ha
   return tried;
 }
 
-/* Wakes the standby pairs of which neither ENI has a primary path that is UP. */
-static void wake_needed_standby(struct harp_sender *s, harp_ns now) {
+/* Returns the standby pairs of which neither ENI has a primary path that is UP, a bit each. */
+static uint64_t needed_standby(const struct harp_sender *s) {
   uint32_t locals = 0, remotes = 0;
+  uint64_t needed = 0;
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
     if (p->standby || p->state != HARP_PATH_UP) continue;
     locals |= 1u << p->local_eni, remotes |= 1u << p->remote_eni;
   }
-  HARP_EACH_BIT (i, s->pairs.asleep & s->pairs.standby) {
+  HARP_EACH_BIT (i, s->pairs.standby) {
     const struct harp_path *p = first_of_pair(s, i);
-    if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) wake_pair(s, i, now);
+    if (!(locals >> p->local_eni & 1) && !(remotes >> p->remote_eni & 1)) needed |= 1ull << i;
   }
+  return needed;
+}
+
+static void wake_needed_standby(struct harp_sender *s, harp_ns now) {
+  HARP_EACH_BIT (i, s->pairs.asleep & needed_standby(s)) wake_pair(s, i, now);
 }
 
 /* Returns the standby pairs that share the ENI of our side, or of the other, with a path; a bit each. */
@@ -288,12 +293,12 @@ static bool is_every_eligible_silent(const struct harp_sender *s) {
 
 /* A path that is not UP has its replacements woken once: they sleep again if they do not answer. */
 void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  bool is_late = p->state != HARP_PATH_UP && p->probe.count == LATE_PROBES;
+  bool is_up = p->state == HARP_PATH_UP;
   if (p->standby) return;
-  if (is_late) wake_needed_standby(s, now);
-  bool is_silent = p->state == HARP_PATH_UP && p->probe.pto_count >= CONNECT_PTOS;
-  if ((is_late || is_silent) && is_every_eligible_silent(s)) wake_beside(s, p, now);
-  if (p->state != HARP_PATH_UP || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
+  if (!is_up && p->probe.count == LATE_PROBES) wake_needed_standby(s, now);
+  bool is_silent = is_up ? p->probe.pto_count >= CONNECT_PTOS : p->probe.count >= LATE_PROBES;
+  if (is_silent && is_every_eligible_silent(s)) wake_tcp(s, now);
+  if (!is_up || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
   unsigned tried = count_tried(s);
   if (tried >= FEW_STANDBY) return;
   (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), FEW_STANDBY - tried, now);
@@ -301,7 +306,7 @@ void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p
 
 void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   HARP_ASSERT(p->state == HARP_PATH_DOWN);
-  if (!s->set.eligible) wake_beside(s, p, now);
+  if (!s->set.eligible) wake_tcp(s, now);
   wake_needed_standby(s, now);
   if (p->standby) return;
   (void)try_few(s, standby_over(s, p, true), FEW_STANDBY, now);
@@ -359,7 +364,7 @@ bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
   HARP_EACH_BIT (i, pairs->for_large & ~pairs->asleep) {
     if (is_small && datagrams_answer(s, first_of_pair(s, i))) any |= put_pair_to_sleep(s, i, now);
   }
-  HARP_EACH_BIT (i, pairs->standby & ~pairs->asleep) {
+  HARP_EACH_BIT (i, pairs->standby & ~pairs->asleep & ~needed_standby(s)) {
     if (is_of_no_use(s, i)) any |= put_pair_to_sleep(s, i, now);
   }
   if (pairs->check_ns <= now) any |= check_next_pair(s, now);
