@@ -167,6 +167,19 @@ def test_several_interfaces(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
         assert job.statistics()["tx_records"] > 50
 
 
+@pytest.mark.parametrize(("size", "least", "most"), [("16K", 0, 0), ("64K", 1, 4)])
+def test_connections_are_opened_when_used(
+    make_lab: MakeLab, plugin_file: Path, size: str, least: int, most: int
+) -> None:
+    """Of eight paths one is used, experiments may try more; none by messages that datagrams carry."""
+    lab = make_lab(LabSpec(enis=2))
+    env = {**TCP, "HARP_PATHS": "8"}
+    with Job(lab, plugin_file, mode="bidir", sizes=size, words=UNTIL_FINISHED, env=env) as job:
+        job.until_moving(16 << 20)
+        assert least <= len(_with_data(lab, job).splitlines()) <= most
+        job.finish()
+
+
 def test_without_udp(make_lab: MakeLab, plugin_file: Path) -> None:
     """A network that lets no UDP through costs speed, not the job."""
     lab = make_lab(LabSpec(enis=2))

@@ -49,6 +49,12 @@ from harpctl.testbed.bench.nccl_wheel import NEWEST
 from harpctl.testbed.bench.perf import Mode, PerfJob
 from harpctl.testbed.bench.plot import plot, plot_timed_runs
 from harpctl.testbed.bench.report import document, print_measured
+from harpctl.testbed.bench.resources import (
+    measure_resources,
+    parse_peers,
+    resources_steps,
+    resources_table,
+)
 from harpctl.testbed.bench.sizes import (
     format_size,
     parse_assignment,
@@ -340,6 +346,13 @@ def _check_words(mode: Mode, *, wait_sent: bool, is_for_lab: bool, is_elsewhere:
         raise HarpError("--wait-sent is for --mode pingpong.", "Add --mode pingpong.", ExitCode.USAGE)
 
 
+def _run_resources(peers: Sequence[int], program: Program) -> None:
+    """Measure what a process takes, and print a table."""
+    with interrupted_by_signals(), _progress(Console(stderr=True), resources_steps(peers)) as step:
+        taken = measure_resources(program, peers, step)
+    typer.echo(resources_table(taken))
+
+
 def _run_all(options: SuiteOptions, perf: Path | None, cores: str | None) -> None:
     """Run the whole suite on given cores, or on near ones."""
     options.check()
@@ -456,6 +469,15 @@ def bench(
             rich_help_panel=_SUITE,
         ),
     ] = False,
+    resources: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure files, tracked flows, threads and memory of a process to which so many peers send "
+            "over 1, 4 and 8 interfaces, as 1,8,64,256.",
+            metavar="PEERS",
+            rich_help_panel=_SUITE,
+        ),
+    ] = None,
     is_quick: Annotated[
         bool,
         typer.Option(
@@ -637,6 +659,12 @@ def bench(
     _check_suite_words([name for name, _words in given_options(context)], is_suite=all_works)
     if all_works:
         _run_all(SuiteOptions(is_quick, only, json_file, markdown_file, plot_file), perf, cores)
+        return
+    if resources is not None:
+        others = {name for name, _words in given_options(context)} - {"--resources", "--plugin", "--perf"}
+        _refuse_with("--resources", dict.fromkeys(sorted(others), True), "Leave it out.")
+        file = find_program(Path(plugin) if plugin else None, "libnccl-net.so")
+        _run_resources(parse_peers(resources), Program(find_program(perf, "harp-perf"), file))
         return
     most_enis, host_enis = parse_enis(enis, ranks)
     spec = LabSpec(

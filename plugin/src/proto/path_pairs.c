@@ -14,9 +14,9 @@ enum {
   /* Probes without an answer after which a new path is silent whose answer may take long: 300 ms. That of a
    * tcp path waits for its connection. */
   LATE_PROBES = 20,
-  /* Probe timeouts in a row of datagrams, after which a connection is opened to take their place: it stands
-   * before they are DOWN. */
-  CONNECT_PTOS = 4,
+  /* Probe timeouts in a row of datagrams, after which connections are opened to take their place: 50 ms of
+   * silence. A process that lacks a core for a while is silent, too. */
+  CONNECT_PTOS = 8,
   /* Standby pairs that are tried over an ENI, or at the same time: one of them may be dead as well. */
   FEW_STANDBY = 2,
 };
