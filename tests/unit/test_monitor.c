@@ -718,7 +718,7 @@ static void test_silence_while_stopped_is_nobodys(void **state) {
   close_scene(&s);
 }
 
-/* As with a control connection that is closed: only who waits for the peer has an error. */
+/* Only who waits for the peer has an error, when it has waited for the peer timeout. */
 static void test_lost_without_requests_waits(void **state) {
   (void)state;
   struct scene s;
@@ -727,7 +727,9 @@ static void test_lost_without_requests_waits(void **state) {
   run_for(&s, 3 * PEER_TIMEOUT_NS, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_OK);
   submit(s.link);
-  run_for(&s, PEER_TIMEOUT_NS, LONG_PASS_NS);
+  run_for(&s, PEER_TIMEOUT_NS * 9 / 10, LONG_PASS_NS);
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  run_for(&s, PEER_TIMEOUT_NS / 2, LONG_PASS_NS);
   assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
   close_scene(&s);
 }
