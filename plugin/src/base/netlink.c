@@ -8,6 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 
 enum { ANSWER_MS = 200 }; /* the kernel answers within the call; this is for a kernel that does not */
@@ -52,6 +53,19 @@ int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol, ui
     return code ? code : -EPROTO;
   }
   return h->nlmsg_type == answer_type ? 0 : -EPROTO;
+}
+
+int harp_netlink_find_route(const struct sockaddr_storage *from, const struct sockaddr_storage *to,
+                            uint32_t ifindex, void *reply) {
+  struct harp_netlink_request r;
+  uint32_t bytes = harp_ip_bytes(to->ss_family);
+  harp_netlink_begin(&r, RTM_GETROUTE, sizeof r.body.route);
+  r.body.route.rtm_family = (uint8_t)to->ss_family;
+  r.body.route.rtm_dst_len = r.body.route.rtm_src_len = (uint8_t)(bytes * 8);
+  harp_netlink_add(&r, RTA_DST, harp_address_ip(to), bytes);
+  harp_netlink_add(&r, RTA_SRC, harp_address_ip(from), bytes);
+  if (ifindex) harp_netlink_add(&r, RTA_OIF, &ifindex, sizeof ifindex);
+  return harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWROUTE, reply);
 }
 
 static const struct rtattr *search(const struct rtattr *a, uint32_t left, uint16_t type) {

@@ -9,6 +9,7 @@
 #include <linux/neighbour.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <sys/socket.h>
 
 #include "base/base.h"
 
@@ -36,6 +37,12 @@ void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void 
  * is truncated. */
 HARP_MUST_CHECK int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol,
                                           uint16_t answer_type, void *reply);
+
+/* Requests the route from an address to another, by the interface `ifindex`; 0: by the one that the routing
+ * tables choose. The reply has a struct rtmsg. Returns 0, or -errno: -ENETUNREACH, -EHOSTUNREACH, -EACCES or
+ * -EINVAL where there is none. */
+HARP_MUST_CHECK int harp_netlink_find_route(const struct sockaddr_storage *from,
+                                            const struct sockaddr_storage *to, uint32_t ifindex, void *reply);
 
 /* Returns an attribute behind a body of body_bytes, within `reply`; NULL: there is none. */
 const struct rtattr *harp_netlink_find(const void *reply, uint32_t body_bytes, uint16_t type);

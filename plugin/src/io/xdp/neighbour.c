@@ -38,16 +38,8 @@ static int read_gateway(const struct rtattr *gateway, const struct rtattr *via, 
 static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
                     const struct sockaddr_storage *peer, struct hop *hop) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
-  struct harp_netlink_request r;
-  uint32_t by = ifindex, bytes = harp_ip_bytes(peer->ss_family);
-  const void *to = harp_address_ip(peer);
-  harp_netlink_begin(&r, RTM_GETROUTE, sizeof r.body.route);
-  r.body.route.rtm_family = (uint8_t)peer->ss_family;
-  r.body.route.rtm_dst_len = r.body.route.rtm_src_len = (uint8_t)(bytes * 8);
-  harp_netlink_add(&r, RTA_DST, to, bytes);
-  harp_netlink_add(&r, RTA_SRC, harp_address_ip(local), bytes);
-  harp_netlink_add(&r, RTA_OIF, &by, sizeof by);
-  int err = harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWROUTE, reply);
+  uint32_t by;
+  int err = harp_netlink_find_route(local, peer, ifindex, reply);
   if (err) return err;
   const struct rtmsg *route = NLMSG_DATA(reply);
   const struct rtattr *out = harp_netlink_find(reply, sizeof *route, RTA_OIF);
@@ -55,7 +47,7 @@ static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
   memcpy(&by, RTA_DATA(out), sizeof by);
   if (route->rtm_type != RTN_UNICAST || by != ifindex) return -EXDEV;
   hop->family = (uint8_t)peer->ss_family;
-  memcpy(hop->ip, to, bytes);
+  memcpy(hop->ip, harp_address_ip(peer), harp_ip_bytes(peer->ss_family));
   return read_gateway(harp_netlink_find(reply, sizeof *route, RTA_GATEWAY),
                       harp_netlink_find(reply, sizeof *route, RTA_VIA), hop);
 }
