@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How good a way the kernel has from an interface to an address. By rtnetlink, which needs no privilege. No
+ * state; any thread; waits for the kernel alone. */
+#ifndef HARP_HOST_ROUTE_H
+#define HARP_HOST_ROUTE_H
+
+#include <sys/socket.h>
+
+#include "base/base.h"
+
+/* The best first. */
+enum harp_route {
+  HARP_ROUTE_LINK,    /* in the interface's subnet */
+  HARP_ROUTE_GATEWAY, /* by the interface and a gateway */
+  HARP_ROUTE_OTHER,   /* by another interface than the one that has the local address */
+  HARP_ROUTE_SELF, /* the address is this host's own; the peer may be on this host, or its host have it too */
+  HARP_ROUTE_NONE, /* there is none, or the kernel does not say */
+  HARP_ROUTES
+};
+
+/* Looks up the route of packets from a local address, that of the interface `ifindex`, to another address of
+ * the same family. */
+enum harp_route harp_route_find(const struct sockaddr_storage *from, unsigned ifindex,
+                                const struct sockaddr_storage *to);
+
+#endif
