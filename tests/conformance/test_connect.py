@@ -145,8 +145,9 @@ def _foreign_handles(own: bytes) -> list[tuple[str, bytes]]:
         ("NCCL's magic first", NCCL_SOCKET_MAGIC.ljust(room, b"\0")),
         ("random", random.Random(1).randbytes(room)),
         ("wrong layout", own[:4] + b"\x7f\x7f" + own[6:]),
-        ("no family", own[:6] + b"\0\x07" + own[8:]),
-        ("no port", own[:8] + b"\0\0" + own[10:]),
+        ("no port", own[:6] + b"\0\0" + own[8:]),
+        ("no address", own[:12] + b"\0\0" + own[14:]),
+        ("too many addresses", own[:12] + b"\xff\xff" + own[14:]),
     ]
 
 
@@ -170,7 +171,7 @@ def test_foreign_handle(net: Net) -> None:
 def test_unauthenticated_clients_do_no_harm(net: Net) -> None:
     """Clients that connect to the listening port and send nothing, or garbage, do no harm."""
     _, handle, listen = net.listen()
-    port = int.from_bytes(ffi.buffer(handle)[8:10], "big")
+    port = int.from_bytes(ffi.buffer(handle)[6:8], "big")
     silent = [socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) for _ in range(8)]
     loud = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
     loud.sendall(random.Random(2).randbytes(100))

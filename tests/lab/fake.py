@@ -40,11 +40,11 @@ def _read_frame(connection: socket.socket, key: bytes) -> tuple[str, bytes, byte
 def client(handle_hex: str) -> None:
     handle = bytes.fromhex(handle_hex)
     read = h.HarpHandle(handle)
-    assert (read.magic, read.family) == (h.CONTROL_MAGIC, 4)
+    assert (read.magic, read.ip4_count, read.ip6_count) == (h.CONTROL_MAGIC, 1, 0)
     secret = read.secret
     body = bytes([OTHER_VERSION, OTHER_VERSION]) + bytes(22) + bytes(96)  # only these two are fixed
     hello = h.frame("HELLO", body, secret)
-    with socket.create_connection((socket.inet_ntoa(read.addr[:4]), read.port), WAIT_S) as connection:
+    with socket.create_connection((socket.inet_ntoa(read.addrs[:4]), read.port), WAIT_S) as connection:
         connection.sendall(hello)
         kind, body, _ = _read_frame(connection, secret)
         refusal = h.HarpRefuse(body)
@@ -68,11 +68,10 @@ def server(address: str) -> None:
     with socket.create_server((address, 0)) as listener:
         listener.settimeout(WAIT_S)
         port = listener.getsockname()[1]
-        addr = socket.inet_aton(address).ljust(16, b"\0")
-        handle = h.HarpHandle(
-            magic=h.CONTROL_MAGIC, layout=h.HANDLE_LAYOUT, family=4, port=port, addr=addr, secret=secret
-        )
-        print(bytes(handle).ljust(128, b"\0").hex(), flush=True)
+        head = {"magic": h.CONTROL_MAGIC, "layout": h.HANDLE_LAYOUT, "port": port, "ip4_count": 1}
+        addrs = socket.inet_aton(address).ljust(88, b"\0")
+        handle = h.HarpHandle(**head, secret=secret, addrs=addrs)
+        print(bytes(handle).hex(), flush=True)
         connection, _ = listener.accept()
         with connection:
             connection.settimeout(WAIT_S)

@@ -61,11 +61,12 @@ void loopback_open(struct loopback_side s[2]) {
     s[1].e = e;
   }
   for (unsigned i = 0; i < 2; i++)
-    assert_int_equal(harp_listener_open(&s[i].l, s[i].e, &s[i].handle, -1), HARP_OK);
+    assert_int_equal(harp_listener_open(&s[i].l, s[i].e, &s[i].handle, HARP_HANDLE_BYTES, -1), HARP_OK);
 }
 
 void loopback_connect(struct loopback_side s[2], unsigned i, unsigned n) {
-  assert_int_equal(harp_connect_open(&s[i].connects[n], s[i].e, &s[!i].handle, -1), HARP_OK);
+  assert_int_equal(harp_connect_open(&s[i].connects[n], s[i].e, &s[!i].handle, HARP_HANDLE_BYTES, -1),
+                   HARP_OK);
 }
 
 void loopback_poll(struct loopback_side *s, unsigned n) {

@@ -27,11 +27,11 @@
 #include "lib/loopback.h"
 
 static int connect_raw(const struct harp_handle *handle) {
-  struct sockaddr_storage to;
+  struct harp_contact to;
   struct harp_error error = {0};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  assert_true(fd >= 0 && harp_handle_decode(handle, &to, &error));
-  assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(struct sockaddr_in)), 0);
+  assert_true(fd >= 0 && harp_handle_decode(handle, HARP_HANDLE_BYTES, &to, &error));
+  assert_int_equal(connect(fd, (struct sockaddr *)&to.at[0], sizeof(struct sockaddr_in)), 0);
   return fd;
 }
 
@@ -66,7 +66,7 @@ static void test_shortage_of_files(void **state) {
   struct harp_listener *l;
   struct harp_handle handle;
   struct rlimit before, none;
-  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
   int fd = connect_raw(&handle);
   none = before;
@@ -152,7 +152,7 @@ static void test_unwatched_listener(void **state) {
   int control_fd = e->control_fd;
   harp_log_set_sink(count_slow);
   e->control_fd = -1;
-  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   e->control_fd = control_fd;
   harp_log_set_sink(NULL);
   assert_int_equal(slow_count, 1);
@@ -173,7 +173,7 @@ static void test_unauthenticated_connections_do_not_keep_it_awake(void **state) 
   struct harp_listener *l;
   struct harp_handle handle;
   int fds[HARP_PENDING_PEERS_MAX + 10];
-  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) {
     fds[i] = connect_raw(&handle);
     if (i % 3 == 1) assert_int_equal(send(fds[i], "H", 1, 0), 1);
@@ -205,7 +205,9 @@ static void open_swarm(struct harp_engine *e, struct swarm *s) {
   struct harp_handle handle;
   for (unsigned i = 0; i < LISTENERS * CONNECTIONS_EACH; i++) {
     if (i % CONNECTIONS_EACH == 0)
-      assert_int_equal(harp_listener_open(&s->listeners[i / CONNECTIONS_EACH], e, &handle, -1), HARP_OK);
+      assert_int_equal(
+          harp_listener_open(&s->listeners[i / CONNECTIONS_EACH], e, &handle, HARP_HANDLE_BYTES, -1),
+          HARP_OK);
     s->fds[i] = connect_raw(&handle);
   }
 }
@@ -301,8 +303,8 @@ static struct harp_link *connect_again(struct harp_engine *e, struct harp_link *
   struct harp_handle handle;
   struct harp_connect *d;
   struct harp_link *link = NULL;
-  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
-  assert_int_equal(harp_connect_open(&d, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
+  assert_int_equal(harp_connect_open(&d, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   *accepted = NULL;
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
        (!link || !*accepted) && loopback_seconds() < limit;) {
@@ -324,10 +326,10 @@ static void test_unaccepted_are_bounded(void **state) {
   struct harp_handle handle;
   static struct crowd c;
   struct harp_link *accepted, *link;
-  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   harp_log_set_sink(count_refusals);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(c.connects); i++)
-    assert_int_equal(harp_connect_open(&c.connects[i], e, &handle, -1), HARP_OK);
+    assert_int_equal(harp_connect_open(&c.connects[i], e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   run_crowd(e, &c, 3 * HARP_ARRAY_COUNT(c.connects));
   assert_int_equal(c.met, HARP_UNACCEPTED_MAX);
   assert_int_equal(atomic_load(&l->ready_count), HARP_UNACCEPTED_MAX);
@@ -374,7 +376,7 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   struct harp_handle handle;
   int fds[CONNECTIONS];
   uint64_t middles = 0;
-  assert_int_equal(harp_listener_open(&l, e, &handle, -1), HARP_OK);
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   for (unsigned i = 0; i < CONNECTIONS; i++) fds[i] = connect_raw(&handle);
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
        e->peer_count < CONNECTIONS && loopback_seconds() < limit;)

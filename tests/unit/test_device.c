@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "base/address.h"
 #include "base/log.h"
 #include "lib/cores.h"
 #include "net/net.h"
@@ -119,7 +120,7 @@ static void *listening(void *arg) {
   struct job *j = arg;
   is_slow = j->slow;
   runs_out = j->short_of_files;
-  j->status = harp_net_listen(j->ctx, j->dev, j->handle, &j->listen);
+  j->status = harp_net_listen(j->ctx, j->dev, j->handle, HARP_HANDLE_BYTES, &j->listen);
   return NULL;
 }
 
@@ -139,7 +140,7 @@ static enum harp_status connect_pair(struct harp_context *ctx, int dev, uint8_t 
   struct harp_comm *sender = NULL, *receiver = NULL;
   enum harp_status status = HARP_OK;
   while (status == HARP_OK && !(sender && receiver)) {
-    if (!sender) status = harp_net_connect(ctx, dev, handle, -1, &sender);
+    if (!sender) status = harp_net_connect(ctx, dev, handle, HARP_HANDLE_BYTES, -1, &sender);
     if (status == HARP_OK && !receiver) status = harp_net_accept(listen, &receiver);
   }
   harp_net_close_comm(sender);
@@ -152,10 +153,12 @@ static void *living(void *arg) {
   struct job *j = arg;
   struct harp_context *ctx;
   j->status = harp_net_open(&ctx, -1);
-  if (j->status == HARP_OK) j->status = harp_net_listen(ctx, j->dev, j->handle, &j->listen);
+  if (j->status == HARP_OK)
+    j->status = harp_net_listen(ctx, j->dev, j->handle, HARP_HANDLE_BYTES, &j->listen);
   if (j->status == HARP_OK) j->status = connect_pair(ctx, j->dev, j->handle, j->listen);
   harp_net_close_listen(j->listen);
-  if (j->status == HARP_OK) j->status = harp_net_listen(ctx, j->dev, j->handle, &j->listen);
+  if (j->status == HARP_OK)
+    j->status = harp_net_listen(ctx, j->dev, j->handle, HARP_HANDLE_BYTES, &j->listen);
   harp_net_close(ctx);
   return NULL;
 }
@@ -276,7 +279,7 @@ static void test_failure_while_another_waits(void **state) {
   assert_int_equal(first.status, HARP_ERR_SYSTEM);
   assert_null(first.listen);
   if (second.status != HARP_OK) /* it had its engine while there were no files */
-    assert_int_equal(harp_net_listen(ctx, 0, second.handle, &second.listen), HARP_OK);
+    assert_int_equal(harp_net_listen(ctx, 0, second.handle, HARP_HANDLE_BYTES, &second.listen), HARP_OK);
   assert_int_equal(connect_pair(ctx, 0, second.handle, second.listen), HARP_OK);
   harp_net_close_listen(second.listen);
   harp_net_close(ctx);
@@ -323,7 +326,6 @@ static void test_drop_while_another_engine_opens(void **state) {
 
 /* A peer that never answers: who connects waits for ever. */
 static int open_silent(uint8_t handle[HARP_HANDLE_BYTES]) {
-  static const uint8_t secret[HARP_SECRET_BYTES];
   struct sockaddr_storage a = {.ss_family = AF_INET};
   socklen_t n = sizeof(struct sockaddr_in);
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -331,7 +333,8 @@ static int open_silent(uint8_t handle[HARP_HANDLE_BYTES]) {
   assert_int_equal(bind(fd, (struct sockaddr *)&a, n), 0);
   assert_int_equal(listen(fd, 16), 0);
   assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-  harp_handle_encode((struct harp_handle *)handle, &a, 0, secret);
+  const struct harp_contact contact = {.port = harp_address_port(&a), .count = 1, .at = {a}};
+  harp_handle_encode(handle, HARP_HANDLE_BYTES, &contact);
   return fd;
 }
 
@@ -351,13 +354,14 @@ static void test_connect_that_is_given_up(void **state) {
   memcpy(handles[1], handles[0], sizeof handles[0]);
   memcpy(handles[2], handles[0], sizeof handles[0]);
   for (unsigned i = 0; i < 2; i++) {
-    assert_int_equal(harp_net_connect(ctx, 0, handles[i], -1, &comm), HARP_OK);
+    assert_int_equal(harp_net_connect(ctx, 0, handles[i], HARP_HANDLE_BYTES, -1, &comm), HARP_OK);
     assert_null(comm);
   }
   assert_int_equal(atomic_load(&opened_count), 1);
   assert_true(is_closed_by(time(NULL) + LIMIT_S));
   /* It begins anew where it is polled after all; finalizing ends it as ever. */
-  for (unsigned i = 0; i < 3; i++) assert_int_equal(harp_net_connect(ctx, 0, handles[i], -1, &comm), HARP_OK);
+  for (unsigned i = 0; i < 3; i++)
+    assert_int_equal(harp_net_connect(ctx, 0, handles[i], HARP_HANDLE_BYTES, -1, &comm), HARP_OK);
   assert_int_equal(atomic_load(&opened_count), 2);
   harp_net_close(ctx);
   close(silent);

@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "base/address.h"
 #include "engine/control/connect.h"
 #include "engine/control/listener.h"
 #include "engine/engine_open.h"
@@ -44,7 +45,7 @@ static void rank(int handle_fd, int ready_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (harp_net_open(&ctx, -1) || read(handle_fd, handle, sizeof handle) != sizeof handle) _exit(1);
   while (!comm) {
-    if (harp_net_connect(ctx, 0, handle, -1, &comm)) _exit(1);
+    if (harp_net_connect(ctx, 0, handle, HARP_HANDLE_BYTES, -1, &comm)) _exit(1);
   }
   pid_t worker = fork();
   if (worker == 0) {
@@ -88,7 +89,7 @@ static void killed_with_a_worker(const struct victim *v) {
   static uint8_t data[4096];
   time_t limit = seconds() + LIMIT_S;
   assert_int_equal(harp_net_open(&ctx, -1), HARP_OK);
-  assert_int_equal(harp_net_listen(ctx, 0, handle, &listen), HARP_OK);
+  assert_int_equal(harp_net_listen(ctx, 0, handle, HARP_HANDLE_BYTES, &listen), HARP_OK);
   assert_int_equal(write(v->handle_pipe[1], handle, sizeof handle), sizeof handle);
   while (!comm && seconds() < limit) assert_int_equal(harp_net_accept(listen, &comm), HARP_OK);
   assert_non_null(comm);
@@ -148,7 +149,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
   for (unsigned i = 0; i < ENGINES; i++) {
     struct harp_engine *e = harp_device_engines_use(&devices[i], &enis);
     assert_non_null(e);
-    assert_int_equal(harp_listener_open(&listeners[i], e, &handle, -1), HARP_OK);
+    assert_int_equal(harp_listener_open(&listeners[i], e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   }
   pid_t child = fork();
   if (child == 0) _exit(count_sockets() - sockets);
@@ -237,8 +238,8 @@ static void be_puppet(int wire, const struct harp_handle *handle) {
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   r.engine = harp_device_engines_use(&r.device, &(struct harp_engine_enis){1, {&instance}});
   if (!r.engine) _exit(1);
-  if (handle ? harp_connect_open(&r.connect, r.engine, handle, -1)
-             : harp_listener_open(&r.listener, r.engine, &own, -1))
+  if (handle ? harp_connect_open(&r.connect, r.engine, handle, HARP_HANDLE_BYTES, -1)
+             : harp_listener_open(&r.listener, r.engine, &own, HARP_HANDLE_BYTES, -1))
     _exit(1);
   if (!handle && write(wire, &own, sizeof own) != sizeof own) _exit(1);
   while (read(wire, &order, 1) == 1) {
@@ -314,11 +315,11 @@ static void send_pong(struct hand *h) {
 }
 
 static int connect_by_hand(const struct harp_handle *handle) {
-  struct sockaddr_storage to;
+  struct harp_contact to;
   struct harp_error error = {0};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  assert_true(fd >= 0 && harp_handle_decode(handle, &to, &error));
-  if (!connect(fd, (struct sockaddr *)&to, sizeof(struct sockaddr_in))) return fd;
+  assert_true(fd >= 0 && harp_handle_decode(handle, HARP_HANDLE_BYTES, &to, &error));
+  if (!connect(fd, (struct sockaddr *)&to.at[0], sizeof(struct sockaddr_in))) return fd;
   close(fd);
   return -1;
 }
@@ -384,7 +385,8 @@ static bool connects_and_forks(enum step step) {
   assert_int_equal(bind(h.listen_fd, (struct sockaddr *)&at, n), 0);
   assert_int_equal(listen(h.listen_fd, 1), 0);
   assert_int_equal(getsockname(h.listen_fd, (struct sockaddr *)&at, &n), 0);
-  harp_handle_encode(&h.handle, &at, 0, (const uint8_t[HARP_SECRET_BYTES]){9});
+  const struct harp_contact contact = {.port = harp_address_port(&at), .count = 1, .at = {at}, .secret = {9}};
+  harp_handle_encode(&h.handle, HARP_HANDLE_BYTES, &contact);
   struct puppet p = start_puppet(&h.handle);
   h.fd = accept(h.listen_fd, NULL, NULL);
   assert_true(h.fd >= 0);
@@ -435,7 +437,7 @@ static void test_a_childs_own_files_are_left_alone(void **state) {
   uint8_t handle[HARP_HANDLE_BYTES];
   int status;
   assert_int_equal(harp_net_open(&ctx, -1), HARP_OK);
-  assert_int_equal(harp_net_listen(ctx, 0, handle, &listen), HARP_OK);
+  assert_int_equal(harp_net_listen(ctx, 0, handle, HARP_HANDLE_BYTES, &listen), HARP_OK);
   pid_t child = fork();
   if (child == 0) {
     for (int fd = 0; fd < FILES_MAX; fd++)

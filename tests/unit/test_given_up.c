@@ -47,7 +47,7 @@ static void open_scene(struct scene *s) {
   harp_log_set_sink(count_lines);
   for (unsigned i = 0; i < LISTENS; i++) {
     uint8_t handle[HARP_HANDLE_BYTES] = {0};
-    assert_int_equal(harp_net_listen(s->ctx, 0, handle, &s->listens[i]), HARP_OK);
+    assert_int_equal(harp_net_listen(s->ctx, 0, handle, HARP_HANDLE_BYTES, &s->listens[i]), HARP_OK);
   }
   harp_devices_hold(0);
   s->engine = harp_devices_use(0, NULL); /* the one engine, which stays open so */

@@ -164,18 +164,18 @@ static void test_opened_streams_are_bounded(void **state) {
 static void test_strangers_are_counted_and_bounded(void **state) {
   static const uint8_t junk[HARP_CONTROL_MIN_BYTES] = "neither magic nor secret";
   struct loopback_side s[2];
-  struct sockaddr_storage to;
+  struct harp_contact to;
   struct harp_error error = {0};
   (void)state;
   open_scene(s);
   struct harp_counters *c = &s[B].e->counters;
   uint64_t refused = c->handshake_refused;
-  assert_true(harp_handle_decode(&s[B].handle, &to, &error));
+  assert_true(harp_handle_decode(&s[B].handle, HARP_HANDLE_BYTES, &to, &error));
   begin_counting();
   for (unsigned i = 0; i < STRANGERS; i++) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, harp_address_bytes(&to)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to.at[0], harp_address_bytes(&to.at[0])), 0);
     assert_int_equal(send(fd, junk, sizeof junk, 0), sizeof junk);
     await_refusals(s, refused + i + 1);
     close(fd);

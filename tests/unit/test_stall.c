@@ -17,6 +17,7 @@
 #include "engine/control/listener.h"
 #include "engine/pass.h"
 #include "engine/watch/stall.h"
+#include "lib/addresses.h"
 #include "lib/sides.h"
 
 enum { BYTES = 100000 };
@@ -227,14 +228,14 @@ static void test_the_time_is_the_operators(void **state) {
 static void test_a_connect_that_waits(void **state) {
   (void)state;
   struct harp_connect d = {.engine = a.engine, .last_errno = ECONNREFUSED};
-  struct sockaddr_in *addr = (struct sockaddr_in *)&d.to;
-  *addr = (struct sockaddr_in){
-      .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
+  d.contact.at[d.contact.count++] = address("10.0.0.7", 99);
+  d.contact.at[d.contact.count++] = address("10.0.1.7", 99);
   harp_ns now = HARP_SEC(100);
   for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_connect(&d, now);
   assert_int_equal(log_count, 2); /* at 10 and 40 s */
-  assert_non_null(
-      strstr(log_text, "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99: Connection refused\n"));
+  assert_non_null(strstr(
+      log_text,
+      "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99, 10.0.1.7:99: Connection refused\n"));
   d.state = HARP_CONNECT_HANDSHAKE;
   harp_stall_review_connect(&d, now + HARP_SEC(30));
   assert_non_null(strstr(log_text, "has not answered"));

@@ -47,10 +47,10 @@ static bool connect_pair(struct worker *w, struct pair *p) {
   struct harp_listen *listen;
   time_t limit = seconds() + LIMIT_S;
   *p = (struct pair){0};
-  if (harp_net_listen(w->ctx, 0, handle, &listen)) return false;
+  if (harp_net_listen(w->ctx, 0, handle, HARP_HANDLE_BYTES, &listen)) return false;
   bool ok = true;
   while (ok && (!p->sender || !p->receiver) && seconds() < limit) {
-    if (!p->sender) ok = !harp_net_connect(w->ctx, 0, handle, -1, &p->sender);
+    if (!p->sender) ok = !harp_net_connect(w->ctx, 0, handle, HARP_HANDLE_BYTES, -1, &p->sender);
     if (ok && !p->receiver) ok = !harp_net_accept(listen, &p->receiver);
   }
   harp_net_close_listen(listen);

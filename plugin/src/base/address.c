@@ -57,6 +57,12 @@ void harp_address_set_port(struct sockaddr_storage *a, uint16_t port) {
   ((struct sockaddr_in *)a)->sin_port = htons(port);
 }
 
+void harp_address_unmap(struct sockaddr_storage *a) {
+  const struct in6_addr ip = ((const struct sockaddr_in6 *)a)->sin6_addr;
+  if (!is_v6(a) || !IN6_IS_ADDR_V4MAPPED(&ip)) return;
+  *a = harp_address_make(4, &ip.s6_addr[12], harp_address_port(a), 0);
+}
+
 bool harp_address_has_same_ip(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
   return a->ss_family == b->ss_family &&
          !memcmp(harp_address_ip(a), harp_address_ip(b), harp_ip_bytes(a->ss_family));

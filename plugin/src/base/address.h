@@ -35,6 +35,10 @@ uint32_t harp_address_scope(const struct sockaddr_storage *a);
 /* Returns the port, in host byte order. */
 uint16_t harp_address_port(const struct sockaddr_storage *a);
 
+/* Turns an IPv4 address that an IPv6 socket has reported (::ffff:10.0.0.1) into that IPv4 address; leaves
+ * others as they are. */
+void harp_address_unmap(struct sockaddr_storage *a);
+
 /* Sets the port, in host byte order. */
 void harp_address_set_port(struct sockaddr_storage *a, uint16_t port);
 

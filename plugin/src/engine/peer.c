@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/peer.h"
 
-#include "base/address.h"
 #include "engine/engine.h"
 
 void harp_peer_touch(struct harp_peer *peer) {
@@ -14,12 +13,12 @@ bool harp_peer_is_usable(const struct harp_peer *peer) {
   return peer->session.state == HARP_SESSION_OPEN && harp_monitor_takes_messages(m) && !m->final_received;
 }
 
-struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
-                                 const struct sockaddr_storage *addr, int traffic_class) {
+struct harp_peer *harp_peer_find(struct harp_engine *e, const struct harp_contact *contact,
+                                 int traffic_class) {
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
-    if (peer->engine_id != engine_id) continue;
-    if (peer->traffic_class != traffic_class || !harp_address_has_same_ip(&peer->engine_addr, addr)) continue;
+    if (peer->engine_id != contact->engine_id || peer->traffic_class != traffic_class) continue;
+    if (!harp_contact_has(contact, &peer->engine_addr)) continue;
     if (harp_peer_is_usable(peer)) return peer;
   }
   return NULL;

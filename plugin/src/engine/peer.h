@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/log_limit.h"
+#include "engine/control/handle.h"
 #include "engine/control/monitor.h"
 #include "engine/watch/stall.h"
 #include "engine/watch/stats.h"
@@ -99,9 +100,9 @@ static inline void harp_peer_note_drop(struct harp_peer *peer, enum harp_drop dr
   harp_peer_touch(peer);
 }
 
-/* Finds the usable peer that is the engine of this id at this address, for this traffic class; NULL: none. */
-struct harp_peer *harp_peer_find(struct harp_engine *e, uint32_t engine_id,
-                                 const struct sockaddr_storage *addr, int traffic_class);
+/* Finds the usable peer that is the engine which made this handle, for this traffic class; NULL: none. */
+struct harp_peer *harp_peer_find(struct harp_engine *e, const struct harp_contact *contact,
+                                 int traffic_class);
 
 /* Returns whether there is a usable peer with that engine and traffic class whose handshake we began, and
  * whose side may not know yet that it is done. */

@@ -18,8 +18,8 @@ static void nap(void) {
 
 enum harp_nccl_result harp_nccl_blocking_connect(int dev, void *handle, void **comm) {
   for (;;) {
-    enum harp_nccl_result result =
-        harp_nccl_connect(harp_nccl_process(), dev, handle, HARP_NCCL_UNDEFINED, comm);
+    enum harp_nccl_result result = harp_nccl_connect(harp_nccl_process(), dev, handle,
+                                                     HARP_NCCL_HANDLE_BYTES_V4, HARP_NCCL_UNDEFINED, comm);
     if (result != HARP_NCCL_SUCCESS || *comm) return result;
     nap();
   }

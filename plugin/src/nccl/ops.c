@@ -105,23 +105,24 @@ enum harp_nccl_result harp_nccl_merge(int *dev, const int *parts, int count, int
 
 /* ---- connections ---- */
 
-enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, void **listen) {
+enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
+                                       void **listen) {
   struct harp_listen *l = NULL;
   *listen = NULL;
   if (!ctx) return harp_nccl_misuse("listen: called without a successful init");
   if (!handle) return harp_nccl_misuse("listen: no handle");
-  enum harp_status status = harp_net_listen(ctx, dev, handle, &l);
+  enum harp_status status = harp_net_listen(ctx, dev, handle, handle_bytes, &l);
   *listen = l;
   return harp_nccl_result_of(status);
 }
 
-enum harp_nccl_result harp_nccl_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
-                                        void **comm) {
+enum harp_nccl_result harp_nccl_connect(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
+                                        int traffic_class, void **comm) {
   struct harp_comm *c = NULL;
   *comm = NULL;
   if (!ctx) return harp_nccl_misuse("connect: called without a successful init");
   if (!handle) return harp_nccl_misuse("connect: no handle");
-  enum harp_status status = harp_net_connect(ctx, dev, handle, traffic_class, &c);
+  enum harp_status status = harp_net_connect(ctx, dev, handle, handle_bytes, traffic_class, &c);
   *comm = c;
   return harp_nccl_result_of(status);
 }

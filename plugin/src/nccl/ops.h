@@ -29,10 +29,11 @@ enum harp_nccl_result harp_nccl_devices(int *ndev);
 /* Makes a device of `count` others, as many as the version can name at most. */
 enum harp_nccl_result harp_nccl_merge(int *dev, const int *parts, int count, int most);
 
-enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, void **listen);
-/* `handle` is the same buffer at each try, of at least 64 bytes; *comm is NULL until connected. */
-enum harp_nccl_result harp_nccl_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
-                                        void **comm);
+enum harp_nccl_result harp_nccl_listen(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
+                                       void **listen);
+/* `handle` is the same buffer at each try; *comm is NULL until connected. */
+enum harp_nccl_result harp_nccl_connect(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
+                                        int traffic_class, void **comm);
 enum harp_nccl_result harp_nccl_accept(void *listen, void **comm);
 
 /* Registers; anything but host memory is refused. */

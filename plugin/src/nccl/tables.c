@@ -50,15 +50,16 @@ static enum harp_nccl_result make_vdevice_v12(int *dev, struct harp_nccl_vdevice
 /* ---- listen, connect, accept ---- */
 
 enum harp_nccl_result harp_nccl_listen_v5(int dev, void *handle, void **listen) {
-  return harp_nccl_listen(harp_nccl_process(), dev, handle, listen);
+  return harp_nccl_listen(harp_nccl_process(), dev, handle, HARP_NCCL_HANDLE_BYTES, listen);
 }
 
 static enum harp_nccl_result listen_v11(void *ctx, int dev, void *handle, void **listen) {
-  return harp_nccl_listen(ctx, dev, handle, listen);
+  return harp_nccl_listen(ctx, dev, handle, HARP_NCCL_HANDLE_BYTES, listen);
 }
 
 enum harp_nccl_result harp_nccl_connect_v6(int dev, void *handle, void **comm) {
-  return harp_nccl_connect(harp_nccl_process(), dev, handle, HARP_NCCL_UNDEFINED, comm);
+  return harp_nccl_connect(harp_nccl_process(), dev, handle, HARP_NCCL_HANDLE_BYTES, HARP_NCCL_UNDEFINED,
+                           comm);
 }
 
 static enum harp_nccl_result connect_v7(int dev, void *handle, void **comm,
@@ -70,13 +71,14 @@ static enum harp_nccl_result connect_v7(int dev, void *handle, void **comm,
 static enum harp_nccl_result connect_v10(int dev, struct harp_nccl_comm_config_v10 *config, void *handle,
                                          void **comm, struct harp_nccl_device_handle_v7 **device) {
   (void)device;
-  return harp_nccl_connect(harp_nccl_process(), dev, handle, traffic_class_of(config), comm);
+  return harp_nccl_connect(harp_nccl_process(), dev, handle, HARP_NCCL_HANDLE_BYTES, traffic_class_of(config),
+                           comm);
 }
 
 static enum harp_nccl_result connect_v11(void *ctx, int dev, void *handle, void **comm,
                                          struct harp_nccl_device_handle_v7 **device) {
   (void)device;
-  return harp_nccl_connect(ctx, dev, handle, HARP_NCCL_UNDEFINED, comm);
+  return harp_nccl_connect(ctx, dev, handle, HARP_NCCL_HANDLE_BYTES, HARP_NCCL_UNDEFINED, comm);
 }
 
 static enum harp_nccl_result accept_v7(void *listen, void **comm,

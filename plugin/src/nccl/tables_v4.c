@@ -4,8 +4,13 @@
 #include "nccl/abi_v4.h"
 #include "nccl/adapters.h"
 #include "nccl/blocking.h"
+#include "nccl/ops.h"
 #include "nccl/properties.h"
 #include "nccl/result.h"
+
+static enum harp_nccl_result listen_v4(int dev, void *handle, void **listen) {
+  return harp_nccl_listen(harp_nccl_process(), dev, handle, HARP_NCCL_HANDLE_BYTES_V4, listen);
+}
 
 static enum harp_nccl_result connect_v4(int dev, void *handle, void **comm) {
   return harp_nccl_result_old(harp_nccl_blocking_connect(dev, handle, comm));
@@ -59,7 +64,7 @@ HARP_EXPORT const struct harp_nccl_net_v4 ncclNetPlugin_v4 = {
     HARP_NCCL_COMMON,
     .init = harp_nccl_init_v4,
     .getProperties = harp_nccl_properties_v4,
-    .listen = harp_nccl_listen_v5,
+    .listen = listen_v4,
     .connect = connect_v4,
     .accept = accept_v4,
     .regMr = harp_nccl_reg_mr_v4,

@@ -199,7 +199,7 @@ static void end_call(struct harp_context *ctx) {
   if (!--ctx->call_count) pthread_cond_broadcast(&net.call_over);
 }
 
-enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
+enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
                                  struct harp_listen **listen) {
   *listen = NULL;
   if (harp_fork_is_child()) return in_child("listen");
@@ -215,7 +215,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
   struct harp_engine *e = harp_devices_use(dev, end_given_up);
-  if (e) status = harp_listener_open(&l->listener, e, handle, ctx->traffic_class);
+  if (e) status = harp_listener_open(&l->listener, e, handle, handle_bytes, ctx->traffic_class);
   if (status != HARP_OK) goto fail;
   pthread_mutex_lock(&net.lock);
   l->ctx = ctx;
@@ -380,7 +380,7 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
 }
 
 static enum harp_status begin_connect(struct harp_context *ctx, int dev, const struct harp_handle *handle,
-                                      int traffic_class, struct pending **out) {
+                                      size_t handle_bytes, int traffic_class, struct pending **out) {
   enum harp_status status = HARP_ERR_SYSTEM;
   struct harp_engine *e = NULL;
   struct pending *p = calloc(1, sizeof *p);
@@ -390,7 +390,8 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
   }
   e = harp_devices_use(dev, end_given_up);
   if (!e) goto fail;
-  status = harp_connect_open(&p->connect, e, handle, traffic_class < 0 ? ctx->traffic_class : traffic_class);
+  status = harp_connect_open(&p->connect, e, handle, handle_bytes,
+                             traffic_class < 0 ? ctx->traffic_class : traffic_class);
   if (status != HARP_OK) goto fail;
   p->handle = handle;
   p->dev = dev;
@@ -420,8 +421,8 @@ static enum harp_status poll_connect(struct pending **at, struct harp_handle *ha
   return status;
 }
 
-enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
-                                  struct harp_comm **comm) {
+enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
+                                  int traffic_class, struct harp_comm **comm) {
   enum harp_status status = HARP_OK;
   *comm = NULL;
   if (harp_fork_is_child()) return in_child("connect");
@@ -431,7 +432,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
   struct pending *p = take_pending(ctx, handle);
   if (!p) harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
-  if (!p) status = begin_connect(ctx, dev, handle, traffic_class, &p);
+  if (!p) status = begin_connect(ctx, dev, handle, handle_bytes, traffic_class, &p);
   if (p) status = poll_connect(&p, handle, comm);
   pthread_mutex_lock(&net.lock);
   if (p) put_pending(ctx, p, handle);

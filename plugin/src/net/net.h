@@ -59,13 +59,13 @@ enum harp_status harp_net_device(int dev, struct harp_device *d);
  * process ends. */
 enum harp_status harp_net_merge(const int *parts, int part_count, int *dev);
 
-/* What is accepted there has the context's traffic class. */
-enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle,
+/* Fills a handle of handle_bytes (handle.h). What is accepted there has the context's traffic class. */
+enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
                                  struct harp_listen **listen);
 /* Writes 8 bytes of the handle between calls (the connect under way); *comm stays NULL until it is done.
  * traffic_class -1: the context's. */
-enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handle, int traffic_class,
-                                  struct harp_comm **comm);
+enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
+                                  int traffic_class, struct harp_comm **comm);
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm);
 
 /* Registers a buffer, host memory only. Nothing is pinned; the registration only names what deregister

@@ -54,8 +54,8 @@ def _forged_handle(net: Net, port: int) -> bytes:
     """Return a handle that leads to another port than ours, of another engine."""
     _, handle, listen = net.listen()
     forged = bytearray(ffi.buffer(handle))
-    forged[8:10] = port.to_bytes(2, "big")
-    forged[56] ^= 1
+    forged[6:8] = port.to_bytes(2, "big")
+    forged[8] ^= 1
     net.close_listen(listen)
     return bytes(forged)
 
@@ -99,7 +99,7 @@ def give_up_beside(version: int) -> None:
         forged = _forged_handle(net, silent.getsockname()[1])
         files = open_files()
         given_up, kept = (ffi.new("char[]", forged) for _ in range(2))
-        ffi.memmove(given_up + 57, b"\xa5", 1)  # another engine: connects to one wait for one handshake
+        ffi.memmove(given_up + 9, b"\xa5", 1)  # another engine: connects to one wait for one handshake
         assert net.connect(kept) == (abi.SUCCESS, ffi.NULL)
         with_kept = open_files()
         assert net.connect(given_up) == (abi.SUCCESS, ffi.NULL)

@@ -20,13 +20,10 @@
 #include "io/tcp_socket.h"
 
 #define CONNECT_RETRY_NS HARP_MS(50)
-/* With several interfaces an attempt without an answer for so long is followed by one from the next
- * interface. */
-#define CONNECT_TURN_MIN_NS HARP_MS(100)
-#define CONNECT_TURN_MAX_NS HARP_SEC(1)
 
 /* The attempt is over; the next one is due at retry_ns. */
 static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
+  harp_dials_end(&c->dials);
   harp_engine_lock(c->engine);
   harp_pending_peer_end(&c->pending, c->engine);
   harp_connect_enter(c, HARP_CONNECT_WAITING, now);
@@ -41,53 +38,6 @@ static void end_failed(struct harp_connect *c, int error, harp_ns now) {
   end_attempt(c, now, now + CONNECT_RETRY_NS);
 }
 
-/* Returns the address that the next attempt uses: that of each interface in turn, since one may be broken. */
-static struct sockaddr_storage next_from(struct harp_connect *c) {
-  const struct harp_engine *e = c->engine;
-  for (unsigned i = 0; i < e->eni_count; i++) {
-    const struct sockaddr_storage *a = &e->enis[c->turn++ % e->eni_count].addr;
-    if (a->ss_family == c->to.ss_family) return *a;
-  }
-  return e->instance.addr;
-}
-
-/* Returns the interface to begin with: that with the most similar address, which is in the peer's subnet if
- * one is. */
-static unsigned first_turn(const struct harp_engine *e, const struct sockaddr_storage *to) {
-  unsigned best = 0;
-  for (unsigned i = 1; i < e->eni_count; i++)
-    if (!e->enis[i].is_absent &&
-        harp_address_common_bits(&e->enis[i].addr, to) > harp_address_common_bits(&e->enis[best].addr, to))
-      best = i;
-  return best;
-}
-
-/* Whether it is the next interface's turn. */
-static bool turn_over(const struct harp_connect *c, harp_ns now) {
-  const struct harp_engine *e = c->engine;
-  harp_ns turn_ns = e->instance.peer_timeout_ns / (2 * e->eni_count);
-  turn_ns = HARP_MIN(HARP_MAX(turn_ns, CONNECT_TURN_MIN_NS), CONNECT_TURN_MAX_NS);
-  return e->eni_count > 1 && now - c->pending.since_ns >= turn_ns;
-}
-
-/* Opens the socket and starts to connect. */
-static void dial(struct harp_connect *c, harp_ns now) {
-  struct harp_pending_peer *m = &c->pending;
-  HARP_ASSERT(m->fd < 0 && m->slot < 0 && !c->link);
-  struct sockaddr_storage from = next_from(c);
-  int one = 1;
-  m->fd = harp_pending_peer_socket(c->engine);
-  if (m->fd < 0) {
-    end_failed(c, errno, now);
-    return;
-  }
-  setsockopt(m->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  setsockopt(m->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-  if (bind(m->fd, (struct sockaddr *)&from, harp_address_bytes(&from)) ||
-      (connect(m->fd, (struct sockaddr *)&c->to, harp_address_bytes(&c->to)) && errno != EINPROGRESS))
-    end_failed(c, errno, now);
-}
-
 /* Begins an attempt: a request to a peer where there is one, else a handshake. Returns 0 or -errno. */
 static int begin_attempt(struct harp_connect *c, harp_ns now) {
   harp_engine_lock(c->engine);
@@ -98,45 +48,45 @@ static int begin_attempt(struct harp_connect *c, harp_ns now) {
     harp_connect_enter(c, HARP_CONNECT_DIALING, now);
   }
   harp_engine_unlock(c->engine);
-  if (dials) dial(c, now);
+  if (dials) harp_dials_begin(&c->dials, c->engine, &c->contact, now);
   return err == -ENOENT ? 0 : err;
 }
 
-/* Takes the address to connect to out of a handle. Returns a status; the WARN is logged. */
-static enum harp_status decode_address(const struct harp_engine *e, const struct harp_handle *handle,
-                                       struct sockaddr_storage *to) {
+static bool has_family(const struct harp_engine *e, int family) {
+  for (unsigned i = 0; i < e->eni_count; i++)
+    if (e->enis[i].addr.ss_family == family) return true;
+  return false;
+}
+
+/* Takes out of a handle how to reach the peer. Returns a status; the WARN is logged. */
+static enum harp_status decode_handle(const struct harp_engine *e, const void *handle, size_t handle_bytes,
+                                      struct harp_contact *contact) {
   struct harp_error error;
-  char text[HARP_ADDRESS_TEXT_BYTES];
-  if (!harp_handle_decode(handle, to, &error)) {
+  char text[HARP_CONTACT_TEXT_BYTES];
+  if (!harp_handle_decode(handle, handle_bytes, contact, &error)) {
     HARP_WARN("%s", error.text);
     return HARP_ERR_REMOTE;
   }
-  if (to->ss_family == e->instance.addr.ss_family) return HARP_OK;
-  HARP_WARN("the peer listens on %s, but %s has an IPv%d address: configure the same family on all hosts",
-            harp_address_text(to, text), e->name, harp_address_version(&e->instance.addr));
+  for (unsigned i = 0; i < contact->count; i++)
+    if (has_family(e, contact->at[i].ss_family)) return HARP_OK;
+  HARP_WARN("the peer listens on %s, but %s has only IPv%d addresses: configure the same family on all hosts",
+            harp_contact_text(contact, text), e->name, harp_address_version(&e->instance.addr));
   return HARP_ERR_USAGE;
 }
 
-enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e,
-                                   const struct harp_handle *handle, int traffic_class) {
+enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e, const void *handle,
+                                   size_t handle_bytes, int traffic_class) {
   struct harp_connect *c = calloc(1, sizeof *c);
   if (!c) {
     HARP_WARN("%s: no memory to connect", e->name);
     return HARP_ERR_SYSTEM;
   }
-  enum harp_status status = decode_address(e, handle, &c->to);
+  enum harp_status status = decode_handle(e, handle, handle_bytes, &c->contact);
   if (status != HARP_OK) goto fail;
-  /* A link-local address is reached over our interface; the peer's scope id means nothing here. */
-  struct sockaddr_in6 *to = (struct sockaddr_in6 *)&c->to;
-  if (to->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
-    to->sin6_scope_id = harp_address_scope(&e->instance.addr);
   c->engine = e;
-  c->turn = first_turn(e, &c->to);
   c->traffic_class = traffic_class;
-  memcpy(c->secret, handle->secret, sizeof c->secret);
+  harp_dials_init(&c->dials);
   c->pending.fd = c->pending.slot = -1;
-  c->pending.peer_addr = c->to;
-  c->engine_id = harp_from_be32(handle->engine);
   c->deadline_ns = e->clock() + e->instance.peer_timeout_ns;
   harp_engine_lock(e);
   c->next = e->connects;
@@ -150,20 +100,22 @@ fail:
   return status;
 }
 
-/* Whether TCP is up; -errno when it failed. */
-static int is_tcp_up(struct harp_connect *c) {
-  struct pollfd p = {.fd = c->pending.fd, .events = POLLOUT};
-  int err = 0;
-  socklen_t n = sizeof err;
-  if (harp_connect_has_met(c)) return 1;
-  if (poll(&p, 1, 0) <= 0) return 0;
-  if (getsockopt(c->pending.fd, SOL_SOCKET, SO_ERROR, &err, &n)) err = errno;
-  return err ? -err : 1;
+/* Makes the connection that is up the one of the handshake. Returns 0; -EAGAIN: none is up yet; another
+ * -errno: none can be made for now. */
+static int take_dialled(struct harp_connect *c, harp_ns now) {
+  if (harp_connect_has_met(c)) return 0;
+  int fd = harp_dials_poll(&c->dials, c->engine, &c->contact, now);
+  if (fd < 0) return fd;
+  const struct harp_candidate *to = &c->dials.candidates[c->dials.answered];
+  HARP_ASSERT(c->pending.fd < 0 && c->pending.slot < 0 && !c->link);
+  c->pending.fd = fd;
+  c->pending.peer_addr = c->contact.at[to->to];
+  return 0;
 }
 
 /* Starts the handshake. Returns 0 or -errno. Under the lock. */
 static int start_hello(struct harp_connect *c, harp_ns now) {
-  int err = harp_pending_peer_start(&c->pending, c->engine, true, c->secret);
+  int err = harp_pending_peer_start(&c->pending, c->engine, true, c->contact.secret);
   if (err) return err;
   harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
   harp_connect_enter(c, HARP_CONNECT_HANDSHAKE, now);
@@ -174,7 +126,7 @@ static int start_hello(struct harp_connect *c, harp_ns now) {
  * Under the lock. */
 static bool is_superseded(const struct harp_connect *c, harp_ns now) {
   if (harp_connect_state(c) == HARP_CONNECT_YIELDED) return true;
-  if (harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class)) return true;
+  if (harp_peer_find(c->engine, &c->contact, c->traffic_class)) return true;
   return harp_connect_state(c) == HARP_CONNECT_DIALING && harp_crossing_is_awaited(c, now);
 }
 
@@ -204,25 +156,31 @@ static int drive_handshake(struct harp_connect *c, harp_ns now) {
   return err;
 }
 
+/* Returns what may have happened to a connect that nobody has answered. */
+static const char *cause_of(const struct harp_connect *c) {
+  const struct harp_dials *d = &c->dials;
+  if (d->candidate_count && d->candidates[0].route == HARP_ROUTE_SELF)
+    return "; this host has the peer's address itself: if the peer is on another host, choose interfaces "
+           "whose addresses differ (HARP_IFNAME)";
+  return c->contact.count > 1
+             ? "; is one of its interfaces with these addresses up, and TCP allowed between the hosts?"
+             : "; is its interface with that address up, and TCP allowed between the hosts?";
+}
+
 static enum harp_status fail_unreachable(struct harp_connect *c) {
-  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  char text[HARP_CONTACT_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  const char *to = harp_contact_text(&c->contact, text), *name = c->engine->name;
+  unsigned long long seconds = c->engine->instance.peer_timeout_ns / HARP_SEC(1);
   if (c->is_refused_busy)
     HARP_WARN("%s: the peer at %s has refused to connect for %llu s: too many connections wait there for "
               "accept, %d to that listener, and it accepts none",
-              c->engine->name, harp_address_text(&c->to, text),
-              (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)), HARP_UNACCEPTED_MAX);
+              name, to, seconds, HARP_UNACCEPTED_MAX);
   else if (harp_limit_is(c->last_errno))
-    HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", c->engine->name,
-              harp_address_text(&c->to, text),
-              (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
+    HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s", name, to, seconds,
               harp_limit_text(c->last_errno, limit));
   else
-    HARP_WARN(
-        "%s: cannot connect to the peer at %s for %llu s: %s; is its interface with that address up, and "
-        "TCP allowed between the hosts?",
-        c->engine->name, harp_address_text(&c->to, text),
-        (unsigned long long)(c->engine->instance.peer_timeout_ns / HARP_SEC(1)),
-        c->last_errno ? strerror(c->last_errno) : "no answer");
+    HARP_WARN("%s: cannot connect to the peer at %s for %llu s: %s%s", name, to, seconds,
+              c->last_errno ? strerror(c->last_errno) : "no answer", cause_of(c));
   return !c->is_refused_busy && harp_limit_is_hosts(c->last_errno) ? HARP_ERR_SYSTEM : HARP_ERR_REMOTE;
 }
 
@@ -237,11 +195,11 @@ static bool is_refused(const struct harp_connect *c, enum harp_refusal *why) {
 
 /* Logs once that the peer refuses handshakes or streams for now. */
 static void log_busy(struct harp_connect *c) {
-  char text[HARP_ADDRESS_TEXT_BYTES];
+  char text[HARP_CONTACT_TEXT_BYTES];
   if (!c->is_refused_busy)
     HARP_INFO("%s: the peer at %s refuses to connect for now: too many connections wait there for accept; "
               "trying again",
-              c->engine->name, harp_address_text(&c->to, text));
+              c->engine->name, harp_contact_text(&c->contact, text));
   c->is_refused_busy = true;
 }
 
@@ -272,9 +230,9 @@ static enum harp_connect_state look_for_answer(struct harp_connect *c, harp_ns n
 
 /* Logs a refusal that further attempts would not change. */
 static enum harp_status fail_refused(const struct harp_connect *c, enum harp_refusal why) {
-  char text[HARP_ADDRESS_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
-  HARP_WARN("%s: the peer at %s refuses a connection: %s%s", c->engine->name, harp_address_text(&c->to, text),
-            why == HARP_REFUSAL_LIMIT ? "" : "its reason: ",
+  char text[HARP_CONTACT_TEXT_BYTES], limit[HARP_LIMIT_TEXT_BYTES];
+  HARP_WARN("%s: the peer at %s refuses a connection: %s%s", c->engine->name,
+            harp_contact_text(&c->contact, text), why == HARP_REFUSAL_LIMIT ? "" : "its reason: ",
             why == HARP_REFUSAL_LIMIT ? harp_limit_text(HARP_ELINKS, limit) : harp_refusal_text(why));
   return HARP_ERR_REMOTE;
 }
@@ -311,7 +269,7 @@ static enum harp_status poll_answer(struct harp_connect *c, struct harp_link **l
   }
   c->link = NULL;
   if (answer == HARP_CONNECT_OPENED)
-    harp_link_log_connected(requested, &c->to);
+    harp_link_log_connected(requested);
   else
     harp_link_end(requested);
   harp_connect_enter(c, answer == HARP_CONNECT_OPENED ? HARP_CONNECT_DONE : HARP_CONNECT_WAITING, now);
@@ -342,20 +300,23 @@ static enum harp_status poll_begin(struct harp_connect *c, harp_ns now) {
 
 /* Takes a refusal. One that may change soon ends this attempt only; further attempts follow. */
 static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why, harp_ns now) {
-  char text[256], address[HARP_ADDRESS_TEXT_BYTES];
+  char text[256], address[HARP_CONTACT_TEXT_BYTES];
   harp_ns deadline_ns = c->deadline_ns;
   switch (why) {
   case HARP_REFUSAL_BUSY:
     c->last_errno = 0;
     log_busy(c);
+    harp_dials_keep_answered(&c->dials);
     end_attempt(c, now, now + CONNECT_RETRY_NS);
     return HARP_OK;
   case HARP_REFUSAL_FILES: /* the time of the attempt counts: a peer that stays without files is an error */
+    harp_dials_keep_answered(&c->dials);
     end_failed(c, HARP_EPEERFILES, now);
     c->deadline_ns = deadline_ns;
     return HARP_OK;
   case HARP_REFUSAL_CROSSED: /* its own connect is on the way */
     c->is_refused_busy = false;
+    harp_dials_keep_answered(&c->dials);
     end_attempt(c, now, now);
     c->crossed_ns = now;
     c->deadline_ns = now + c->engine->instance.peer_timeout_ns;
@@ -365,7 +326,7 @@ static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why
   default:
     harp_pending_peer_refusal_text(&c->pending.handshake, text, sizeof text);
     HARP_WARN("%s: the handshake with the peer at %s failed: %s", c->engine->name,
-              harp_address_text(&c->to, address), text);
+              harp_contact_text(&c->contact, address), text);
     return HARP_ERR_REMOTE;
   }
 }
@@ -373,19 +334,17 @@ static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why
 /* Drives an attempt. */
 static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
   enum harp_refusal why;
-  int up = is_tcp_up(c);
-  int err = up > 0 ? drive_handshake(c, now) : up;
+  int err = take_dialled(c, now);
+  bool is_dialling = err != 0;
+  if (!err) err = drive_handshake(c, now);
   if (c->link) return HARP_OK;
   if (err == -ENOSPC) return HARP_ERR_SYSTEM;
   if (err != -EALREADY && is_refused(c, &why)) return on_refused(c, why, now);
-  if (err == -EALREADY) {
+  if (err == -EALREADY)
     end_attempt(c, now, now);
-  } else if (err < 0) { /* refused, unreachable, or the listener was overrun: try again for a while */
-    end_failed(c, -err, now);
-  } else if (up == 0 && turn_over(c, now)) {
-    c->last_errno = 0;
-    end_attempt(c, now, now);
-  }
+  else if (err &&
+           err != -EAGAIN) /* refused, unreachable, or the listener was overrun: try again for a while */
+    end_failed(c, is_dialling ? c->dials.error : -err, now);
   if (!harp_connect_has_met(c) && now >= c->deadline_ns) return fail_unreachable(c);
   return HARP_OK;
 }
@@ -409,6 +368,7 @@ void harp_connect_close(struct harp_connect *c) {
   *at = c->next;
   harp_connect_leave_peer(c);
   if (c->link) harp_link_end(c->link);
+  harp_dials_end(&c->dials);
   harp_pending_peer_end(&c->pending, e);
   harp_engine_unlock(e);
   free(c);

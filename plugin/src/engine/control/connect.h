@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connect of NCCL's that is under way. It requests a stream from the peer where there is one (opening.h),
- * else it runs a handshake with the engine that listens (pending_peer.h). The thread that polls connect
+ * else it connects to one of the addresses of the engine that listens (dials.h) and runs a handshake with it
+ * (pending_peer.h). The thread that polls connect
  * drives it, one thread at a time; other threads read or change it only under the engine's lock
  * (connect_state.h).
  *
@@ -14,12 +15,13 @@
 
 #include <stdatomic.h>
 
+#include "engine/control/dials.h"
 #include "engine/control/handle.h"
 #include "engine/control/pending_peer.h"
 
 enum harp_connect_state {
   HARP_CONNECT_WAITING, /* until retry_ns, then for another handshake with that engine that is under way */
-  HARP_CONNECT_DIALING, /* TCP is not up yet */
+  HARP_CONNECT_DIALING, /* no TCP connection is up yet (dials.h) */
   HARP_CONNECT_HANDSHAKE,
   HARP_CONNECT_YIELDED,    /* the handshake is to be given up: the other side's has won */
   HARP_CONNECT_CONFIRMING, /* the handshake is done here; the peer is to show that it is done there too */
@@ -33,11 +35,9 @@ enum harp_connect_state {
 
 struct harp_connect {
   struct harp_engine *engine;
-  struct harp_connect *next; /* of the engine's */
-  uint32_t engine_id;        /* of the engine to connect to */
-  struct sockaddr_storage to;
+  struct harp_connect *next;   /* of the engine's */
+  struct harp_contact contact; /* of the engine to connect to */
   int traffic_class;
-  uint8_t secret[HARP_SECRET_BYTES];
   struct harp_stall_wait wait;
 
   /* Written by harp_connect_enter alone, under the engine's lock; the thread that polls reads it without. */
@@ -56,12 +56,12 @@ struct harp_connect {
   harp_ns crossed_ns; /* when the peer answered that its own connect to us has won; 0: it has not */
 
   /* attempts */
-  struct harp_pending_peer pending;
+  struct harp_dials dials;
+  struct harp_pending_peer pending; /* over the connection that was up first */
   /* When to give up. Extended by the time in which the peer's process is known to run: it may be slow to
    * accept. */
   harp_ns deadline_ns;
   harp_ns retry_ns;
-  unsigned turn; /* our interface whose address the next attempt uses */
   int last_errno;
   bool is_refused_busy; /* the last attempt, by a peer with too many connections that wait for accept */
 };
@@ -82,8 +82,8 @@ static inline bool harp_connect_has_met(const struct harp_connect *c) {
 }
 
 /* Begins to connect. Returns HARP_OK, or an error whose WARN is logged. */
-enum harp_status harp_connect_open(struct harp_connect **c, struct harp_engine *e,
-                                   const struct harp_handle *handle, int traffic_class);
+enum harp_status harp_connect_open(struct harp_connect **c, struct harp_engine *e, const void *handle,
+                                   size_t handle_bytes, int traffic_class);
 /* Drives it. Sets *link once there is one, else NULL: poll again. Logs the WARN of an error. It is an error
  * when the peer cannot be reached, hangs up or has too many connections waiting for the length of the peer
  * timeout. A peer whose process runs and does not accept is waited for: it may itself wait for a rank that

@@ -23,9 +23,10 @@ static const uint32_t followers[HARP_CONNECT_STATES] = {
 static void record(const struct harp_connect *c, enum harp_connect_state from, enum harp_connect_state to,
                    harp_ns now) {
   if (from <= HARP_CONNECT_DIALING && to <= HARP_CONNECT_DIALING) return;
-  harp_recorder_note(c->engine, now,
-                     (struct harp_trace_entry){
-                         .event = HARP_EVENT_CONNECT_STATE, .number = c->engine_id, .a = from, .b = to});
+  harp_recorder_note(
+      c->engine, now,
+      (struct harp_trace_entry){
+          .event = HARP_EVENT_CONNECT_STATE, .number = c->contact.engine_id, .a = from, .b = to});
 }
 
 void harp_connect_enter(struct harp_connect *c, enum harp_connect_state to, harp_ns now) {

@@ -11,7 +11,7 @@
 #define CONFIRM_NS HARP_SEC(1)
 
 static bool is_connecting(const struct harp_connect *c, uint32_t engine_id, int traffic_class) {
-  return c->engine_id == engine_id && c->traffic_class == traffic_class;
+  return c->contact.engine_id == engine_id && c->traffic_class == traffic_class;
 }
 
 bool harp_crossing_is_ours(const struct harp_engine *e, uint32_t engine_id, int traffic_class, harp_ns now) {
@@ -51,10 +51,11 @@ bool harp_crossing_is_awaited(const struct harp_connect *c, harp_ns now) {
   if (c->crossed_ns && now - c->crossed_ns < SHARE_NS) return true;
   for (const struct harp_connect *o = e->connects; o; o = o->next)
     if (o != c && harp_connect_is_in_attempt(o) && now - o->pending.since_ns < SHARE_NS &&
-        is_connecting(o, c->engine_id, c->traffic_class))
+        is_connecting(o, c->contact.engine_id, c->traffic_class))
       return true;
   for (const struct harp_listener *l = e->listeners; l; l = l->next)
-    if (l->pending_count && l->traffic_class == c->traffic_class && has_welcomed(l, c->engine_id, now))
+    if (l->pending_count && l->traffic_class == c->traffic_class &&
+        has_welcomed(l, c->contact.engine_id, now))
       return true;
   return false;
 }

@@ -119,25 +119,54 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   restore_spare(l->engine);
 }
 
-/* Draws the secret and listens at the address; fills in its port. Returns 0 or -errno. */
-static int open_socket(struct harp_listener *l, struct sockaddr_storage *a) {
-  socklen_t n = harp_address_bytes(a);
-  int err = harp_random_fill(l->secret, sizeof l->secret);
-  if (err) return err;
-  l->fd = harp_pending_peer_socket(l->engine);
-  if (l->fd < 0) return -errno;
-  (void)harp_socket_set_free_bind(l->fd); /* a new IPv6 address cannot be bound to for some seconds */
-  if (!bind(l->fd, (struct sockaddr *)a, n) && !listen(l->fd, BACKLOG) &&
-      !getsockname(l->fd, (struct sockaddr *)a, &n))
-    return 0;
-  err = -errno;
-  harp_files_close(l->fd);
-  return err;
+/* Returns the address to listen at: that of the only interface; of several the wildcard of their family, or
+ * the one of IPv6 that stands for both. */
+static struct sockaddr_storage address_of(const struct harp_engine *e) {
+  static const uint8_t any[sizeof(struct in6_addr)];
+  unsigned version = 4;
+  if (e->eni_count == 1) return e->instance.addr;
+  for (unsigned i = 0; i < e->eni_count; i++)
+    version = HARP_MAX(version, harp_address_version(&e->enis[i].addr));
+  return harp_address_make(version, any, 0, 0);
 }
 
-enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e,
-                                    struct harp_handle *handle, int traffic_class) {
-  struct sockaddr_storage a = e->instance.addr;
+static bool has_family(const struct harp_engine *e, int family) {
+  unsigned i = 0;
+  while (i < e->eni_count && e->enis[i].addr.ss_family != family) i++;
+  return i < e->eni_count;
+}
+
+/* Draws the secret and listens; stores the port. Returns 0 or -errno. */
+static int open_socket(struct harp_listener *l) {
+  struct sockaddr_storage a = address_of(l->engine);
+  socklen_t n = harp_address_bytes(&a);
+  int err = harp_random_fill(l->secret, sizeof l->secret), v6_only = !has_family(l->engine, AF_INET);
+  if (err) return err;
+  l->fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (l->fd < 0) return -errno;
+  harp_files_own(l->fd);
+  if (a.ss_family == AF_INET6) setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+  if (bind(l->fd, (struct sockaddr *)&a, n) || listen(l->fd, BACKLOG) ||
+      getsockname(l->fd, (struct sockaddr *)&a, &n)) {
+    err = -errno;
+    harp_files_close(l->fd);
+    return err;
+  }
+  l->port = harp_address_port(&a);
+  return 0;
+}
+
+/* Returns what the handle is to say: the addresses in the order of the interfaces. */
+static struct harp_contact contact_of(const struct harp_listener *l) {
+  const struct harp_engine *e = l->engine;
+  struct harp_contact contact = {.engine_id = e->token_prefix, .port = l->port, .count = e->eni_count};
+  for (unsigned i = 0; i < e->eni_count; i++) contact.at[i] = e->enis[i].addr;
+  memcpy(contact.secret, l->secret, sizeof contact.secret);
+  return contact;
+}
+
+enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e, void *handle,
+                                    size_t handle_bytes, int traffic_class) {
   char text[HARP_LIMIT_TEXT_BYTES];
   struct harp_listener *l = calloc(1, sizeof *l);
   if (!l) {
@@ -146,10 +175,10 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   }
   l->engine = e;
   l->traffic_class = traffic_class;
-  int err = open_socket(l, &a);
+  int err = open_socket(l);
   if (err) goto fail;
-  l->port = harp_address_port(&a);
-  harp_handle_encode(handle, &a, e->token_prefix, l->secret);
+  const struct harp_contact contact = contact_of(l);
+  harp_handle_encode(handle, handle_bytes, &contact);
   harp_engine_lock(e);
   err = watch(e, l->fd, name_of_listener(l));
   l->accept_paused = err != 0;
@@ -242,7 +271,7 @@ static void make_link(struct harp_listener *l, struct harp_pending_peer *p) {
   l->pending_count--;
   struct harp_link *link = harp_pending_peer_link(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
   if (!link) return; /* logged; the peer sees the connection closed and tries again */
-  harp_link_log_connected(link, &p->peer_addr);
+  harp_link_log_connected(link);
   harp_listener_put_ready(l, link);
 }
 
@@ -286,6 +315,8 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
   }
   if (harp_pending_peer_done(p))
     make_link(l, p);
+  else if (err && harp_pending_peer_is_mute(p))
+    end_pending(l, p); /* it has connected to another address of ours first */
   else if (err || (p->handshake.state == HARP_HANDSHAKE_REFUSED && !harp_pending_peer_has_unsent(p)) ||
            is_over(p, now))
     refuse(l, p, err, now);
@@ -326,6 +357,25 @@ static int accept_one(struct harp_listener *l, struct sockaddr_storage *from, bo
   return fd < 0 ? -err : fd;
 }
 
+/* Whether a connection came to an address of one of the engine's interfaces. */
+static bool is_to_us(const struct harp_engine *e, int fd) {
+  struct sockaddr_storage to = {0};
+  socklen_t n = sizeof to;
+  if (e->eni_count == 1) return true; /* the socket is bound to it */
+  if (getsockname(fd, (struct sockaddr *)&to, &n)) return false;
+  harp_address_unmap(&to);
+  unsigned i = 0;
+  while (i < e->eni_count && !harp_address_has_same_ip(&e->enis[i].addr, &to)) i++;
+  return i < e->eni_count;
+}
+
+/* Closes a connection that becomes no pending peer. */
+static void drop(struct harp_listener *l, int fd, bool has_spare) {
+  harp_files_close(fd);
+  if (has_spare) l->engine->is_spare_lent = false;
+  restore_spare(l->engine);
+}
+
 static void accept_some(struct harp_listener *l, harp_ns now) {
   for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
     struct sockaddr_storage from = {0};
@@ -336,11 +386,16 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     if (err == EINTR || err == ECONNABORTED) continue;
     if (err) return; /* none waits; or the host is short of files or memory, which may pass */
     harp_files_own(fd);
+    harp_address_unmap(&from);
+    if (!is_to_us(l->engine, fd)) {
+      l->engine->counters.handshake_refused++;
+      drop(l, fd, has_spare);
+      continue;
+    }
     struct harp_pending_peer *p = place_for_pending(l);
     if (!p) {
       note_shortage(l, ENOMEM, now);
-      harp_files_close(fd); /* the peer tries again */
-      if (has_spare) l->engine->is_spare_lent = false;
+      drop(l, fd, has_spare); /* the peer tries again */
       return;
     }
     HARP_ASSERT(p->fd < 0 && p->slot < 0 && !p->has_spare);

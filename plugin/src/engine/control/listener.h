@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A listener: the socket of one NCCL listenComm, and the pending peers that it has accepted.
  *
+ * The socket of an engine with one interface is bound to that one's address. With several it is bound to the
+ * wildcard address, so that one file and one port serve all of them, those of interfaces that come later,
+ * too; connections to other addresses of the host are closed at once.
+ *
  * Anyone may connect to its port, so pending peers are bounded in number, bytes and time. One that has proved
  * the secret becomes a link before NCCL accepts it; those are bounded in number too. The engine's pass drives
  * it, under the engine's lock. */
@@ -34,10 +38,11 @@ struct harp_listener {
   struct harp_pending_peer *pending[HARP_PENDING_PEERS_MAX]; /* the first place_count are not NULL */
 };
 
-/* Opens a listening socket on the engine's address and fills the handle. traffic_class (-1: none) is that of
- * the connections that it accepts. Returns a status; the WARN is logged. */
-enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e,
-                                    struct harp_handle *handle, int traffic_class);
+/* Opens a listening socket for the addresses of all of the engine's interfaces and fills the handle, of
+ * handle_bytes. traffic_class (-1: none) is that of the connections that it accepts. Returns a status; the
+ * WARN is logged. */
+enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e, void *handle,
+                                    size_t handle_bytes, int traffic_class);
 /* Takes an event of the control epoll whose data is no slot: accepts a few connections, or drives one pending
  * peer. One that is done becomes a link and waits for harp_listener_take, however late that is called. Called
  * by the engine's pass, under its lock. */

@@ -56,7 +56,7 @@ void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open
   HARP_ASSERT(!link || l); /* without a listener it is refused */
   if (link && was_sent) {
     harp_listener_put_ready(l, link);
-    harp_link_log_connected(link, &peer->engine_addr);
+    harp_link_log_connected(link);
   } else if (link) {
     harp_link_end(link);
   }
@@ -69,7 +69,7 @@ int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
     uint32_t first_line, first_message;
   } fresh;
   HARP_ASSERT(!c->peer && !c->link);
-  struct harp_peer *peer = harp_peer_find(c->engine, c->engine_id, &c->to, c->traffic_class);
+  struct harp_peer *peer = harp_peer_find(c->engine, &c->contact, c->traffic_class);
   int stream = peer ? harp_link_free_stream(peer) : -1, err = harp_random_fill(&fresh, sizeof fresh);
   if (!peer || err) return peer ? err : -ENOENT;
   if (stream < 0) return -HARP_ESTREAMS;
@@ -78,12 +78,12 @@ int harp_connect_request_stream(struct harp_connect *c, harp_ns now) {
                                     .first_line = fresh.first_line,
                                     .first_message = fresh.first_message};
   struct harp_open open = {.stream = config.stream,
-                           .port = harp_address_port(&c->to),
+                           .port = c->contact.port,
                            .first_line = fresh.first_line,
                            .first_message = fresh.first_message};
   err = harp_link_create(&c->link, peer, &config);
   if (err) return err;
-  harp_control_open_proof(&open, c->secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
+  harp_control_open_proof(&open, c->contact.secret, peer->session.keys.rx_token, peer->session.keys.tx_token,
                           open.proof);
   harp_connect_await_answer(c, peer, now);
   if (!harp_monitor_send_open(peer, &open)) harp_connect_lose(c, now);

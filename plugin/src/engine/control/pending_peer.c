@@ -22,12 +22,6 @@
  * again. */
 enum { READS_PER_EVENT = 4 };
 
-int harp_pending_peer_socket(const struct harp_engine *e) {
-  int fd = socket(e->instance.addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  harp_files_own(fd);
-  return fd;
-}
-
 static void describe_eni(const struct harp_instance *instance, const struct harp_io_info *io,
                          uint16_t tcp_port, struct harp_endpoint_eni *eni) {
   const struct sockaddr_storage *a = &instance->addr;
@@ -96,6 +90,10 @@ void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e) {
   p->fd = p->slot = -1;
 }
 
+bool harp_pending_peer_is_mute(const struct harp_pending_peer *p) {
+  return p->handshake.state == HARP_HANDSHAKE_WAIT_HELLO && !p->handshake.in_bytes;
+}
+
 bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p) {
   return p->handshake.out_sent < p->handshake.out_bytes;
 }
@@ -132,13 +130,11 @@ bool harp_pending_peer_done(const struct harp_pending_peer *p) {
   return p->handshake.state == HARP_HANDSHAKE_DONE && !harp_pending_peer_has_unsent(p);
 }
 
-void harp_link_log_connected(const struct harp_link *link, const struct sockaddr_storage *addr) {
+void harp_link_log_connected(const struct harp_link *link) {
   link->engine->counters.connections++;
-  char text[HARP_ADDRESS_TEXT_BYTES];
-  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u, %s (%s)",
+  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u, %s",
             link->engine->name, link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name,
-            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, link->peer->build,
-            harp_address_text(addr, text));
+            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, link->peer->build);
 }
 
 /* Logs why a handshake that is done brings no link. For the side that connects it is the WARN of the error

@@ -20,9 +20,6 @@ struct harp_pending_peer {
   struct harp_handshake handshake;
 };
 
-/* Opens a non-blocking TCP socket of the engine's address family. Returns it, or -1 with errno. */
-int harp_pending_peer_socket(const struct harp_engine *e);
-
 /* Starts the handshake on the socket and reserves the slot that its token names. Under the engine's lock.
  * Returns 0 or -errno. */
 int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, bool client,
@@ -32,6 +29,8 @@ void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e);
 /* Sends and reads what it can now, a bounded amount. Returns 0, or -errno when the connection broke
  * (-ECONNRESET at its end). */
 int harp_pending_peer_run(struct harp_pending_peer *p);
+/* Returns whether nothing was received from it yet. */
+bool harp_pending_peer_is_mute(const struct harp_pending_peer *p);
 /* Returns whether bytes of the handshake wait for the socket. */
 bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p);
 /* Returns whether the handshake is done and its last byte sent. */
@@ -44,6 +43,6 @@ struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct har
 void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes);
 
 /* Counts a new link and logs it at INFO. */
-void harp_link_log_connected(const struct harp_link *link, const struct sockaddr_storage *addr);
+void harp_link_log_connected(const struct harp_link *link);
 
 #endif

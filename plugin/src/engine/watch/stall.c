@@ -186,10 +186,10 @@ static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_
 }
 
 void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
-  char address[HARP_ADDRESS_TEXT_BYTES];
+  char addresses[HARP_CONTACT_TEXT_BYTES];
   if (!is_due(&d->wait, d->engine, now)) return;
   HARP_INFO("%s: a connect of NCCL has waited for %llu s for %s: %s", d->engine->name,
-            seconds(now - d->wait.begun_ns), harp_address_text(&d->to, address),
+            seconds(now - d->wait.begun_ns), harp_contact_text(&d->contact, addresses),
             harp_connect_has_met(d)
                 ? "its process accepts connections and has not answered: it is stopped, or its "
                   "rank does not accept yet; see what it does"
