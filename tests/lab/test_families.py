@@ -77,8 +77,17 @@ def test_an_interface_without_a_partner_is_reported(make_lab: MakeLab, start: St
 
 
 def test_families_of_the_first_differ(make_lab: MakeLab, start: StartJob) -> None:
+    """They connect over the interfaces whose families agree."""
     lab = make_lab(LabSpec(enis=2))
     _only_ipv6(lab, 1, 0)
+    with start(lab) as job:
+        job.finish()
+
+
+def test_no_family_in_common(make_lab: MakeLab, start: StartJob) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    for eni in range(2):
+        _only_ipv6(lab, 1, eni)
     with start(lab) as job:
         assert EXIT_PLUGIN in job.wait(30)
         until("the reason", lambda: any("configure the same family" in job.log(rank) for rank in range(2)))

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks in which not every interface reaches every other: cables with a subnet for each pair of hosts,
+first interfaces that reach nobody or do not answer, hosts with unlike networks.
+
+The jobs' interfaces are made inside a lab's namespaces; its own ENIs are for hosts that have others besides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import LabSpec, ip_inside, run_inside
+from tests.conformance import abi
+from tests.lab.job import EXIT_PLUGIN, Job, until
+from tests.lab.remote import RemotePeer, transfer
+from tests.layer import layer
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+StartJob = Callable[..., Job]
+WORDS = ("--iters", "60")
+SIZES = "8,64K,1M"
+CONNECTED = re.compile(r": connected (?:to|from) \S+ \(([0-9a-f.:]+)\)")
+STRANGER = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as s:
+    print(len(s.recv(1)))
+"""
+
+
+@pytest.fixture
+def start(plugin_file: Path, tmp_path: Path) -> StartJob:
+    """Provide a function that makes a job over interfaces of those names, for each rank."""
+
+    def make(lab: Lab, *ifnames: str, **words: object) -> Job:
+        rank_env = [{"HARP_IFNAME": f"={names}", "HARP_PEER_TIMEOUT": "10"} for names in ifnames]
+        words.setdefault("words", WORDS)
+        words.setdefault("sizes", SIZES)
+        meeting = tmp_path / "meeting"
+        return Job(lab, plugin_file, rank_env=rank_env, meeting=meeting, **words)  # type: ignore[arg-type]
+
+    return make
+
+
+def _cable(lab: Lab, one: int, other: int, names: tuple[str, str], addresses: tuple[str, str]) -> None:
+    """Join two hosts by a cable; each end has a name and an address with its prefix length."""
+    words = ("type", "veth", "peer", "name", names[1], "netns", lab.hosts[other])
+    run_command(ip_inside(lab.hosts[one], "link", "add", names[0], *words))
+    for host, name, address in zip((one, other), names, addresses, strict=True):
+        nodad = ("nodad",) if ":" in address else ()
+        run_command(ip_inside(lab.hosts[host], "address", "add", address, "dev", name, *nodad))
+        run_command(ip_inside(lab.hosts[host], "link", "set", name, "up"))
+    for host, name in zip((one, other), names, strict=True):
+        shown = ip_inside(lab.hosts[host], "-oneline", "link", "show", name)
+        until(f"{name} is up", lambda shown=shown: "state UP" in run_command(shown))  # type: ignore[misc]
+
+
+def _lonely(lab: Lab, host: int, name: str, address: str) -> None:
+    """Give a host an interface that reaches nobody: the other end of its cable is in the host, too."""
+    inside = lab.hosts[host]
+    run_command(ip_inside(inside, "link", "add", name, "type", "veth", "peer", "name", f"{name}x"))
+    for end in (name, f"{name}x"):
+        run_command(ip_inside(inside, "link", "set", end, "up"))
+    run_command(ip_inside(inside, "address", "add", address, "dev", name))
+    shown = ip_inside(inside, "-oneline", "link", "show", name)
+    until(f"{name} is up", lambda: "state UP" in run_command(shown))
+
+
+def _addresses(job: Job, rank: int) -> set[str]:
+    """Return the addresses of the peers that a rank has connected with."""
+    return set(CONNECTED.findall(job.log(rank)))
+
+
+def _join_pairs(lab: Lab, pairs: Sequence[tuple[int, int]]) -> None:
+    """Make a cable for each pair of hosts: to<peer>, 10.78.<number of the cable>.<host + 1>."""
+    for number, (one, other) in enumerate(pairs):
+        names = (f"to{other}", f"to{one}")
+        _cable(lab, one, other, names, tuple(f"10.78.{number}.{host + 1}/24" for host in (one, other)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_triangle_of_cables(make_lab: MakeLab, start: StartJob, turned: bool) -> None:
+    """Each pair of three hosts has its own cable; each host's list begins with either."""
+    lab = make_lab(LabSpec(hosts=3))
+    _join_pairs(lab, [(0, 1), (1, 2), (0, 2)])
+    ifnames = ["to1,to2", "to2,to0", "to0,to1"] if turned else ["to1,to2", "to0,to2", "to0,to1"]
+    with start(lab, *ifnames, mode="alltoall") as job:
+        job.finish()
+        assert _addresses(job, 0) == {"10.78.0.2", "10.78.2.3"}
+        assert _addresses(job, 1) == {"10.78.0.1", "10.78.1.3"}
+
+
+def test_ring_of_four_cables(make_lab: MakeLab, start: StartJob) -> None:
+    """Neighbours alone reach each other."""
+    lab = make_lab(LabSpec(hosts=4))
+    _join_pairs(lab, [(0, 1), (1, 2), (2, 3), (3, 0)])
+    with start(lab, "to1,to3", "to0,to2", "to1,to3", "to2,to0", mode="ring") as job:
+        job.finish()
+        assert _addresses(job, 0) == {"10.78.0.2", "10.78.3.4"}
+
+
+@pytest.mark.parametrize("one", ["lonely,eni0", "eni0,lonely"])
+@pytest.mark.parametrize("other", ["lonely,eni0", "eni0,lonely"])
+def test_one_interface_reaches_nobody(make_lab: MakeLab, start: StartJob, one: str, other: str) -> None:
+    lab = make_lab(LabSpec())
+    for host, subnet in enumerate((3, 5)):
+        _lonely(lab, host, "lonely", f"192.168.{subnet}.12/24")
+    with start(lab, one, other, mode="bidir") as job:
+        job.finish()
+        assert _addresses(job, 0) == {lab.address(1)}
+
+
+def test_an_address_that_all_hosts_have(make_lab: MakeLab, start: StartJob) -> None:
+    """The bridge of containers comes first, and has the same address everywhere."""
+    lab = make_lab(LabSpec())
+    for host in range(2):
+        _lonely(lab, host, "docker0", "172.17.0.1/16")
+    with start(lab, "docker0,eni0", "docker0,eni0", mode="bidir") as job:
+        job.finish()
+        assert _addresses(job, 0) == {lab.address(1)}
+
+
+def test_only_an_address_that_all_hosts_have(make_lab: MakeLab, start: StartJob) -> None:
+    """The reason names what is wrong, not a firewall."""
+    lab = make_lab(LabSpec())
+    for host in range(2):
+        _lonely(lab, host, "docker0", "172.17.0.1/16")
+    with start(lab, "docker0", "docker0", mode="bidir") as job:
+        assert EXIT_PLUGIN in job.wait()
+        assert any("this host has the peer's address itself" in line for line in job.warns(0) + job.warns(1))
+
+
+def test_first_interface_does_not_answer(make_lab: MakeLab, start: StartJob) -> None:
+    """All that is sent over it is lost: the connection comes up over the second all the same."""
+    lab = make_lab(LabSpec(enis=2))
+    lab.faults(1, 0).blackhole("both")
+    with start(lab, "eni0,eni1", "eni0,eni1", mode="bidir") as job:
+        assert job.wait() == [0, 0]
+        assert _addresses(job, 0) == {lab.address(1, 1)}
+
+
+def test_hosts_of_unlike_networks(make_lab: MakeLab, start: StartJob) -> None:
+    """One has many interfaces of both families, the others one each: of IPv4, of IPv6."""
+    lab = make_lab(LabSpec(hosts=3))
+    _cable(lab, 0, 1, ("cab1", "only"), ("10.79.1.1/24", "10.79.1.2/24"))
+    _cable(lab, 0, 2, ("cab2", "only"), ("fd79::1/64", "fd79::3/64"))
+    _lonely(lab, 0, "lonely", "192.168.3.1/24")
+    with start(lab, "lonely,cab2,cab1", "only", "only", mode="incast") as job:
+        job.finish()
+        assert _addresses(job, 0) == {"10.79.1.2", "fd79::3"}
+
+
+def test_many_interfaces_find_the_one_that_works(make_lab: MakeLab, start: StartJob) -> None:
+    """Eight on each side, of which the last ones alone share a network."""
+    lab = make_lab(LabSpec())
+    for host, number in itertools.product(range(2), range(7)):
+        _lonely(lab, host, f"lone{number}", f"192.168.{host * 10 + number}.1/24")
+    names = ",".join([*(f"lone{number}" for number in range(7)), "eni0"])
+    with start(lab, names, names, mode="bidir") as job:
+        job.finish()
+        assert _addresses(job, 0) == {lab.address(1)}
+
+
+def test_gateway_between_cables(make_lab: MakeLab, start: StartJob) -> None:
+    """Hosts 0 and 2 reach each other through host 1, from their second interface to the first."""
+    lab = make_lab(LabSpec(hosts=3))
+    _join_pairs(lab, [(0, 1), (1, 2)])
+    _lonely(lab, 0, "lonely", "192.168.3.1/24")
+    run_command(ip_inside(lab.hosts[0], "route", "add", "10.78.1.0/24", "via", "10.78.0.2"))
+    run_command(ip_inside(lab.hosts[2], "route", "add", "10.78.0.0/24", "via", "10.78.1.2"))
+    run_command(run_inside(lab.hosts[1], "sysctl", "-qw", "net.ipv4.ip_forward=1"))
+    with start(lab, "lonely,to1", "to0,to2", "to1", mode="alltoall") as job:
+        job.finish()
+        assert _addresses(job, 0) == {"10.78.0.2", "10.78.1.3"}
+
+
+def test_other_addresses_of_the_host_accept_nobody(make_lab: MakeLab, plugin_file: Path) -> None:
+    """The port is open at all addresses; a connection to one that is not the device's ends at once."""
+    lab = make_lab(LabSpec(enis=2))
+    env = {"HARP_IFNAME": "eni"}
+    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+        handle = bytes.fromhex(receiver.call("listen"))
+        port = layer().HarpHandle(handle).port
+        receiver.start("accept")
+        for _ in range(3):
+            argv = lab.command(0, [sys.executable, "-c", STRANGER, "127.0.0.1", str(port)])
+            done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+            assert done.stdout == "0\n"
+        assert sender.call("connect", handle.hex()) == abi.SUCCESS
+        assert receiver.answer() == abi.SUCCESS
+        transfer(receiver, sender, 4, 100_000)
+        assert not [line for line in receiver.call("close") if line.startswith("WARN")]
