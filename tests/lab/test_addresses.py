@@ -182,6 +182,26 @@ def test_gateway_between_cables(make_lab: MakeLab, start: StartJob) -> None:
         assert _addresses(job, 0) == {"10.78.0.2", "10.78.1.3"}
 
 
+def test_local_ports_are_used_up(make_lab: MakeLab, start: StartJob) -> None:
+    """What the kernel may choose from has one port: the reason names the setting."""
+    lab = make_lab(LabSpec())
+    run_command(run_inside(lab.hosts[0], "sysctl", "-qw", "net.ipv4.ip_local_port_range=50000 50000"))
+    with start(lab, "eni0", "eni0") as job:
+        assert EXIT_PLUGIN in job.wait()
+        assert len(job.warns(0)) == 1
+        assert "net.ipv4.ip_local_port_range" in job.warns(0)[0]
+
+
+def test_no_port_for_datagrams(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    lab = make_lab(LabSpec())
+    for host in range(2):
+        run_command(run_inside(lab.hosts[host], "sysctl", "-qw", "net.ipv4.ip_local_port_range=50000 50001"))
+    env = {"HARP_PATHS": "4"}
+    with Job(lab, plugin_file, env=env, words=WORDS, meeting=tmp_path / "meeting") as job:
+        assert EXIT_PLUGIN in job.wait()
+        assert "net.ipv4.ip_local_port_range" in job.warns(1)[0]
+
+
 def test_other_addresses_of_the_host_accept_nobody(make_lab: MakeLab, plugin_file: Path) -> None:
     """The port is open at all addresses; a connection to one that is not the device's ends at once."""
     lab = make_lab(LabSpec(enis=2))

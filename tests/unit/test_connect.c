@@ -193,6 +193,38 @@ static void test_unauthenticated_connections_do_not_keep_it_awake(void **state) 
   harp_engine_close(e);
 }
 
+static unsigned line_count;
+
+static void count_lines(enum harp_log_level level, const char *file, int line, const char *text) {
+  (void)level, (void)file, (void)line, (void)text;
+  line_count++;
+}
+
+/* Who tries several addresses of the listener closes all connections but one before it has said anything:
+ * that is no refusal, and worth no line. */
+static void test_who_leaves_without_a_byte_costs_nothing(void **state) {
+  (void)state;
+  struct harp_engine *e = loopback_open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
+  harp_log_set_sink(count_lines);
+  for (unsigned i = 0; i < 20; i++) {
+    int fd = connect_raw(&handle);
+    for (unsigned k = 0; i % 2 && k < 5; k++) harp_engine_pass(e); /* accepted before, or after it */
+    close(fd);
+    for (unsigned k = 0; k < 5; k++) harp_engine_pass(e);
+  }
+  assert_true(until_ready(e, false));
+  harp_log_set_sink(NULL);
+  assert_int_equal(e->peer_count, 0);
+  assert_int_equal(l->pending_count, 0);
+  assert_int_equal(e->counters.handshake_refused, 0);
+  assert_int_equal(line_count, 0);
+  harp_listener_close(l);
+  harp_engine_close(e);
+}
+
 enum { LISTENERS = 20, CONNECTIONS_EACH = 10 };
 
 struct swarm {
@@ -537,6 +569,7 @@ int main(void) {
       cmocka_unit_test(test_shortage_of_files_for_data),
       cmocka_unit_test(test_unwatched_listener),
       cmocka_unit_test(test_unauthenticated_connections_do_not_keep_it_awake),
+      cmocka_unit_test(test_who_leaves_without_a_byte_costs_nothing),
       cmocka_unit_test(test_a_pass_lets_in_only_so_many),
       cmocka_unit_test(test_silent_connections_are_closed),
       cmocka_unit_test(test_unaccepted_are_bounded),

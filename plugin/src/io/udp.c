@@ -144,7 +144,8 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
       return harp_error_set(error, e, "cannot bind %u of the UDP ports %u to %u: %s%s", config->port_count,
                             config->port_low, config->port_high, strerror(-e),
                             e == -EADDRINUSE ? "; widen `ports`, or set fewer `paths`" : "");
-    return harp_error_set(error, e, "cannot bind a UDP port: %s", strerror(-e));
+    return harp_error_set(error, e, "cannot bind a UDP port: %s%s", strerror(-e),
+                          e == -EADDRINUSE ? "; widen sysctl net.ipv4.ip_local_port_range" : "");
   }
   if (harp_udp_socket_prepare(fd, &u->options, &granted)) u->options.gro = false;
   bool receives = config->is_each_receiving || !info->port_count;

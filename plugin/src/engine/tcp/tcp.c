@@ -56,7 +56,8 @@ static int open_or_do_without(struct harp_engine *e, unsigned eni, struct harp_e
   const struct harp_instance *instance = &e->enis[eni];
   int err = open_listener(e, eni);
   char text[HARP_LIMIT_TEXT_BYTES];
-  const char *why = err == -EADDRINUSE ? "no port is free: widen `ports`" : harp_limit_text(-err, text);
+  const char *why = err == -EADDRINUSE && instance->ports.low ? "no port is free: widen `ports`"
+                                                              : harp_limit_text(-err, text);
   if (err && instance->driver == HARP_DRIVER_TCP)
     return harp_error_set(error, err, "%s: cannot listen for TCP connections: %s", instance->ifname, why);
   if (err)
