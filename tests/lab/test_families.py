@@ -24,7 +24,8 @@ def start(plugin_file: Path, tmp_path: Path) -> StartJob:
     """Provide a function that makes a job over all ENIs of a lab."""
 
     def make(lab: Lab, ifname: str = "eni", **words: object) -> Job:
-        env = {"HARP_IFNAME": ifname, "HARP_PEER_TIMEOUT": "2"}
+        own: object = words.pop("env", {})
+        env = {"HARP_IFNAME": ifname, "HARP_PEER_TIMEOUT": "2", **own}  # type: ignore[dict-item]
         meeting = tmp_path / "meeting"
         return Job(lab, plugin_file, env=env, meeting=meeting, words=WORDS, sizes="256K", **words)  # type: ignore[arg-type]
 
@@ -81,6 +82,19 @@ def test_families_of_the_first_differ(make_lab: MakeLab, start: StartJob) -> Non
     lab = make_lab(LabSpec(enis=2))
     _only_ipv6(lab, 1, 0)
     with start(lab) as job:
+        job.finish()
+
+
+def test_addresses_that_are_new(make_lab: MakeLab, start: StartJob) -> None:
+    """A new IPv6 address is tentative for a second or two, in which nobody can connect from it."""
+    lab = make_lab(LabSpec())
+    for host in range(2):
+        lab.remove_address(host, 0)
+        words = ("address", "add", f"fd78::{host + 1}/64", "dev", eni_name(0))
+        run_command(ip_inside(lab.hosts[host], *words))
+        shown = run_command(ip_inside(lab.hosts[host], "-6", "address", "show", "tentative"))
+        assert "fd78::" in shown
+    with start(lab, env={"HARP_PEER_TIMEOUT": "20"}) as job:
         job.finish()
 
 

@@ -145,6 +145,7 @@ static int open_socket(struct harp_listener *l) {
   l->fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (l->fd < 0) return -errno;
   harp_files_own(l->fd);
+  (void)harp_socket_set_free_bind(l->fd); /* a new IPv6 address cannot be bound to for some seconds */
   if (a.ss_family == AF_INET6) setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
   if (bind(l->fd, (struct sockaddr *)&a, n) || listen(l->fd, BACKLOG) ||
       getsockname(l->fd, (struct sockaddr *)&a, &n)) {
