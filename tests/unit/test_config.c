@@ -81,7 +81,7 @@ static void test_minimal_file(void **state) {
   assert_int_equal(cfg.instance_count, 1);
   assert_string_equal(cfg.conf_dir, conf_dir);
   assert_int_equal(cfg.job.congestion, HARP_CONGESTION_TARGET);
-  assert_int_equal(cfg.job.peer_timeout_ns, HARP_SEC(10));
+  assert_int_equal(cfg.job.peer_timeout_ns, HARP_SEC(60));
   const struct harp_instance *one = &cfg.instances[0];
   assert_string_equal(one->name, "ztcp0");
   assert_string_equal(one->ifname, "eth1");
@@ -101,7 +101,7 @@ static void test_minimal_file(void **state) {
   assert_int_equal(one->driver, HARP_DRIVER_AUTO);
   assert_int_equal(one->ports.low, 0);
   assert_int_equal(one->paths, 5);
-  assert_int_equal(one->peer_timeout_ns, HARP_SEC(10));
+  assert_int_equal(one->peer_timeout_ns, HARP_SEC(60));
   assert_string_equal(tree_log,
                       "I ztcp0: eth1 10.0.1.1, MTU 9000, 25000 Mbit/s (sysfs), PCI 0000:00:06.0, NUMA node "
                       "1, driver auto, 5 paths, inline engine\n");

@@ -76,7 +76,7 @@ static void test_overlay_copies_what_is_set_of_its_scope(void **state) {
   harp_settings_overlay(&low, &high, HARP_SCOPE_ENI);
   assert_int_equal(low.mtu, 1500);
   assert_int_equal(low.paths, 3);
-  assert_int_equal(low.peer_timeout_ns, HARP_SEC(10));
+  assert_int_equal(low.peer_timeout_ns, HARP_SEC(60));
   assert_true(harp_setting_is_set(&low, HARP_SETTING_PATHS));
   assert_false(harp_setting_is_set(&low, HARP_SETTING_DRIVER));
   harp_settings_overlay(&low, &high, HARP_SCOPE_JOB);

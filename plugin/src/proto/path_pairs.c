@@ -19,6 +19,7 @@ enum {
   CONNECT_PTOS = 8,
   /* Standby pairs that are tried over an ENI, or at the same time: one of them may be dead as well. */
   FEW_STANDBY = 2,
+  ALL_STANDBY = HARP_PATHS_MAX,
 };
 
 static bool is_in_use(const struct harp_path *p) {
@@ -299,9 +300,10 @@ void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p
   bool is_silent = is_up ? p->probe.pto_count >= CONNECT_PTOS : p->probe.count >= LATE_PROBES;
   if (is_silent && is_every_eligible_silent(s)) wake_tcp(s, now);
   if (!is_up || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
-  unsigned tried = count_tried(s);
-  if (tried >= FEW_STANDBY) return;
-  (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), FEW_STANDBY - tried, now);
+  unsigned tried = count_tried(s),
+           most = p->probe.pto_count > HARP_PATH_DOUBTFUL_PTOS ? ALL_STANDBY : FEW_STANDBY;
+  if (tried >= most) return;
+  (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), most - tried, now);
 }
 
 void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
@@ -309,8 +311,7 @@ void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, h
   if (!s->set.eligible) wake_tcp(s, now);
   wake_needed_standby(s, now);
   if (p->standby) return;
-  (void)try_few(s, standby_over(s, p, true), FEW_STANDBY, now);
-  (void)try_few(s, standby_over(s, p, false), FEW_STANDBY, now);
+  (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), ALL_STANDBY, now);
 }
 
 /* Whether datagrams answer between the ENIs of a tcp path. */

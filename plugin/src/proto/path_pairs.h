@@ -17,9 +17,9 @@
  *      first, and again after REST_NS without a large message while these answer. A large message that is
  *      posted wakes it, and goes by datagrams until a connection stands; so does silence of these.
  *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
- *      that is UP. A few are tried over each ENI of a path that goes DOWN, which shows which of the two has
- *      failed, and over those of a path that is doubtful, where none progresses. One that does not answer
- *      sleeps again.
+ *      that is UP. Those over the ENIs of a path that goes DOWN are tried, which shows which of the two has
+ *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
+ *      timeout. One that does not answer sleeps again.
  *   8. Of the pairs of standby paths of datagrams one in CHECK_NS or so is woken, or probed, in turn: it is
  *      then known whether it works. */
 #ifndef HARP_PATH_PAIRS_H
