@@ -96,6 +96,9 @@ def test_fewer_queues_than_cores(make_lab: MakeLab, plugin_file: Path, tmp_path:
             assert _connections(job, rank) == {"1": 8}
 
 
+OUT = re.compile(r"nothing gets through (?:on this|to the) interface")
+
+
 def test_a_lost_interface_is_reported_once(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
     """Though both engines of a process lose it."""
     lab = make_lab(LabSpec(enis=2))
@@ -107,12 +110,13 @@ def test_a_lost_interface_is_reported_once(make_lab: MakeLab, plugin_file: Path,
         job.until_moving()
         lab.set_link(1, 1, up=False)
         for rank in range(2):
-            until("logged", lambda rank=rank: job.warns(rank) != [], REPORT_S)  # type: ignore[misc]
+            until("logged", lambda rank=rank: bool(OUT.search(job.log(rank))), REPORT_S)  # type: ignore[misc]
         job.until_moving(WHILE_OUT_BYTES)
         lab.set_link(1, 1, up=True)
         for rank in range(2):
             until("works", lambda rank=rank: "works again" in job.log(rank), REPORT_S)  # type: ignore[misc]
-            assert len(job.warns(rank)) == 1, job.warns(rank)
-            out = re.findall(r"nothing gets through (?:on this|to the) interface", job.log(rank))
+            assert not job.warns(rank)  # the job goes on
+            out = OUT.findall(job.log(rank))
+            assert out.count("nothing gets through on this interface") <= 1
             back = re.findall(r"works again$", job.log(rank), re.MULTILINE)
             assert 1 <= len(back) <= len(out)  # ours, and at INFO the peer's

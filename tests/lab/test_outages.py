@@ -30,9 +30,7 @@ def _let_time_pass(seconds: float) -> None:
 
 @pytest.mark.parametrize("enis", [1, 2])
 @pytest.mark.parametrize("engine", ["inline", "thread"])
-def test_an_outage_while_nobody_waits(
-    make_lab: MakeLab, plugin_file: Path, engine: str, enis: int
-) -> None:
+def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engine: str, enis: int) -> None:
     lab = make_lab(LabSpec(enis=enis))
     env = {"HARP_PEER_TIMEOUT": str(TIMEOUT_S), "HARP_ENGINE": engine, "HARP_IFNAME": "eni"}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
