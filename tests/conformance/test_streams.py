@@ -86,7 +86,7 @@ def test_wrong_secret_of_a_listener(net: Net) -> None:
     with net.pair() as pair:
         result, handle, listen = net.listen()
         assert result == abi.SUCCESS
-        secret_at = 32
+        secret_at = 16
         ffi.buffer(handle)[secret_at : secret_at + 1] = bytes([ffi.buffer(handle)[secret_at][0] ^ 1])
         outcome: list[int] = []
 

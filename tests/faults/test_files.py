@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults.conftest import Compile
 
 PEERS = 24
-FILES = 44
+FILES = 36
 LEFT = FILES // 4  # that data connections leave
 TIMEOUT_S = 120
 

@@ -107,8 +107,7 @@ def test_ring_of_four_cables(make_lab: MakeLab, start: StartJob) -> None:
         assert _addresses(job, 0) == {"10.78.0.2", "10.78.3.4"}
 
 
-@pytest.mark.parametrize("one", ["lonely,eni0", "eni0,lonely"])
-@pytest.mark.parametrize("other", ["lonely,eni0", "eni0,lonely"])
+@pytest.mark.parametrize(("one", "other"), [("lonely,eni0", "lonely,eni0"), ("lonely,eni0", "eni0,lonely")])
 def test_one_interface_reaches_nobody(make_lab: MakeLab, start: StartJob, one: str, other: str) -> None:
     lab = make_lab(LabSpec())
     for host, subnet in enumerate((3, 5)):

@@ -20,7 +20,7 @@ from harpctl.stats.files import find
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, dropped, statistics_of, until
-from tests.lab.remote import RemotePeer, connect
+from tests.lab.remote import RemotePeer, connect, transfer
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -154,6 +154,7 @@ def test_close_with_sends_under_way(make_lab: MakeLab, plugin_file: Path) -> Non
     lab, env = make_lab(LabSpec(enis=2)), {**BARE, "HARP_DRIVER": "udp+tcp"}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         connect(receiver, sender)
+        transfer(receiver, sender, MESSAGES, MESSAGE_BYTES)  # the first ones go by datagrams
         receiver.start("transfer", MESSAGES, MESSAGE_BYTES)
         log = sender.call("abandoned_send", MESSAGES, MESSAGE_BYTES)
         assert statistics_of("\n".join(log))["tx_by_reference"]

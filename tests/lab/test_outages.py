@@ -15,7 +15,7 @@ from tests.conformance import abi
 from tests.lab.job import until
 from tests.lab.remote import RemotePeer, connect, transfer
 
-pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
+pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 TIMEOUT_S = 1
 OUTAGE_S = 5 * TIMEOUT_S  # Linux gives a connection up after one timeout, or two of a second's timers
@@ -28,8 +28,7 @@ def _let_time_pass(seconds: float) -> None:
     until("the time has passed", lambda: time.monotonic() > end)
 
 
-@pytest.mark.parametrize("enis", [1, 2])
-@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize(("engine", "enis"), [("inline", 1), ("thread", 2)])
 def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engine: str, enis: int) -> None:
     lab = make_lab(LabSpec(enis=enis))
     env = {"HARP_PEER_TIMEOUT": str(TIMEOUT_S), "HARP_ENGINE": engine, "HARP_IFNAME": "eni"}
