@@ -30,7 +30,6 @@ PORT = re.compile(r": TCP connections for data are accepted on port (\d+)")
 ENDED = "a TCP connection with"
 CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
-SLOW = re.compile(r"try datagrams: a round trip of TCP takes (?:[2-9]\d|\d{3,})\.")
 TURNED = re.compile(r"large messages to .* take datagrams from now on")
 TCP_BUFFER_KIB = 16  # TCP moves less than half of what datagrams do, on a loaded machine too
 TRIALS_S = 500.0  # experiments that are lost double the time to the next one
@@ -237,7 +236,8 @@ def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     """TCP fills the queue of the slow link, which would delay all that is small; datagrams do not.
 
-    The queue is longer than what TCP has in flight: a loss would be the first sign.
+    The queue is longer than what TCP has in flight, but a round trip that grows beyond its timeout makes the
+    kernel repeat segments, which is a sign as well.
     """
     lab = make_lab(LabSpec(hosts=3, enis=2))
     for host in range(2):  # behind the fabric: what waits at its own host TCP keeps short
@@ -245,7 +245,7 @@ def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> 
         words = ("root", "tbf", "rate", "500mbit", "burst", "128kb", "latency", "400ms")
         run_command(run_inside(fabric_name(lab.prefix), *port, *words))
     with _job(lab, plugin_file) as job:
-        until("datagrams are tried", lambda: bool(SLOW.search(job.log(0) + job.log(1))))
+        until("datagrams are tried", lambda: "try datagrams" in job.log(0) + job.log(1))
         job.finish()
         assert job.statistics()["tcp_troubles"] >= 1
 

@@ -9,13 +9,18 @@
 #include "engine/engine.h"
 #include "engine/peer_life.h"
 
+/* Keepalives are a second apart at least: a kernel that has answered all of them may be silent for so long.
+ */
+#define KERNEL_SILENT_MIN_NS HARP_SEC(3)
+
 /* Whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP need
  * not give up then: it takes packets that our own host drops for a local congestion. */
 static bool is_kernel_silent(int fd, harp_ns limit) {
   struct tcp_info info = {0};
   socklen_t n = sizeof info;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n)) return false;
-  return HARP_MS(HARP_MIN(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)) >= limit;
+  return HARP_MS(HARP_MIN(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)) >=
+         HARP_MAX(limit, KERNEL_SILENT_MIN_NS);
 }
 
 void harp_liveness_on_silence(struct harp_peer *peer, harp_ns now) {
