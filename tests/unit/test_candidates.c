@@ -38,10 +38,10 @@ static const char *order(harp_route_finder *find) {
   return text;
 }
 
-static enum harp_route all_linked(const struct sockaddr_storage *from, unsigned ifindex,
-                                  const struct sockaddr_storage *to) {
+static struct harp_route all_linked(const struct sockaddr_storage *from, unsigned ifindex,
+                                    const struct sockaddr_storage *to) {
   (void)from, (void)ifindex, (void)to;
-  return HARP_ROUTE_LINK;
+  return (struct harp_route){HARP_ROUTE_LINK, 0};
 }
 
 static const uint8_t *bytes_of(const struct sockaddr_storage *a) {
@@ -49,22 +49,33 @@ static const uint8_t *bytes_of(const struct sockaddr_storage *a) {
 }
 
 /* Cables: the third byte is the subnet; there is nothing else. */
-static enum harp_route cabled(const struct sockaddr_storage *from, unsigned ifindex,
-                              const struct sockaddr_storage *to) {
+static struct harp_route cabled(const struct sockaddr_storage *from, unsigned ifindex,
+                                const struct sockaddr_storage *to) {
   (void)ifindex;
-  return bytes_of(from)[2] == bytes_of(to)[2] ? HARP_ROUTE_LINK : HARP_ROUTE_NONE;
+  return (struct harp_route){bytes_of(from)[2] == bytes_of(to)[2] ? HARP_ROUTE_LINK : HARP_ROUTE_NONE, 0};
 }
 
 /* The same, and a gateway at the interface with the number 2. */
-static enum harp_route with_gateway(const struct sockaddr_storage *from, unsigned ifindex,
-                                    const struct sockaddr_storage *to) {
-  if (cabled(from, ifindex, to) == HARP_ROUTE_LINK) return HARP_ROUTE_LINK;
-  return ifindex == 2 ? HARP_ROUTE_GATEWAY : HARP_ROUTE_OTHER;
+static struct harp_route with_gateway(const struct sockaddr_storage *from, unsigned ifindex,
+                                      const struct sockaddr_storage *to) {
+  struct harp_route route = cabled(from, ifindex, to);
+  if (route.kind == HARP_ROUTE_NONE) route.kind = ifindex == 2 ? HARP_ROUTE_GATEWAY : HARP_ROUTE_OTHER;
+  return route;
 }
 
-static enum harp_route own_first(const struct sockaddr_storage *from, unsigned ifindex,
-                                 const struct sockaddr_storage *to) {
-  return harp_address_has_same_ip(from, to) ? HARP_ROUTE_SELF : cabled(from, ifindex, to);
+/* Each interface has a gateway; the one with the number 2 has a route to 10.0.9.0/24, the others a default
+ * route. */
+static struct harp_route with_gateways(const struct sockaddr_storage *from, unsigned ifindex,
+                                       const struct sockaddr_storage *to) {
+  (void)from;
+  uint8_t bits = ifindex == 2 && bytes_of(to)[2] == 9 ? 24 : 0;
+  return (struct harp_route){HARP_ROUTE_GATEWAY, bits};
+}
+
+static struct harp_route own_first(const struct sockaddr_storage *from, unsigned ifindex,
+                                   const struct sockaddr_storage *to) {
+  if (harp_address_has_same_ip(from, to)) return (struct harp_route){HARP_ROUTE_SELF, 0};
+  return cabled(from, ifindex, to);
 }
 
 /* Where all reach all, the next pair shares no interface with the one before. */
@@ -95,6 +106,15 @@ static void test_gateway(void **state) {
   set((const char *const[]){"10.0.1.1", "10.0.2.1", NULL},
       (const char *const[]){"10.0.9.1", "10.0.1.2", NULL});
   assert_string_equal(order(with_gateway), "0>1 1>1 1>0 0>0");
+}
+
+/* Where each interface has a gateway, the one with a route to that network before those with a default
+ * route. */
+static void test_longest_prefix(void **state) {
+  (void)state;
+  set((const char *const[]){"10.0.1.1", "10.0.2.1", "10.0.3.1", NULL},
+      (const char *const[]){"10.0.8.1", "10.0.9.1", NULL});
+  assert_string_equal(order(with_gateways), "1>1 0>0 2>0 0>1 1>0 2>1");
 }
 
 /* Bridges of containers have the same address on all hosts: to go there leads to this host itself. */
@@ -130,19 +150,16 @@ static void test_routes_of_loopback(void **state) {
   (void)state;
   struct sockaddr_storage here = address("127.0.0.1", 0), nowhere = address("240.0.0.1", 0);
   struct sockaddr_storage foreign = address("192.0.2.77", 0);
-  assert_int_equal(harp_route_find(&here, 1, &here), HARP_ROUTE_SELF);
-  assert_int_equal(harp_route_find(&foreign, 1, &nowhere), HARP_ROUTE_NONE);
+  assert_int_equal(harp_route_find(&here, 1, &here).kind, HARP_ROUTE_SELF);
+  assert_int_equal(harp_route_find(&foreign, 1, &nowhere).kind, HARP_ROUTE_NONE);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_network),
-      cmocka_unit_test(test_cables),
-      cmocka_unit_test(test_gateway),
-      cmocka_unit_test(test_own_address),
-      cmocka_unit_test(test_families_do_not_mix),
-      cmocka_unit_test(test_link_local),
-      cmocka_unit_test(test_routes_of_loopback),
+      cmocka_unit_test(test_one_network), cmocka_unit_test(test_cables),
+      cmocka_unit_test(test_gateway),     cmocka_unit_test(test_longest_prefix),
+      cmocka_unit_test(test_own_address), cmocka_unit_test(test_families_do_not_mix),
+      cmocka_unit_test(test_link_local),  cmocka_unit_test(test_routes_of_loopback),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,10 +56,11 @@ int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol, ui
 }
 
 int harp_netlink_find_route(const struct sockaddr_storage *from, const struct sockaddr_storage *to,
-                            uint32_t ifindex, void *reply) {
+                            uint32_t ifindex, unsigned flags, void *reply) {
   struct harp_netlink_request r;
   uint32_t bytes = harp_ip_bytes(to->ss_family);
   harp_netlink_begin(&r, RTM_GETROUTE, sizeof r.body.route);
+  r.body.route.rtm_flags = flags;
   r.body.route.rtm_family = (uint8_t)to->ss_family;
   r.body.route.rtm_dst_len = r.body.route.rtm_src_len = (uint8_t)(bytes * 8);
   harp_netlink_add(&r, RTA_DST, harp_address_ip(to), bytes);

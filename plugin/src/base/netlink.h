@@ -38,11 +38,16 @@ void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void 
 HARP_MUST_CHECK int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol,
                                           uint16_t answer_type, void *reply);
 
+/* Flag of a request for a route: the reply is the entry of the routing table, with its prefix, and not the
+ * way of one packet (RTM_F_FIB_MATCH, Linux 4.13). */
+enum { HARP_ROUTE_ENTRY = 0x2000 };
+
 /* Requests the route from an address to another, by the interface `ifindex`; 0: by the one that the routing
- * tables choose. The reply has a struct rtmsg. Returns 0, or -errno: -ENETUNREACH, -EHOSTUNREACH, -EACCES or
- * -EINVAL where there is none. */
+ * tables choose. flags: 0 or HARP_ROUTE_ENTRY. The reply has a struct rtmsg. Returns 0, or -errno:
+ * -ENETUNREACH, -EHOSTUNREACH, -EACCES or -EINVAL where there is none. */
 HARP_MUST_CHECK int harp_netlink_find_route(const struct sockaddr_storage *from,
-                                            const struct sockaddr_storage *to, uint32_t ifindex, void *reply);
+                                            const struct sockaddr_storage *to, uint32_t ifindex,
+                                            unsigned flags, void *reply);
 
 /* Returns an attribute behind a body of body_bytes, within `reply`; NULL: there is none. */
 const struct rtattr *harp_netlink_find(const void *reply, uint32_t body_bytes, uint16_t type);

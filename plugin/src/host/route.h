@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* The best first. */
-enum harp_route {
+enum harp_route_kind {
   HARP_ROUTE_LINK,    /* in the interface's subnet */
   HARP_ROUTE_GATEWAY, /* by the interface and a gateway */
   HARP_ROUTE_OTHER,   /* by another interface than the one that has the local address */
@@ -18,9 +18,16 @@ enum harp_route {
   HARP_ROUTES
 };
 
+struct harp_route {
+  uint8_t kind; /* enum harp_route_kind */
+  /* GATEWAY: length of the prefix of the routing table's entry, 0 of a default route; else 0. Before
+   * Linux 4.13 the kernel says the address's length for each. */
+  uint8_t prefix_bits;
+};
+
 /* Looks up the route of packets from a local address, that of the interface `ifindex`, to another address of
  * the same family. */
-enum harp_route harp_route_find(const struct sockaddr_storage *from, unsigned ifindex,
-                                const struct sockaddr_storage *to);
+struct harp_route harp_route_find(const struct sockaddr_storage *from, unsigned ifindex,
+                                  const struct sockaddr_storage *to);
 
 #endif

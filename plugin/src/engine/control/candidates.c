@@ -28,7 +28,8 @@ static unsigned shift_of(const struct harp_candidate *c, unsigned to_count) {
 
 static bool is_better(const struct harp_candidate *a, const struct harp_candidate *b, unsigned to_count) {
   unsigned shift_a = shift_of(a, to_count), shift_b = shift_of(b, to_count);
-  if (a->route != b->route) return a->route < b->route;
+  if (a->route.kind != b->route.kind) return a->route.kind < b->route.kind;
+  if (a->route.prefix_bits != b->route.prefix_bits) return a->route.prefix_bits > b->route.prefix_bits;
   return shift_a != shift_b ? shift_a < shift_b : a->from < b->from;
 }
 
@@ -42,7 +43,7 @@ unsigned harp_candidates_make(const struct harp_instance *enis, unsigned eni_cou
       if (!may_pair(&enis[from].addr, &contact->at[to])) continue;
       const struct sockaddr_storage there = harp_candidate_to(&enis[from], &contact->at[to]);
       struct harp_candidate c = {.from = (uint8_t)from, .to = (uint8_t)to};
-      c.route = (uint8_t)find(&enis[from].addr, (unsigned)enis[from].index, &there);
+      c.route = find(&enis[from].addr, (unsigned)enis[from].index, &there);
       unsigned at = count++;
       for (; at && is_better(&c, &out[at - 1], contact->count); at--) out[at] = out[at - 1];
       out[at] = c;

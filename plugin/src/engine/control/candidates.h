@@ -4,10 +4,11 @@
  * The rules, the first that decides:
  * 1. the route: in the same subnet; by a gateway; by another interface; to this host itself; none known
  *    (host/route.h);
- * 2. a pair that shares no interface with those before it: the first interface with the first address, the
+ * 2. of several gateways the longest prefix: a route to the peer's network before a default route;
+ * 3. a pair that shares no interface with those before it: the first interface with the first address, the
  *    second with the second, and so on, before each of them with the next address. Where one interface is
  *    broken the next pair avoids it on both sides;
- * 3. our order of interfaces. */
+ * 4. our order of interfaces. */
 #ifndef HARP_CANDIDATES_H
 #define HARP_CANDIDATES_H
 
@@ -19,11 +20,11 @@ enum { HARP_CANDIDATES_MAX = HARP_ENDPOINT_ENIS_MAX * HARP_HANDLE_ADDRESSES_MAX 
 
 struct harp_candidate {
   uint8_t from, to; /* our interface; the peer's address */
-  uint8_t route;    /* enum harp_route */
+  struct harp_route route;
 };
 
-typedef enum harp_route harp_route_finder(const struct sockaddr_storage *from, unsigned ifindex,
-                                          const struct sockaddr_storage *to);
+typedef struct harp_route harp_route_finder(const struct sockaddr_storage *from, unsigned ifindex,
+                                            const struct sockaddr_storage *to);
 
 /* Fills `out` with the pairs of one family, the best first. Returns how many; 0: the families differ. */
 unsigned harp_candidates_make(const struct harp_instance *enis, unsigned eni_count,

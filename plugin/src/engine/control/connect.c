@@ -159,7 +159,7 @@ static int drive_handshake(struct harp_connect *c, harp_ns now) {
 /* Returns what may have happened to a connect that nobody has answered. */
 static const char *cause_of(const struct harp_connect *c) {
   const struct harp_dials *d = &c->dials;
-  if (d->candidate_count && d->candidates[0].route == HARP_ROUTE_SELF)
+  if (d->candidate_count && d->candidates[0].route.kind == HARP_ROUTE_SELF)
     return "; this host has the peer's address itself: if the peer is on another host, choose interfaces "
            "whose addresses differ (HARP_IFNAME)";
   return c->contact.count > 1

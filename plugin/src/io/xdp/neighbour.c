@@ -39,7 +39,7 @@ static int next_hop(unsigned ifindex, const struct sockaddr_storage *local,
                     const struct sockaddr_storage *peer, struct hop *hop) {
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   uint32_t by;
-  int err = harp_netlink_find_route(local, peer, ifindex, reply);
+  int err = harp_netlink_find_route(local, peer, ifindex, 0, reply);
   if (err) return err;
   const struct rtmsg *route = NLMSG_DATA(reply);
   const struct rtattr *out = harp_netlink_find(reply, sizeof *route, RTA_OIF);
