@@ -563,6 +563,69 @@ static void test_final_confirms_no_connect(void **state) {
   loopback_close(s);
 }
 
+/* Listens at another address on the port of a handle, in front of whose address it is put, and never says
+ * anything. Returns the socket. */
+static int put_mute_first(struct harp_handle *handle) {
+  struct harp_contact contact;
+  struct harp_error error = {0};
+  assert_true(harp_handle_decode(handle, HARP_HANDLE_BYTES, &contact, &error));
+  contact.at[contact.count++] = contact.at[0];
+  struct sockaddr_in *first = (struct sockaddr_in *)&contact.at[0];
+  first->sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  harp_handle_encode(handle, HARP_HANDLE_BYTES, &contact);
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)first, sizeof *first), 0);
+  assert_int_equal(listen(fd, 16), 0);
+  return fd;
+}
+
+/* What accepts TCP at the first address answers no HELLO: the handshake moves to the next. */
+static void test_hello_is_never_answered(void **state) {
+  (void)state;
+  static const bool first[2] = {true, false}, both[2] = {true, true};
+  struct loopback_side s[2];
+  loopback_open(s);
+  loopback_stop_clock(s);
+  int mute = put_mute_first(&s[1].handle);
+  loopback_connect(s, 0, 0);
+  struct harp_connect *c = s[0].connects[0];
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       harp_connect_state(c) != HARP_CONNECT_HANDSHAKE && loopback_seconds() < limit;)
+    loopback_run(s, first, both, 1);
+  loopback_run(s, first, both, 100);
+  assert_int_equal(harp_connect_state(c), HARP_CONNECT_HANDSHAKE);
+  loopback_now_ns += HARP_DIAL_NEXT_NS;
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !s[0].links[0] && loopback_seconds() < limit;)
+    loopback_run(s, first, both, 1);
+  assert_non_null(s[0].links[0]);
+  assert_int_equal(c->moves, 1);
+  assert_int_equal(c->dials.open_count, 0);
+  loopback_close(s);
+  close(mute);
+}
+
+/* A peer that is slow at its only address is waited for on the same connection. */
+static void test_slow_peer_keeps_its_handshake(void **state) {
+  (void)state;
+  static const bool first[2] = {true, false}, both[2] = {true, true};
+  struct loopback_side s[2];
+  loopback_open(s);
+  loopback_stop_clock(s);
+  loopback_connect(s, 0, 0);
+  struct harp_connect *c = s[0].connects[0];
+  for (unsigned i = 0; i < 100; i++) {
+    loopback_now_ns += HARP_DIAL_NEXT_NS;
+    loopback_run(s, first, first, 1);
+  }
+  assert_int_equal(harp_connect_state(c), HARP_CONNECT_HANDSHAKE);
+  assert_int_equal(c->moves, 0);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !s[0].links[0] && loopback_seconds() < limit;)
+    loopback_run(s, first, both, 1);
+  assert_non_null(s[0].links[0]);
+  loopback_close(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
@@ -577,6 +640,8 @@ int main(void) {
       cmocka_unit_test(test_each_limit_is_named),
       cmocka_unit_test(test_states_have_words),
       cmocka_unit_test(test_final_confirms_no_connect),
+      cmocka_unit_test(test_hello_is_never_answered),
+      cmocka_unit_test(test_slow_peer_keeps_its_handshake),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

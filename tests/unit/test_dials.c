@@ -82,17 +82,28 @@ static void close_scene(struct scene *s) {
   harp_engine_close(s->e);
 }
 
+typedef int poll_of_dials(struct harp_dials *d, const struct harp_engine *e,
+                          const struct harp_contact *contact, harp_ns now);
+
 /* Lets the kernel answer what it will answer, at the same virtual time. */
-static int poll_dials(struct scene *s) {
+static int poll_by(struct scene *s, poll_of_dials *poll_once) {
   int fd = -EAGAIN;
   for (unsigned i = 0; i < 50 && fd == -EAGAIN; i++) {
     struct pollfd p[HARP_DIALS_MAX];
     for (unsigned k = 0; k < s->dials.open_count; k++)
       p[k] = (struct pollfd){.fd = s->dials.open[k].fd, .events = POLLOUT};
     (void)poll(p, s->dials.open_count, 1);
-    fd = harp_dials_poll(&s->dials, s->e, &s->contact, s->now);
+    fd = poll_once(&s->dials, s->e, &s->contact, s->now);
   }
   return fd;
+}
+
+static int poll_dials(struct scene *s) {
+  return poll_by(s, harp_dials_poll);
+}
+
+static int poll_others(struct scene *s) {
+  return poll_by(s, harp_dials_poll_others);
 }
 
 static void assert_up(struct scene *s, int fd, unsigned at) {
@@ -174,6 +185,39 @@ static void test_rounds_go_on(void **state) {
   close_scene(&s);
 }
 
+/* While a connection is kept that says nothing, the others are tried, and that one is not begun again. */
+static void test_others_beside_one_that_is_kept(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, "lrl");
+  assert_up(&s, poll_dials(&s), 0);
+  s.now += HARP_DIAL_NEXT_NS;
+  assert_up(&s, poll_others(&s), 2); /* the first of them refuses */
+  s.now += HARP_DIAL_ROUND_NS;
+  assert_up(&s, poll_others(&s), 0); /* the next round */
+  close_scene(&s);
+}
+
+/* Others that fail at once are tried again with the next round, not with the next poll. */
+static void test_others_that_fail(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene(&s, "lr");
+  assert_up(&s, poll_dials(&s), 0);
+  s.now += HARP_DIAL_NEXT_NS;
+  assert_int_equal(poll_others(&s), -EAGAIN);
+  assert_int_equal(s.dials.open_count, 0);
+  harp_ns due_ns = s.dials.next_ns;
+  assert_true(due_ns > s.now);
+  s.now = due_ns - 1;
+  assert_int_equal(poll_others(&s), -EAGAIN);
+  assert_int_equal(s.dials.next_ns, due_ns);
+  s.now = due_ns;
+  assert_int_equal(poll_others(&s), -EAGAIN);
+  assert_true(s.dials.next_ns > due_ns);
+  close_scene(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_first_answers),
@@ -181,6 +225,8 @@ int main(void) {
       cmocka_unit_test(test_mute_one_is_not_waited_for),
       cmocka_unit_test(test_nobody_answers),
       cmocka_unit_test(test_rounds_go_on),
+      cmocka_unit_test(test_others_beside_one_that_is_kept),
+      cmocka_unit_test(test_others_that_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

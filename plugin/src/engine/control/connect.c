@@ -20,6 +20,9 @@
 #include "io/tcp_socket.h"
 
 #define CONNECT_RETRY_NS HARP_MS(50)
+/* A handshake that is not answered for HARP_DIAL_NEXT_NS is moved to another address, if one can be reached.
+ * Each move doubles the time, at most so often: the peer may be slow, not the address silent. */
+enum { PATIENCE_DOUBLINGS_MAX = 6 };
 
 /* The attempt is over; the next one is due at retry_ns. */
 static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
@@ -100,17 +103,53 @@ fail:
   return status;
 }
 
-/* Makes the connection that is up the one of the handshake. Returns 0; -EAGAIN: none is up yet; another
- * -errno: none can be made for now. */
-static int take_dialled(struct harp_connect *c, harp_ns now) {
-  if (harp_connect_has_met(c)) return 0;
-  int fd = harp_dials_poll(&c->dials, c->engine, &c->contact, now);
-  if (fd < 0) return fd;
+/* Makes the connection that was up last the one of the handshake. */
+static void take_fd(struct harp_connect *c, int fd) {
   const struct harp_candidate *to = &c->dials.candidates[c->dials.answered];
-  HARP_ASSERT(c->pending.fd < 0 && c->pending.slot < 0 && !c->link);
+  HARP_ASSERT(fd >= 0 && c->pending.fd < 0 && c->pending.slot < 0 && !c->link);
   c->pending.fd = fd;
   c->pending.peer_addr = c->contact.at[to->to];
+}
+
+/* Takes the connection that is up. Returns 0; -EAGAIN: none is up yet; another -errno: none can be made for
+ * now. */
+static int take_dialled(struct harp_connect *c, harp_ns now) {
+  if (harp_connect_has_met(c) || c->pending.fd >= 0) return 0;
+  int fd = harp_dials_poll(&c->dials, c->engine, &c->contact, now);
+  if (fd < 0) return fd;
+  take_fd(c, fd);
   return 0;
+}
+
+/* Moves the handshake to another connection, unless it is not needed any more. */
+static void move_handshake(struct harp_connect *c, int fd, harp_ns now) {
+  char from[HARP_IP_TEXT_BYTES], to[HARP_IP_TEXT_BYTES];
+  harp_engine_lock(c->engine);
+  bool is_needed = harp_connect_state(c) == HARP_CONNECT_HANDSHAKE;
+  if (is_needed) {
+    harp_address_ip_text(&c->pending.peer_addr, from);
+    harp_pending_peer_end(&c->pending, c->engine);
+    take_fd(c, fd);
+    harp_connect_enter(c, HARP_CONNECT_WAITING, now);
+    c->pending.since_ns = now;
+    harp_connect_enter(c, HARP_CONNECT_DIALING, now);
+  }
+  harp_engine_unlock(c->engine);
+  if (!is_needed) {
+    harp_files_close(fd);
+    return;
+  }
+  if (!c->moves++)
+    HARP_INFO("%s: what accepts connections at %s does not answer; trying %s", c->engine->name, from,
+              harp_address_ip_text(&c->pending.peer_addr, to));
+}
+
+/* Tries the peer's other addresses beside a handshake that is not answered. What has accepted the connection
+ * may not be the peer. */
+static void try_others(struct harp_connect *c, harp_ns now) {
+  if (harp_connect_state(c) != HARP_CONNECT_HANDSHAKE || now < c->others_ns) return;
+  int fd = harp_dials_poll_others(&c->dials, c->engine, &c->contact, now);
+  if (fd >= 0) move_handshake(c, fd, now);
 }
 
 /* Starts the handshake. Returns 0 or -errno. Under the lock. */
@@ -119,6 +158,7 @@ static int start_hello(struct harp_connect *c, harp_ns now) {
   if (err) return err;
   harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
   harp_connect_enter(c, HARP_CONNECT_HANDSHAKE, now);
+  c->others_ns = now + (HARP_DIAL_NEXT_NS << HARP_MIN(c->moves, (unsigned)PATIENCE_DOUBLINGS_MAX));
   return 0;
 }
 
@@ -337,7 +377,9 @@ static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
   int err = take_dialled(c, now);
   bool is_dialling = err != 0;
   if (!err) err = drive_handshake(c, now);
+  if (c->link) harp_dials_end(&c->dials);
   if (c->link) return HARP_OK;
+  if (!err) try_others(c, now);
   if (err == -ENOSPC) return HARP_ERR_SYSTEM;
   if (err != -EALREADY && is_refused(c, &why)) return on_refused(c, why, now);
   if (err == -EALREADY)

@@ -57,7 +57,9 @@ struct harp_connect {
 
   /* attempts */
   struct harp_dials dials;
-  struct harp_pending_peer pending; /* over the connection that was up first */
+  struct harp_pending_peer pending; /* over the connection that was up first, or a later one */
+  harp_ns others_ns; /* HANDSHAKE: when the peer has not answered for so long that others are dialled */
+  unsigned moves;    /* how often another one has taken the place of one that did not answer */
   /* When to give up. Extended by the time in which the peer's process is known to run: it may be slow to
    * accept. */
   harp_ns deadline_ns;

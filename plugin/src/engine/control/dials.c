@@ -34,9 +34,10 @@ void harp_dials_end(struct harp_dials *d) {
   while (d->open_count) harp_files_close(d->open[--d->open_count].fd);
 }
 
-/* Begins the next candidate. Returns 0 or -errno, if it has failed at once. */
+/* Begins the next candidate. Returns 0; or -errno, if it has failed at once or is none. */
 static int dial_next(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact) {
   unsigned at = d->next++;
+  if (d->is_kept && at == d->answered) return -EALREADY;
   const struct harp_candidate *c = &d->candidates[at];
   const struct sockaddr_storage to = harp_candidate_to(&e->enis[c->from], &contact->at[c->to]);
   const struct harp_tcp_options options = {
@@ -63,6 +64,7 @@ static void dial_on(struct harp_dials *d, const struct harp_engine *e, const str
 void harp_dials_begin(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact,
                       harp_ns now) {
   HARP_ASSERT(!d->open_count);
+  d->is_kept = false;
   if (d->next == d->candidate_count) {
     d->candidate_count = harp_candidates_make(e->enis, e->eni_count, contact, harp_route_find, d->candidates);
     d->next = 0;
@@ -74,6 +76,7 @@ void harp_dials_begin(struct harp_dials *d, const struct harp_engine *e, const s
 static int choose(struct harp_dials *d, unsigned i) {
   int fd = d->open[i].fd;
   d->answered = d->open[i].candidate;
+  d->is_kept = false;
   remove_open(d, i);
   harp_dials_end(d);
   return fd;
@@ -108,4 +111,18 @@ int harp_dials_poll(struct harp_dials *d, const struct harp_engine *e, const str
   if (d->open_count && (d->next < d->candidate_count || now < d->next_ns)) return -EAGAIN;
   harp_dials_end(d);
   return -EHOSTUNREACH;
+}
+
+int harp_dials_poll_others(struct harp_dials *d, const struct harp_engine *e,
+                           const struct harp_contact *contact, harp_ns now) {
+  if (d->candidate_count < 2) return -EAGAIN;
+  if (!d->open_count) {
+    if (now < d->next_ns) return -EAGAIN;
+    if (d->next == d->candidate_count) d->next = 0;
+    d->is_kept = true;
+    dial_on(d, e, contact, now);
+    return -EAGAIN;
+  }
+  int fd = harp_dials_poll(d, e, contact, now);
+  return fd == -EHOSTUNREACH ? -EAGAIN : fd;
 }

@@ -6,6 +6,9 @@
  * wins, and the others are closed before they have said anything, which costs the listener nothing. The next
  * round asks the kernel for the routes again.
  *
+ * A connection that is up may lead to something that never answers. While the caller keeps it, it can go on
+ * with the other candidates.
+ *
  * Belongs to the thread that polls the connect; needs no lock. */
 #ifndef HARP_DIALS_H
 #define HARP_DIALS_H
@@ -32,6 +35,7 @@ struct harp_dials {
   harp_ns next_ns;                       /* when the next one is due, or the round over */
   int error;         /* of the best candidate, in this round or else the one before; 0: no answer */
   unsigned answered; /* the candidate that was up last */
+  bool is_kept;      /* its connection is kept, so that it is no candidate */
 };
 
 /* Sets it to nothing under way. */
@@ -43,6 +47,10 @@ void harp_dials_begin(struct harp_dials *d, const struct harp_engine *e, const s
  * -EHOSTUNREACH: the round is over and nobody has answered. */
 int harp_dials_poll(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact,
                     harp_ns now);
+/* Tries the others while the caller keeps the connection that was up last: without end, with the same
+ * candidates, round by round. Returns the socket of one that is up, or -EAGAIN. */
+int harp_dials_poll_others(struct harp_dials *d, const struct harp_engine *e,
+                           const struct harp_contact *contact, harp_ns now);
 /* The connection that was up last was to the right peer, which refused for now: the next round begins with
  * it. */
 void harp_dials_keep_answered(struct harp_dials *d);
