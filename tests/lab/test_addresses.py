@@ -188,6 +188,7 @@ def test_local_ports_are_used_up(make_lab: MakeLab, start: StartJob) -> None:
     with start(lab, "eni0", "eni0") as job:
         assert EXIT_PLUGIN in job.wait()
         assert len(job.warns(0)) == 1
+        assert "of the range 50000 50000 is free" in job.warns(0)[0]
         assert "net.ipv4.ip_local_port_range" in job.warns(0)[0]
 
 

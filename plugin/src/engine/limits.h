@@ -14,7 +14,7 @@ enum {
   HARP_PENDING_PEERS_MAX = 64,  /* of a listener */
   HARP_UNACCEPTED_MAX = 8,      /* of a listener: those that wait for accept, or only for their CONFIRM */
   /* HARP_STREAMS_MAX, of a peer in one direction: proto/limits.h */
-  HARP_LIMIT_TEXT_BYTES = 160,
+  HARP_LIMIT_TEXT_BYTES = 280,
 };
 
 /* The errors of the full tables; files and memory have the system's (EMFILE, ENFILE, ENOMEM, ENOBUFS), and so
@@ -27,8 +27,8 @@ enum {
 #define HARP_ETHREADS   EAGAIN        /* of pthread_create */
 #define HARP_EPORTS     EADDRNOTAVAIL /* of bind and connect */
 
-/* Writes a clause with the limit that an error (positive) stands for, its number and what to change; of any
- * other error the system's text. Returns text. */
+/* Writes a clause with the limit that an error (positive) stands for, its number, what is in use as far as
+ * the kernel says, and what to change; of any other error the system's text. Returns text. */
 const char *harp_limit_text(int error, char text[HARP_LIMIT_TEXT_BYTES]);
 
 /* Returns whether an error stands for a limit; for one of this process or its host. */

@@ -240,7 +240,7 @@ static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_
 }
 
 static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err, harp_ns now) {
-  char why[256], text[HARP_ADDRESS_TEXT_BYTES];
+  char why[HARP_LIMIT_TEXT_BYTES], text[HARP_ADDRESS_TEXT_BYTES];
   if (p->handshake.state == HARP_HANDSHAKE_REFUSED)
     harp_pending_peer_refusal_text(&p->handshake, why, sizeof why);
   else if (err)
