@@ -28,7 +28,7 @@ PROCESSES = 2
 MAIN = "main"
 MAIN_PATHS = (
     *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/lab/", "tests/sanitize/"),
-    *("tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
+    *("tests/many/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
     *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_suite.py"),
     "tests/harpctl/testbed/bench/test_timed.py",
     *("tests/harpctl/testbed/lab/test_caps.py", "tests/harpctl/testbed/lab/test_lab.py"),
@@ -104,6 +104,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
     group.addoption("--faults", action="store_true", help="let every call of libc fail, not a sample of them")
+    group.addoption(
+        "--many", action="store_true", help="64 processes for minutes, while hosts and links fail"
+    )
+    group.addoption("--minutes", type=float, default=20.0, metavar="N", help="with --many: for so long")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")
     group.addoption(
