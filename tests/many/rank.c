@@ -3,8 +3,8 @@
  *
  *   rank PLUGIN RANK RANKS EXCHANGE
  *
- * EXCHANGE is a file in which all ranks publish the handles of their listeners. A communicator (ID) is a set of
- * connections; one at a time is opened or moves data.
+ * EXCHANGE is a file in which all ranks publish the handles of their listeners. A communicator (ID) is a set
+ * of connections; one at a time is opened or moves data.
  *
  *   open ID s3 r5 ...      connects to rank 3, accepts from rank 5    opened ID
  *   run ID RUN COUNT BYTES moves COUNT messages of up to BYTES over   ran ID MESSAGES BYTES
@@ -20,6 +20,7 @@
  * A wrong byte ends the process, so does any other failure. */
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -114,7 +115,9 @@ static void log_line(enum harp_nccl_log_level level, unsigned long flags, const 
   fprintf(stderr, "%.3f %s %s\n", now_s(), level == HARP_NCCL_LOG_WARN ? "WARN" : "INFO", text);
 }
 
-static struct published *published(int to, int from) { return &exchange[to * rank_count + from]; }
+static struct published *published(int to, int from) {
+  return &exchange[to * rank_count + from];
+}
 
 /* ---- what a message is ---- */
 
@@ -137,7 +140,9 @@ static size_t size_of(uint64_t key) {
   return (size_t)(mix(key) % bound);
 }
 
-static uint64_t word_of(uint64_t key, size_t i) { return key + i * 0x9E3779B97F4A7C15u; }
+static uint64_t word_of(uint64_t key, size_t i) {
+  return key + i * 0x9E3779B97F4A7C15u;
+}
 
 static void fill(char *data, size_t bytes, uint64_t key) {
   for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
@@ -316,6 +321,7 @@ static void close_communicator(char *words) {
   struct communicator *c = find((uint32_t)strtoul(words, NULL, 10));
   for (unsigned i = 0; i < c->link_count; i++) close_link(&c->links[i]);
   free(c->links);
+  malloc_trim(0); /* what stays resident is in use */
   printf("closed %u\n", c->id);
   *c = (struct communicator){0};
 }

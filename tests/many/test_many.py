@@ -19,7 +19,7 @@ from tests.many.fleet import FAULTS, Fleet, Summary
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 SEED = 32
-GROWTH_MAX_KIB = 16 << 10
+GROWTH_MAX_KIB = 8 << 10
 
 
 def _check(summary: Summary) -> None:
