@@ -1,19 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output: progress on stderr, results on stdout, plain text without a terminal."""
+"""Output: progress on stderr, results on stdout, plain text without a terminal.
+
+Texts may come from other hosts, users and files. Whatever is written here has its control characters as
+visible escapes, so that no text can command the terminal or change what stands before it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from rich.console import Console
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
+from harpctl.errors import ExitCode, HarpError
+
 WIDTH_MAX = 10_000  # columns of a table that goes into a pipe
+LAYOUT = "\n\t"  # control characters that lay out a text of several lines
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with escapes for what is not printable, and for line ends that are not to be kept."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+class Console(rich.console.Console):
+    """A console that writes no control character of a text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render an object; all that rich writes is rendered here, and parts of it again by itself."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, LAYOUT))
 
 
 class _QuietConsole(Console):
@@ -84,9 +115,38 @@ def print_table(table: Table, *, wide: bool = False) -> None:
     )
     with console.capture() as drawn:
         console.print(table)
-    OUT.file.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+    OUT.file.write("".join(f"{line.rstrip()}\n" for line in drawn.get().split("\n")[:-1]))
+
+
+def print_lines(text: str) -> None:
+    """Write lines on stdout as they are, tabs included: a diff, a file's text."""
+    OUT.file.write(printable(text, LAYOUT))
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal itself, never on standard input. Raises HarpError where the answer is not yes."""
+    with Path("/dev/tty").open("r+", encoding="utf-8") as terminal:
+        terminal.write(f"{printable(question)} [y/N] ")
+        terminal.flush()
+        answer = terminal.readline().strip().lower()
+    if answer not in {"y", "yes"}:
+        raise HarpError("Nothing changed.", "Answer y to apply it, or run it with --yes.", ExitCode.REFUSED)
+
+
+def to_json(value: object) -> bytes:
+    """Return a value as indented JSON that can be printed: what is not printable is escaped."""
+    try:
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a file's name that is no UTF-8
+        data = json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")
+    text = msgspec.json.format(data, indent=2).decode()
+    return re.sub(r"[^\n -~]", _escaped, text).encode() + b"\n"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
 
 def print_json(value: object) -> None:
     """Write a value as indented JSON on stdout, nothing else with it."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(to_json(value).decode())

@@ -21,7 +21,7 @@ from typing import NoReturn, ParamSpec, TypeVar, cast
 import msgspec
 import typer
 
-from harpctl.console import print_json
+from harpctl.console import LAYOUT, print_json, printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import complete
 
@@ -101,9 +101,9 @@ def _drop_output() -> None:
 
 def _end(message: str, hint: str, exit_code: int, *, as_json: bool) -> NoReturn:
     with contextlib.suppress(OSError):
-        typer.echo(f"harpctl: {message}", err=True)
+        typer.echo(f"harpctl: {printable(message, LAYOUT)}", err=True)
         if hint:
-            typer.echo(f"  {hint}", err=True)
+            typer.echo(f"  {printable(hint, LAYOUT)}", err=True)
     if as_json:
         print_json(Failure(error=message, hint=hint, exit_code=exit_code))
     raise typer.Exit(exit_code)

@@ -18,7 +18,7 @@ from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan
 from harpctl.confs.conf import conf_path
-from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
+from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
@@ -113,17 +113,6 @@ def collect_facts(host: Host, options: SetupOptions) -> Facts:
     return collect(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
 
 
-def _confirm(text: str) -> None:
-    """Ask on the terminal itself, never on standard input. Raises where the answer is not yes."""
-    OUT.print(text, markup=False)
-    with Path("/dev/tty").open("r+", encoding="utf-8") as terminal:
-        terminal.write("Apply this? [y/N] ")
-        terminal.flush()
-        answer = terminal.readline().strip().lower()
-    if answer not in {"y", "yes"}:
-        raise HarpError("Nothing changed.", "Answer y to apply it, or run it with --yes.", ExitCode.REFUSED)
-
-
 def _result(setup: Setup, **fields: object) -> SetupResult:
     return msgspec.convert(
         {
@@ -158,7 +147,8 @@ def run_setup(
             setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
         )
     if ask and not setup.plan.is_empty:
-        _confirm(render(setup.plan, host))
+        print_lines(render(setup.plan, host))
+        confirm("Apply this?")
         if make_setup(collect_facts(host, options), host, options).plan != setup.plan:
             raise HarpError(
                 "The host has changed since the plan was shown; nothing was changed.",

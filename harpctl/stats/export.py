@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harpctl.console import OUT, print_json
+from harpctl.console import OUT, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, Process, find
@@ -165,4 +165,4 @@ def export(
     else:
         from prometheus_client import generate_latest  # noqa: PLC0415
 
-        OUT.file.write(generate_latest(registry).decode())
+        print_lines(generate_latest(registry).decode())

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
 # What everything may import.
-COMMON = {"errors", "console", "hints", "option_types", "build_info", "ip", "plotting"}
+COMMON = {"errors", "console", "records", "hints", "option_types", "build_info", "ip", "plotting"}
 TOP = {"", "__main__", "cli", "failures"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
 DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter")
@@ -30,6 +30,7 @@ SPAWNS = {
 }
 OPENS = {
     "build_info": "the version and the documents that a package brings",
+    "console": "the terminal that is asked",
     "confs.table": "the table of settings that comes with harpctl",
     "doctor.archive": "the bundle, where the operator says",
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
@@ -38,7 +39,6 @@ OPENS = {
     "node.cluster": "the API server of the cluster",
     "preflight.sessions": "our own file to be streamed",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
-    "setup.command": "the terminal that is asked",
     "trace.rings": "the memory of a process that holds its rings",
 }
 WRITES = {

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harpctl.build_info import built_file
 from harpctl.confs.table import VARIABLES
+from harpctl.console import Console
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import given_options
 from harpctl.plotting import require_plot

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from harpctl.console import ERR
+from harpctl.console import ERR, Console
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.command import (
     DEFAULT_SIZES,

@@ -6,8 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rich.console import Console
-
+from harpctl.console import Console
 from harpctl.testbed.bench.perf import Latency
 from harpctl.testbed.bench.table import percent_text, print_rows
 from harpctl.testbed.bench.timeline import Phase, Samples, jain, phases

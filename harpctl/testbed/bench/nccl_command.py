@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rich.console import Console
-
+from harpctl.console import Console
 from harpctl.errors import ExitCode, HarpError
 from harpctl.testbed.bench.baseline import cache_dir
 from harpctl.testbed.bench.cores import OpenWatch, available_cores

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 
 import msgspec
-from rich.console import Console
 
+from harpctl.console import Console
 from harpctl.testbed.bench.cores import CoreFigures
 from harpctl.testbed.bench.measure import Measured, Side, setting_text
 from harpctl.testbed.bench.perf import Mode, PerfJob

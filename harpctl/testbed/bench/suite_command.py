@@ -12,8 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rich.console import Console
-
+from harpctl.console import Console
 from harpctl.errors import ExitCode, HarpError
 from harpctl.plotting import require_plot
 from harpctl.testbed.bench.baseline import socket_baseline

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
+from harpctl.console import Console
 from harpctl.testbed.bench.compare import Ratio, Row
 from harpctl.testbed.bench.sizes import format_size
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
-
+from harpctl.console import Console
 from harpctl.testbed.bench.compare import compare, summarize
 from harpctl.testbed.bench.perf import Latency, PerfResult
 from harpctl.testbed.bench.table import plain_text, print_rows, single_table, versus_table

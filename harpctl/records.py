@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data from elsewhere, made typed records: answers of other hosts, files of bundles, other processes.
+
+Whoever reads such data bounds it before it reads, and passes it through `decode`: what comes out has the
+types that are asked for and printable texts. What does not fit becomes a HarpError of one sentence.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from harpctl.console import printable
+from harpctl.errors import ExitCode, HarpError
+
+T = TypeVar("T")
+REASON_CHARS_MAX = 200
+
+
+def decode(data: bytes | str, type_: type[T], what: str, hint: str = "") -> T:
+    """Return JSON from elsewhere as a type. Raises HarpError, whose sentence begins with `what`."""
+    try:
+        return msgspec.convert(cleaned(msgspec.json.decode(data)), type_, str_keys=True)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: texts that are no UTF-8, long numbers
+        reason = printable(str(error))[:REASON_CHARS_MAX]
+    raise HarpError(f"{what} is not understood: {reason}.", hint, ExitCode.WRONG_DATA)
+
+
+def cleaned(value: object) -> object:
+    """Return plain data whose texts are printable."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(str(key)): cleaned(item) for key, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, list) else value
