@@ -17,6 +17,7 @@ from harpctl.build_info import build_version
 from harpctl.bundle import allow
 from harpctl.confs.conf import CONF_DIR
 from harpctl.confs.files import find_confs
+from harpctl.console import to_json
 from harpctl.doctor.archive import FORMAT
 from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine
@@ -24,6 +25,7 @@ from harpctl.doctor.model import plain
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.host.host import Host
+from harpctl.host.process import read_environment
 from harpctl.plugin.settings import all_settings
 from harpctl.plugin.status import read_status
 from harpctl.stats.files import NAME as STATS_NAME
@@ -55,7 +57,7 @@ class Bundle:
 
     def add_json(self, name: str, data: object) -> None:
         """Add plain data, cleaned."""
-        self.add(name, msgspec.json.format(msgspec.json.encode(self.scrubber.data(data)), indent=2) + b"\n")
+        self.add(name, to_json(self.scrubber.data(data)))
 
     def miss(self, what: str, why: str) -> None:
         """Note what could not be read."""
@@ -86,10 +88,6 @@ class Bundle:
             self.add(name, data)
 
 
-def _environment(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
-
-
 def _environments(bundle: Bundle) -> dict[int, dict[str, str]]:
     """Read the environments of all processes that may be read and have variables of NCCL or HARP."""
     found: dict[int, dict[str, str]] = {}
@@ -97,11 +95,10 @@ def _environments(bundle: Bundle) -> dict[int, dict[str, str]]:
     for name in bundle.host.list_dir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
-        text = bundle.host.read_text(f"/proc/{name}/environ")
-        if text is None:
+        environment = read_environment(bundle.host, name)
+        if environment is None:
             refused += bundle.host.exists(f"/proc/{name}")
             continue
-        environment = _environment(text)
         bundle.scrubber.learn(environment)
         if any(key.startswith(allow.PREFIXES) for key in environment) and len(found) < PROCESSES_MAX:
             found[int(name)] = environment
@@ -213,4 +210,4 @@ def manifest(bundle: Bundle, name: str) -> bytes:
         "files": sorted(bundle.files),
         "unread": bundle.unread,
     }
-    return msgspec.json.format(msgspec.json.encode(text), indent=2) + b"\n"
+    return to_json(text)

@@ -121,11 +121,12 @@ class Host:
 
     def open_file(self, path: str) -> BinaryIO | None:
         """Open a regular file for reading, for what is too large to read whole; None when it cannot be."""
-        try:
-            real = self.real(path)
-            return real.open("rb") if real.is_file() else None
-        except OSError:
-            return None
+        with contextlib.suppress(OSError):
+            fd = os.open(self.real(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe can't hang us
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                return os.fdopen(fd, "rb")
+            os.close(fd)
+        return None
 
     def read_text(self, path: str) -> str | None:
         """Return a file's text (UTF-8, undecodable bytes kept as surrogates); None when it cannot be read."""

@@ -6,20 +6,28 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from harpctl.console import printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
+from harpctl.host.process import read_environment
 from harpctl.stats.layout import Page, read_page
 
 DIRECTORY = "/run/harp"
 NAME = re.compile(r"(?P<pid>\d+)-\d+\.stats")
+RANK = re.compile(r"[0-9]{1,10}")
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 LATE_S = 2.0  # an engine writes four times a second
 STOPPED = {"T", "t"}
 ROOT_HINT = "Run it as root, or as that user."
+# Of one user, whose files hide nobody else's: more than 16 ranks of a host with full tables.
+FILES_MAX = 256
+BYTES_MAX = 64 << 20
+COMMAND_CHARS_MAX = 200
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,22 +96,44 @@ def _state(host: Host, page: Page, late_s: float) -> str:
 
 
 def _rank(host: Host, pid: int) -> str:
-    text = host.read_text(f"/proc/{pid}/environ") or ""
-    variables = dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
-    return next((variables[name] for name in RANK_VARIABLES if variables.get(name)), "")
+    variables = read_environment(host, pid) or {}
+    ranks = (variables.get(name, "") for name in RANK_VARIABLES)
+    return next((rank for rank in ranks if RANK.fullmatch(rank)), "")
 
 
 def _command(host: Host, pid: int) -> str:
     words = (host.read_text(f"/proc/{pid}/cmdline") or "").split("\0")
-    return " ".join(word for word in words if word)[:200]
+    return printable(" ".join(word for word in words if word)[:COMMAND_CHARS_MAX])
 
 
-def _read(host: Host, path: str) -> Process:
+class _Room:
+    """How many files and bytes of each user are still read."""
+
+    def __init__(self) -> None:
+        self._files: Counter[int] = Counter()
+        self._bytes: Counter[int] = Counter()
+
+    def take(self, owner: int, page: Page | None = None) -> None:
+        """Count a file before it is read, and its page afterwards. Raises HarpError where it is too much."""
+        self._files[owner] += page is None
+        self._bytes[owner] += page.bytes if page else 0
+        if self._files[owner] > FILES_MAX or self._bytes[owner] > BYTES_MAX:
+            raise HarpError(
+                f"The user with the number {owner} has more statistics files than are read.",
+                "Remove the files of processes that are gone.",
+                ExitCode.REFUSED,
+            )
+
+
+def _read(host: Host, path: str, room: _Room) -> Process:
     file = host.open_file(path)
     if file is None:
         raise HarpError(f"{path} belongs to another user.", ROOT_HINT, ExitCode.REFUSED)
     with file:
+        owner = os.fstat(file.fileno()).st_uid
+        room.take(owner)
         page = read_page(file, path)
+        room.take(owner, page)
     late_s = round(time.monotonic() - page.updated_ns / 1e9, 3)
     state = _state(host, page, late_s)
     is_here = state != "gone" and _is_same_namespace(host, page)
@@ -129,16 +159,19 @@ def _paths(host: Host, pid: int | None) -> Iterator[str]:
 def find(host: Host, pid: int | None = None) -> Found:
     """Read the files of all processes, or of one; what cannot be read is listed beside the rest."""
     processes: list[Process] = []
-    unread: list[Unread] = []
+    unread: dict[str, Unread] = {}  # by the reason: one for all files beyond a user's room
+    room = _Room()
     for path in _paths(host, pid):
         try:
-            processes.append(_read(host, path))
+            processes.append(_read(host, path, room))
         except HarpError as error:
             if host.exists(path):  # else its process has ended meanwhile
                 code = int(error.exit_code)
-                unread.append(Unread(file=path, error=error.message, hint=error.hint, exit_code=code))
+                unread.setdefault(
+                    error.message, Unread(file=path, error=error.message, hint=error.hint, exit_code=code)
+                )
     processes.sort(key=lambda process: (process.state == "gone", process.pid))
-    return Found(processes=tuple(processes), unread=tuple(unread))
+    return Found(processes=tuple(processes), unread=tuple(unread.values()))
 
 
 def find_one(host: Host, pid: int) -> Found:

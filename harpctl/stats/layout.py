@@ -3,17 +3,23 @@
 
 The file describes its own fields, so that this reads the files of other versions, too. An entry may be
 written while it is read: it is accepted when two copies of it are equal, with an even sequence.
+
+Any user may write such a file, and root reads it: sizes are bounded before anything is read, texts are
+printable, and waiting for entries that are being written takes a bounded time for all of them together.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import struct
 import time
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from harpctl.console import printable
 from harpctl.errors import ExitCode, HarpError
 
 MAGIC = b"HARPSTAT"
@@ -21,14 +27,27 @@ FORMAT = 1
 HEADER = struct.Struct("=8sIIqqqqqqII32s64sII")
 TABLE = struct.Struct("=QIIII")
 HEAD = struct.Struct("=Qq")  # of an entry: sequence, id
-TRIES = 20  # of an entry that is being written
+NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)  # of tables and fields
+OWN_NAMES = ("index", "id")  # of a row, which no field may have
+TRIES = 20  # of entries that are being written
 PAUSE_S = 0.0005
+# About twice what the plugin's tables can hold, all of them together.
 TABLES_MAX = 32
-ENTRIES_MAX = 1 << 20
-ENTRY_BYTES_MAX = 1 << 16
+ENTRIES_MAX = 1 << 15
+PAGE_BYTES_MAX = 8 << 20
+SCHEMA_BYTES_MAX = 1 << 16
+OFFSET_MAX = 1 << 62  # beyond that pread fails
 
 Value = int | str
 Row = dict[str, Value]  # an entry: its fields, and "index" and "id"
+
+
+def rows_by(rows: Iterable[Row], key: str) -> dict[Value, list[Row]]:
+    """Return rows by the value of a field."""
+    found: dict[Value, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.get(key, ""), []).append(row)
+    return found
 
 
 class Field(NamedTuple):
@@ -66,6 +85,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     missing: dict[str, int]  # entries that had no room, by table
     torn: int  # entries whose writer died in the middle
     tables: dict[str, list[Row]]
+    bytes: int  # of the entries in use
 
 
 def wrong(name: str, why: str) -> HarpError:
@@ -77,25 +97,40 @@ def wrong(name: str, why: str) -> HarpError:
     )
 
 
+def piece(file: BinaryIO, at: int, count: int) -> bytes:
+    """Read a part of a file; less, or nothing, of what the file does not have."""
+    return os.pread(file.fileno(), count, at) if 0 <= at <= OFFSET_MAX else b""
+
+
 def parse_schema(text: str) -> dict[str, tuple[Field, ...]]:
     """Read the fields of each table. Raises ValueError for what is no schema."""
     tables: dict[str, list[Field]] = {}
     fields: list[Field] | None = None
     for line in text.splitlines():
         words = line.split(" ", 3)
+        if len(words) < 2 or not NAME.fullmatch(words[1]) or words[1] in OWN_NAMES:
+            raise ValueError(line)
         if words[0] == "table" and len(words) == 2:
             fields = tables.setdefault(words[1], [])
         elif fields is None or len(words) != 4 or words[0] not in {"C", "G", "T"}:
             raise ValueError(line)
         elif words[0] == "T":
-            fields.append(Field("T", words[1], "", words[3], int(words[2])))
+            fields.append(Field("T", words[1], "", printable(words[3]), _text_bytes(words[2])))
         else:
-            fields.append(Field(words[0], words[1], words[2].removeprefix("-"), words[3]))
+            unit = printable(words[2]).removeprefix("-")
+            fields.append(Field(words[0], words[1], unit, printable(words[3])))
     return {name: tuple(found) for name, found in tables.items()}
 
 
+def _text_bytes(word: str) -> int:
+    count = int(word) if word.isdecimal() and len(word) <= len(str(PAGE_BYTES_MAX)) else 0
+    if not 0 < count <= PAGE_BYTES_MAX:
+        raise ValueError(word)
+    return count
+
+
 def _text(data: bytes) -> str:
-    return data.partition(b"\0")[0].decode("utf-8", "replace")
+    return printable(data.partition(b"\0")[0].decode("utf-8", "replace"))
 
 
 def _pattern(fields: tuple[Field, ...]) -> struct.Struct:
@@ -105,47 +140,50 @@ def _pattern(fields: tuple[Field, ...]) -> struct.Struct:
 def _tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_bytes: int) -> list[Table]:
     count = HEADER.unpack_from(header)[13]
     try:
-        schema = parse_schema(os.pread(file.fileno(), schema_bytes, schema_at).decode("ascii"))
-    except (ValueError, UnicodeDecodeError):
+        schema = parse_schema(piece(file, schema_at, min(schema_bytes, SCHEMA_BYTES_MAX)).decode("ascii"))
+    except ValueError:
         raise wrong(name, "its schema is damaged") from None
-    if count != len(schema) or count > TABLES_MAX:
+    if count != len(schema) or count > TABLES_MAX or len(header) < HEADER.size + count * TABLE.size:
         raise wrong(name, "its schema is damaged")
     found = []
+    entries, size = 0, 0
     for number, (table, fields) in enumerate(schema.items()):
         at, entry_bytes, entry_max, used, missing = TABLE.unpack_from(
             header, HEADER.size + number * TABLE.size
         )
-        fits = _pattern(fields).size <= entry_bytes <= ENTRY_BYTES_MAX and used <= entry_max <= ENTRIES_MAX
-        if not fits:
+        entries, size = entries + used, size + used * entry_bytes
+        if not _pattern(fields).size <= entry_bytes <= PAGE_BYTES_MAX or used > entry_max:
             raise wrong(name, "its tables are damaged")
         found.append(Table(table, fields, at, entry_bytes, used, missing))
+    if entries > ENTRIES_MAX or size > PAGE_BYTES_MAX:
+        raise wrong(name, "its tables are larger than any of HARP")
     return found
 
 
 def _copy(file: BinaryIO, name: str, table: Table) -> tuple[list[bytes], int]:
     """Return copies of a table's entries in use, zeros for a torn one, and the number of torn ones."""
+    size = table.entry_bytes
 
-    def entries(first: int, count: int) -> list[bytes]:
-        size = table.entry_bytes
-        data = os.pread(file.fileno(), count * size, table.at + first * size)
-        if len(data) < count * size:
+    def read_entries() -> list[bytes]:
+        data = piece(file, table.at, table.used * size)
+        if len(data) < table.used * size:
             raise wrong(name, "it is cut off")
         return [data[at : at + size] for at in range(0, len(data), size)]
 
-    done: list[bytes] = entries(0, table.used)
-    again = entries(0, table.used)
-    torn = 0
-    for index, (one, two) in enumerate(zip(done, again, strict=True)):
-        for _ in range(TRIES):
-            if one == two and HEAD.unpack_from(one)[0] % 2 == 0:
-                break
-            time.sleep(PAUSE_S)
-            one, two = entries(index, 1)[0], entries(index, 1)[0]  # noqa: PLW2901
-        else:
-            torn += 1
-            one = bytes(table.entry_bytes)  # noqa: PLW2901
-        done[index] = one
-    return done, torn
+    done = [bytes(size)] * table.used
+    pending: Sequence[int] = range(table.used)
+    before = read_entries()
+    for tries in range(TRIES):
+        time.sleep(PAUSE_S if tries else 0)
+        now = read_entries()
+        whole = {i for i in pending if now[i] == before[i] and HEAD.unpack_from(now[i])[0] % 2 == 0}
+        for index in whole:
+            done[index] = now[index]
+        left = [index for index in pending if index not in whole]
+        if not left:
+            return done, 0
+        pending, before = left, now
+    return done, len(pending)
 
 
 def _rows(table: Table, copies: list[bytes]) -> list[Row]:
@@ -163,8 +201,9 @@ def _rows(table: Table, copies: list[bytes]) -> list[Row]:
     return rows
 
 
-def _header(file: BinaryIO, name: str) -> tuple[bytes, list[Table]]:
-    header = os.pread(file.fileno(), HEADER.size + TABLES_MAX * TABLE.size, 0)
+def read_header(file: BinaryIO, name: str) -> tuple[bytes, list[Table]]:
+    """Read header and tables, all of whose sizes are bounded. Raises HarpError, which names the file."""
+    header = piece(file, 0, HEADER.size + TABLES_MAX * TABLE.size)
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise wrong(name, "it does not begin as one" if header else "it is empty")
     unpacked = HEADER.unpack_from(header)
@@ -175,12 +214,12 @@ def _header(file: BinaryIO, name: str) -> tuple[bytes, list[Table]]:
 
 def read_fields(file: BinaryIO, name: str) -> dict[str, tuple[Field, ...]]:
     """Read which fields each table has."""
-    return {table.name: table.fields for table in _header(file, name)[1]}
+    return {table.name: table.fields for table in read_header(file, name)[1]}
 
 
 def read_page(file: BinaryIO, name: str) -> Page:
     """Read a file, each entry as of one moment. Raises HarpError, which names the file."""
-    header, tables = _header(file, name)
+    header, tables = read_header(file, name)
     _, _, _, pid, ticks, namespace, unix_ns, begun_ns, updated_ns, *rest = HEADER.unpack_from(header)
     rows: dict[str, list[Row]] = {}
     torn = 0
@@ -200,4 +239,5 @@ def read_page(file: BinaryIO, name: str) -> Page:
         missing={table.name: table.missing for table in tables if table.missing},
         torn=torn,
         tables=rows,
+        bytes=sum(table.used * table.entry_bytes for table in tables),
     )

@@ -6,33 +6,34 @@ from __future__ import annotations
 from typing import Any
 
 from harpctl.stats.files import Found, Process
-from harpctl.stats.layout import Row
+from harpctl.stats.layout import Row, rows_by
 
 Tree = dict[str, Any]
-
-
-def _of(rows: list[Row], key: str, index: object) -> list[Row]:
-    return [row for row in rows if row.get(key) == index]
-
-
-def _session(tables: dict[str, list[Row]], row: Row) -> Tree:
-    paths = _of(tables.get("path", []), "session", row["index"])
-    streams = _of(tables.get("stream", []), "session", row["index"])
-    return {**row, "paths": paths, "streams": streams}
-
-
-def _engine(tables: dict[str, list[Row]], row: Row) -> Tree:
-    sessions = _of(tables.get("session", []), "engine", row["index"])
-    return {
-        **row,
-        "enis": _of(tables.get("eni", []), "engine", row["index"]),
-        "sessions": [_session(tables, session) for session in sessions],
-    }
 
 
 def tree_of(process: Process) -> Tree:
     """Return all that is known of a process."""
     page = process.page
+    groups = {
+        (table, key): rows_by(page.tables.get(table, []), key)
+        for table, key in (
+            ("eni", "engine"),
+            ("session", "engine"),
+            ("path", "session"),
+            ("stream", "session"),
+        )
+    }
+
+    def of(table: str, key: str, row: Row) -> list[Row]:
+        return groups[table, key].get(row["index"], [])
+
+    def session(row: Row) -> Tree:
+        return {**row, "paths": of("path", "session", row), "streams": of("stream", "session", row)}
+
+    def engine(row: Row) -> Tree:
+        sessions = [session(one) for one in of("session", "engine", row)]
+        return {**row, "enis": of("eni", "engine", row), "sessions": sessions}
+
     return {
         "pid": process.pid,
         "host": page.host,
@@ -47,8 +48,8 @@ def tree_of(process: Process) -> Tree:
         "updated_ns": page.updated_ns,
         "missing": page.missing,
         "torn": page.torn,
-        "engines": [_engine(page.tables, row) for row in page.tables.get("engine", [])],
-        "streams_without_session": _of(page.tables.get("stream", []), "session", -1),
+        "engines": [engine(row) for row in page.tables.get("engine", [])],
+        "streams_without_session": groups["stream", "session"].get(-1, []),
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from harpctl.stats.files import Found, Process, Unread
-from harpctl.stats.layout import Page, Row
+from harpctl.stats.layout import Page, Row, rows_by
 
 LOSS_PERCENT = 0.1  # of packets sent; less is not called wrong
 IDLE_STATES = {"dormant", "new"}
@@ -92,9 +92,10 @@ class _Change:
     """How the counters of a process's entries grew between two pages."""
 
     def __init__(self, before: Page | None, after: Page) -> None:
-        self.page = after
         self.seconds = (after.updated_ns - before.updated_ns) / 1e9 if before else 0.0
         tables = before.tables if before else {}
+        self.paths = rows_by(after.tables.get("path", []), "session")
+        self.enis = {eni["index"]: text(eni, "name") for eni in after.tables.get("eni", [])}
         self._before = {(table, row["id"]): row for table, rows in tables.items() for row in rows}
 
     def grown(self, table: str, row: Row, name: str) -> int:
@@ -122,9 +123,8 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _path(change: _Change, row: Row) -> PathRate:
-    enis = {eni["index"]: text(eni, "name") for eni in change.page.tables.get("eni", [])}
     return PathRate(
-        eni=enis.get(row.get("eni", -1), "?"),
+        eni=change.enis.get(row.get("eni", -1), "?"),
         address=text(row, "address"),
         kind=text(row, "kind"),
         state=text(row, "state"),
@@ -160,7 +160,7 @@ def _worst_path(paths: tuple[PathRate, ...], outstanding: int) -> tuple[int, str
 
 
 def _session(change: _Change, row: Row, pid: int) -> SessionRate:
-    rows = [path for path in change.page.tables.get("path", []) if path.get("session") == row["index"]]
+    rows = change.paths.get(row["index"], [])
     paths = tuple(_path(change, path) for path in rows)
     outstanding = number(row, "outstanding")
     severity, problem = _worst_path(paths, outstanding)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from harpctl.stats.layout import Row
+from harpctl.stats.layout import Row, Value, rows_by
+from harpctl.stats.sample import number
 from harpctl.trace.clock import SENDING, Clock, clock_between
 from harpctl.trace.rings import NO_PEER, Event, Recording
 
@@ -85,21 +86,19 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _paths(recording: Recording, row: Row) -> dict[int, str]:
-    enis = {eni["index"]: eni.get("name", "?") for eni in recording.page.tables.get("eni", [])}
-    first = row.get("path_first", -1)
-    rows = [path for path in recording.page.tables.get("path", []) if path.get("session") == row["index"]]
-    return {
-        int(path["index"]) - int(first): f"{enis.get(path.get('eni', -1), '?')} to {path.get('address', '?')}"
-        for path in rows
-    }
+def _paths(enis: dict[Value, Value], paths: list[Row], row: Row) -> dict[int, str]:
+    def name(path: Row) -> str:
+        return f"{enis.get(path.get('eni', -1), '?')} to {path.get('address', '?')}"
+
+    first = number(row, "path_first")
+    return {number(path, "index") - first: name(path) for path in paths}
 
 
 def _marks(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int, Event]]:
     """Yield each event with the mark of its session: an entry of the table may have had several in turn."""
     events = list(events)
     opened = {event.peer for event in events if event.kind.name == "SESSION_OPEN"}
-    now = {index: int(row.get("mark", 0)) for index, row in rows.items() if index not in opened}
+    now = {index: number(row, "mark") for index, row in rows.items() if index not in opened}
     for event in events:
         if event.kind.name == "SESSION_OPEN":
             now[event.peer] = event.number
@@ -108,12 +107,15 @@ def _marks(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int,
 
 def side_of(recording: Recording) -> Side:
     """Return a recording with its sessions."""
-    rows = {int(row["index"]): row for row in recording.page.tables.get("session", [])}
+    tables = recording.page.tables
+    rows = {number(row, "index"): row for row in tables.get("session", [])}
+    enis = {eni["index"]: eni.get("name", "?") for eni in tables.get("eni", [])}
+    paths = rows_by(tables.get("path", []), "session")
     sessions = {
-        int(row.get("mark", 0)): Session(
-            mark=int(row.get("mark", 0)),
+        number(row, "mark"): Session(
+            mark=number(row, "mark"),
             peer=f"{row.get('host', '?')}:{row.get('peer_pid', '?')}",
-            paths=_paths(recording, row),
+            paths=_paths(enis, paths.get(row["index"], []), row),
         )
         for row in rows.values()
     }

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import struct
+import sys
 from collections.abc import Iterator
 from functools import cmp_to_key
 from itertools import groupby
@@ -19,8 +20,9 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from harpctl.console import printable
 from harpctl.errors import ExitCode, HarpError
-from harpctl.stats.layout import HEADER, TABLE, Page, read_page, wrong
+from harpctl.stats.layout import HEADER, TABLE, Page, piece, read_header, read_page, wrong
 
 RINGS = struct.Struct("=QIIIIIIIiiIqq96s")
 HEAD = struct.Struct("=QII48x")
@@ -29,8 +31,10 @@ PARTS = ("FLOW", "RECOVERY", "STATE")
 MEMORY_NAME = "/memfd:harp-trace"
 MARGIN = 64  # entries that the writer may be ahead of its count
 NO_PEER = 0xFFFF
-SLOTS_MAX = 1 << 20
-RINGS_MAX = 1024
+SLOTS_MAX = 1 << 14  # of a part, as the plugin has them
+RINGS_MAX = 64  # one for each entry of the table engine
+RING_BYTES_MAX = 4 << 20
+EVENTS_BYTES_MAX = 1 << 16  # of the list of events
 FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 
 
@@ -109,20 +113,20 @@ class Rings(NamedTuple):
 
 def rings_of(file: BinaryIO, name: str) -> Rings:
     """Read where the rings are. Raises HarpError for a file without them, or with another layout."""
-    header = os.pread(file.fileno(), HEADER.size, 0)
-    table_count = HEADER.unpack(header)[13]
-    data = os.pread(file.fileno(), RINGS.size, HEADER.size + table_count * TABLE.size)
+    _, tables = read_header(file, name)
+    data = piece(file, HEADER.size + len(tables) * TABLE.size, RINGS.size)
     rings = Rings(*RINGS.unpack(data)) if len(data) == RINGS.size else None
     if rings is None or not rings.ring_bytes:
         raise wrong(name, "it has no flight recorder")
-    if rings.head_bytes != HEAD.size or rings.entry_bytes != ENTRY.size or rings.ring_count > RINGS_MAX:
+    known = (rings.head_bytes, rings.entry_bytes) == (HEAD.size, ENTRY.size)
+    if not known or rings.ring_count > RINGS_MAX or rings.ring_bytes > RING_BYTES_MAX:
         raise wrong(name, "its flight recorder has another layout")
     return rings
 
 
 def _kinds(file: BinaryIO, name: str, rings: Rings) -> list[Kind]:
-    text = os.pread(file.fileno(), rings.events_bytes, rings.events_at).decode("ascii", "replace")
-    lines = [line.split(" ", 2) for line in text.splitlines()]
+    text = piece(file, rings.events_at, min(rings.events_bytes, EVENTS_BYTES_MAX)).decode("ascii", "replace")
+    lines = [printable(line).split(" ", 2) for line in text.splitlines()]
     if not lines or any(len(words) != 3 or words[1] not in PARTS for words in lines):
         raise wrong(name, "its list of events is damaged")
     return [Kind(*words) for words in lines]
@@ -135,11 +139,11 @@ def _part(
     count, at, slots = HEAD.unpack(head)
     if not 0 < slots <= SLOTS_MAX:
         return [], True
-    data = os.pread(file.fileno(), slots * ENTRY.size, start + at)
+    data = piece(file, start + at, slots * ENTRY.size)
     first = max(0, count - slots)
     if living:
-        after = HEAD.unpack(os.pread(file.fileno(), HEAD.size, read_head))[0]
-        first = max(0, after + MARGIN - slots)
+        after = int.from_bytes(piece(file, read_head, 8), sys.byteorder)
+        first = max(first, after + MARGIN - slots)
     whole = len(data) // ENTRY.size
     indices = [i % slots for i in range(first, count)]
     found = [ENTRY.unpack_from(data, i * ENTRY.size) for i in indices if i < whole]
@@ -151,7 +155,7 @@ def _ring(
 ) -> tuple[list[Event], bool]:
     start = rings.at + index * rings.ring_bytes
     heads_at = start + rings.heads_at
-    heads = os.pread(file.fileno(), len(PARTS) * HEAD.size, heads_at)
+    heads = piece(file, heads_at, len(PARTS) * HEAD.size)
     if living and not any(heads):  # there was no memory for it
         return [], False
     if len(heads) < len(PARTS) * HEAD.size:
@@ -203,7 +207,7 @@ def in_memory(file: BinaryIO, rings: Rings, pid: int, name: str) -> Iterator[Bin
     try:
         if not str(Path(path).readlink()).startswith(MEMORY_NAME):  # another process has the number now
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         refused = isinstance(error, PermissionError)
         raise HarpError(
@@ -235,7 +239,7 @@ def read_recording(file: BinaryIO, name: str) -> Recording:
     return Recording(
         name=name,
         page=page,
-        why=rings.why.partition(b"\0")[0].decode("utf-8", "replace"),
+        why=printable(rings.why.partition(b"\0")[0].decode("utf-8", "replace")),
         dumped_unix_ns=rings.dumped_unix_ns,
         cut=cut,
         events=_in_order(events),

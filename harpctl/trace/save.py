@@ -3,25 +3,26 @@
 
 from __future__ import annotations
 
-import os
+import sys
 import time
+from collections.abc import Sequence
 from typing import BinaryIO
 
-from harpctl.stats.layout import HEADER, TABLE
-from harpctl.trace.rings import ENTRY, HEAD, MARGIN, PARTS, RINGS, Rings, in_memory, rings_of
+from harpctl.stats.layout import HEADER, TABLE, Table, piece, read_header, wrong
+from harpctl.trace.rings import ENTRY, HEAD, MARGIN, PARTS, RINGS, SLOTS_MAX, Rings, in_memory, rings_of
 
 HEADER_BYTES_AT = 12  # of the header: how long it is, with its texts
+HEADER_BYTES_MAX = 1 << 20
 
 
-def _tables(file: BinaryIO, header: bytearray) -> bytes:
+def _tables(file: BinaryIO, header: bytearray, tables: Sequence[Table]) -> bytes:
     """Pack the entries in use, and note in the header where they are."""
     packed = b""
-    for number in range(HEADER.unpack_from(header)[13]):
-        at = HEADER.size + number * TABLE.size
-        where, entry_bytes, _, used, missing = TABLE.unpack_from(header, at)
-        data = os.pread(file.fileno(), used * entry_bytes, where)
-        TABLE.pack_into(header, at, len(header) + len(packed), entry_bytes, used, used, missing)
-        packed += data.ljust(used * entry_bytes, b"\0")
+    for number, table in enumerate(tables):
+        size = table.used * table.entry_bytes
+        place = (len(header) + len(packed), table.entry_bytes, table.used, table.used, table.missing)
+        TABLE.pack_into(header, HEADER.size + number * TABLE.size, *place)
+        packed += piece(file, table.at, size).ljust(size, b"\0")
     return packed
 
 
@@ -29,12 +30,14 @@ def _ring(file: BinaryIO, rings: Rings, index: int) -> bytes:
     """Copy a ring without the entries that its engine may have changed meanwhile."""
     start = rings.at + index * rings.ring_bytes
     heads_at = start + rings.heads_at
-    heads = os.pread(file.fileno(), len(PARTS) * HEAD.size, heads_at)
-    data = bytearray(os.pread(file.fileno(), rings.ring_bytes, start).ljust(rings.ring_bytes, b"\0"))
+    heads = piece(file, heads_at, len(PARTS) * HEAD.size)
+    data = bytearray(piece(file, start, rings.ring_bytes).ljust(rings.ring_bytes, b"\0"))
     data[rings.heads_at : rings.heads_at + len(heads)] = heads
-    after = os.pread(file.fileno(), len(PARTS) * HEAD.size, heads_at)
+    after = piece(file, heads_at, len(PARTS) * HEAD.size).ljust(len(heads), b"\0")
     for part in range(len(heads) // HEAD.size):
         count, at, slots = HEAD.unpack_from(heads, part * HEAD.size)
+        if not 0 < slots <= SLOTS_MAX or at + slots * ENTRY.size > len(data):
+            continue
         changed = HEAD.unpack_from(after, part * HEAD.size)[0] + MARGIN - count
         for i in range(max(0, count - slots), min(count, count - slots + changed)):
             slot = at + i % slots * ENTRY.size
@@ -44,17 +47,20 @@ def _ring(file: BinaryIO, rings: Rings, index: int) -> bytes:
 
 def dump_of(file: BinaryIO, name: str) -> bytes:
     """Return what a dump of the process holds now; raises HarpError, which names it."""
-    header_bytes = int.from_bytes(os.pread(file.fileno(), 4, HEADER_BYTES_AT), "little")
     rings = rings_of(file, name)
-    header = bytearray(os.pread(file.fileno(), header_bytes, 0))
-    head = HEADER.unpack_from(header)
-    used = TABLE.unpack_from(header, HEADER.size)[3]  # of the table engine, the first
-    packed = _tables(file, header)
+    start, tables = read_header(file, name)
+    header_bytes = int.from_bytes(piece(file, HEADER_BYTES_AT, 4), sys.byteorder)
+    header = bytearray(piece(file, 0, min(header_bytes, HEADER_BYTES_MAX)))
+    if len(header) < HEADER.size + len(tables) * TABLE.size + RINGS.size:
+        raise wrong(name, "it is cut off")
+    head = HEADER.unpack_from(start)
+    used = tables[0].used  # of the table engine, the first
+    packed = _tables(file, header, tables)
     with in_memory(file, rings, head[3], name) as source:
         copies = b"".join(_ring(source, rings, index) for index in range(min(used, rings.ring_count)))
     RINGS.pack_into(
         header,
-        HEADER.size + head[13] * TABLE.size,
+        HEADER.size + len(tables) * TABLE.size,
         *rings._replace(
             at=len(header) + len(packed),
             ring_count=min(used, rings.ring_count),

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.stats import layout
@@ -83,3 +86,27 @@ def test_schema() -> None:
     assert fields["engine"][1] == layout.Field("G", "updated_ns", "nanoseconds", "when the entry was written")
     assert fields["engine"][2].unit == ""
     assert fields["path"][0].text_bytes == 24
+
+
+@pytest.mark.parametrize("line", ["T name -5 a", "T name 99999999999 a", "T \x1b 16 a", "T index 16 a", "x"])
+def test_a_hostile_schema_is_damage(tmp_path: Path, line: str) -> None:
+    data = GOOD.replace(b"T name 16 interfaces", line.encode().ljust(20), 1)
+    with pytest.raises(HarpError, match="its schema is damaged"):
+        read(tmp_path, data)
+
+
+def test_tables_larger_than_those_of_harp_are_not_read(tmp_path: Path) -> None:
+    head = bytearray(GOOD)
+    at, *_rest = layout.TABLE.unpack_from(head, layout.HEADER.size)
+    layout.TABLE.pack_into(head, layout.HEADER.size, at, 64 << 10, 1 << 20, 6000, 0)
+    with pytest.raises(HarpError, match="larger than any of HARP"):
+        read(tmp_path, bytes(head))
+
+
+@given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=12), st.integers(0, len(GOOD)))
+def test_any_damage_is_a_page_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, at: int, junk: bytes, length: int
+) -> None:
+    data = (GOOD[:at] + junk + GOOD[at + len(junk) :])[: max(length, at)]
+    with contextlib.suppress(HarpError):
+        read(tmp_path_factory.mktemp("page"), data)
