@@ -55,6 +55,8 @@ KERNEL_ARGUMENTS = {
 VALUE = re.compile(r"[\w.,:;/^=+%<>\[\]() -]{0,400}", re.ASCII)
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 SECRET_CHARS_MIN = 6
+NAME = re.compile(r"\w+", re.ASCII)  # of a field, a variable or a process
+STRUCTURE = {"id", "title", "group", "level"}  # of a finding: words of harpctl's own
 HOME = re.compile(r"/home/[^/\s:,;'\"]+")
 
 
@@ -86,11 +88,16 @@ class Scrubber:
         return HOME.sub("/home/USER", text)
 
     def data(self, value: object) -> object:
-        """Return plain data without them."""
+        """Return plain data whose texts are without them; names of fields and values of STRUCTURE stay."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(str(key)): self.data(item) for key, item in value.items()}
+            return {
+                key if NAME.fullmatch(str(key)) else self.text(str(key)): item
+                if key in STRUCTURE
+                else self.data(item)
+                for key, item in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self.data(item) for item in value]
         return value

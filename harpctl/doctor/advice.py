@@ -30,7 +30,10 @@ def _is_validated(finding: Finding) -> bool:
 
 
 def _is_command(repair: str) -> bool:
-    words = repair.partition(COMMENT)[0].split()
+    try:
+        words = shlex.split(repair.partition(COMMENT)[0])
+    except ValueError:  # a quotation without an end, of a bundle
+        return False
     return bool(words) and words[0] in PROGRAMS and not any(blank in repair for blank in BLANKS)
 
 

@@ -16,11 +16,13 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.records import decode
 
 FORMAT = 1
 MANIFEST, DOCTOR = "manifest.json", "doctor.json"
 BYTES_MAX = 512 << 20  # of all that a bundle holds
 PART_BYTES = 1 << 20
+HINT = "Take the file that `harpctl report` wrote, copied whole."
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ def _unwritten(path: Path, error: OSError) -> HarpError:
 def _wrong(path: Path, why: str) -> HarpError:
     return HarpError(
         f"{path} is no bundle that can be read: {why}.",
-        "Take the file that `harpctl report` wrote, copied whole.",
+        HINT,
         ExitCode.WRONG_DATA,
     )
 
@@ -92,7 +94,8 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
         with tarfile.open(fileobj=io.BytesIO(_unpacked(path)), mode="r:") as tar:
             files = {}
             for member in tar:
-                data = tar.extractfile(member) if member.isfile() else None
+                is_plain = member.isfile() and not member.issparse()  # a sparse one may be of any size
+                data = tar.extractfile(member) if is_plain else None
                 if data is not None:
                     files[member.name.partition("/")[2]] = data.read()
     except FileNotFoundError:
@@ -103,7 +106,7 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
         raise _wrong(path, "it is no gzip file, or damaged") from None
     except EOFError:
         raise _wrong(path, "it is cut off") from None
-    except (zlib.error, tarfile.TarError):
+    except (zlib.error, tarfile.TarError, ValueError, RecursionError):
         raise _wrong(path, "it is damaged") from None
     except OSError as error:
         raise HarpError(
@@ -115,10 +118,7 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def _manifest(path: Path, data: bytes) -> Manifest:
-    try:
-        found = msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError:
-        raise _wrong(path, f"its {MANIFEST} is not understood") from None
+    found = decode(data, Manifest, f"{path}: its {MANIFEST}", HINT)
     if found.format != FORMAT:
         raise _wrong(path, f"it has format {found.format}, and this harpctl knows {FORMAT}")
     return found

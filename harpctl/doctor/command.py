@@ -15,7 +15,7 @@ from harpctl.change.apply import apply
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
-from harpctl.doctor.bundle_findings import printable, read_findings
+from harpctl.doctor.bundle_findings import read_findings
 from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst
@@ -136,11 +136,9 @@ def _show_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
         print_json({"ok": level != "fail", "worst": level, "findings": shown, **about})
     else:
         who = "root" if manifest.is_root else "no root"
-        OUT.print(
-            printable(f"{manifest.host} at {manifest.time}, harpctl {manifest.harpctl}, {who}"), markup=False
-        )
+        OUT.print(f"{manifest.host} at {manifest.time}, harpctl {manifest.harpctl}, {who}", markup=False)
         for unread in manifest.unread:
-            OUT.print(printable(f"not in the bundle: {unread.what}: {unread.why}"), style="dim", markup=False)
+            OUT.print(f"not in the bundle: {unread.what}: {unread.why}", style="dim", markup=False)
         show_all(findings, verbose=verbose)
     if worst(findings) == "fail":
         raise typer.Exit(FAILED)

@@ -35,7 +35,9 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
     for group, members in groupby(findings, key=lambda finding: finding.group):
         checks = [list(results) for _id, results in groupby(members, key=lambda finding: finding.id)]
         good = [results for results in checks if worst(results) == "ok"]
-        OUT.print(f"{HEADINGS[group]}: {len(good)} of {len(checks)} ok", style="bold", markup=False)
+        OUT.print(
+            f"{HEADINGS.get(group, group)}: {len(good)} of {len(checks)} ok", style="bold", markup=False
+        )
         for cause, names in (_skipped(checks) if verbose else {}).items():
             OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
         for results in checks:

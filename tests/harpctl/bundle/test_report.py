@@ -261,3 +261,14 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     assert done.exit_code == ExitCode.FAILED
     assert "\x1b]" not in done.output
     assert "\x1b[2J" not in done.output
+
+
+@pytest.mark.parametrize("value", ["system", "drivers", "plugin", "hugepages", "confs.present"])
+def test_a_secret_that_is_a_word_of_harpctl_leaves_findings_readable(tmp_path: Path, value: str) -> None:
+    there = world.World(tmp_path / "host")
+    build.run(there.root, 100, AUTH_MODE=value)
+    _report(there.root, tmp_path / "b.tar.gz")
+    direct = CliRunner().invoke(app, ["doctor", "--root", str(there.root), "--json"])
+    read = _doctor(tmp_path / "b.tar.gz", "--json")
+    found = [[(one["id"], one["level"]) for one in json.loads(x.stdout)["findings"]] for x in (direct, read)]
+    assert found[0] == found[1]
