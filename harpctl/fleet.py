@@ -25,9 +25,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.console import ConsoleProgress, NoProgress, print_json, print_table
+from harpctl.console import ConsoleProgress, NoProgress, print_json, print_table, printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import Words, complete, given_options
+from harpctl.records import cleaned, decode
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # what ssh itself returns
@@ -40,6 +41,10 @@ HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%
 SLOTS = re.compile(r"[^:]+:\d+")  # host:8, as mpirun's -H takes it
 JSON = "--json"
 OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", JSON)
+OUTPUT_BYTES_MAX = 16 << 20  # of a host; statistics of many connections are the largest
+PART_BYTES = 64 << 10
+ERROR_BYTES_MAX = 64 << 10
+LOOK = "Is the program there this harpctl? Look: ssh {} harpctl --version"
 FRAME = "│╭╰╮╯─ "  # of typer's error boxes
 SSH_REMEDIES = (
     ("Host key verification failed", "Check the host's key and add it to known_hosts: ssh {host}"),
@@ -60,6 +65,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     seconds: float = 0.0
     answer: object = None  # the JSON that the command printed there
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What the table shows of the JSON that a command prints."""
+
+    summary: str = ""
+    message: str = ""
+    error: str = ""
+    hint: str = ""
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,8 +205,12 @@ async def _run_on_host(host: str, remote: Remote, words: Sequence[str], timeout_
 
 async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, str, int | None]:
     """Wait for the end; return both outputs and the exit code, None when it was ended for taking too long."""
+    if process.stdout is None or process.stderr is None:
+        raise AssertionError(process)
+    reading = (_read(process.stdout, OUTPUT_BYTES_MAX), _read(process.stderr, ERROR_BYTES_MAX))
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        out, err = await asyncio.wait_for(asyncio.gather(*reading), timeout_s)
+        await asyncio.wait_for(process.wait(), timeout_s)
     except asyncio.TimeoutError:
         return "", "", None
     finally:
@@ -203,15 +221,19 @@ async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tupl
     return out.decode(errors="replace"), err.decode(errors="replace"), process.returncode
 
 
+async def _read(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
+    """Read all that a host writes, and return the beginning of it."""
+    kept = bytearray()
+    while part := await stream.read(PART_BYTES):
+        kept += part[: bytes_max - len(kept)]
+    return bytes(kept)
+
+
 def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     """Return the answer for what ssh returned."""
-    answer = find_json(out)
-    message, hint = _error(err)
-    if answer is not None:
-        document = answer if isinstance(answer, dict) else {}
-        detail = document.get("summary") or document.get("message") or document.get("error") or message
-        result, hint = "ok" if code == 0 else "failed", document.get("hint", "")
-        return Answer(host=host, result=result, code=code, detail=detail, remedy=hint, answer=answer)
+    message, hint = map(printable, _error(err))
+    if text := find_json(out):
+        return _answer_of_json(host, code, text, message)
     if code < 0:
         detail = f"ssh was ended by signal {-code}"
         return Answer(host=host, result="failed", code=int(ExitCode.FAILED), detail=detail)
@@ -227,22 +249,34 @@ def answer_of(host: str, code: int, out: str, err: str) -> Answer:
         )
     if code == 0:
         first = (out.strip().splitlines() or ["nothing"])[0][:80]
-        detail = f"it answered without JSON: {first}"
-        remedy = f"Is the program there this harpctl? Look: ssh {host} harpctl --version"
-        return Answer(host=host, result="no answer", code=int(ExitCode.FAILED), detail=detail, remedy=remedy)
+        detail = f"it answered without JSON: {printable(first)}"
+        return Answer(
+            host=host, result="no answer", code=int(ExitCode.FAILED), detail=detail, remedy=LOOK.format(host)
+        )
     detail = message or f"exit code {code}"
     return Answer(host=host, result="failed", code=code, detail=detail, remedy=hint)
 
 
-def find_json(text: str) -> object:
-    """Return the JSON object or list that ends an output, after what a login shell wrote; None without."""
-    lines = text.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        if line[:1] in {"{", "["}:
-            with contextlib.suppress(msgspec.DecodeError):
-                answer: object = msgspec.json.decode("".join(lines[at:]))
-                return answer
-    return None
+def _answer_of_json(host: str, code: int, text: str, message: str) -> Answer:
+    try:
+        said = decode(text, Said, "its answer")
+    except HarpError as error:
+        wrong, remedy = int(ExitCode.WRONG_DATA), LOOK.format(host)
+        return Answer(host=host, result="no answer", code=wrong, detail=error.message, remedy=remedy)
+    detail = said.summary or said.message or said.error or message
+    result = "ok" if code == 0 else "failed"
+    answer = cleaned(msgspec.json.decode(text))
+    return Answer(host=host, result=result, code=code, detail=detail, remedy=said.hint, answer=answer)
+
+
+def find_json(text: str) -> str:
+    """Return the JSON object or list that ends an output, after what a login shell wrote; "" without.
+
+    Lines inside of it are indented, so that it begins with the last line that begins with a bracket.
+    """
+    text = f"\n{text.rstrip()}"
+    at = max(text.rfind("\n{"), text.rfind("\n["))
+    return text[at + 1 :] if at >= 0 and text[-1] == {"{": "}", "[": "]"}[text[at + 1]] else ""
 
 
 def _error(err: str) -> tuple[str, str]:

@@ -192,7 +192,8 @@ def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
     builds: dict[str, tuple[str, str]] = {}
     for answer in answers:
         if answer.result == "ok" and isinstance(answer.answer, dict):
-            builds[answer.host] = (answer.answer.get("version", ""), answer.answer.get("build", ""))
+            version, build = (answer.answer.get(name, "") for name in ("version", "build"))
+            builds[answer.host] = (str(version), str(build))
     if len(set(builds.values())) < 2:
         return list(answers)
     (version, build), count = Counter(builds.values()).most_common(1)[0]

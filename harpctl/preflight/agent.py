@@ -2,7 +2,7 @@
 """The agent of a preflight on each host: describes the host, answers the others' probes, and probes them.
 
 It is started over ssh and writes JSON lines: the host's state; then for each request, a line of probes, the
-probes with their results. It ends with its standard input, and after its time in any case.
+results of these in the same order. It ends with its standard input, and after its time in any case.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) 
             _write_answer(state, answers)
             for line in requests:
                 request = msgspec.json.decode(line, type=ProbeRequest)
-                _write_answer(run_probes(RealMachine(), request.port, request.probes), answers)
+                found = run_probes(RealMachine(), request.port, request.probes)
+                _write_answer([one.result for one in found], answers)
         finally:
             stopped.set()
             thread.join()

@@ -66,7 +66,26 @@ def host_problems(states: Mapping[str, HostState]) -> list[Problem]:
             found.append(_problem("conf", host, "No conf file names an ENI that is there.", "harpctl setup"))
         if not state.perf:
             found.append(_problem("build", host, "harp-perf is missing.", "Install the whole of harpctl."))
-    return [*found, *_builds(states), *_mtus(states), *_notes(states)]
+    return [*found, *_addresses(states), *_builds(states), *_mtus(states), *_notes(states)]
+
+
+def _addresses(states: Mapping[str, HostState]) -> list[Problem]:
+    """Return a problem for each address that several hosts have: copies of an image, or one host's names."""
+    owners: dict[str, list[str]] = {}
+    for host, state in states.items():
+        for address in dict.fromkeys(eni.address for eni in state.enis):
+            owners.setdefault(address, []).append(host)
+    return [
+        Problem(
+            check="address",
+            level="fail",
+            hosts=tuple(hosts),
+            cause=f"{', '.join(hosts)} have the same address {address}.",
+            repair=("Give each host addresses of its own, or name each host once.",),
+        )
+        for address, hosts in owners.items()
+        if len(hosts) > 1
+    ]
 
 
 def _builds(states: Mapping[str, HostState]) -> list[Problem]:
@@ -153,12 +172,16 @@ def probe_problems(
     states: Mapping[str, HostState], probes: Mapping[str, Sequence[PeerProbe]]
 ) -> list[Problem]:
     """Return the problems that the probes found."""
-    places = {eni.address: (host, eni) for host, state in states.items() for eni in state.enis}
+    places: dict[str, list[tuple[str, EniState]]] = {}
+    for host, state in states.items():
+        for eni in state.enis:
+            places.setdefault(eni.address, []).append((host, eni))
     faults = []
     for source, found in probes.items():
         for probe in found:
-            target, eni = places[probe.target]
-            faults += _faults(probe, source, target, eni)
+            for target, eni in places[probe.target]:
+                if target != source:
+                    faults += _faults(probe, source, target, eni)
     return attribute_faults(faults, list(states))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Literal
 
 import msgspec
@@ -23,6 +24,10 @@ class EniState(Struct, frozen=True, kw_only=True):
     speed_mbps: int  # 0: unknown
     ports: tuple[int, int]  # the lowest and the highest that HARP may use
     tried: tuple[int, ...]  # those of them that the other hosts try, none of them in use
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address. Raises ValueError."""
+        ipaddress.ip_address(self.address)
 
 
 class HostFinding(Struct, frozen=True, kw_only=True):
@@ -51,7 +56,7 @@ class HostState(Struct, frozen=True, kw_only=True):
 
 
 class ProbeRequest(Struct, frozen=True, kw_only=True):
-    """What a host is asked to probe; it answers with the same probes, each with what was found out."""
+    """What a host is asked to probe; it answers with their results, in the same order."""
 
     port: int
     probes: tuple[PeerProbe, ...]

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.errors import ExitCode, HarpError
-from harpctl.fleet import JSON, SSH, Answer, Remote, answer_of
+from harpctl.fleet import JSON, OUTPUT_BYTES_MAX, SSH, Answer, Remote, answer_of
 from harpctl.preflight.model import HostState, ProbeRequest
+from harpctl.records import decode
 
 END_S = 5.0  # how long a host may take to end its part
 T = TypeVar("T")
@@ -73,7 +76,8 @@ class Agent:
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(msgspec.json.encode(request) + b"\n")
             self._stdin.flush()
-        return self._read_answer(tuple[PeerProbe, ...], seconds) or ()
+        results = self._read_answer(tuple[ProbeResult, ...], seconds) or ()
+        return tuple(replace(probe, result=one) for probe, one in zip(request.probes, results, strict=False))
 
     def close(self) -> None:
         """End the agent, and the process if it does not."""
@@ -101,18 +105,19 @@ class Agent:
             return None
         late = threading.Timer(seconds, process.kill)
         late.start()
-        output = b""
+        output = bytearray()
         try:
-            for line in process.stdout:
+            while (line := process.stdout.readline(OUTPUT_BYTES_MAX)) and len(output) < OUTPUT_BYTES_MAX:
                 output += line
-                with contextlib.suppress(msgspec.MsgspecError):
-                    return msgspec.json.decode(line, type=type_)
+                with contextlib.suppress(HarpError):
+                    return decode(line, type_, "Its answer")
+            process.stdout.close()  # which ends one that writes too much
             code = process.wait()
         finally:
             late.cancel()
         is_late = code == -9
         self._errors.seek(0)
-        errors = self._errors.read().decode(errors="replace")
+        errors = self._errors.read(OUTPUT_BYTES_MAX).decode(errors="replace")
         self.failure = answer_of(self.host, code, output.decode(errors="replace"), errors)
         if is_late:
             self.failure = Answer(

@@ -19,13 +19,24 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from harpctl import fleet
 from harpctl.errors import HarpError
 from harpctl.failures import reports_errors
-from harpctl.fleet import Remote, answer_of, collect_answers, find_json, find_remote, over_hosts, parse_hosts
-from harpctl.plugin.command import install, status
+from harpctl.fleet import (
+    Remote,
+    answer_of,
+    collect_answers,
+    find_json,
+    find_remote,
+    over_hosts,
+    parse_hosts,
+    show,
+)
+from harpctl.plugin.command import compare_builds, install, status
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin")
 WAIT_S = 60
@@ -336,10 +347,41 @@ def test_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_json_after_the_noise_of_a_login_shell() -> None:
-    assert find_json('motd\n{\n "a": [1]\n}\n') == {"a": [1]}
-    assert find_json('[1]\n{"a": 2}\n') == {"a": 2}
-    assert find_json('{"a": 2}\nbye\n') is None
-    assert find_json("") is None
+    assert find_json('motd\n{\n "a": [1]\n}\n') == '{\n "a": [1]\n}'
+    assert find_json('[1]\n{"a": 2}\n') == '{"a": 2}'
+    assert not find_json('{"a": 2}\nbye\n')
+    assert not find_json("")
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["[]", '{"summary": 5}', '{"hint": ["x"]}', "[" * 200_000 + "]", '{"summary": "x"' * 9 + "}"],
+)
+def test_a_strange_answer_is_one_row(output: str) -> None:
+    answer = answer_of("a", 0, output, "")
+    assert (answer.result, answer.code) == ("no answer", 3)
+    assert answer.detail.startswith("its answer is not understood: ")
+
+
+NAMES = st.sampled_from(["summary", "message", "error", "hint", "version"])
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner)
+)
+
+
+@given(VALUES)
+def test_any_json_is_an_answer_whose_texts_are_printable(value: object) -> None:
+    answer = answer_of("a", 0, json.dumps(value), "\x1b]0;x\x07")
+    assert (answer.detail + answer.remedy).isprintable()
+    show([answer])
+    compare_builds([answer, answer_of("b", 0, '{"version": "1", "build": "2"}', "")])
+
+
+def test_output_beyond_the_bound_is_not_kept(ssh_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "OUTPUT_BYTES_MAX", 10)
+    (answer,) = collect_answers(["plain", "--json"], ["up1"], Remote(), 60)
+    assert answer.result == "no answer"
+    assert len(ssh_log()) == 1
 
 
 def test_an_error_without_words() -> None:

@@ -207,6 +207,16 @@ def own(**changes: object) -> HostState:
     return replace(plain, **changes)
 
 
+def apart(states: dict[str, HostState]) -> dict[str, HostState]:
+    """Return the states with an address of its own for each ENI."""
+    return {
+        host: replace(
+            state, enis=tuple(replace(e, address=f"10.0.{n}.{k}") for k, e in enumerate(state.enis))
+        )
+        for n, (host, state) in enumerate(states.items())
+    }
+
+
 def eni(**changes: object) -> EniState:
     plain = EniState(name="eth1", address="10.0.0.1", mtu=1500, speed_mbps=0, ports=(1, 9), tried=(1, 9))
     return replace(plain, **changes)
@@ -260,18 +270,26 @@ def test_hosts_unlike_most() -> None:
         "f": own(enis=()),
         "g": own(perf=""),
     }
-    found = host_problems(states)
+    found = host_problems(apart(states))
     assert named(found) == [("conf", "f"), ("build", "g"), ("build", "b"), ("wire", "c"), ("mtu", "e")]
     assert any("no wire version in common: 3 here, 2 there" in one.cause for one in found)
 
 
+def test_hosts_with_the_same_address_are_named() -> None:
+    found = host_problems({"a": own(), "b": own(), "c": own(enis=(eni(address="10.0.0.9"),))})
+    assert named(found) == [("address", "a", "b")]
+
+
 def test_of_two_different_builds_both_are_named() -> None:
-    assert named(host_problems({"a": own(), "b": own(build="other")})) == [("build", "a"), ("build", "b")]
+    assert named(host_problems(apart({"a": own(), "b": own(build="other")}))) == [
+        ("build", "a"),
+        ("build", "b"),
+    ]
 
 
 def test_notes_that_all_hosts_have_are_one() -> None:
     note = HostFinding(id="hugepages.present", cause="None.")
-    found = merge_notes(host_problems({name: own(warned=(note,)) for name in "abc"}))
+    found = merge_notes(host_problems(apart({name: own(warned=(note,)) for name in "abc"})))
     assert [(one.level, one.hosts) for one in found] == [("warn", ("a", "b", "c"))]
 
 
