@@ -179,6 +179,6 @@ def _quoted(text: str) -> str:
 def _wrong(sentence: str) -> HarpError:
     return HarpError(
         sentence,
-        "Correct the file by hand, or let `harpctl setup` write it again.",
+        "Correct the file by hand.",
         ExitCode.WRONG_DATA,
     )

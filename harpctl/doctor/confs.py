@@ -65,7 +65,7 @@ def check_parse(context: Context) -> Iterator[CheckResult]:
     """Parse all files as the plugin does."""
     for file in context.conf_files:
         if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
-            yield fail(file.wrong, f"{SETUP}  # writes it again; or correct it by hand")
+            yield fail(file.wrong, f"mv {file.path} {file.path}.bak  # or correct it by hand", SETUP)
 
 
 @check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)

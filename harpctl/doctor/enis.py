@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections.abc import Iterator
 
 from harpctl.change.steps import Run, SetControl
@@ -168,7 +169,7 @@ def check_egress(context: Context) -> Iterator[CheckResult]:
     """Ask the kernel for the route from each address to its subnet, its gateway and the others' subnets."""
     for eni, source, target in _journeys(context):
         via = context.machine.egress(source, target)
-        if not via and target in _neighbour(eni, source):
+        if not via and target in _neighbour(context, eni, source):
             yield fail(f"{eni.name}: the kernel has no way from {source} to {target}.", "harpctl setup")
         elif via and via != eni.name:
             yield fail(
@@ -184,13 +185,13 @@ def _journeys(context: Context) -> Iterator[tuple[Eni, str, str]]:
         for address in filter(_usable, eni.addresses):
             here = ipaddress.ip_interface(address)
             source = str(here.ip)
-            targets = [_host(address)] if here.network.num_addresses > 1 else []
+            targets = [*_another_host(context, address)]
             if eni.gateway and ipaddress.ip_address(eni.gateway).version == here.version:
                 targets.append(eni.gateway)
                 others = (
                     a for other in context.enis if other != eni for a in filter(_usable, other.addresses)
                 )
-                targets += [_host(a) for a in others if _is_apart(a, address)]
+                targets += [t for a in others if _is_apart(a, address) for t in _another_host(context, a)]
             for target in dict.fromkeys(targets):
                 yield eni, source, target
 
@@ -200,16 +201,20 @@ def _is_apart(one: str, other: str) -> bool:
     return a.version == b.version and not a.overlaps(b)
 
 
-def _host(address: str) -> str:
-    """Return another host's address of the same subnet, whether or not there is one."""
-    here = ipaddress.ip_interface(address)
-    return str(here.ip + 1 if here.ip + 1 in here.network and here.ip + 2 in here.network else here.ip - 1)
+def _another_host(context: Context, address: str) -> list[str]:
+    """Return another host's address of the same subnet, whether or not there is one; none where all are ours.
+
+    To an address of this host the kernel sends through lo, from whichever ENI.
+    """
+    ours = {str(ipaddress.ip_interface(own).ip) for eni in context.facts.enis for own in eni.addresses}
+    others = (str(other) for other in ipaddress.ip_interface(address).network.hosts())
+    return list(itertools.islice((other for other in others if other not in ours), 1))
 
 
-def _neighbour(eni: Eni, source: str) -> tuple[str, ...]:
+def _neighbour(context: Context, eni: Eni, source: str) -> tuple[str, ...]:
     """Return the targets that must be reached: the others depend on the cloud's routes."""
     own = next(address for address in eni.addresses if address.partition("/")[0] == source)
-    return (_host(own), eni.gateway)
+    return (*_another_host(context, own), eni.gateway)
 
 
 def _crowded(context: Context) -> list[Eni]:

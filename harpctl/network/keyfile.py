@@ -17,7 +17,7 @@ from harpctl.network.owned_files import HEAD, plan_files
 
 PATH = "/etc/NetworkManager/system-connections/harp-{name}.nmconnection"
 MODE = 0o600  # NetworkManager ignores files that others can read
-PRIORITY = 100
+PRIORITY = 999  # the highest that there is
 NAMESPACE = uuid.UUID("f4c1b2c0-5d0e-4f57-9a55-6f2f5b7d7700")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 
@@ -51,9 +52,15 @@ def _natural(eni: Eni) -> tuple[object, ...]:
     return tuple((1, int(word), "") if word.isdigit() else (0, 0, word) for word in words)
 
 
+def _is_link_local(eni: Eni) -> bool:
+    """Return whether all of its addresses are link-local, as those of a BMC's interface are."""
+    addresses = [ipaddress.ip_interface(address).ip for address in eni.addresses]
+    return bool(addresses) and all(address.is_link_local for address in addresses)
+
+
 def candidates(facts: Facts) -> list[Eni]:
     """Return the ENIs that HARP may take unasked: devices off the default route, in natural order."""
-    enis = [eni for eni in facts.enis if eni.kind == "" and not refusal(eni)]
+    enis = [eni for eni in facts.enis if eni.kind == "" and not refusal(eni) and not _is_link_local(eni)]
     return sorted(enis, key=_natural)
 
 

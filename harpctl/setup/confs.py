@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
 from harpctl.confs.conf import Conf, conf_number, conf_of, conf_path, render
 from harpctl.confs.files import find_confs, read_conf, read_confs
 from harpctl.confs.table import KEYS
+from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import GIB, Eni
 from harpctl.host.host import Host
 from harpctl.setup.choose import Choice
@@ -28,6 +30,7 @@ OWNED = {
     "gpu",
     "page_size",
 }
+OUR_SECTION = re.compile(r"^[ \t]*\[eni\]", re.MULTILINE)
 FALLBACKS = ("speed_mbps",)  # the host's own value comes first
 
 
@@ -64,17 +67,32 @@ def confs_by_interface(host: Host) -> dict[str, Conf]:
 
 
 def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
-    """Return the MTU that an earlier setup set for an ENI, by its conf file; None: there is none to keep.
+    """Return the MTU that an ENI keeps: an earlier setup's, by its conf file, else its own; None: unknown.
 
     One below what the ENI has was put into the file by hand, and is for the plugin only.
     """
     mtu = existing.mtu if existing is not None else None
-    return mtu if mtu and eni.mtu <= mtu <= (eni.mtu_max or mtu) else None
+    return mtu if mtu and eni.mtu <= mtu <= (eni.mtu_max or mtu) else eni.mtu or None
+
+
+def _refuse_wrong(host: Host) -> None:
+    """Raise where a conf file can't be parsed: to write it again would lose the operator's tuning.
+
+    A file of another program, without the section that each of ours has, is replaced.
+    """
+    for file in read_confs(host):
+        if file.wrong and OUR_SECTION.search(host.read_text(file.path) or ""):
+            raise HarpError(
+                file.wrong,
+                f"Correct it by hand, or set it aside: mv {file.path} {file.path}.bak",
+                ExitCode.WRONG_DATA,
+            )
 
 
 def plan_confs(host: Host, choices: Sequence[Choice], options: SetupOptions) -> Group:
     """Plan one file per ENI, and no others. A file with the same values stays as it is."""
     steps: list[AnyStep] = []
+    _refuse_wrong(host)
     tuned = confs_by_interface(host)
     for choice in choices:
         path, wanted = conf_path(choice.number), _wanted(choice, options)

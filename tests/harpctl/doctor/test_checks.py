@@ -229,3 +229,14 @@ def test_parked_copy_is_not_another_plugin(world: World) -> None:
     world.copies = (plugin("/root/libnccl-net.so", "moved"),)
     assert worst(world.findings("plugin.first")) == "ok"
     assert world.findings("plugin.loads")[0].level == "skip"
+
+
+def test_the_other_eni_of_a_subnet_is_no_other_host(world: World) -> None:
+    """The kernel sends to each address of its own through lo: such an address shows no way out."""
+    world.eni("eth1", addresses=("10.0.1.2/24",))
+    world.eni("eth2", addresses=("10.0.1.3/24",), gateway="10.0.1.1")
+    assert world.machine
+    for source, name in (("10.0.1.2", "eth1"), ("10.0.1.3", "eth2")):
+        world.machine.ways |= {(source, f"10.0.1.{n}"): name for n in (1, 4)}
+        world.machine.ways |= {(source, f"10.0.1.{n}"): "lo" for n in (2, 3)}
+    assert [finding.level for finding in world.findings("enis.egress")] == ["ok"]

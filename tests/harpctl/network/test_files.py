@@ -173,6 +173,11 @@ def test_keyfiles_parse(plan: object) -> None:
     assert parser["connection"]["interface-name"] == plan.name
 
 
+def test_no_connection_of_others_has_a_higher_priority() -> None:
+    """NetworkManager takes -999 to 999, and cloud-init's profiles have 120."""
+    assert "autoconnect-priority=999\n" in keyfile.keyfile(ETH1)
+
+
 def test_keyfile_keeps_its_identity(tmp_path: Path) -> None:
     del tmp_path
     assert keyfile.identity(ETH1) == keyfile.identity(ETH1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harpctl.errors import HarpError
 from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, System
 from harpctl.facts.overrides import Overrides
-from harpctl.setup.choose import assign_cores, choose, choose_enis, pair
+from harpctl.setup.choose import assign_cores, candidates, choose, choose_enis, pair
 from harpctl.setup.options import SetupOptions
 
 
@@ -31,6 +31,12 @@ def machine(gpus: int, enis: tuple[Eni, ...], cpus: tuple[Cpu, ...] = ()) -> Fac
 
 def names(enis: list[Eni]) -> list[str]:
     return [found.name for found in enis]
+
+
+def test_a_link_local_interface_is_no_candidate() -> None:
+    bmc, eth1 = Eni(name="bmc0", addresses=("169.254.3.1/24",)), Eni(name="eth1", addresses=("10.0.1.11/24",))
+    found = Facts(system=System(), boot=Boot(), memory=Memory(), enis=(bmc, eth1, Eni(name="eth2")))
+    assert [eni.name for eni in candidates(found)] == ["eth1", "eth2"]
 
 
 def test_one_eni_per_gpu_never_the_primary() -> None:

@@ -147,6 +147,13 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
 
 
+def test_tuning_beside_a_typo_is_not_written_over(tmp_path: Path) -> None:
+    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth1\n[transport]\npathes = 5\n")
+    with pytest.raises(HarpError, match=r"ztcp0\.conf:4: unknown key 'pathes'") as caught:
+        plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions())
+    assert f"mv {CONF_DIR}/ztcp0.conf" in caught.value.hint
+
+
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
     def speed(options: SetupOptions, reported_mbps: int) -> int | None:
         one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=reported_mbps))

@@ -196,6 +196,15 @@ def test_a_setup_without_options_keeps_mtu_and_channels(tmp_path: Path) -> None:
     assert (root / "etc/netplan/90-harp.yaml").read_text().count("mtu: 8500") == 1
 
 
+@pytest.mark.parametrize("distro", DISTROS)
+def test_the_running_mtu_is_kept(tmp_path: Path, distro: str) -> None:
+    root = build(tmp_path, distro, "gpu2")
+    (root / "sys/class/net/eth1/mtu").write_text("8500\n")
+    assert harpctl(root, "setup").exit_code == 0
+    texts = [path.read_text(errors="replace") for path in (root / "etc").rglob("*") if path.is_file()]
+    assert any("8500" in text for text in texts if "harpctl setup" in text)
+
+
 def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
     root = build(tmp_path, "ubuntu-22.04", "gpu2")
     assert harpctl(root, "setup").exit_code == 0

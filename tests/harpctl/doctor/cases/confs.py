@@ -47,7 +47,8 @@ def too_many(world: World) -> None:
     "confs.parse",
     "fail",
     "ztcp1.conf:3: key 'mtu' = 'big': expected a number from 576 to 65536",
-    "harpctl setup  # writes it again; or correct it by hand",
+    f"mv {conf_path(1)} {conf_path(1)}.bak  # or correct it by hand",
+    "harpctl setup",
 )
 def not_a_conf(world: World) -> None:
     world.write(conf_path(1), "[eni]\ninterface = eth1\nmtu = big\n")
@@ -57,7 +58,8 @@ def not_a_conf(world: World) -> None:
     "confs.parse",
     "fail",
     "cannot be read",
-    "harpctl setup  # writes it again; or correct it by hand",
+    f"mv {conf_path(1)} {conf_path(1)}.bak  # or correct it by hand",
+    "harpctl setup",
 )
 def conf_is_a_directory(world: World) -> None:
     (world.root / conf_path(1).lstrip("/")).mkdir()

@@ -52,7 +52,7 @@ def no_link(world: World) -> None:
     "enis.address",
     "fail",
     "eth1 has no address",
-    "harpctl setup --address eth1=10.0.1.11/24  # with its subnet's length",
+    "harpctl setup --address eth1=10.0.1.11/24 --enis eth1,eth2  # with its subnet's length",
 )
 def no_address(world: World) -> None:
     world.eni("eth1", addresses=("fe80::1/64",))
@@ -79,10 +79,10 @@ def refused_mtu(world: World) -> None:
     world.eni("eth1", mtu=1200)
 
 
-@case("enis.egress", "fail", "from 10.0.1.11 to 10.0.2.13 the kernel sends through eth2", "harpctl setup")
+@case("enis.egress", "fail", "from 10.0.1.11 to 10.0.2.1 the kernel sends through eth2", "harpctl setup")
 def wrong_way_out(world: World) -> None:
     assert world.machine
-    world.machine.ways[("10.0.1.11", "10.0.2.13")] = "eth2"
+    world.machine.ways[("10.0.1.11", "10.0.2.1")] = "eth2"
 
 
 @case("enis.egress", "fail", "the kernel has no way from 10.0.1.11 to 10.0.1.1", "harpctl setup")
