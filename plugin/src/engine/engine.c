@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 void harp_engine_lock(struct harp_engine *e) {
-  atomic_fetch_add_explicit(&e->lock_waiters, 1, memory_order_relaxed);
-  while (atomic_exchange_explicit(&e->locked, 1, memory_order_acquire)) sched_yield();
-  atomic_fetch_sub_explicit(&e->lock_waiters, 1, memory_order_relaxed);
+  while (atomic_exchange_explicit(&e->locked, 1, memory_order_acquire)) {
+    atomic_store_explicit(&e->lock_left_until_ns, e->clock() + HARP_LOCK_LEFT_NS, memory_order_relaxed);
+    sched_yield();
+  }
+  if (atomic_load_explicit(&e->lock_left_until_ns, memory_order_relaxed)) /* others that wait set it again */
+    atomic_store_explicit(&e->lock_left_until_ns, 0, memory_order_relaxed);
 }
 
 /* ---- slots ---- */

@@ -50,6 +50,9 @@ enum {
 /* But while they visit it as often as that, or hold its lock, the watchdog naps longer, up to this: a timer
  * that fires on their core costs them some 20 us (docs/decisions/0001-watchdog-naps.md). */
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
+/* A control call that waits for the lock has to take it within this from its last try: longer than the tries
+ * of a thread that runs are apart. */
+#define HARP_LOCK_LEFT_NS HARP_US(50)
 
 struct harp_engine {
   struct harp_instance instance; /* its configuration: the first ENI's, a thread if any of them has one */
@@ -67,7 +70,8 @@ struct harp_engine {
 
   /* lock */
   HARP_CACHE_ALIGNED _Atomic uint32_t locked;
-  _Atomic uint32_t lock_waiters; /* control calls that wait: passes leave the lock to them */
+  /* Until then passes leave the lock to a control call that waits for it; 0: none waits. */
+  _Atomic harp_ns lock_left_until_ns;
 
   /* links with submissions: a bit per slot, and a summary bit for some words of 64 */
   HARP_CACHE_ALIGNED _Atomic uint64_t doorbell_words;
@@ -153,14 +157,16 @@ static inline struct harp_io *harp_engine_io(const struct harp_engine *e, unsign
 }
 
 static inline bool harp_engine_try_lock(struct harp_engine *e) {
-  if (atomic_load_explicit(&e->lock_waiters, memory_order_relaxed)) return false;
+  harp_ns until_ns = atomic_load_explicit(&e->lock_left_until_ns, memory_order_relaxed);
+  if (harp_unlikely(until_ns) && e->clock() < until_ns) return false;
   return !atomic_exchange_explicit(&e->locked, 1, memory_order_acquire);
 }
 static inline void harp_engine_unlock(struct harp_engine *e) {
   HARP_ASSERT(atomic_load_explicit(&e->locked, memory_order_relaxed));
   atomic_store_explicit(&e->locked, 0, memory_order_release);
 }
-/* Waits for the lock: control calls only. */
+/* Waits for the lock: control calls only. Passes leave it to the call that waits while that one runs; one
+ * that has lost its core keeps them from it for HARP_LOCK_LEFT_NS at most. */
 void harp_engine_lock(struct harp_engine *e);
 
 /* Under the lock: */
