@@ -91,6 +91,10 @@ struct harp_engine {
    * engine, and then returns true. */
   bool (*on_tick)(struct harp_engine *e, harp_ns now);
   harp_ns tick_ns; /* the runner's: the next call of on_tick */
+  void *owner;     /* the owner's, for on_tick */
+  /* Its last user has left while links drain: once they have, the runner calls on_tick, which closes it.
+   * Written by the owner; true only under the lock. */
+  _Atomic bool is_unused;
   /* Turns of the engine's own thread, its only writer; wraps. */
   HARP_CACHE_ALIGNED _Atomic uint32_t turn_count;
 

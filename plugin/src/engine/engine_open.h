@@ -31,9 +31,6 @@ int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis
  * engine, with no memory for blocks. Takes ownership of io on success. */
 int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, struct harp_io *io,
                           harp_ns (*clock)(void), struct harp_error *error) HARP_MUST_CHECK;
-/* Waits until the engine has no link that drains, at most the peer timeout; takes the lock, and passes. For
- * who is about to stop the engine. */
-void harp_engine_drain(struct harp_engine *e);
 /* Closes everything, peers too; no link may be left and no thread run. */
 void harp_engine_close(struct harp_engine *e);
 

@@ -10,7 +10,7 @@ static bool must_drain(const struct harp_link *link) {
   return link->is_open && link->copies_outstanding && link->copies_outstanding == link->outstanding;
 }
 
-/* Returns for how long copies are delivered: closing the last link waits for it. */
+/* Returns for how long copies are delivered: the process's end waits for it. */
 static harp_ns drain_max_ns(const struct harp_engine *e) {
   return HARP_MIN(e->instance.peer_timeout_ns, HARP_LINK_DRAIN_MAX_NS);
 }

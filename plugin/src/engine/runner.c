@@ -73,6 +73,12 @@ static bool stopping(struct harp_engine *e) {
   return atomic_load_explicit(&e->stop, memory_order_relaxed);
 }
 
+/* Whether nobody uses the engine any more, and its links have drained: on_tick is to close it. Under the
+ * lock. */
+static bool is_over(const struct harp_engine *e) {
+  return !e->draining && atomic_load_explicit(&e->is_unused, memory_order_relaxed);
+}
+
 /* Returns true when the engine's owner has closed it: nothing of it may be touched then. */
 static bool tick(struct harp_engine *e, harp_ns now) {
   if (!e->on_tick || now < e->tick_ns) return false;
@@ -94,6 +100,7 @@ static void run_thread(struct harp_engine *e) {
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e), now = e->clock();
     if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
+    if (is_over(e)) e->tick_ns = busy_ns = now;
     bool idle = now - busy_ns > SPIN_NS;
     if (idle) gather(e, &fds, true);
     unlock(e, idle);
@@ -138,9 +145,11 @@ static void run_watchdog(struct harp_engine *e) {
     e->counters.passes_watchdog++;
     e->counters.watchdog_wakeups += wakeups;
     wakeups = 0;
-    if (!moved) gather(e, &fds, true);
-    unlock(e, !moved);
-    control_ready = !moved && sleep_idle(e, &fds, deadline_ns);
+    bool idle = !moved && !is_over(e);
+    if (is_over(e)) e->tick_ns = 0;
+    if (idle) gather(e, &fds, true);
+    unlock(e, idle);
+    control_ready = idle && sleep_idle(e, &fds, deadline_ns);
   }
 }
 

@@ -21,7 +21,7 @@ struct device {
   struct harp_engine_enis enis; /* that its connections use; the first one gives it speed and guid */
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
-  unsigned hold_count;
+  _Atomic unsigned hold_count;
   int home;             /* the device whose engines it uses, this one or an earlier one */
   pthread_mutex_t lock; /* guards the engines; only taken by who holds the device */
   struct harp_device_engines engines;
@@ -267,6 +267,17 @@ static struct device *home_of(int dev) {
   return &table.devices[table.devices[dev].home];
 }
 
+/* Engines that run hold their device, since they may outlive its users. It is taken while a user holds it, or
+ * one of a higher number: so the table is kept all the time. */
+static void hold_for_engines(struct device *d) {
+  atomic_fetch_add(&d->hold_count, 1);
+}
+
+/* After the device's mutex was unlocked: without a hold, nothing of it may be touched. */
+static void release_of_engines(struct device *d) {
+  atomic_fetch_sub(&d->hold_count, 1);
+}
+
 void harp_devices_hold(int dev) {
   table.devices[dev].hold_count++;
 }
@@ -279,8 +290,10 @@ void harp_devices_release(int dev) {
 struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
   struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
+  bool ran = d->engines.count != 0;
   d->engines.on_tick = on_tick;
   struct harp_engine *e = harp_device_engines_use(&d->engines, &d->enis);
+  if (e && !ran) hold_for_engines(d);
   pthread_mutex_unlock(&d->lock);
   return e;
 }
@@ -295,7 +308,19 @@ void harp_devices_share(int dev, const struct harp_engine *e) {
 bool harp_devices_drop(int dev, struct harp_engine *e) {
   struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
-  bool closed = harp_device_engines_drop(&d->engines, e);
+  bool closed = harp_device_engines_drop(&d->engines, e), runs = d->engines.count != 0;
   pthread_mutex_unlock(&d->lock);
+  if (closed && !runs) release_of_engines(d);
+  return closed;
+}
+
+bool harp_devices_end_unused(struct harp_engine *e) {
+  struct harp_device_engines *engines = e->owner;
+  struct device *d = HARP_CONTAINER_OF(engines, struct device, engines);
+  if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed) || pthread_mutex_trylock(&d->lock))
+    return false;
+  bool closed = harp_device_engines_end_unused(engines, e), runs = d->engines.count != 0;
+  pthread_mutex_unlock(&d->lock);
+  if (closed && !runs) release_of_engines(d);
   return closed;
 }

@@ -2,22 +2,30 @@
 #include "net/device_engines.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "engine/link_close.h"
 #include "engine/runner.h"
 #include "host/claim.h"
 #include "host/cpu.h"
+#include "host/fork.h"
 #include "host/node.h"
 #include "net/near.h"
 
 /* A process that does not know how many there are on its host leaves them time to get a core each. */
 #define GROW_NS HARP_SEC(1)
+/* Between two looks of the process's end at engines that drain. */
+#define REST_NS HARP_MS(1)
+
+static _Atomic unsigned unused_count; /* engines of this process that nobody uses, and whose links drain */
 
 /* ---- cores ---- */
 
@@ -194,7 +202,10 @@ static int open_slot(struct harp_device_engines *d, unsigned number, struct harp
   harp_node_enter(&policy, d->nodes[core_at]);
   int err = harp_engine_open(&e, &d->enis, &place, error);
   harp_node_leave(&policy);
-  if (!err) e->on_tick = d->on_tick;
+  if (!err) {
+    e->on_tick = d->on_tick;
+    e->owner = d;
+  }
   if (!err && (err = harp_runner_start(e, error))) harp_engine_close(e);
   if (!err) d->slots[number].engine = e;
   return err;
@@ -276,6 +287,13 @@ static void leave_core(struct harp_engine_slot *s) {
   s->claim_fd = -1;
 }
 
+/* An engine that nobody used may still run: its links drain. */
+static void use_again(struct harp_engine *e) {
+  if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed)) return;
+  atomic_store_explicit(&e->is_unused, false, memory_order_relaxed);
+  atomic_fetch_sub(&unused_count, 1);
+}
+
 struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
                                             const struct harp_engine_enis *enis) {
   struct harp_error error;
@@ -290,6 +308,7 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
     }
     if (s->engine || !open_slot(d, (unsigned)(s - d->slots), &error)) {
       s->users++;
+      use_again(s->engine);
       return s->engine;
     }
     leave_core(s);
@@ -307,22 +326,61 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
 static struct harp_engine_slot *slot_of(struct harp_device_engines *d, const struct harp_engine *e) {
   unsigned i = 0;
   while (i < d->count && d->slots[i].engine != e) i++;
-  HARP_ASSERT(i < d->count && d->slots[i].users);
+  HARP_ASSERT(i < d->count);
   return &d->slots[i];
 }
 
 void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e) {
-  slot_of(d, e)->users++;
+  struct harp_engine_slot *s = slot_of(d, e);
+  HARP_ASSERT(s->users);
+  s->users++;
 }
 
-bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e) {
-  struct harp_engine_slot *s = slot_of(d, e);
-  if (--s->users) return false;
+static void close_slot(struct harp_device_engines *d, struct harp_engine_slot *s) {
+  struct harp_engine *e = s->engine;
   s->engine = NULL;
-  harp_engine_drain(e);
   harp_runner_stop(e);
   harp_engine_close(e);
   leave_core(s);
   if (!running_count(d)) release(d);
+}
+
+/* Leaves the engine to its own thread while links drain. Returns whether they do. */
+static bool leave_draining(struct harp_engine *e) {
+  harp_engine_lock(e);
+  bool drains = e->draining != NULL;
+  if (drains) {
+    atomic_store_explicit(&e->is_unused, true, memory_order_relaxed);
+    atomic_fetch_add(&unused_count, 1);
+  }
+  harp_engine_unlock(e);
+  return drains;
+}
+
+bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e) {
+  struct harp_engine_slot *s = slot_of(d, e);
+  HARP_ASSERT(s->users);
+  if (--s->users || leave_draining(e)) return false;
+  close_slot(d, s);
   return true;
+}
+
+bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_engine *e) {
+  if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed)) return false;
+  harp_engine_lock(e);
+  bool drains = e->draining != NULL;
+  harp_engine_unlock(e);
+  if (drains) return false;
+  HARP_ASSERT(!slot_of(d, e)->users);
+  close_slot(d, slot_of(d, e));
+  atomic_fetch_sub(&unused_count, 1);
+  return true;
+}
+
+/* At the process's end, with the engines' threads still at work. No link drains for longer. */
+__attribute__((destructor)) static void await_unused_engines(void) {
+  const struct timespec rest = {.tv_nsec = (long)REST_NS};
+  harp_ns end_ns = harp_clock_ns() + HARP_LINK_DRAIN_MAX_NS;
+  if (harp_fork_is_child()) return;
+  while (atomic_load(&unused_count) && harp_clock_ns() < end_ns) nanosleep(&rest, NULL);
 }

@@ -9,7 +9,11 @@
  * queues, and its part of a block of memory, of which there is one for each NUMA node of their cores. An
  * engine is opened with its first user and closed with its last; the memory and the choice of cores last
  * while any engine runs. All calls under the lock of the device, since opening or closing an engine may take
- * seconds. */
+ * seconds.
+ *
+ * An engine whose last user leaves while links drain (engine/link_close.h) goes on until they have, in its
+ * own thread, and is another user's meanwhile. The process's end waits for such engines, since what they
+ * deliver was sent as far as NCCL knows. */
 #ifndef HARP_DEVICE_ENGINES_H
 #define HARP_DEVICE_ENGINES_H
 
@@ -53,8 +57,13 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
 /* Counts another user of an engine that runs. */
 void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e);
 
-/* Removes a user. The last one closes the engine; then it returns true. May be called in the engine's own
- * thread, by on_tick. */
+/* Removes a user. The last one closes the engine, unless links drain: then the engine's thread does it. Waits
+ * for no peer. Returns whether the engine was closed. May be called in the engine's own thread, by on_tick.
+ */
 bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e);
+
+/* Closes an engine that nobody uses any more, once its links have drained. For its own thread, by on_tick.
+ * Returns whether it was closed. */
+bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_engine *e);
 
 #endif

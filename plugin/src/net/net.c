@@ -80,7 +80,7 @@ static struct {
   uint64_t cookie_next;
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .call_over = PTHREAD_COND_INITIALIZER, .cookie_next = 1};
 
-static bool end_given_up(struct harp_engine *e, harp_ns now);
+static bool tend_engine(struct harp_engine *e, harp_ns now);
 
 static enum harp_status in_child(const char *what) {
   HARP_WARN("%s in a forked child: connections belong to the process that made them", what);
@@ -214,7 +214,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   begin_call(ctx);
   harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
-  struct harp_engine *e = harp_devices_use(dev, end_given_up);
+  struct harp_engine *e = harp_devices_use(dev, tend_engine);
   if (e) status = harp_listener_open(&l->listener, e, handle, handle_bytes, ctx->traffic_class);
   if (status != HARP_OK) goto fail;
   pthread_mutex_lock(&net.lock);
@@ -379,6 +379,11 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
   return closed || end_given_up_listens(e);
 }
 
+/* What the engine's thread does for its owner. Returns whether that closed the engine. */
+static bool tend_engine(struct harp_engine *e, harp_ns now) {
+  return end_given_up(e, now) || harp_devices_end_unused(e);
+}
+
 static enum harp_status begin_connect(struct harp_context *ctx, int dev, const struct harp_handle *handle,
                                       size_t handle_bytes, int traffic_class, struct pending **out) {
   enum harp_status status = HARP_ERR_SYSTEM;
@@ -388,7 +393,7 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
     HARP_WARN("no memory to connect");
     goto fail;
   }
-  e = harp_devices_use(dev, end_given_up);
+  e = harp_devices_use(dev, tend_engine);
   if (!e) goto fail;
   status = harp_connect_open(&p->connect, e, handle, handle_bytes,
                              traffic_class < 0 ? ctx->traffic_class : traffic_class);
