@@ -31,7 +31,10 @@ FORBIDDEN_CALLS = {
     "dlopen": "libc is the only dependency",
 }
 # What the compiler's own start-up files put into every shared library; none of it is the plugin's.
-EXIT_FUNCTIONS = {".fini_array: remove_stats_at_exit"}  # unlinks a file by a path in static memory
+EXIT_FUNCTIONS = {
+    ".fini_array: remove_stats_at_exit",  # unlinks a file by a path in static memory
+    ".fini_array: await_unused_engines",  # reads an atomic counter
+}
 RUNTIME_FUNCTIONS = {
     "frame_dummy",
     "__do_global_dtors_aux",

@@ -16,10 +16,12 @@
 
 #include "base/log.h"
 #include "engine/engine_open.h"
+#include "engine/link_close.h"
 #include "host/claim.h"
 #include "host/cpu.h"
 #include "host/node.h"
 #include "lib/cores.h"
+#include "lib/loopback.h"
 #include "lib/netns.h"
 #include "net/device_engines.h"
 #include "unit/host_tree.h"
@@ -99,7 +101,7 @@ static void test_an_engine_for_each_core(void **state) {
   if (!two_cores(cores)) skip();
   give_cores(&first, 1, &cores[0]);
   give_cores(&second, 2, (uint16_t[]){cores[1], cores[0]}); /* one of them twice */
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   assert_int_equal(device.count, 2);
   assert_ptr_not_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
@@ -129,7 +131,8 @@ static void test_one_engine_without_cores_or_a_thread(void **state) {
       lo.mode = HARP_ENGINE_INLINE;
       give_cores(&lo, 2, cores);
     }
-    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+    for (unsigned i = 0; i < 2; i++)
+      assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
     assert_ptr_equal(users[0], users[1]);
     assert_int_equal(users[0]->core, -1);
     assert_string_equal(users[0]->name, "lo");
@@ -147,28 +150,106 @@ static void test_fewest_users_first(void **state) {
   (void)state;
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
-  struct harp_engine *a = harp_device_engines_use(&device, &enis);
+  struct harp_engine *a = harp_device_engines_use(&device, &enis, NULL);
   assert_null(device.slots[1].engine); /* not before it is needed */
   harp_device_engines_share(&device, a);
   harp_device_engines_share(&device, a);
-  struct harp_engine *b = harp_device_engines_use(&device, &enis);
+  struct harp_engine *b = harp_device_engines_use(&device, &enis, NULL);
   assert_ptr_not_equal(a, b);
-  assert_ptr_equal(harp_device_engines_use(&device, &enis), b);
-  assert_ptr_equal(harp_device_engines_use(&device, &enis), b);
+  assert_ptr_equal(harp_device_engines_use(&device, &enis, NULL), b);
+  assert_ptr_equal(harp_device_engines_use(&device, &enis, NULL), b);
   harp_device_engines_drop(&device, a);
   harp_device_engines_drop(&device, a);
-  assert_ptr_equal(harp_device_engines_use(&device, &enis), a);
+  assert_ptr_equal(harp_device_engines_use(&device, &enis, NULL), a);
   harp_device_engines_drop(&device, a);
   harp_device_engines_drop(&device, a); /* its last */
   assert_null(device.slots[0].engine);
   assert_ptr_equal(device.slots[1].engine, b);
   assert_int_equal(device.slots[1].users, 3);
-  a = harp_device_engines_use(&device, &enis);
+  a = harp_device_engines_use(&device, &enis, NULL);
   assert_ptr_equal(device.slots[0].engine, a);
   for (unsigned i = 0; i < 3; i++) harp_device_engines_drop(&device, b);
   assert_int_equal(device.count, 2);
   harp_device_engines_drop(&device, a);
   assert_int_equal(device.count, 0);
+}
+
+static uint32_t count_peers(struct harp_engine *e) {
+  harp_engine_lock(e);
+  uint32_t count = e->peer_count;
+  harp_engine_unlock(e);
+  return count;
+}
+
+/* Two processes with two engines each need two sessions, however many connections there are, and whichever
+ * engine has fewer users. Here they are one process, so each session has two peers. */
+static void test_a_session_for_each_engine(void **state) {
+  enum { CONNECTS = 6 };
+  static const unsigned targets[CONNECTS] = {1, 1, 1, 0, 0, 1};
+  struct harp_instance lo = loopback();
+  struct harp_engine_enis enis = {1, {&lo}};
+  struct harp_device_engines device = {0};
+  struct harp_engine *listening[2], *connecting[CONNECTS];
+  struct harp_listener *listeners[2];
+  struct harp_handle handles[2];
+  struct harp_link *links[CONNECTS][2] = {0};
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  give_cores(&lo, 2, cores);
+  for (unsigned i = 0; i < 2; i++) {
+    assert_non_null(listening[i] = harp_device_engines_use(&device, &enis, NULL));
+    assert_int_equal(harp_listener_open(&listeners[i], listening[i], &handles[i], sizeof handles[i], -1),
+                     HARP_OK);
+  }
+  for (unsigned i = 0; i < CONNECTS; i++) {
+    struct harp_connect *c;
+    struct harp_contact contact;
+    struct harp_error error;
+    unsigned to = targets[i];
+    assert_true(harp_handle_decode(&handles[to], sizeof handles[to], &contact, &error));
+    assert_non_null(connecting[i] = harp_device_engines_use(&device, &enis, &contact));
+    assert_int_equal(harp_connect_open(&c, connecting[i], &handles[to], sizeof handles[to], -1), HARP_OK);
+    for (time_t end = loopback_seconds() + LOOPBACK_LIMIT_S;
+         !(links[i][0] && links[i][1]) && loopback_seconds() < end;) {
+      if (!links[i][0]) assert_int_equal(harp_connect_poll(c, &links[i][0]), HARP_OK);
+      if (!links[i][1]) links[i][1] = harp_listener_take(listeners[to]);
+    }
+    assert_true(links[i][0] && links[i][1]);
+    harp_connect_close(c);
+  }
+  for (unsigned i = 0; i < 2; i++) assert_int_equal(count_peers(listening[i]), 2);
+  for (unsigned i = 0; i < CONNECTS; i++) {
+    for (unsigned end = 0; end < 2; end++) harp_link_destroy(links[i][end]);
+    harp_device_engines_drop(&device, connecting[i]);
+  }
+  for (unsigned i = 0; i < 2; i++) {
+    harp_listener_close(listeners[i]);
+    harp_device_engines_drop(&device, listening[i]);
+  }
+  assert_int_equal(device.count, 0);
+  assert_int_equal(warn_count, 0);
+}
+
+/* A process with another number of engines has the same one each time, and all of its engines are used. */
+static void test_engines_of_another_number(void **state) {
+  struct harp_instance lo = loopback();
+  struct harp_engine_enis enis = {1, {&lo}};
+  struct harp_device_engines device = {0};
+  struct harp_engine *users[8];
+  uint16_t cores[2];
+  (void)state;
+  if (!two_cores(cores)) skip();
+  give_cores(&lo, 2, cores);
+  for (unsigned i = 0; i < 8; i++) {
+    struct harp_contact contact = {.engine_id = 40 + i / 2, .engine_count = 1};
+    assert_non_null(users[i] = harp_device_engines_use(&device, &enis, &contact));
+  }
+  for (unsigned i = 0; i < 8; i += 2) assert_ptr_equal(users[i], users[i + 1]);
+  assert_ptr_not_equal(users[0], users[2]);
+  assert_ptr_equal(users[0], users[4]);
+  assert_ptr_equal(users[2], users[6]);
+  drop_all(&device, users, 8);
 }
 
 /* Another process has one of two cores, and returns it; then it has both. */
@@ -184,19 +265,19 @@ static void test_cores_that_others_have(void **state) {
   int claim = harp_claim_core(cores[1], 0);
   assert_true(claim >= 0);
   assert_int_equal(harp_claim_core(cores[1], 0), -EADDRINUSE);
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_equal(users[0]->core, cores[0]);
   assert_int_equal(crowded_count, 1);
   close(claim);
-  assert_non_null(users[3] = harp_device_engines_use(&device, &enis));
+  assert_non_null(users[3] = harp_device_engines_use(&device, &enis, NULL));
   assert_int_equal(users[3]->core, cores[1]);
   drop_all(&device, users, 4);
 
   int claims[2] = {harp_claim_core(cores[0], 0), harp_claim_core(cores[1], 0)};
   assert_true(claims[0] >= 0 && claims[1] >= 0); /* ours have gone with their engines */
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   assert_ptr_equal(users[0], users[1]);
   assert_true(users[0]->core == cores[0] || users[0]->core == cores[1]);
   assert_int_equal(crowded_count, 2);
@@ -227,7 +308,7 @@ static void begin_processes(unsigned how_many, unsigned count, unsigned core_cou
 
 static struct harp_engine *use(struct process *p) {
   struct harp_engine_enis enis = {1, {&p->lo}};
-  struct harp_engine *e = harp_device_engines_use(&p->device, &enis);
+  struct harp_engine *e = harp_device_engines_use(&p->device, &enis, NULL);
   assert_non_null(e);
   return p->users[p->user_count++] = e;
 }
@@ -303,7 +384,7 @@ static void test_cores_that_are_missing(void **state) {
   (void)state;
   assert_true(cores_allowed(cores, 1) >= 1);
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, cores[0]});
-  assert_non_null(e = harp_device_engines_use(&device, &enis));
+  assert_non_null(e = harp_device_engines_use(&device, &enis, NULL));
   assert_int_equal(device.count, 1);
   assert_int_equal(e->core, cores[0]);
   assert_string_equal(e->name, "lo");
@@ -311,7 +392,7 @@ static void test_cores_that_are_missing(void **state) {
   harp_device_engines_drop(&device, e);
 
   give_cores(&lo, 2, (uint16_t[]){MISSING_CORE, MISSING_CORE - 1});
-  assert_non_null(e = harp_device_engines_use(&device, &enis));
+  assert_non_null(e = harp_device_engines_use(&device, &enis, NULL));
   assert_int_equal(device.count, 1);
   assert_int_equal(e->core, -1);
   assert_int_equal(missing_count, 2);
@@ -331,18 +412,18 @@ static void test_an_engine_that_can_not_be_opened(void **state) {
   if (!two_cores(cores)) skip();
   give_cores(&lo, 2, cores);
   lo.ports.low = lo.ports.high = PORT;
-  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 3; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   assert_ptr_equal(users[0], users[1]);
   assert_ptr_equal(users[0], users[2]);
   assert_int_equal(without_count, 1);
   assert_int_equal(warn_count, 0);
   struct harp_device_engines other = {0};
-  assert_null(harp_device_engines_use(&other, &enis));
+  assert_null(harp_device_engines_use(&other, &enis, NULL));
   assert_int_equal(warn_count, 1);
   assert_non_null(strstr(last_warn, "47310"));
   assert_null(other.arenas[0].base);
   drop_all(&device, users, 3);
-  assert_non_null(users[0] = harp_device_engines_use(&other, &enis)); /* it can be tried again */
+  assert_non_null(users[0] = harp_device_engines_use(&other, &enis, NULL)); /* it can be tried again */
   harp_device_engines_drop(&other, users[0]);
 }
 
@@ -363,7 +444,8 @@ static void test_ports_are_shared(void **state) {
     lo.paths = rows[row].paths;
     lo.ports.low = PORT;
     lo.ports.high = (uint16_t)(PORT + rows[row].ports - 1);
-    for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+    for (unsigned i = 0; i < 2; i++)
+      assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
     for (unsigned i = 0; i < 2; i++) assert_int_equal(users[i]->io->info.port_count, rows[row].each);
     drop_all(&device, users, 2);
     assert_int_equal(without_count + warn_count, 0);
@@ -384,7 +466,7 @@ static void test_memory(void **state) {
   lo.memory_bytes = 48 * MIB;
   assert_int_equal(harp_engine_memory_bytes(&enis, 1), 48 * MIB);
   assert_int_equal(harp_engine_memory_bytes(&enis, 3), 16 * MIB);
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   assert_int_equal(device.arenas[0].bytes, 48 * MIB);
   unsigned low = users[0]->memory > users[1]->memory; /* by their cores, which the process id turns */
   assert_ptr_equal(users[!low]->memory, users[low]->memory + 24 * MIB);
@@ -408,7 +490,7 @@ static void test_the_eni_near_the_gpu_is_first(void **state) {
   near.numa = HARP_NODE_MAX - 1;
   near.gpu_nearness = 3;
   near.speed_mbps = 7;
-  struct harp_engine *e = harp_device_engines_use(&device, &enis);
+  struct harp_engine *e = harp_device_engines_use(&device, &enis, NULL);
   assert_non_null(e);
   assert_int_equal(e->enis[0].speed_mbps, 7);
   assert_int_equal(device.arenas[0].numa, near.numa);
@@ -428,7 +510,7 @@ static void test_looks_again_which_work(void **state) {
   gone.driver = HARP_DRIVER_XDP_ZC;
   for (unsigned is_known = 0; is_known < 2; is_known++) {
     gone.is_absent = is_known;
-    struct harp_engine *e = harp_device_engines_use(&device, &enis);
+    struct harp_engine *e = harp_device_engines_use(&device, &enis, NULL);
     assert_non_null(e);
     assert_string_equal(e->enis[0].ifname, "lo");
     assert_string_equal(e->enis[1].ifname, "harp-none");
@@ -438,7 +520,7 @@ static void test_looks_again_which_work(void **state) {
   }
   lo.is_absent = true; /* it works again */
   enis = (struct harp_engine_enis){1, {&lo}};
-  struct harp_engine *e = harp_device_engines_use(&device, &enis);
+  struct harp_engine *e = harp_device_engines_use(&device, &enis, NULL);
   assert_false(e->enis[0].is_absent);
   harp_device_engines_drop(&device, e);
   assert_int_equal(warn_count, 0);
@@ -470,7 +552,7 @@ static void test_memory_is_on_the_node_of_the_core(void **state) {
   if (!two_cores(cores) || harp_node_of_core("/sys", cores[0]) < 0) skip();
   int before = policy_at(&device, &mine);
   give_cores(&lo, 2, cores);
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   for (unsigned i = 0; i < 2; i++) {
     int node, first, last;
     assert_true((node = harp_node_of_core("/sys", users[i]->core)) >= 0);
@@ -503,7 +585,7 @@ static void test_memory_of_two_nodes(void **state) {
   }
   give_cores(&lo, 2, cores);
   lo.memory_bytes = 48 * MIB;
-  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis));
+  for (unsigned i = 0; i < 2; i++) assert_non_null(users[i] = harp_device_engines_use(&device, &enis, NULL));
   for (unsigned i = 0; i < 2; i++) {
     const struct harp_arena *arena = &device.arenas[i];
     assert_int_equal(arena->numa, device.nodes[i]);
@@ -558,6 +640,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_an_engine_for_each_core, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_one_engine_without_cores_or_a_thread, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_fewest_users_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_session_for_each_engine, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_engines_of_another_number, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cores_that_others_have, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_cores_are_divided_by_rank, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_shared_core_is_the_least_used, set_up, tear_down),

@@ -147,7 +147,7 @@ static void test_every_engines_sockets_are_closed(void **state) {
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int sockets = count_sockets();
   for (unsigned i = 0; i < ENGINES; i++) {
-    struct harp_engine *e = harp_device_engines_use(&devices[i], &enis);
+    struct harp_engine *e = harp_device_engines_use(&devices[i], &enis, NULL);
     assert_non_null(e);
     assert_int_equal(harp_listener_open(&listeners[i], e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
   }
@@ -236,7 +236,7 @@ static void be_puppet(int wire, const struct harp_handle *handle) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
   ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  r.engine = harp_device_engines_use(&r.device, &(struct harp_engine_enis){1, {&instance}});
+  r.engine = harp_device_engines_use(&r.device, &(struct harp_engine_enis){1, {&instance}}, NULL);
   if (!r.engine) _exit(1);
   if (handle ? harp_connect_open(&r.connect, r.engine, handle, HARP_HANDLE_BYTES, -1)
              : harp_listener_open(&r.listener, r.engine, &own, HARP_HANDLE_BYTES, -1))

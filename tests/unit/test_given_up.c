@@ -50,7 +50,7 @@ static void open_scene(struct scene *s) {
     assert_int_equal(harp_net_listen(s->ctx, 0, handle, HARP_HANDLE_BYTES, &s->listens[i]), HARP_OK);
   }
   harp_devices_hold(0);
-  s->engine = harp_devices_use(0, NULL); /* the one engine, which stays open so */
+  s->engine = harp_devices_use(0, NULL, NULL); /* the one engine, which stays open so */
   assert_non_null(s->engine->on_tick);
 }
 

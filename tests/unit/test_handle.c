@@ -13,7 +13,12 @@
 
 /* A listener with up to eight addresses. */
 static struct harp_contact contact_of(unsigned count, const char *const *texts) {
-  struct harp_contact c = {.engine_id = 0x01020304, .port = 4000, .count = count, .secret = "secret"};
+  struct harp_contact c = {.engine_id = 0x01020304,
+                           .engine_number = 3,
+                           .engine_count = 16,
+                           .port = 4000,
+                           .count = count,
+                           .secret = "secret"};
   for (unsigned i = 0; i < count; i++) c.at[i] = address(texts[i], 4000);
   return c;
 }
@@ -40,6 +45,8 @@ static void test_all_is_carried(void **state) {
   static const char *const texts[] = {"10.0.0.1", "10.0.1.1"};
   struct harp_contact c = contact_of(2, texts), out = carried(&c, HARP_HANDLE_BYTES);
   assert_int_equal(out.engine_id, 0x01020304);
+  assert_int_equal(out.engine_number, 3);
+  assert_int_equal(out.engine_count, 16);
   assert_int_equal(out.port, 4000);
   assert_memory_equal(out.secret, c.secret, sizeof c.secret);
   assert_addresses(&out, "10.0.0.1:4000, 10.0.1.1:4000");

@@ -58,8 +58,9 @@ struct harp_engine {
   struct harp_instance instance; /* its configuration: the first ENI's, a thread if any of them has one */
   unsigned eni_count;
   struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
-  unsigned number; /* among the engines of its device, from 0 */
-  int core;        /* that its thread is pinned to; -1: any */
+  unsigned number;       /* among the engines of its device, from 0 */
+  unsigned number_count; /* how many these can be */
+  int core;              /* that its thread is pinned to; -1: any */
   /* For messages: "eth1+eth2"; " engine 2 (core 5)" where its device has several, else ""; both. */
   char enis_name[HARP_ENGINE_NAME_BYTES - HARP_ENGINE_MARK_BYTES];
   char mark[HARP_ENGINE_MARK_BYTES];

@@ -55,6 +55,7 @@ static void join_instances(struct harp_engine *e, const struct harp_engine_enis 
 
 static void set_place(struct harp_engine *e, const struct harp_engine_place *place) {
   e->number = place->number;
+  e->number_count = place->count;
   e->core = place->core;
   if (place->count > 1)
     snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", place->number + 1, place->core);

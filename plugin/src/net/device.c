@@ -287,12 +287,13 @@ void harp_devices_release(int dev) {
   table.devices[dev].hold_count--;
 }
 
-struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
+struct harp_engine *harp_devices_use(int dev, const struct harp_contact *to,
+                                     bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
   struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
   bool ran = d->engines.count != 0;
   d->engines.on_tick = on_tick;
-  struct harp_engine *e = harp_device_engines_use(&d->engines, &d->enis);
+  struct harp_engine *e = harp_device_engines_use(&d->engines, &d->enis, to);
   if (e && !ran) hold_for_engines(d);
   pthread_mutex_unlock(&d->lock);
   return e;

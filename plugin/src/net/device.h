@@ -11,6 +11,7 @@
 #ifndef HARP_DEVICE_H
 #define HARP_DEVICE_H
 
+#include "engine/control/handle.h"
 #include "engine/engine_open.h"
 
 /* Reads the configuration and offers its ENIs, unless comms still use the devices of an earlier one. Fails
@@ -31,9 +32,11 @@ void harp_devices_release(int dev);
 
 /* The rest is not under the lock of contexts, and for devices that the caller holds. */
 
-/* Counts a user (a listener, a connect under way, a comm) on the device's engine that has fewest, which is
- * started if it doesn't run, with this on_tick (engine.h). NULL, with one WARN, when none can be. */
-struct harp_engine *harp_devices_use(int dev, bool (*on_tick)(struct harp_engine *e, harp_ns now));
+/* Counts a user (a listener, a connect under way, a comm) on one of the device's engines, that of the peer to
+ * connect to (NULL: none is known) or the one that has fewest, which is started if it doesn't run, with this
+ * on_tick (engine.h). NULL, with one WARN, when none can be. */
+struct harp_engine *harp_devices_use(int dev, const struct harp_contact *to,
+                                     bool (*on_tick)(struct harp_engine *e, harp_ns now));
 
 /* Counts another user of an engine of the device. */
 void harp_devices_share(int dev, const struct harp_engine *e);

@@ -217,16 +217,26 @@ static unsigned running_count(const struct harp_device_engines *d) {
   return running;
 }
 
-/* Returns the slot with fewest users, of those that run if no other may be opened; of equals the first, which
- * has the scarce resources. */
-static struct harp_engine_slot *least_used(struct harp_device_engines *d, bool may_open) {
-  struct harp_engine_slot *best = NULL;
-  for (unsigned i = 0; i < d->count; i++) {
-    struct harp_engine_slot *s = &d->slots[i];
-    if (!s->engine && (!may_open || s->is_refused)) continue;
-    if (!best || s->users < best->users) best = s;
-  }
-  HARP_ASSERT(best); /* one that runs is never refused, and none is while none runs */
+/* Gathers the slots of engines that run, and of those that may be opened. Returns how many; at least one,
+ * since one that runs is never refused, and none is while none runs. */
+static unsigned gather_slots(struct harp_device_engines *d, bool may_open,
+                             struct harp_engine_slot *slots[HARP_DEVICE_ENGINES_MAX]) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < d->count; i++)
+    if (d->slots[i].engine || (may_open && !d->slots[i].is_refused)) slots[count++] = &d->slots[i];
+  HARP_ASSERT(count);
+  return count;
+}
+
+/* Returns the slot for a new user, see the header; of equals the first, which has the scarce resources. */
+static struct harp_engine_slot *choose_slot(struct harp_device_engines *d, bool may_open,
+                                            const struct harp_contact *to) {
+  struct harp_engine_slot *slots[HARP_DEVICE_ENGINES_MAX], *best;
+  unsigned count = gather_slots(d, may_open, slots);
+  if (to) return slots[(to->engine_count == d->count ? to->engine_number : to->engine_id) % count];
+  best = slots[0];
+  for (unsigned i = 1; i < count; i++)
+    if (slots[i]->users < best->users) best = slots[i];
   return best;
 }
 
@@ -295,11 +305,12 @@ static void use_again(struct harp_engine *e) {
 }
 
 struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
-                                            const struct harp_engine_enis *enis) {
+                                            const struct harp_engine_enis *enis,
+                                            const struct harp_contact *to) {
   struct harp_error error;
   if (!d->count && !prepare(d, enis)) return NULL;
   for (bool may_open = true;;) {
-    struct harp_engine_slot *s = least_used(d, may_open);
+    struct harp_engine_slot *s = choose_slot(d, may_open, to);
     if (!s->engine && !running_count(d)) {
       take_first_core(d, s, enis->at[0]->ifname);
     } else if (!s->engine && !take_another_core(d, s, enis->at[0]->ifname)) {

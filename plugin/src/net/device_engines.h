@@ -17,6 +17,7 @@
 #ifndef HARP_DEVICE_ENGINES_H
 #define HARP_DEVICE_ENGINES_H
 
+#include "engine/control/handle.h"
 #include "engine/engine_open.h"
 
 enum { HARP_DEVICE_CORES_MAX = 64 };
@@ -47,12 +48,14 @@ struct harp_device_engines {
   } slots[HARP_DEVICE_ENGINES_MAX];
 };
 
-/* Counts a new user on the engine with the fewest users. Opens that engine if it does not run and there is a
- * core for it. An engine
- * that cannot be opened is left out, with an INFO line, as long as another runs. Returns NULL, with one WARN,
- * when none runs. */
+/* Counts a new user on an engine. Of a listen (`to` NULL) that is the one with the fewest users. Of a connect
+ * each engine of another process has one engine here, so that all connections of the two have one session,
+ * and two processes with as many engines have one session for each; listens divide the users then. Opens that
+ * engine if it does not run and there is a core for it. An engine that cannot be opened is left out, with an
+ * INFO line, as long as another runs. Returns NULL, with one WARN, when none runs. */
 struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
-                                            const struct harp_engine_enis *enis);
+                                            const struct harp_engine_enis *enis,
+                                            const struct harp_contact *to);
 
 /* Counts another user of an engine that runs. */
 void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e);

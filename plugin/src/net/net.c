@@ -214,7 +214,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   begin_call(ctx);
   harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
-  struct harp_engine *e = harp_devices_use(dev, tend_engine);
+  struct harp_engine *e = harp_devices_use(dev, NULL, tend_engine);
   if (e) status = harp_listener_open(&l->listener, e, handle, handle_bytes, ctx->traffic_class);
   if (status != HARP_OK) goto fail;
   pthread_mutex_lock(&net.lock);
@@ -388,12 +388,15 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
                                       size_t handle_bytes, int traffic_class, struct pending **out) {
   enum harp_status status = HARP_ERR_SYSTEM;
   struct harp_engine *e = NULL;
+  struct harp_contact contact;
+  struct harp_error error; /* is harp_connect_open's to log */
+  bool is_known = harp_handle_decode(handle, handle_bytes, &contact, &error);
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {
     HARP_WARN("no memory to connect");
     goto fail;
   }
-  e = harp_devices_use(dev, tend_engine);
+  e = harp_devices_use(dev, is_known ? &contact : NULL, tend_engine);
   if (!e) goto fail;
   status = harp_connect_open(&p->connect, e, handle, handle_bytes,
                              traffic_class < 0 ? ctx->traffic_class : traffic_class);

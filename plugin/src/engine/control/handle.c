@@ -57,6 +57,8 @@ void harp_handle_encode(void *handle, size_t bytes, const struct harp_contact *c
   h->layout = harp_to_be16(HARP_HANDLE_LAYOUT);
   h->port = harp_to_be16(contact->port);
   h->engine = harp_to_be32(contact->engine_id);
+  h->engine_number = (uint8_t)contact->engine_number;
+  h->engine_count = (uint8_t)contact->engine_count;
   memcpy(h->secret, contact->secret, sizeof h->secret);
   take(&room, contact, 0);
   take_family(&room, contact, AF_INET);
@@ -102,6 +104,8 @@ bool harp_handle_decode(const void *handle, size_t bytes, struct harp_contact *c
     return false;
   }
   contact->engine_id = harp_from_be32(h->engine);
+  contact->engine_number = h->engine_number;
+  contact->engine_count = h->engine_count;
   contact->port = port;
   memcpy(contact->secret, h->secret, sizeof contact->secret);
   const uint8_t *at = h->addrs, *end = (const uint8_t *)handle + bytes;

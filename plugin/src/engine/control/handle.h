@@ -25,7 +25,7 @@ struct harp_handle {
   struct harp_be16 port;   /* of the listening TCP socket, at all addresses */
   struct harp_be32 engine; /* that listens: the upper half of all its tokens */
   uint8_t ip4_count, ip6_count;
-  uint8_t zero[2];
+  uint8_t engine_number, engine_count; /* its place among the engines of its process's device, from 0 */
   uint8_t secret[HARP_SECRET_BYTES];
   /* Which connect is under way. Written by the connecting process only; 0 from the listener. */
   uint8_t cookie[8];
@@ -37,6 +37,7 @@ _Static_assert(sizeof(struct harp_handle) == HARP_HANDLE_BYTES, "fits the ABI fr
 /* What a handle says. */
 struct harp_contact {
   uint32_t engine_id;
+  unsigned engine_number, engine_count;
   uint16_t port;
   unsigned count;                                        /* of addresses */
   struct sockaddr_storage at[HARP_HANDLE_ADDRESSES_MAX]; /* with the port */

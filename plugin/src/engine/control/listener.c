@@ -160,7 +160,11 @@ static int open_socket(struct harp_listener *l) {
 /* Returns what the handle is to say: the addresses in the order of the interfaces. */
 static struct harp_contact contact_of(const struct harp_listener *l) {
   const struct harp_engine *e = l->engine;
-  struct harp_contact contact = {.engine_id = e->token_prefix, .port = l->port, .count = e->eni_count};
+  struct harp_contact contact = {.engine_id = e->token_prefix,
+                                 .engine_number = e->number,
+                                 .engine_count = e->number_count,
+                                 .port = l->port,
+                                 .count = e->eni_count};
   for (unsigned i = 0; i < e->eni_count; i++) contact.at[i] = e->enis[i].addr;
   memcpy(contact.secret, l->secret, sizeof contact.secret);
   return contact;
