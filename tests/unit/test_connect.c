@@ -25,6 +25,7 @@
 #include "engine/link_close.h"
 #include "engine/pass.h"
 #include "lib/loopback.h"
+#include "lib/sides.h"
 
 static int connect_raw(const struct harp_handle *handle) {
   struct harp_contact to;
@@ -399,6 +400,111 @@ static void test_unaccepted_are_bounded(void **state) {
   harp_engine_close(e);
 }
 
+/* ---- links that die before they are accepted ---- */
+
+/* Lets the first side connect until its link waits for accept at the second, and then cuts their control
+ * connection, of which the first one does not know yet that it worked. */
+static void connect_and_cut(struct loopback_side s[2]) {
+  loopback_connect(s, 0, 0);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       !atomic_load(&s[1].l->ready_count) && loopback_seconds() < limit;) {
+    loopback_poll(&s[0], 0);
+    loopback_pass(s[1].e);
+  }
+  assert_int_equal(atomic_load(&s[1].l->ready_count), 1);
+  assert_null(s[0].links[0]);
+  struct harp_peer *peer = loopback_only_peer(s[1].e);
+  shutdown(peer->monitor.fd, SHUT_RDWR);
+}
+
+/* The peer tries again: accept returns the second link, and only that. */
+static void test_the_living_link_is_accepted(void **state) {
+  struct loopback_side s[2];
+  (void)state;
+  loopback_open(s);
+  connect_and_cut(s);
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !s[0].links[0] && loopback_seconds() < limit;) {
+    loopback_poll(&s[0], 0);
+    for (unsigned i = 0; i < 2; i++) loopback_pass(s[i].e);
+  }
+  assert_non_null(s[0].links[0]);
+  loopback_pass_side(&s[1]);
+  assert_int_equal(s[1].accepted_count, 1);
+  loopback_transfer(s);
+  loopback_close(s);
+}
+
+/* Somebody who connects and leaves is accepted: NCCL is to learn that it is gone. */
+static void test_a_dead_link_alone_is_accepted(void **state) {
+  struct loopback_side s[2];
+  (void)state;
+  loopback_open(s);
+  connect_and_cut(s);
+  for (unsigned i = 0; i < 2; i++) loopback_pass(s[i].e);
+  loopback_pass_side(&s[1]);
+  assert_int_equal(s[1].accepted_count, 1);
+  loopback_close(s);
+}
+
+/* Those that have left do not keep others out. */
+static void test_dead_links_are_not_counted(void **state) {
+  struct harp_engine *e = loopback_open_engine();
+  struct harp_listener *l;
+  struct harp_handle handle;
+  struct harp_link *link = NULL;
+  (void)state;
+  assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
+  for (unsigned i = 0; i < 2 * HARP_UNACCEPTED_MAX; i++) {
+    struct harp_connect *c;
+    assert_int_equal(harp_connect_open(&c, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
+    for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !link && loopback_seconds() < limit;) {
+      assert_int_equal(harp_connect_poll(c, &link), HARP_OK);
+      loopback_pass(e);
+    }
+    assert_non_null(link);
+    harp_connect_close(c);
+    harp_link_destroy(link);
+    link = NULL;
+    for (unsigned passes = 0; passes < 10; passes++) loopback_pass(e);
+  }
+  assert_int_equal(atomic_load(&l->ready_count), 1);
+  assert_int_equal(e->link_count, 1);
+  harp_listener_close(l);
+  harp_engine_close(e);
+}
+
+/* What was sent before its sender left is not lost to one that comes later. */
+static void test_a_link_with_a_message_stays(void **state) {
+  static uint8_t sent[8] = "message", received[8];
+  struct loopback_side s[2];
+  (void)state;
+  loopback_open(s);
+  for (unsigned n = 0; n < 2; n++) {
+    loopback_connect(s, 0, n);
+    for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+         !s[0].links[n] && loopback_seconds() < limit;) {
+      loopback_poll(&s[0], n);
+      for (unsigned i = 0; i < 2; i++) loopback_pass(s[i].e);
+    }
+    assert_non_null(s[0].links[n]);
+    if (n) break;
+    side_submit(s[0].links[0], 0, sent, sizeof sent);
+    for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+         atomic_load(&s[0].links[0]->requests[0].state) != HARP_REQUEST_DONE && loopback_seconds() < limit;)
+      for (unsigned i = 0; i < 2; i++) loopback_pass(s[i].e);
+    harp_link_destroy(s[0].links[0]);
+    s[0].links[0] = NULL;
+    for (unsigned passes = 0; passes < 10; passes++) loopback_pass(s[1].e);
+  }
+  loopback_pass_side(&s[1]);
+  assert_int_equal(s[1].accepted_count, 2);
+  side_submit(s[1].accepted[0], 0, received, sizeof received);
+  loopback_pass(s[1].e);
+  assert_int_equal(atomic_load(&s[1].accepted[0]->requests[0].state), HARP_REQUEST_DONE);
+  assert_memory_equal(received, sent, sizeof sent);
+  loopback_close(s);
+}
+
 /* Drivers know an engine's packets by the upper half, the engine knows the link by the lowest bits. */
 static void test_tokens_of_an_engine_begin_alike(void **state) {
   (void)state;
@@ -669,6 +775,10 @@ int main(void) {
       cmocka_unit_test(test_a_pass_lets_in_only_so_many),
       cmocka_unit_test(test_silent_connections_are_closed),
       cmocka_unit_test(test_unaccepted_are_bounded),
+      cmocka_unit_test(test_the_living_link_is_accepted),
+      cmocka_unit_test(test_a_dead_link_alone_is_accepted),
+      cmocka_unit_test(test_dead_links_are_not_counted),
+      cmocka_unit_test(test_a_link_with_a_message_stays),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
       cmocka_unit_test(test_each_limit_is_named),
       cmocka_unit_test(test_limits_of_the_host_are_named),

@@ -258,9 +258,31 @@ static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err
   end_pending(l, p);
 }
 
+/* Whether a link that waits for accept can bring nothing: its other end is gone, and has sent nothing. */
+static bool is_dead(const struct harp_link *link) {
+  const struct harp_peer *peer = link->peer;
+  bool is_gone = link->is_ended || peer->monitor.gone || peer->monitor.final_received ||
+                 peer->session.state != HARP_SESSION_OPEN;
+  return is_gone && link->rx->last_size == UINT32_MAX && !link->has_arrived;
+}
+
+/* Puts a link into the place of one that is dead, which nobody will need. Returns whether there is one. */
+static bool replace_dead(struct harp_listener *l, struct harp_link *link) {
+  struct harp_link **at = &l->ready_first;
+  while (*at && !is_dead(*at)) at = &(*at)->next_ready;
+  struct harp_link *dead = *at;
+  if (!dead) return false;
+  *at = link;
+  link->next_ready = dead->next_ready;
+  if (l->ready_last == dead) l->ready_last = link;
+  harp_link_end(dead);
+  return true;
+}
+
 void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
   HARP_ASSERT(link->role == HARP_ROLE_RECEIVER && !link->next_ready);
   HARP_ASSERT(!l->ready_first == !l->ready_last);
+  if (replace_dead(l, link)) return;
   if (l->ready_last)
     l->ready_last->next_ready = link;
   else
@@ -287,7 +309,8 @@ static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending
 }
 
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l) {
-  unsigned count = atomic_load_explicit(&l->ready_count, memory_order_relaxed);
+  unsigned count = 0;
+  for (const struct harp_link *link = l->ready_first; link; link = link->next_ready) count += !is_dead(link);
   for (unsigned i = 0; i < l->place_count; i++) count += l->pending[i]->fd >= 0 && is_welcomed(l->pending[i]);
   return count;
 }

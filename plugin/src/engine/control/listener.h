@@ -63,9 +63,12 @@ void harp_listener_close(struct harp_listener *l);
 
 /* Finds the engine's listener on this TCP port; NULL: there is none. */
 struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port);
-/* Counts the links that wait for accept, and the pending peers that become links with their CONFIRM. */
+/* Counts the links that wait for accept, but for dead ones, and the pending peers that become links with
+ * their CONFIRM. */
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l);
-/* Appends a link to those that wait for accept. */
+/* Appends a link to those that wait for accept. It takes the place of one that is dead, whose other end is
+ * gone and has sent nothing: a peer whose handshake was cut off tries again, and accept is to have the link
+ * that lives. A dead one alone stays, since somebody did connect. */
 void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link);
 
 #endif
