@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -130,13 +131,35 @@ static void test_nor_where_the_server_sends(void **state) {
   rest(SERVER);
 }
 
+/* A connection that the other side has closed right behind its last bytes ends here without that anything is
+ * sent on it. */
+static void test_an_end_behind_bytes_is_seen(void **state) {
+  (void)state;
+  deliver(CLIENT, LARGE_BYTES, 9);
+  wait_for(2);
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass();
+  struct harp_peer *at_client = loopback_only_peer(sides[CLIENT].e);
+  struct harp_peer *at_server = loopback_only_peer(sides[SERVER].e);
+  unsigned i = 0;
+  while (at_client->tcp[i].fd < 0) i++;
+  assert_true(at_server->tcp[i].fd >= 0);
+  assert_int_equal(send(at_client->tcp[i].fd, "h", 1, 0), 1); /* of the head of a record */
+  assert_int_equal(shutdown(at_client->tcp[i].fd, SHUT_WR), 0);
+  sides[SERVER].e->tcp->brought = NULL; /* another connection brought something last */
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) {
+    loopback_pass(sides[SERVER].e);
+    loopback_now_ns += LOOPBACK_STEP_NS;
+  }
+  assert_int_equal(at_server->tcp[i].fd, -1);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       T(test_small_messages_need_none),   T(test_a_large_message_of_the_client_opens_one),
       T(test_so_does_one_of_the_server),  T(test_none_is_left_after_long_without_one),
-      T(test_nor_where_the_server_sends),
+      T(test_nor_where_the_server_sends), T(test_an_end_behind_bytes_is_seen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,8 @@ static void on_path_event(struct harp_tcp_path *p, uint32_t events, harp_ns now)
     harp_tcp_path_on_connected(p, now);
   else if (events & EPOLLOUT)
     harp_tcp_path_flush(p, now);
+  /* One event may stand for the last bytes and for the end, which then makes no event of its own. */
+  p->is_ending |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   if (p->fd >= 0 && !p->connecting && events & ~(uint32_t)EPOLLOUT) harp_tcp_list_readable(p);
 }
 

@@ -62,6 +62,7 @@ struct harp_tcp_path {
   unsigned beside;   /* index of the first datagram path between the same interfaces; `path`: there is none */
   int fd;            /* -1: none */
   bool connecting;   /* connect is under way: nothing is sent yet */
+  bool is_ending;    /* the other side has closed the connection: behind what is left to read comes its end */
   bool readable;     /* in the engine's list of paths that may have something to read */
   bool was_up;       /* the path has been UP with this connection */
   bool is_waiting;   /* for the kernel to take more bytes */

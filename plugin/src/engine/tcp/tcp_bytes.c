@@ -317,7 +317,7 @@ enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why
   harp_records_on_read(&p->in, (size_t)n);
   *why = take_records(p, now);
   if (*why) return HARP_TCP_READ_END;
-  return (size_t)n < wanted ? HARP_TCP_READ_SOME : HARP_TCP_READ_MORE;
+  return (size_t)n < wanted && !p->is_ending ? HARP_TCP_READ_SOME : HARP_TCP_READ_MORE;
 }
 
 /* ---- beginning ---- */
@@ -332,6 +332,6 @@ void harp_tcp_bytes_drop(struct harp_tcp_path *p) {
 void harp_tcp_bytes_begin(struct harp_tcp_path *p) {
   harp_tcp_bytes_drop(p);
   p->acked_bytes = p->sent_bytes = p->referenced_to = 0;
-  p->is_waiting = p->is_corked = false;
+  p->is_waiting = p->is_corked = p->is_ending = false;
   harp_records_init(&p->in, &p->peer->session, p->path, p->ahead);
 }
