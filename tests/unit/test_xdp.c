@@ -445,7 +445,8 @@ static void test_falls_back_when_an_idle_interface_goes(void **state) {
   if (!has_namespace) skip();
   netns_run("ip link delete v0");
   clock_ahead_ns += HARP_MS(100);
-  assert_int_equal(eni.io->ops->reap(eni.io), 0);
+  for (int i = 0; i < 10 && !counters.driver_fallbacks; i++, clock_ahead_ns += HARP_MS(50))
+    assert_int_equal(eni.io->ops->reap(eni.io), 0); /* reads some of the kernel's news each time */
   assert_int_equal(counters.driver_fallbacks, 1);
   assert_string_equal(eni.io->info.why_not, "AF_XDP disabled: the interface is gone");
   assert_non_null(strstr(eni.io->info.mode, "udp "));

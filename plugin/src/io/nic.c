@@ -7,6 +7,7 @@
 #include <linux/if_link.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -65,13 +66,18 @@ unsigned harp_nic_index(const char *ifname) {
       ->ifi_index;
 }
 
+/* By ioctl: netlink's answer waits for whoever changes the kernel's network configuration. */
 int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
-  _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
-  int err = get_link(ifindex, reply);
+  struct ifreq request = {0};
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -errno;
+  bool answered = if_indextoname(ifindex, request.ifr_name) && !ioctl(fd, SIOCGIFHWADDR, &request);
+  int err = answered ? 0 : errno == ENXIO ? -ENODEV : -errno;
+  close(fd);
   if (err) return err;
-  const struct rtattr *address = harp_netlink_find(reply, sizeof(struct ifinfomsg), IFLA_ADDRESS);
-  if (!address || RTA_PAYLOAD(address) != 6) return -ENODATA;
-  memcpy(mac, RTA_DATA(address), 6);
+  if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER && request.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK)
+    return -ENODATA;
+  memcpy(mac, request.ifr_hwaddr.sa_data, 6);
   return 0;
 }
 

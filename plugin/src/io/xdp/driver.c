@@ -8,7 +8,7 @@
  *
  * modes.h opens the queues; the mode, and the reasons against better ones, are in info. tx_submit puts
  * packets into the tx ring, tx_flush publishes them to the kernel. A packet that spans several receive frames
- * (jumbo MTU) is copied into a slot. Health and neighbours are checked in reap, every CHECK_NS. */
+ * (jumbo MTU) is copied into a slot. Health is checked in reap, every CHECK_NS; next hops by hops.h. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -23,11 +23,10 @@
 #include "base/log.h"
 #include "io/ecn.h"
 #include "io/io.h"
-#include "io/nic.h"
 #include "io/xdp/header.h"
 #include "io/xdp/health.h"
+#include "io/xdp/hops.h"
 #include "io/xdp/modes.h"
-#include "io/xdp/neighbour.h"
 
 enum {
   SLOT_BYTES = 12288,
@@ -45,6 +44,8 @@ struct harp_io_route {
   unsigned queue;                      /* index modulo the open queues: where it sends */
   struct sockaddr_storage local, peer; /* with their ports */
   int traffic_class;
+  struct harp_xdp_hop *hop;
+  unsigned hop_version;                      /* of the headers */
   bool is_fast;                              /* the headers are valid; else the udp driver sends */
   struct harp_xdp_header header, header_ect; /* of packets that are not ECN-capable, and that are */
 };
@@ -56,8 +57,7 @@ struct xdp {
   struct harp_xdp_nic nic; /* without open queues `inner` sends and receives everything */
   struct harp_io_route *routes;
   uint8_t *slots;
-  int watch_fd;
-  bool is_outdated;    /* neighbours, routes or links have changed since they were read */
+  struct harp_xdp_hops hops;
   unsigned next_queue; /* where the next rx starts, for fairness */
   unsigned rx_calls, slots_used;
   harp_ns check_ns;
@@ -124,7 +124,7 @@ static void close_nic(struct xdp *x) {
 static void xdp_close(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
   if (is_open(x)) close_nic(x);
-  if (x->watch_fd >= 0) close(x->watch_fd);
+  harp_xdp_hops_close(&x->hops);
   if (x->inner) x->inner->ops->close(x->inner);
   free(x);
 }
@@ -179,7 +179,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->slots = config->frames + umem_bytes;
-  x->watch_fd = harp_neighbour_watch();
+  x->hops.watch_fd = -1;
   int err = harp_io_udp.open(&x->inner, &inner, error);
   if (err)
     snprintf(x->io.info.why_not, sizeof x->io.info.why_not, "%.*s", (int)sizeof x->io.info.why_not - 1,
@@ -194,6 +194,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   }
   /* A lower device merges what any socket wants merged, but never IPv4 packets without a checksum. */
   if (x->nic.is_behind_gro && config->addr->ss_family == AF_INET6) harp_io_udp_stop_merging(x->inner);
+  harp_xdp_hops_open(&x->hops, x->nic.ifindex, &x->nic.local, x->nic.mac);
   fill_info(x);
   *io = &x->io;
   return 0;
@@ -243,13 +244,15 @@ static const char *check_health(struct xdp *x) {
 
 /* ---- routes ---- */
 
-static void resolve(struct xdp *x, struct harp_io_route *r) {
-  uint8_t next[6];
-  r->is_fast = is_open(x) && harp_neighbour_find(x->nic.ifindex, &r->local, &r->peer, next) == 0;
+/* Makes the headers of a route from what is known of its next hop. */
+static void set_headers(struct xdp *x, struct harp_io_route *r) {
+  const struct harp_xdp_hop *hop = r->hop;
+  r->hop_version = hop->version;
+  r->is_fast = is_open(x) && hop->is_resolved;
   if (!r->is_fast) return;
-  harp_xdp_header_init(&r->header, x->nic.mac, next, &r->local, &r->peer,
+  harp_xdp_header_init(&r->header, x->hops.mac, hop->mac, &r->local, &r->peer,
                        harp_ecn_traffic_class(r->traffic_class, false));
-  harp_xdp_header_init(&r->header_ect, x->nic.mac, next, &r->local, &r->peer,
+  harp_xdp_header_init(&r->header_ect, x->hops.mac, hop->mac, &r->local, &r->peer,
                        harp_ecn_traffic_class(r->traffic_class, true));
 }
 
@@ -259,7 +262,9 @@ static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
   struct harp_io_route *r = calloc(1, sizeof *r);
   if (!r) return NULL;
   r->inner = x->inner->ops->route_open(x->inner, port, peer, traffic_class);
-  if (!r->inner) {
+  r->hop = r->inner ? harp_xdp_hops_take(&x->hops, peer) : NULL;
+  if (!r->hop) {
+    if (r->inner) x->inner->ops->route_close(x->inner, r->inner);
     free(r);
     return NULL;
   }
@@ -270,7 +275,7 @@ static struct harp_io_route *xdp_route_open(struct harp_io *io, unsigned port,
   r->queue = port;
   r->next = x->routes;
   x->routes = r;
-  resolve(x, r);
+  set_headers(x, r);
   return r;
 }
 
@@ -280,6 +285,7 @@ static void xdp_route_close(struct harp_io *io, struct harp_io_route *route) {
   while (*at != route) at = &(*at)->next;
   *at = route->next;
   x->inner->ops->route_close(x->inner, route->inner);
+  harp_xdp_hops_give(&x->hops, route->hop);
   free(route);
 }
 
@@ -416,15 +422,10 @@ static void xdp_tx_flush(struct harp_io *io) {
   }
 }
 
-static void watch_neighbours(struct xdp *x) {
-  uint8_t mac[6];
-  x->is_outdated |= x->watch_fd >= 0 && harp_neighbour_changed(x->watch_fd, x->nic.ifindex);
-  if (!x->is_outdated) return;
-  int err = harp_nic_mac(x->nic.ifindex, mac);
-  if (err == -ENODEV) fall_back(x, why_lost(err));
-  x->is_outdated = err && err != -ENODEV; /* retried at the next check */
-  if (!err) memcpy(x->nic.mac, mac, sizeof mac);
-  for (struct harp_io_route *r = x->routes; r; r = r->next) resolve(x, r);
+static void review_hops(struct xdp *x, harp_ns now) {
+  if (harp_likely(!harp_xdp_hops_review(&x->hops, now))) return;
+  for (struct harp_io_route *r = x->routes; r; r = r->next)
+    if (r->hop_version != r->hop->version) set_headers(x, r);
 }
 
 static unsigned xdp_reap(struct harp_io *io) {
@@ -437,10 +438,13 @@ static unsigned xdp_reap(struct harp_io *io) {
   }
   if (!is_open(x)) return back;
   harp_ns now = harp_clock_ns();
+  review_hops(x, now);
   if (now < x->check_ns) return back;
   x->check_ns = now + CHECK_NS;
-  watch_neighbours(x);
-  if (!is_open(x)) return back;
+  if (x->hops.is_gone) {
+    fall_back(x, why_lost(-ENODEV));
+    return back;
+  }
   for (unsigned i = 0; i < x->nic.queue_count; i++) harp_xdp_queue_wake(queue_at(x, i));
   const char *failed = check_health(x);
   if (failed) fall_back(x, failed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MAC address of the next hop to a peer, from the kernel's routing and neighbour tables.
+/* What the kernel's routing and neighbour tables say of next hops, and its news of them (hops.h keeps them).
  *
  * Read by netlink; nothing here sends ARP or waits for it. To resolve an address the
  * driver sends through an ordinary socket meanwhile, and the kernel does the rest. Called by the xdp driver's
@@ -7,21 +7,57 @@
 #ifndef HARP_IO_XDP_NEIGHBOUR_H
 #define HARP_IO_XDP_NEIGHBOUR_H
 
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/base.h"
 
-/* Finds the MAC address of the next hop from `local` to `peer` through the interface. Returns 0, -EAGAIN when
- * it is not resolved yet, -EXDEV when the route uses another interface or the peer is on this host, or
- * another -errno, such as -EHOSTUNREACH when there is no route. */
-HARP_MUST_CHECK int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
-                                        const struct sockaddr_storage *peer, uint8_t mac[6]);
+/* The address of a next hop; its IP version may differ from that of the packets (RFC 5549). */
+struct harp_neighbour {
+  uint8_t family;
+  uint8_t ip[16];
+};
 
-/* Subscribes to changes of neighbours, routes and links. Returns the socket, non-blocking, which the caller
+static inline bool harp_neighbour_is_same(const struct harp_neighbour *a, const struct harp_neighbour *b) {
+  return a->family == b->family && !memcmp(a->ip, b->ip, sizeof a->ip);
+}
+
+/* Finds the next hop from `local` to `peer` through the interface: the peer itself, or a gateway. Returns 0,
+ * -EXDEV when the route uses another interface or the peer is on this host, or another -errno, such as
+ * -EHOSTUNREACH when there is no route. */
+HARP_MUST_CHECK int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
+                                        const struct sockaddr_storage *peer, struct harp_neighbour *hop);
+
+/* Finds its MAC address. Returns 0, -EAGAIN when it is not resolved yet, or another -errno. May wait for
+ * whoever changes the kernel's network configuration. */
+HARP_MUST_CHECK int harp_neighbour_find_mac(unsigned ifindex, const struct harp_neighbour *hop,
+                                            uint8_t mac[6]);
+
+enum harp_neighbour_event {
+  HARP_NEIGHBOUR_NONE,     /* does not concern the interface */
+  HARP_NEIGHBOUR_RESOLVED, /* hop: has this MAC address */
+  HARP_NEIGHBOUR_FAILED,   /* hop: has none */
+  HARP_NEIGHBOUR_ROUTE,    /* hop: begins with these bits of destinations whose route has changed */
+  HARP_NEIGHBOUR_LINK,     /* the interface has changed; its MAC address */
+  HARP_NEIGHBOUR_GONE,     /* the interface is gone */
+  HARP_NEIGHBOUR_LOST,     /* news were lost */
+};
+
+struct harp_neighbour_news {
+  enum harp_neighbour_event event;
+  struct harp_neighbour hop;
+  unsigned bits;
+  bool has_mac;
+  uint8_t mac[6];
+};
+
+/* Subscribes to news of neighbours, routes and links. Returns the socket, non-blocking, which the caller
  * closes; or -errno. */
 HARP_MUST_CHECK int harp_neighbour_watch(void);
 
-/* Reads the pending notifications; returns whether next hops through the interface may have changed. */
-bool harp_neighbour_changed(int watch_fd, unsigned ifindex);
+/* Reads some of the news, and calls for each that may concern the interface. Returns whether there may be
+ * more. */
+bool harp_neighbour_read(int watch_fd, unsigned ifindex,
+                         void (*on_news)(void *owner, const struct harp_neighbour_news *news), void *owner);
 
 #endif
