@@ -21,7 +21,7 @@
 #include "io/sim.h"
 #include "lib/new_link.h"
 
-enum { ENIS = 2, LINKS = 3 };
+enum { ENIS = 2, LINKS = 3, COMING = 64, MANY = 200 };
 
 static harp_ns now_ns;
 static harp_ns virtual_clock(void) {
@@ -271,13 +271,42 @@ static void test_outages_of_peers_that_left_make_room(void **state) {
   (void)state;
   struct scene s;
   open_scene(&s, 1);
-  for (unsigned host = 0; host < 2 * HARP_OUTAGES_MAX; host++) {
+  for (unsigned host = 0; host < COMING; host++) {
     s.links[1] = connect_to(&s, 10 + host);
     move(&s, 1, ANY, 1, HARP_PATH_DOWN);
     review_for(&s, HARP_SEC(2));
     assert_int_equal(out_count, host + 1);
     harp_link_destroy(s.links[1]);
   }
+  s.links[1] = NULL;
+  close_scene(&s);
+}
+
+/* Those of all peers are logged, however many there are, and a call looks at a few peers only. */
+static void test_many_peers(void **state) {
+  (void)state;
+  static struct harp_link *links[MANY];
+  struct scene s;
+  open_scene(&s, 1);
+  for (unsigned i = 0; i < MANY; i++) {
+    links[i] = s.links[1] = connect_to(&s, 10 + i);
+    move(&s, 1, ANY, 1, HARP_PATH_DOWN);
+  }
+  s.links[1] = NULL;
+  now_ns += HARP_SEC(1);
+  harp_outages_review(s.engine, now_ns);
+  assert_int_equal(s.engine->outages.slot, HARP_OUTAGE_PEERS_PER_CALL);
+  assert_int_not_equal(s.engine->outages.stage, HARP_OUTAGES_IDLE);
+  review_for(&s, HARP_SEC(2));
+  assert_int_equal(out_count, MANY);
+  for (unsigned i = 0; i < MANY; i++) {
+    s.links[1] = links[i];
+    move(&s, 1, ANY, 1, HARP_PATH_UP);
+  }
+  review_for(&s, HARP_SEC(1));
+  assert_int_equal(back_count, MANY);
+  assert_int_equal(s.engine->outages.count, 0);
+  for (unsigned i = 0; i < MANY; i++) harp_link_destroy(links[i]);
   s.links[1] = NULL;
   close_scene(&s);
 }
@@ -326,6 +355,7 @@ int main(void) {
       cmocka_unit_test(test_what_nobody_knows_of_any_more_is_forgotten),
       cmocka_unit_test(test_a_new_link_shows_that_it_works),
       cmocka_unit_test(test_outages_of_peers_that_left_make_room),
+      cmocka_unit_test(test_many_peers),
       cmocka_unit_test(test_engines_log_it_once_together),
   };
   return cmocka_run_group_tests(tests, NULL, silence);

@@ -152,6 +152,16 @@ static void test_full_table(void **state) {
   harp_stats_file_close(file);
 }
 
+/* All paths of a rank with 256 others, all-to-all over eight interfaces. */
+static void test_paths_of_a_whole_cluster(void **state) {
+  (void)state;
+  struct harp_stats_file *file = open_it();
+  for (int peer = 0; peer < 256; peer++)
+    assert_int_equal(harp_stats_take(file, HARP_STATS_PATHS, 64), 64 * peer);
+  assert_int_equal(header_of().tables[HARP_STATS_PATHS].missing, 0);
+  harp_stats_file_close(file);
+}
+
 /* ---- readers ---- */
 
 static _Atomic bool done;
@@ -311,6 +321,7 @@ int main(void) {
       TEST(test_header_and_end),
       TEST(test_entries),
       TEST(test_full_table),
+      TEST(test_paths_of_a_whole_cluster),
       TEST(test_no_reader_sees_a_torn_entry),
       TEST(test_a_child_neither_has_nor_removes_it),
       TEST(test_exit_removes_it),

@@ -13,6 +13,7 @@
 #include "base/log_limit.h"
 #include "engine/control/handle.h"
 #include "engine/control/monitor.h"
+#include "engine/watch/outage.h"
 #include "engine/watch/stall.h"
 #include "engine/watch/stats.h"
 #include "io/io.h"
@@ -72,6 +73,7 @@ struct harp_peer {
   uint8_t route_enis[HARP_PATHS_MAX]; /* which of the engine's interfaces each is of */
   uint16_t packet_limits[HARP_PATHS_MAX]; /* payload that the path is limited to; 0: it is not */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
+  struct harp_outage outages[HARP_ENDPOINT_ENIS_MAX];   /* of these */
 };
 
 /* What a new peer is made of; everything is copied. */

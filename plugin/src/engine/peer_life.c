@@ -256,6 +256,7 @@ void harp_peer_destroy(struct harp_peer *peer) {
   harp_monitor_close(peer);
   harp_session_close(&peer->session, peer->engine->clock());
   harp_engine_detach(peer->engine, peer);
+  harp_outages_forget_peer(peer);
   harp_stats_remove_peer(peer);
   harp_summary_of_peer(peer);
   free_peer(peer);

@@ -25,7 +25,7 @@ enum {
   PATH_BYTES = HARP_STATS_DIR_BYTES + 64,
   TABLE_ALIGN = 65536, /* of a table in the file: no system's pages are larger */
   GROW_BYTES = 32768,  /* unit of a table's disk space */
-  ENTRIES_MAX = 8192,
+  ENTRIES_MAX = 65536,
   SWEEP_FILES_MAX = 4096, /* names of the directory that are examined */
   RING_BYTES = (sizeof(struct harp_trace_ring) + 4095) & ~4095u,
 };

@@ -135,7 +135,7 @@ enum {
   X(ENGINE, engine, 64) \
   X(ENI, eni, 512) \
   X(SESSION, session, 2048) \
-  X(PATH, path, 8192) \
+  X(PATH, path, 65536) \
   X(STREAM, stream, 8192)
 /* clang-format on */
 
