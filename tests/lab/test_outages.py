@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,11 @@ def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engi
             assert not [line for line in peer.call("log") if "WARN" in line]
 
 
-@pytest.mark.parametrize("waits", ["receiver", "sender"])
-def test_the_peer_timeout_counts_from_when_somebody_waits(
-    make_lab: MakeLab, plugin_file: Path, waits: str
-) -> None:
-    timeout_s = 3
+@contextlib.contextmanager
+def _cut_off(
+    make_lab: MakeLab, plugin_file: Path, timeout_s: int
+) -> Iterator[tuple[Lab, RemotePeer, RemotePeer]]:
+    """Yield a receiver and a sender whose network went away longer than the peer timeout ago."""
     lab = make_lab(LabSpec())
     env = {"HARP_PEER_TIMEOUT": str(timeout_s)}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
@@ -59,6 +60,15 @@ def test_the_peer_timeout_counts_from_when_somebody_waits(
         transfer(receiver, sender, 2, 65536)
         lab.faults(1, 0).blackhole()
         _let_time_pass(timeout_s + 1)
+        yield lab, receiver, sender
+
+
+@pytest.mark.parametrize("waits", ["receiver", "sender"])
+def test_the_peer_timeout_counts_from_when_somebody_waits(
+    make_lab: MakeLab, plugin_file: Path, waits: str
+) -> None:
+    timeout_s = 3
+    with _cut_off(make_lab, plugin_file, timeout_s) as (_, receiver, sender):
         who = receiver if waits == "receiver" else sender
         start = time.monotonic()
         assert who.call("transfer", 1, 65536) == [abi.REMOTE]
@@ -72,13 +82,7 @@ def test_the_peer_timeout_counts_from_when_somebody_waits(
 def test_an_outage_ends_before_the_peer_timeout(make_lab: MakeLab, plugin_file: Path) -> None:
     """The receiver waits already when the network comes back."""
     timeout_s = 6
-    lab = make_lab(LabSpec())
-    env = {"HARP_PEER_TIMEOUT": str(timeout_s)}
-    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
-        transfer(receiver, sender, 2, 65536)
-        lab.faults(1, 0).blackhole()
-        _let_time_pass(timeout_s + 1)
+    with _cut_off(make_lab, plugin_file, timeout_s) as (lab, receiver, sender):
         receiver.start("transfer", 1, 65536)
         _let_time_pass(timeout_s / 3)
         lab.faults(1, 0).clear()
