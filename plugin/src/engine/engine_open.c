@@ -8,11 +8,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/pass.h"
 #include "engine/peer.h"
 #include "engine/peer_life.h"
 #include "engine/watch/summary.h"
@@ -21,6 +23,9 @@
 enum {
   DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each mode that was refused */
 };
+
+/* Between two passes of who waits for copies to be delivered. */
+#define REST_NS HARP_US(50)
 
 static harp_ns host_clock(void) {
   return harp_clock_ns();
@@ -261,6 +266,19 @@ int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_eni
   (*out)->clock = clock;
   (*out)->io = io;
   return 0;
+}
+
+void harp_engine_drain(struct harp_engine *e) {
+  const struct timespec rest = {.tv_nsec = (long)REST_NS};
+  harp_ns end_ns = e->clock() + HARP_DRAIN_AT_ONCE_NS;
+  for (;;) {
+    harp_engine_lock(e);
+    if (e->draining) harp_engine_pass(e);
+    bool over = !e->draining;
+    harp_engine_unlock(e);
+    if (over || e->clock() >= end_ns) return;
+    nanosleep(&rest, NULL);
+  }
 }
 
 static void log_drivers(const struct harp_engine *e) {

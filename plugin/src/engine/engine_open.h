@@ -6,6 +6,10 @@
 
 #include "engine/engine.h"
 
+/* Who closes an engine's last user waits so long for links that drain: enough for a peer that runs, so that
+ * the engine is gone when the call returns; too short for anybody to miss the time. */
+#define HARP_DRAIN_AT_ONCE_NS HARP_MS(20)
+
 /* The configured ENIs of an engine, 1 to HARP_ENGINE_ENIS_MAX; copied. */
 struct harp_engine_enis {
   unsigned count;
@@ -31,6 +35,9 @@ int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis
  * engine, with no memory for blocks. Takes ownership of io on success. */
 int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, struct harp_io *io,
                           harp_ns (*clock)(void), struct harp_error *error) HARP_MUST_CHECK;
+/* Passes until the engine has no link that drains, HARP_DRAIN_AT_ONCE_NS at most. Takes the lock. For who is
+ * about to stop the engine. */
+void harp_engine_drain(struct harp_engine *e);
 /* Closes everything, peers too; no link may be left and no thread run. */
 void harp_engine_close(struct harp_engine *e);
 

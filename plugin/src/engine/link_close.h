@@ -4,8 +4,8 @@
  * A link that is closed while copies of its messages are under way drains: NCCL counts them as sent, so the
  * engine delivers them, then sends CLOSE and frees the link. It stops when the peer is gone, when the link
  * fails, and after the peer timeout or HARP_LINK_DRAIN_MAX_NS. Links with a request whose buffer is NCCL's
- * never drain: that buffer may be gone. No call waits for that: an engine that nobody uses any more lives on
- * until its links have drained (net/device_engines.h). */
+ * never drain: that buffer may be gone. No call waits for that for long: an engine that nobody uses any more
+ * lives on until its links have drained (net/device_engines.h). */
 #ifndef HARP_LINK_CLOSE_H
 #define HARP_LINK_CLOSE_H
 

@@ -21,7 +21,7 @@ struct device {
   struct harp_engine_enis enis; /* that its connections use; the first one gives it speed and guid */
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
-  _Atomic unsigned hold_count;
+  unsigned hold_count;
   int home;             /* the device whose engines it uses, this one or an earlier one */
   pthread_mutex_t lock; /* guards the engines; only taken by who holds the device */
   struct harp_device_engines engines;
@@ -32,6 +32,7 @@ static struct {
   struct harp_config config;
   _Atomic int device_count; /* those that harp_net_device_count reports */
   _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
+  int offered_count;        /* by the configuration, before any was merged */
   struct device devices[HARP_DEVICES_MAX];
 } table;
 
@@ -188,6 +189,22 @@ static bool is_held_from(int dev) {
   return dev < made;
 }
 
+/* Whether engines of a device run, which may have outlived all that was open on it. Who has the mutex opens
+ * or closes one. */
+static bool has_engines(struct device *d) {
+  if (pthread_mutex_trylock(&d->lock)) return true;
+  bool has = d->engines.count != 0;
+  pthread_mutex_unlock(&d->lock);
+  return has;
+}
+
+/* Whether a device of this number or a higher one has to stay as it is. */
+static bool is_kept_from(int dev) {
+  int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
+  while (dev < made && !table.devices[dev].hold_count && !has_engines(&table.devices[dev])) dev++;
+  return dev < made;
+}
+
 /* Returns the device that was made of these parts before, -1 if there is none. NCCL merges in the same order
  * again, so that one which is not reported any more gets its number back. */
 static int find_merged(const int *parts, int part_count) {
@@ -199,7 +216,7 @@ static int find_merged(const int *parts, int part_count) {
   bool again = is_made_of(&table.devices[reported], parts, part_count);
   if (again)
     set_counts(reported + 1, made);
-  else if (is_held_from(reported)) /* the number is taken */
+  else if (is_kept_from(reported)) /* the number is taken */
     set_counts(made, made);
   return again ? reported : -1;
 }
@@ -246,6 +263,10 @@ enum harp_status harp_devices_configure(void) {
   struct harp_error error;
   int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
   if (is_held_from(0)) return HARP_OK; /* comms outlived their context: keep what they use */
+  if (is_kept_from(0)) { /* engines have outlived them: NCCL counts and merges anew, what they use stays */
+    set_counts(table.offered_count, made);
+    return HARP_OK;
+  }
   int err = harp_config_load(&fresh, &error);
   if (err) {
     HARP_WARN("%s", error.text);
@@ -257,6 +278,7 @@ enum harp_status harp_devices_configure(void) {
   harp_stats_set_dirs(table.config.stats_dirs, table.config.stats_dir_count);
   harp_dump_set_dirs(table.config.dump_dirs, table.config.dump_dir_count);
   offer_devices();
+  table.offered_count = harp_net_device_count();
   if (same) set_counts(harp_net_device_count(), HARP_MAX(made, harp_net_device_count()));
   return HARP_OK;
 }
@@ -265,17 +287,6 @@ enum harp_status harp_devices_configure(void) {
 
 static struct device *home_of(int dev) {
   return &table.devices[table.devices[dev].home];
-}
-
-/* Engines that run hold their device, since they may outlive its users. It is taken while a user holds it, or
- * one of a higher number: so the table is kept all the time. */
-static void hold_for_engines(struct device *d) {
-  atomic_fetch_add(&d->hold_count, 1);
-}
-
-/* After the device's mutex was unlocked: without a hold, nothing of it may be touched. */
-static void release_of_engines(struct device *d) {
-  atomic_fetch_sub(&d->hold_count, 1);
 }
 
 void harp_devices_hold(int dev) {
@@ -291,10 +302,8 @@ struct harp_engine *harp_devices_use(int dev, const struct harp_contact *to,
                                      bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
   struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
-  bool ran = d->engines.count != 0;
   d->engines.on_tick = on_tick;
   struct harp_engine *e = harp_device_engines_use(&d->engines, &d->enis, to);
-  if (e && !ran) hold_for_engines(d);
   pthread_mutex_unlock(&d->lock);
   return e;
 }
@@ -309,9 +318,8 @@ void harp_devices_share(int dev, const struct harp_engine *e) {
 bool harp_devices_drop(int dev, struct harp_engine *e) {
   struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
-  bool closed = harp_device_engines_drop(&d->engines, e), runs = d->engines.count != 0;
+  bool closed = harp_device_engines_drop(&d->engines, e);
   pthread_mutex_unlock(&d->lock);
-  if (closed && !runs) release_of_engines(d);
   return closed;
 }
 
@@ -320,8 +328,7 @@ bool harp_devices_end_unused(struct harp_engine *e) {
   struct device *d = HARP_CONTAINER_OF(engines, struct device, engines);
   if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed) || pthread_mutex_trylock(&d->lock))
     return false;
-  bool closed = harp_device_engines_end_unused(engines, e), runs = d->engines.count != 0;
+  bool closed = harp_device_engines_end_unused(engines, e);
   pthread_mutex_unlock(&d->lock);
-  if (closed && !runs) release_of_engines(d);
   return closed;
 }

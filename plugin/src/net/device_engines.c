@@ -356,8 +356,9 @@ static void close_slot(struct harp_device_engines *d, struct harp_engine_slot *s
   if (!running_count(d)) release(d);
 }
 
-/* Leaves the engine to its own thread while links drain. Returns whether they do. */
+/* Leaves the engine to its own thread where links drain for longer. Returns whether they do. */
 static bool leave_draining(struct harp_engine *e) {
+  harp_engine_drain(e);
   harp_engine_lock(e);
   bool drains = e->draining != NULL;
   if (drains) {

@@ -11,9 +11,9 @@
  * while any engine runs. All calls under the lock of the device, since opening or closing an engine may take
  * seconds.
  *
- * An engine whose last user leaves while links drain (engine/link_close.h) goes on until they have, in its
- * own thread, and is another user's meanwhile. The process's end waits for such engines, since what they
- * deliver was sent as far as NCCL knows. */
+ * An engine whose last user leaves while links drain (engine/link_close.h), since a peer is slow or stopped,
+ * goes on until they have, in its own thread, and is another user's meanwhile. The process's end waits for
+ * such engines, since what they deliver was sent as far as NCCL knows. */
 #ifndef HARP_DEVICE_ENGINES_H
 #define HARP_DEVICE_ENGINES_H
 
@@ -60,8 +60,9 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
 /* Counts another user of an engine that runs. */
 void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e);
 
-/* Removes a user. The last one closes the engine, unless links drain: then the engine's thread does it. Waits
- * for no peer. Returns whether the engine was closed. May be called in the engine's own thread, by on_tick.
+/* Removes a user. The last one closes the engine; where links drain for longer than HARP_DRAIN_AT_ONCE_NS,
+ * the engine's thread does it. Returns whether the engine was closed. May be called in the engine's own
+ * thread, by on_tick.
  */
 bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e);
 
