@@ -7,6 +7,7 @@ line, [call, argument...], and answers each with a JSON line. Meanwhile it polls
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -205,6 +206,8 @@ def main() -> None:
     for line in sys.stdin:
         call, *arguments = json.loads(line)
         print(json.dumps(getattr(peer, call)(*arguments)), flush=True)
+    # Threads of the plugin may still deliver and log: the interpreter stays, as NCCL's logger does.
+    ctypes.CDLL(None).exit(0)
 
 
 if __name__ == "__main__":
