@@ -10,25 +10,11 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts.model import GIB, CgroupPages
-from harpctl.kargs.cmdline import COUNT, DEFAULT, SIZE, argument, parse_size, split
+from harpctl.kargs.cmdline import reserved_pages
 from harpctl.setup.choose import Choice
 from harpctl.setup.mount import MOUNT_POINT, MOUNT_UNIT, fstab_mounts, mount_now, unit_mounts
 from harpctl.setup.page_demand import pages_used
-from harpctl.setup.pages import pages_for, size_name
-
-
-def reserved_pages(cmdline: str) -> dict[int, int]:
-    """Return the hugepages a kernel command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
-    words = [argument(word.text) for word in split(cmdline.partition(" -- ")[0])]
-    default = next((parse_size(value) for name, value in words if name == DEFAULT), None)
-    size, found = default, dict[int, int]()
-    for name, value in words:
-        if name == SIZE:
-            size = parse_size(value)
-        elif name == COUNT and size:
-            counts = [part.rpartition(":")[2] for part in value.split(",")]
-            found[size] = sum(int(count) for count in counts if count.isdecimal())
-    return found
+from harpctl.setup.pages import conflicting_setting, pages_for, size_name
 
 
 def wanted_count(context: Context) -> int:
@@ -44,7 +30,7 @@ def cgroup_limit(context: Context) -> CgroupPages | None:
 
 def brings(context: Context, cmdline: str) -> int:
     """Return how many pages of the wanted size a kernel command line requests."""
-    return reserved_pages(cmdline).get(context.page_size, 0)
+    return reserved_pages(cmdline, context.facts.memory.kernel_default).get(context.page_size, 0)
 
 
 def next_boot(context: Context) -> int:
@@ -178,12 +164,24 @@ def check_usable(context: Context) -> Iterator[CheckResult]:
         )
 
 
-@check("hugepages.processor", "The processor has pages of the size that the conf files ask for", needs.wanted)
+@check("hugepages.sysctl", "No file of sysctl changes the number of hugepages at boot", needs.wanted)
+def check_sysctl(context: Context) -> Iterator[CheckResult]:
+    """Look for counts of pages of the default size, which sysctl sets after the kernel has reserved them."""
+    count = next_boot(context)
+    if count and (setting := conflicting_setting(context.facts, count)):
+        yield fail(
+            f"{setting.path}:{setting.line}: {setting.name} = {setting.value} replaces the {count} pages that"
+            " the kernel arguments reserve.",
+            f"sed -i '{setting.line}s/^/# /' {shlex.quote(setting.path)}",
+        )
+
+
+@check("hugepages.processor", "The host has pages of the size that the conf files ask for", needs.wanted)
 def check_processor(context: Context) -> Iterator[CheckResult]:
     """Look for 1 GiB pages where they are wanted."""
     memory = context.facts.memory
     if context.page_size == GIB and memory.has_1g is False:
-        yield fail("The processor has no 1 GiB pages (no pdpe1gb).", "harpctl setup --page-size 2M")
+        yield fail("This host offers no 1 GiB pages.", "harpctl setup --page-size 2M")
 
 
 @check("hugepages.mount", f"A hugetlbfs is mounted on {MOUNT_POINT}", needs.machine, needs.wanted)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 
 import msgspec
 
@@ -13,6 +14,8 @@ from harpctl.host.host import Host
 
 DEFAULTS = "/etc/default/grub"
 DROPINS = "/etc/default/grub.d/*.cfg"
+HARP_DROPIN = "/etc/default/grub.d/zz-harp.cfg"  # the last of them
+_HARP_ARGS = re.compile(r"^harp_args='([^'\n]*)'$", re.MULTILINE)
 CONFIGS = ("/boot/grub2/grub.cfg", "/boot/grub/grub.cfg")
 EFI_CONFIGS = "/boot/efi/EFI/*/grub.cfg"
 EFI_LINK = "/etc/grub2-efi.cfg"  # Red Hat's, to the one of EFI_CONFIGS that is read
@@ -28,6 +31,7 @@ def collect_boot(host: Host) -> Boot:
     boot = Boot(
         defaults=DEFAULTS if host.is_file(DEFAULTS) else "",
         dropins=() if config and "/grub/" not in config else tuple(host.glob(DROPINS)),  # Debian's own idea
+        harp_args=_harp_args(host),
         config=config,
         is_efi=is_efi,
         cmdline=host.read_word("/proc/cmdline"),
@@ -46,6 +50,12 @@ def collect_boot(host: Host) -> Boot:
     unread = [path for path in configs if host.read_text(path) is None]
     reason = f"{unread[0]} cannot be read; root can" if unread else f"GRUB reads {config}"
     return _with(boot, "grub", menus, reason)
+
+
+def _harp_args(host: Host) -> str:
+    """Return what an earlier setup adds to the arguments of later kernels."""
+    texts = (host.read_text(path) or "" for path in (HARP_DROPIN, DEFAULTS))
+    return next((match[1] for text in texts if (match := _HARP_ARGS.search(text))), "")
 
 
 def menu_entries(host: Host, config: str) -> tuple[BootEntry, ...]:

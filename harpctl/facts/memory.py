@@ -6,13 +6,23 @@ from __future__ import annotations
 import re
 
 from harpctl.facts import text
-from harpctl.facts.model import GIB, MIB, HugeMount, Memory, Mount, Node, Pages
+from harpctl.facts.model import GIB, MIB, HugeMount, Memory, Mount, Node, Pages, PageSetting
 from harpctl.host.host import Host
 
 KIB = 1024
 UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 NODES = "/sys/devices/system/node"
 PAGES = "/sys/kernel/mm/hugepages"
+PMD_SIZE = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
+SYSCTL_DIRS = (
+    "/etc/sysctl.d",
+    "/run/sysctl.d",
+    "/usr/local/lib/sysctl.d",
+    "/usr/lib/sysctl.d",
+    "/lib/sysctl.d",
+)
+SYSCTL_FILE = "/etc/sysctl.conf"
+PAGE_COUNTS = re.compile(r"-?\s*(vm[./]nr_hugepages(?:_mempolicy)?)\s*=\s*(\S*)\s*")
 
 
 def collect_mounts(host: Host) -> tuple[Mount, ...]:
@@ -76,6 +86,22 @@ def _huge_mount(mount: Mount, default_page: int) -> HugeMount:
     return HugeMount(path=mount.path, page_size=size, options=mount.options, is_writable="ro" not in options)
 
 
+def page_settings(host: Host) -> tuple[PageSetting, ...]:
+    """Return the lines of sysctl's files that set a count; a file hides its namesakes in later folders."""
+    files: dict[str, str] = {}
+    for folder in SYSCTL_DIRS:
+        for path in host.glob(f"{folder}/*.conf"):
+            files.setdefault(path.rpartition("/")[2], path)
+    paths = [files[name] for name in sorted(files)]
+    real = {host.leads_to(path) or path: path for path in [*paths, SYSCTL_FILE]}
+    return tuple(
+        PageSetting(path=path, line=number, name=match[1], value=match[2])
+        for path in real.values()
+        for number, line in enumerate(text.lines(host, path), 1)
+        if (match := PAGE_COUNTS.fullmatch(line.strip()))
+    )
+
+
 def collect_memory(host: Host, mounts: tuple[Mount, ...], override: int | None, unknown: list[str]) -> Memory:
     """Gather the facts of memory; `override` bytes take precedence over what the host shows."""
     memory = meminfo(host, "/proc/meminfo")
@@ -85,12 +111,14 @@ def collect_memory(host: Host, mounts: tuple[Mount, ...], override: int | None, 
     default_page = memory.get("Hugepagesize", 0)
     pages = collect_pages(host, PAGES)
     flags = re.search(r"^flags\s*:(.*)", text.read(host, "/proc/cpuinfo"), re.MULTILINE)
-    has_1g = None if flags is None else "pdpe1gb" in flags[1].split()
+    has_1g = "pdpe1gb" in flags[1].split() if flags else (False if pages else None)  # x86 offers them unasked
     return Memory(
         total=total,
         available=memory.get("MemAvailable", 0),
         has_1g=True if any(page.size == GIB for page in pages) else has_1g,
         default_page=default_page,
+        kernel_default=text.count(host, PMD_SIZE) or 2 * MIB,
+        settings=page_settings(host),
         hugepages=pages,
         nodes=_collect_nodes(host),
         mounts=tuple(_huge_mount(mount, default_page) for mount in mounts if mount.kind == "hugetlbfs"),

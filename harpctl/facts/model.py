@@ -47,6 +47,7 @@ class Boot(Struct, frozen=True, kw_only=True):
     loader: str = ""  # "grub", "bls" (GRUB reading BLS entries), "ostree"; "" unknown
     defaults: str = ""  # /etc/default/grub where it is there
     dropins: tuple[str, ...] = ()  # /etc/default/grub.d/*.cfg, in order
+    harp_args: str = ""  # what an earlier setup put there for later kernels
     config: str = ""  # the grub.cfg that is read at boot
     is_efi: bool = False
     entries: tuple[BootEntry, ...] = ()
@@ -81,6 +82,15 @@ class HugeMount(Struct, frozen=True, kw_only=True):
     is_writable: bool = True
 
 
+class PageSetting(Struct, frozen=True, kw_only=True):
+    """A line of sysctl's files that sets a count of hugepages of the default size at every boot."""
+
+    path: str
+    line: int
+    name: str
+    value: str
+
+
 class Memory(Struct, frozen=True, kw_only=True):
     """Memory and hugepages."""
 
@@ -88,6 +98,8 @@ class Memory(Struct, frozen=True, kw_only=True):
     available: int = 0
     has_1g: bool | None = None  # the processor has 1 GiB pages; None: unknown
     default_page: int = 0  # Hugepagesize
+    kernel_default: int = 2 * MIB  # what it is where no kernel argument sets it
+    settings: tuple[PageSetting, ...] = ()
     hugepages: tuple[Pages, ...] = ()
     nodes: tuple[Node, ...] = ()
     mounts: tuple[HugeMount, ...] = ()

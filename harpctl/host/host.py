@@ -21,7 +21,15 @@ from typing import BinaryIO
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.link_sizes import KernelLinks, Links, NoLinks, Sizes
-from harpctl.host.runner import SEARCH_PATH, TIMEOUT_S, Completed, LiveRunner, NoRunner, Runner
+from harpctl.host.runner import (
+    PROGRAM_MISSING,
+    SEARCH_PATH,
+    TIMEOUT_S,
+    Completed,
+    LiveRunner,
+    NoRunner,
+    Runner,
+)
 
 LINK_COUNT_MAX = 40  # as the kernel's MAXSYMLINKS
 PATH_BYTES_MAX = 4095  # as the kernel's PATH_MAX, which counts the zero byte at the end too
@@ -252,6 +260,14 @@ class Host:
             return None
         done = self.run(argv, timeout_s)
         return done.stdout if done.code == 0 else None
+
+    def shell_error(self, path: str) -> str:
+        """Return what a shell of this machine says of a file that it can't parse; it runs nothing of it."""
+        file = str(self.real(path))
+        checked = (LiveRunner().run((shell, "-n", file)) for shell in ("bash", "sh"))
+        done = next((one for one in checked if one.code != PROGRAM_MISSING), None)
+        lines = done.stderr.splitlines() if done and done.code else []
+        return lines[0].removeprefix(f"{file}: ") if lines else ""
 
     # ---- interfaces ----
 

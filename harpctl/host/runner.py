@@ -14,6 +14,7 @@ from harpctl.errors import ExitCode, HarpError
 
 SEARCH_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 TIMEOUT_S = 120.0
+PROGRAM_MISSING = 127  # exit code
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class LiveRunner:
                 check=False,
             )
         except FileNotFoundError:
-            return Completed(tuple(argv), 127, "", f"{argv[0]}: not found")
+            return Completed(tuple(argv), PROGRAM_MISSING, "", f"{argv[0]}: not found")
         except PermissionError:
             return Completed(tuple(argv), 126, "", f"{argv[0]}: permission denied")
         except subprocess.TimeoutExpired:

@@ -13,7 +13,7 @@ from harpctl.kargs.cmdline import HugepageArgs, Word, holds, rewritten, split
 _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
 
 
-def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs | None) -> str:
+def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs) -> str:
     """Return the menu with the arguments of every entry that does not yet pass `wanted` edited."""
     for entry in reversed(entries(text)):
         if not holds(passed(entry.raw, values), wanted):
@@ -21,7 +21,7 @@ def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs | Non
     return text
 
 
-def edited_setting(text: str, name: str, wanted: HugepageArgs | None) -> str:
+def edited_setting(text: str, name: str, wanted: HugepageArgs) -> str:
     """Return the menu with the kernel arguments edited that it sets a variable to, such as kernelopts."""
     pattern = re.compile(rf'^(\s*set\s+{name}=")([^"]*)(")', re.MULTILINE)
     for match in reversed(list(pattern.finditer(text))):
@@ -37,13 +37,11 @@ def _raw_words(text: str, start: int, end: int) -> list[Word]:
     return [Word(re.sub(r"[\"'\\]", "", match.group()), *match.span()) for match in found]
 
 
-def edited_entry(text: str, wanted: HugepageArgs | None) -> str:
+def edited_entry(text: str, wanted: HugepageArgs) -> str:
     """Return the entry with its options edited; one without options gets a line of them."""
     lines = text.splitlines(keepends=True)
     numbers = [number for number, line in enumerate(lines) if line.split(maxsplit=1)[:1] == ["options"]]
     if not numbers:
-        if wanted is None:
-            return text
         return text + ("" if text.endswith("\n") or not text else "\n") + f"options {wanted}\n"
     words: list[Word] = []
     for line in numbers[1:]:  # one line is easier to edit than several, and means the same

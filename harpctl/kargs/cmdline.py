@@ -37,14 +37,20 @@ class HugepageArgs(msgspec.Struct, frozen=True, kw_only=True):
 
     page_size: int
     count: int
+    kernel_default: int = 2 * MIB  # the size of pages that are counted without one
 
     def words(self) -> tuple[str, str, str]:
         """Return the three arguments in the order in which the kernel must see them."""
-        size = SPELLING.get(self.page_size, f"{self.page_size >> 10}K")
+        size = spelling(self.page_size)
         return f"{DEFAULT}={size}", f"{SIZE}={size}", f"{COUNT}={self.count}"
 
     def __str__(self) -> str:
         return " ".join(self.words())
+
+
+def spelling(size: int) -> str:
+    """Return a page size as an argument."""
+    return SPELLING.get(size, f"{size >> 10}K")
 
 
 def split(text: str, start: int = 0, end: int | None = None) -> list[Word]:
@@ -72,22 +78,22 @@ def argument(word: str) -> tuple[str, str]:
     return name.replace("-", "_"), value.strip('"')
 
 
-def surplus(words: Sequence[str], wanted: HugepageArgs | None) -> list[bool]:
-    """Return for each word whether it must go before `wanted` is added, or ours is removed (None).
+def surplus(words: Sequence[str], wanted: HugepageArgs) -> list[bool]:
+    """Return for each word whether it must go before `wanted` is added.
 
-    What goes is every `default_hugepagesz`, every pair of the wanted size, a count of the default size, and
-    the three arguments in a row as we write them, whatever their size: they are an earlier setup's.
-    Pairs of other sizes stay.
+    What goes is every `default_hugepagesz`, every pair of the wanted size, and the three arguments in a row
+    as we write them, whatever their size: they are an earlier setup's. Pairs of other sizes stay.
     """
     part = _kernel_part(words)
     kept = [(at, *argument(word)) for at, word in enumerate(words[:part])]
-    while goes := _surplus_once(kept, wanted):
+    bare = _bare_size(words, wanted)
+    while goes := _surplus_once(kept, wanted, bare):
         kept = [found for found in kept if found[0] not in goes]
     stays = {at for at, _name, _value in kept}
     return [at < part and at not in stays for at in range(len(words))]
 
 
-def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArgs | None) -> set[int]:
+def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArgs, bare: int) -> set[int]:
     """Return the numbers of the arguments that must go; without them others may have become surplus."""
     goes: set[int] = set()
     for three in zip(arguments, arguments[1:], arguments[2:], strict=False):
@@ -95,12 +101,12 @@ def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArg
         default, size = (parse_size(value) for _at, _name, value in three[:2])
         if names == [DEFAULT, SIZE, COUNT] and default is not None and default == size:
             goes.update(at for at, _name, _value in three)
-    goes_with_size = wanted is not None  # a bare count means the default size
+    goes_with_size = bare == wanted.page_size
     for at, name, value in arguments:
-        if name == DEFAULT and wanted is not None:
+        if name == DEFAULT:
             goes.add(at)
         elif name == SIZE:
-            if wanted is not None and parse_size(value) == wanted.page_size:
+            if parse_size(value) == wanted.page_size:
                 goes.add(at)
             goes_with_size = at in goes
         elif name == COUNT and goes_with_size:
@@ -108,10 +114,51 @@ def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArg
     return goes
 
 
-def others(words: Sequence[str]) -> tuple[str, ...]:
+def _bare_size(words: Sequence[str], wanted: HugepageArgs) -> int:
+    """Return the size of pages whose count comes before any size: the default's, whatever its place."""
+    found = (
+        parse_size(value) for name, value in map(argument, words[: _kernel_part(words)]) if name == DEFAULT
+    )
+    return next((size for size in found if size), wanted.kernel_default)
+
+
+def sized(words: Sequence[str], wanted: HugepageArgs) -> list[str]:
+    """Return the words, a count before any size with the size that it means.
+
+    The kernel's default size changes when `wanted` is added, and the count would mean other pages.
+    """
+    part, bare = _kernel_part(words), spelling(_bare_size(words, wanted))
+    names = [argument(word)[0] for word in words[:part]]
+    end = names.index(SIZE) if SIZE in names else part
+    return [
+        f"{SIZE}={bare} {word}" if at < end and names[at] == COUNT else word for at, word in enumerate(words)
+    ]
+
+
+def others(words: Sequence[str], wanted: HugepageArgs) -> tuple[str, ...]:
+    """Return the hugepage arguments that stay beside `wanted`, each count with its size before it."""
+    kept = [word for word, goes in zip(sized(words, wanted), surplus(words, wanted), strict=True) if not goes]
+    return hugepage_words(" ".join(kept).split())
+
+
+def hugepage_words(words: Sequence[str]) -> tuple[str, ...]:
     """Return the hugepage arguments among the words, in their order."""
     kernel = words[: _kernel_part(words)]
     return tuple(word for word in kernel if argument(word)[0] in {DEFAULT, SIZE, COUNT})
+
+
+def reserved_pages(cmdline: str, kernel_default: int = 2 * MIB) -> dict[int, int]:
+    """Return the hugepages that a command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
+    words = [word.text for word in split(cmdline)]
+    size: int | None = _bare_size(words, HugepageArgs(page_size=0, count=0, kernel_default=kernel_default))
+    found: dict[int, int] = {}
+    for name, value in map(argument, words[: _kernel_part(words)]):
+        if name == SIZE:
+            size = parse_size(value)
+        elif name == COUNT and size:
+            counts = [part.rpartition(":")[2] for part in value.split(",")]
+            found[size] = sum(int(count) for count in counts if count.isdecimal())
+    return found
 
 
 def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
@@ -135,41 +182,42 @@ def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
     return spans
 
 
-def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs | None, lead: str = "") -> str:
+def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs, lead: str = "") -> str:
     """Return a text in which the command line, made of `words` and ending at `end`, passes `wanted`.
 
     `lead` is put before ours where the command line has no words.
     """
-    drop = surplus([word.text for word in words], wanted)
+    texts = [word.text for word in words]
+    drop, with_sizes = surplus(texts, wanted), sized(texts, wanted)
     edits = [(start, stop, "") for start, stop in cuts(words, drop)]
-    if wanted is not None:
-        kept = [word for word, goes in zip(words, drop, strict=True) if not goes]
-        part = _kernel_part([word.text for word in kept])
-        if part > 0:
-            edits.append((kept[part - 1].end, kept[part - 1].end, f" {wanted}"))
-        elif kept:
-            edits.append((kept[0].start, kept[0].start, f"{wanted} "))
-        else:
-            at = words[0].start if words else end
-            edits.append((at, at, str(wanted) if words else f"{lead}{wanted}"))
+    kept = [word for word, goes in zip(words, drop, strict=True) if not goes]
+    for word, new, goes in zip(words, with_sizes, drop, strict=True):
+        if new != word.text and not goes:
+            edits.append((word.start, word.start, new.removesuffix(word.text)))
+    part = _kernel_part([word.text for word in kept])
+    if part > 0:
+        edits.append((kept[part - 1].end, kept[part - 1].end, f" {wanted}"))
+    elif kept:
+        edits.append((kept[0].start, kept[0].start, f"{wanted} "))
+    else:
+        at = words[0].start if words else end
+        edits.append((at, at, str(wanted) if words else f"{lead}{wanted}"))
     for start, stop, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[stop:]
     return text
 
 
-def replaced(cmdline: str, wanted: HugepageArgs | None) -> str:
+def replaced(cmdline: str, wanted: HugepageArgs) -> str:
     """Return the command line with `wanted` at its end instead of what reserved such pages before.
 
-    Every other word keeps its place. None takes away what we would have added.
+    Every other word keeps its place.
     """
     return rewritten(cmdline, split(cmdline), len(cmdline), wanted)
 
 
-def holds(cmdline: str, wanted: HugepageArgs | None) -> bool:
+def holds(cmdline: str, wanted: HugepageArgs) -> bool:
     """Return whether a kernel booted with the command line reserves exactly what is wanted."""
     words = [word.text for word in split(cmdline)]
-    if wanted is None:
-        return not any(surplus(words, None))
     defaults: set[int | None] = set()
     counts = []
     size: int | None = wanted.page_size  # of a bare count, once the default is known to be the wanted one

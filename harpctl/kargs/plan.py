@@ -4,10 +4,10 @@
 What counts are the effective entries, so where they and the defaults for later kernels already pass what is
 wanted there is nothing to do. Who changes what:
 
-- GRUB with a generated menu: /etc/default/grub, then update-grub or grub2-mkconfig.
+- GRUB with a generated menu: our code in GRUB's defaults (defaults.py), then update-grub or grub2-mkconfig.
 - GRUB with boot loader entries (EL 8 and later, TencentOS 3 and 4): grubby changes the entries and grubenv;
-  /etc/default/grub and /etc/kernel/cmdline are for kernels installed later. grub2-mkconfig is not run: it
-  leaves literal options alone (EL 8.0, 8.1 and 9), and where it does write kernelopts it does so from
+  that code and /etc/kernel/cmdline are for kernels installed later. grub2-mkconfig is not run: it leaves
+  literal options alone (EL 8.0, 8.1 and 9), and where it does write kernelopts it does so from
   /etc/default/grub, losing what only grubenv held.
 - ostree: rpm-ostree kargs.
 - A directory tree: the same files and the menu itself are edited, no command runs.
@@ -16,6 +16,7 @@ wanted there is nothing to do. Who changes what:
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -27,15 +28,16 @@ from harpctl.facts.boot_loader import DEFAULTS, bls_entries, env_path, variables
 from harpctl.facts.model import Boot, BootEntry, Facts
 from harpctl.host.host import Host
 from harpctl.kargs import boot_files
-from harpctl.kargs.cmdline import HugepageArgs, holds, others, replaced, split, surplus
-from harpctl.kargs.grub import edited_defaults, final_value
+from harpctl.kargs.cmdline import HugepageArgs, holds, hugepage_words, others, replaced, split
+from harpctl.kargs.defaults import defaults_path, with_code
 
 NAME = "kernel arguments"
 KERNEL_CMDLINE = "/etc/kernel/cmdline"  # options of entries made later, EL 9 and TencentOS 4
 GENERATE_TIMEOUT_S = 300.0
+_ENABLES_BLSCFG = re.compile(r"""^\s*(?:export\s+)?GRUB_ENABLE_BLSCFG=["']?(\w*)""", re.MULTILINE)
 
 
-def lacking(boot: Boot, wanted: HugepageArgs | None) -> list[BootEntry]:
+def lacking(boot: Boot, wanted: HugepageArgs) -> list[BootEntry]:
     """Return the boot entries that do not pass what is wanted; none means that the next boot does.
 
     Where no entry could be read a nameless one is given: nothing is verified then.
@@ -45,8 +47,8 @@ def lacking(boot: Boot, wanted: HugepageArgs | None) -> list[BootEntry]:
     return [entry for entry in boot.entries if not holds(entry.args, wanted)]
 
 
-def plan_kernel_args(facts: Facts, host: Host, wanted: HugepageArgs | None) -> Group:
-    """Plan that every entry passes `wanted` from the next boot on, or ours no longer (None).
+def plan_kernel_args(facts: Facts, host: Host, wanted: HugepageArgs) -> Group:
+    """Plan that every entry passes `wanted` from the next boot on.
 
     The group is empty where that holds. Raises HarpError with the remedy where it can't be brought about.
     """
@@ -58,7 +60,7 @@ def plan_kernel_args(facts: Facts, host: Host, wanted: HugepageArgs | None) -> G
     return Group(name=NAME, steps=tuple(steps))
 
 
-def _steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     missing = lacking(boot, wanted)
     if boot.loader == "ostree":
         return _rpm_ostree(boot, host, wanted) if missing else []
@@ -73,10 +75,10 @@ def _steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]
     return steps
 
 
-def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan the boot loader entries that the menu does not read yet, but will once it is generated."""
     text = _read(host, boot.defaults) if boot.defaults else ""
-    if boot.loader != "grub" or final_value([(boot.defaults, text)], "GRUB_ENABLE_BLSCFG") != "true":
+    if boot.loader != "grub" or _ENABLES_BLSCFG.findall(text)[-1:] != ["true"]:
         return []
     entries = bls_entries(host, variables(host, boot.config))
     if all(holds(entry.args, wanted) for entry in entries):
@@ -89,21 +91,28 @@ def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -
 # ---- for kernels to come ----
 
 
-def _default_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
-    """Plan /etc/default/grub, made where a menu is generated from it, and its drop-ins."""
-    paths = [path for path in (boot.defaults, *boot.dropins) if path]
-    if not boot.defaults:
-        if boot.loader != "grub":
+def _default_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+    """Plan our code in GRUB's defaults, unless the operator's own lines there have done it already."""
+    path = defaults_path(boot)
+    if boot.loader != "grub" and not boot.defaults:
+        return []
+    if not lacking(boot, wanted) and not boot.harp_args:
+        texts = "".join(host.read_text(file) or "" for file in (DEFAULTS, *boot.dropins))
+        if all(word in texts for word in wanted.words()):
             return []
-        paths.insert(0, DEFAULTS)
-    files = [(path, _read(host, path) if host.exists(path) else "") for path in paths]
-    return [
-        _write(path, text, "hugepages for kernels of every later boot")
-        for path, text in edited_defaults(files, wanted).items()
-    ]
+    for file in (boot.defaults, *boot.dropins):
+        if file and (problem := host.shell_error(file)):
+            raise HarpError(
+                f"{file}: a shell can't read it: {problem}.",
+                "Correct it: no boot menu can be generated as it is.",
+                ExitCode.WRONG_DATA,
+            )
+    text = _read(host, path) if host.exists(path) else ""
+    new = with_code(text, wanted)
+    return [] if new == text else [_write(path, new, "hugepages for kernels of every later boot")]
 
 
-def _kernel_cmdline_step(host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _kernel_cmdline_step(host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     text = host.read_text(KERNEL_CMDLINE)
     if text is None or holds(text, wanted):
         return []
@@ -113,7 +122,7 @@ def _kernel_cmdline_step(host: Host, wanted: HugepageArgs | None) -> list[AnySte
 # ---- by the distribution's own commands ----
 
 
-def _generate(boot: Boot, host: Host, wanted: HugepageArgs | None) -> Run:
+def _generate(boot: Boot, host: Host, wanted: HugepageArgs) -> Run:
     """Plan the command that writes grub.cfg anew."""
     names = ("update-grub2", "update-grub") if "/grub/" in boot.config else ()
     argv: tuple[str, ...] = next(((name,) for name in names if host.which(name)), ())
@@ -132,7 +141,7 @@ def _generate(boot: Boot, host: Host, wanted: HugepageArgs | None) -> Run:
     )
 
 
-def _grubby(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _grubby(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan grubby for all entries; nothing where it is missing or can't express what is needed.
 
     grubby removes every argument of a name that it adds, so pairs of other sizes are named as well; that
@@ -143,8 +152,8 @@ def _grubby(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep
         return []
     usage = host.query(("grubby", "--help")) or ""
     option = ("--no-etc-grub-update",) if "--no-etc-grub-update" in usage else ()  # EL 8.3 and later
-    new = kept.pop() + (wanted.words() if wanted else ())
-    old = others([word.text for word in split(boot.entries[0].args)])
+    new = kept.pop() + wanted.words()
+    old = hugepage_words([word.text for word in split(boot.entries[0].args)])
     env = env_path(boot.config)  # every boot changes it, so it is only named where it matters
     has_options = "kernelopts" in bls.read_env(host.read_bytes(env) or b"")
     files = (bls.ENTRIES, env if has_options else "", KERNEL_CMDLINE, DEFAULTS)
@@ -165,19 +174,17 @@ def _grubby_argv(words: Sequence[str]) -> tuple[str, ...]:
     return (*argv, f"--args={' '.join(words)}") if words else argv
 
 
-def _kept(entry: BootEntry, wanted: HugepageArgs | None) -> tuple[str, ...]:
-    words = [word.text for word in split(entry.args)]
-    kept = [word for word, goes in zip(words, surplus(words, wanted), strict=True) if not goes]
-    return others(kept)
+def _kept(entry: BootEntry, wanted: HugepageArgs) -> tuple[str, ...]:
+    return others([word.text for word in split(entry.args)], wanted)
 
 
-def _rpm_ostree(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _rpm_ostree(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan a new deployment with the arguments; its undo makes one with the old ones."""
     if host.which("rpm-ostree") is None:
         raise _by_hand("The host is an ostree deployment without rpm-ostree.", wanted)
     first = boot.entries[0]
-    old = others([word.text for word in split(first.args)])
-    new = _kept(first, wanted) + (wanted.words() if wanted else ())
+    old = hugepage_words([word.text for word in split(first.args)])
+    new = _kept(first, wanted) + wanted.words()
     return [
         Run(
             why="hugepages from the next boot on, in a new deployment",
@@ -198,7 +205,7 @@ def _rpm_ostree_argv(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
 # ---- by editing ----
 
 
-def _tree_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _tree_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan everything as edits of files, so that a directory tree boots with it."""
     if not boot.entries:
         raise _by_hand(f"No boot entry was found in the tree: {boot.reason}.", wanted)
@@ -210,7 +217,7 @@ def _tree_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[Any
     return steps
 
 
-def _file_steps(boot: Boot, host: Host, wanted: HugepageArgs | None) -> list[AnyStep]:
+def _file_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan edits of the boot loader entries, not of the menu that reads them."""
     return _entry_steps(boot, host, wanted, [path for path in _sources(boot) if path.endswith(".conf")])
 
@@ -219,9 +226,7 @@ def _sources(boot: Boot) -> list[str]:
     return list(dict.fromkeys(entry.source for entry in boot.entries))
 
 
-def _entry_steps(
-    boot: Boot, host: Host, wanted: HugepageArgs | None, sources: Sequence[str]
-) -> list[AnyStep]:
+def _entry_steps(boot: Boot, host: Host, wanted: HugepageArgs, sources: Sequence[str]) -> list[AnyStep]:
     """Plan edits of the files that hold entries, and of kernelopts where their options come from there."""
     old = {path: _read(host, path) for path in sources}
     new = dict(old)
@@ -258,7 +263,7 @@ def _grubenv_step(path: str, host: Host, options: str) -> list[AnyStep]:
     return [] if new == data else [WriteFile(path=path, data=new, why="hugepages from the next boot on")]
 
 
-def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs | None) -> None:
+def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs) -> None:
     if not all(holds(line, wanted) for line in lines):
         raise _by_hand(
             f"{path}: its entries get hugepage arguments from a variable that harpctl does not edit "
@@ -281,9 +286,7 @@ def _write(path: str, text: str, why: str) -> WriteFile:
 # ---- what cannot be done ----
 
 
-def _refuse_read_only(
-    facts: Facts, boot: Boot, steps: Sequence[AnyStep], wanted: HugepageArgs | None
-) -> None:
+def _refuse_read_only(facts: Facts, boot: Boot, steps: Sequence[AnyStep], wanted: HugepageArgs) -> None:
     paths = [step.path for step in steps if isinstance(step, WriteFile)]
     if any(isinstance(step, Run) for step in steps) and boot.loader != "ostree":
         paths.append(boot.config)
@@ -298,11 +301,10 @@ def _refuse_read_only(
             )
 
 
-def _by_hand(message: str, wanted: HugepageArgs | None) -> HarpError:
+def _by_hand(message: str, wanted: HugepageArgs) -> HarpError:
     remedy = _remedy(wanted)
     return HarpError(message, f"{remedy[0].upper()}{remedy[1:]}.", ExitCode.MISSING)
 
 
-def _remedy(wanted: HugepageArgs | None) -> str:
-    what = f"add `{wanted}` to" if wanted else "take the hugepage arguments out of"
-    return f"{what} the kernel command line by hand and run setup with --no-kernel-args"
+def _remedy(wanted: HugepageArgs) -> str:
+    return f"add `{wanted}` to the kernel command line by hand and run setup with --no-kernel-args"

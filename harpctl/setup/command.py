@@ -147,7 +147,8 @@ def run_setup(
             setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
         )
     if ask and not setup.plan.is_empty:
-        print_lines(render(setup.plan, host))
+        notes = "".join(f"Note: {note}\n" for note in setup.plan.notes)
+        print_lines(render(setup.plan, host) + notes)
         confirm("Apply this?")
         if make_setup(collect_facts(host, options), host, options).plan != setup.plan:
             raise HarpError(
@@ -159,8 +160,10 @@ def run_setup(
     with progress.working("Checking what holds now"):
         facts = collect_facts(host, options)
         left = unmet(facts, host, options)
+    after = make_setup(facts, host, options)
     return _result(
-        make_setup(facts, host, options),
+        after,
+        notes=list(dict.fromkeys([*setup.plan.notes, *after.plan.notes])),
         ok=not left,
         message="Setting up HARP is not complete" if left else SUCCESS,
         changed=not setup.plan.is_empty,

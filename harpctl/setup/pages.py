@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from harpctl.change.steps import Group, SetControl
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB, Facts, Node
+from harpctl.facts.model import GIB, Facts, Node, PageSetting
+from harpctl.kargs.cmdline import HugepageArgs, others, reserved_pages, sized, spelling, split, surplus
 from harpctl.setup.options import SetupOptions
 
 GIB_PER_GPU = 5
@@ -40,8 +41,20 @@ def _fitting(memory: int, page_size: int) -> int:
     return max(0, min(int(memory * SHARE_MAX), memory - left) // page_size)
 
 
+def _others_bytes(facts: Facts, options: SetupOptions) -> int:
+    """Return the memory of hugepages of other sizes: those there are, or that the boot entries bring."""
+    now = {pages.size: pages.total for pages in facts.memory.hugepages}
+    counts = [now]
+    for entry in facts.boot.entries:
+        kept = " ".join(others([word.text for word in split(entry.args)], wanted_args(facts, options, 0)))
+        counts.append(reserved_pages(kept, facts.memory.kernel_default))
+    return max(
+        sum(size * count for size, count in found.items() if size != options.page_size) for found in counts
+    )
+
+
 def check_memory(facts: Facts, options: SetupOptions, count: int) -> None:
-    """Raise where the pages would leave too little: over 80 % of a node, or under 4 GiB or 10 % of it all.
+    """Raise where all hugepages leave too little: over 80 % of a node, or under 4 GiB or 10 % of it all.
 
     Where the memory is unknown (a tree without proc, no --memory) nothing is checked.
     """
@@ -49,15 +62,17 @@ def check_memory(facts: Facts, options: SetupOptions, count: int) -> None:
     if not total:
         return
     nodes = [] if options.overrides.memory else list(facts.memory.nodes)
-    fits = _fitting(total, options.page_size)
+    taken = _others_bytes(facts, options)
+    fits = max(0, _fitting(total, options.page_size) - -(-taken // options.page_size))
     if len(nodes) > 1:
-        by_node = min(int(node.memory * SHARE_MAX) // options.page_size for node in nodes)
-        fits = min(fits, by_node * len(nodes))
+        rooms = (int(node.memory * SHARE_MAX) - taken // len(nodes) for node in nodes)
+        fits = min(fits, max(0, min(rooms) // options.page_size) * len(nodes))
     if count > fits:
         size = size_name(options.page_size)
+        beside = f" beside {taken / GIB:.0f} GiB of other hugepages" if taken else ""
         advice = f"harpctl setup --hugepages {fits}" if fits else "use a host with more memory"
         raise HarpError(
-            f"{count} hugepages of {size} don't fit into {total / GIB:.0f} GiB of memory"
+            f"{count} hugepages of {size} don't fit into {total / GIB:.0f} GiB of memory{beside}"
             f"{f' on {len(nodes)} nodes' if len(nodes) > 1 else ''}: {fits} leave enough for everything else"
             " (at most 80 % of each node, at least 4 GiB and 10 % left).",
             f"Ask for fewer: {advice}" if fits else f"Not enough memory: {advice}.",
@@ -65,14 +80,57 @@ def check_memory(facts: Facts, options: SetupOptions, count: int) -> None:
         )
 
 
+def wanted_args(facts: Facts, options: SetupOptions, count: int) -> HugepageArgs:
+    """Return the kernel arguments of a number of pages."""
+    default = facts.memory.kernel_default
+    return HugepageArgs(page_size=options.page_size, count=count, kernel_default=default)
+
+
 def check_page_size(facts: Facts, options: SetupOptions) -> None:
-    """Raise where the processor is known not to have 1 GiB pages."""
+    """Raise where the processor or its kernel is known not to have 1 GiB pages."""
     if options.page_size == GIB and facts.memory.has_1g is False:
         raise HarpError(
-            "This processor has no 1 GiB pages (no pdpe1gb in /proc/cpuinfo).",
+            "This host has no 1 GiB pages: neither its processor (pdpe1gb in /proc/cpuinfo) nor its kernel"
+            " (/sys/kernel/mm/hugepages) offers them.",
             "Use 2 MiB pages: harpctl setup --page-size 2M",
             ExitCode.MISSING,
         )
+
+
+def conflicting_setting(facts: Facts, count: int) -> PageSetting | None:
+    """Return the line of sysctl's files that sets another number of pages of the default size at boot."""
+    return next((one for one in facts.memory.settings if one.value != str(count)), None)
+
+
+def check_settings(facts: Facts, wanted: HugepageArgs) -> None:
+    """Raise where sysctl would change the number of pages that the kernel arguments reserve.
+
+    It counts pages of the default size, which these arguments set, and it runs after them.
+    """
+    if setting := conflicting_setting(facts, wanted.count):
+        meant = spelling(wanted.kernel_default)
+        keep = f"hugepagesz={meant} hugepages={setting.value}"
+        raise HarpError(
+            f"{setting.path}:{setting.line}: {setting.name} = {setting.value} would become the number of"
+            f" {size_name(wanted.page_size)} pages at every boot, instead of {wanted.count}.",
+            f"Take that line out, then run setup again. Where its pages of {meant} are needed, put `{keep}`"
+            " into GRUB_CMDLINE_LINUX of /etc/default/grub: setup keeps them.",
+            ExitCode.REFUSED,
+        )
+
+
+def replaced_args(facts: Facts, wanted: HugepageArgs) -> list[str]:
+    """Return a note for each hugepage argument of somebody else that setup replaces or completes."""
+    notes = list[str]()
+    own = {*facts.boot.harp_args.split(), *wanted.words()}
+    for entry in facts.boot.entries:
+        words = [word.text for word in split(entry.args)]
+        for word, goes, new in zip(words, surplus(words, wanted), sized(words, wanted), strict=True):
+            if goes and word not in own:
+                notes.append(f"The kernel argument {word} is replaced; setup asks for `{wanted}`.")
+            elif new != word and not goes:
+                notes.append(f"The kernel argument {word} becomes `{new}`: the default size changes.")
+    return list(dict.fromkeys(notes))
 
 
 def pages_now(facts: Facts, page_size: int) -> int:

@@ -22,7 +22,17 @@ from harpctl.setup.confs import confs_by_interface, kept_mtu, plan_confs
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.options import FIT, SetupOptions
 from harpctl.setup.page_demand import pages_used
-from harpctl.setup.pages import check_memory, check_page_size, page_count, pages_now, plan_now, size_name
+from harpctl.setup.pages import (
+    check_memory,
+    check_page_size,
+    check_settings,
+    page_count,
+    pages_now,
+    plan_now,
+    replaced_args,
+    size_name,
+    wanted_args,
+)
 from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import chosen_big_tcp, has_program, plan_unit
 
@@ -160,15 +170,18 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     choices = choose(facts, options)
     enis = [choice.eni for choice in choices]
     count = _pages(facts, host, choices, options)
-    wanted = HugepageArgs(page_size=options.page_size, count=count)
+    wanted = wanted_args(facts, options, count)
     if options.now and not host.runs_commands:
         raise HarpError(
             "--now asks a running kernel for pages, and a directory tree has none.",
             "Leave it out: the kernel arguments bring the pages at the first boot.",
             ExitCode.USAGE,
         )
-    check_page_size(facts, options)
-    check_memory(facts, options, count)
+    if options.kernel_args or options.now:
+        check_page_size(facts, options)
+        check_memory(facts, options, count)
+    if options.kernel_args:
+        check_settings(facts, wanted)
     _check_mtu(enis, options.mtu)
     _check_channels(enis, options.channels)
     groups: list[Group] = []
@@ -182,6 +195,8 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     big_tcp, without = _big_tcp(facts, host, choices, options)
     groups += [big_tcp, plan_confs(host, choices, options), plan_tool()]
     notes = _notes(facts, choices, options) + without
+    if options.kernel_args:
+        notes += replaced_args(facts, wanted)
     if options.unit and has_program(host, options):
         groups.append(plan_unit(facts, host, options))
     elif options.unit and facts.system.init == "systemd":
@@ -209,11 +224,11 @@ def unmet(facts: Facts, host: Host, options: SetupOptions) -> list[str]:
     Pages that the kernel arguments bring at the next boot count as held.
     """
     setup = make_setup(facts, host, options)
-    wanted = HugepageArgs(page_size=setup.page_size, count=setup.pages)
+    wanted = wanted_args(facts, options, setup.pages)
     missing = _unmet_entries(facts.boot, wanted) if options.kernel_args else []
     have = pages_now(facts, wanted.page_size)
-    booted = options.kernel_args and not holds(facts.boot.cmdline, wanted)
-    if have < wanted.count and host.is_real and not booted:
+    asks = holds(facts.boot.cmdline, wanted) if options.kernel_args else options.now
+    if have < wanted.count and host.is_real and asks:
         pages = f"{have} of {wanted.count} hugepages of {size_name(wanted.page_size)}"
         missing.append(f"{pages}: the rest of the memory is in use or fragmented")
     for group in setup.plan.groups:

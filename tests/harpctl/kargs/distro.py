@@ -123,6 +123,7 @@ def carry_out(group: Group, host: Host) -> None:
 def do(step: AnyStep, host: Host) -> None:
     if isinstance(step, WriteFile):
         status = host.stat(host.resolved(step.path))
+        host.real(step.path).parent.mkdir(exist_ok=True)
         host.write_file(step.path, step.data, status.st_mode & 0o7777 if status else 0o644)
     else:
         assert isinstance(step, Run)

@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.facts.model import GIB, MIB
-from harpctl.kargs.cmdline import HugepageArgs, argument, holds, parse_size, replaced, split
+from harpctl.kargs.cmdline import (
+    HugepageArgs,
+    argument,
+    holds,
+    parse_size,
+    replaced,
+    reserved_pages,
+    split,
+)
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 M100 = HugepageArgs(page_size=2 * MIB, count=100)
@@ -52,7 +61,8 @@ def test_sizes_as_the_kernel_reads_them(text: str, size: int | None) -> None:
         (f"{OURS} {OURS} quiet", f"quiet {OURS}"),  # what the original's sed leaves after two runs
         ("hugepagesz=1G hugepages=8 ro", f"ro {OURS}"),
         ("ro default-hugepagesz=1024M hugepagesz=1048576K hugepages=8", f"ro {OURS}"),
-        ("hugepages=512 ro", f"ro {OURS}"),  # of the default size, which becomes 1 GiB
+        ("hugepages=512 ro", f"hugepagesz=2M hugepages=512 ro {OURS}"),  # the default size becomes 1 GiB
+        ("default_hugepagesz=2M ro hugepages=512", f"ro hugepagesz=2M hugepages=512 {OURS}"),
         ("ro default_hugepagesz=1G hugepages=4", f"ro {OURS}"),
         (
             "hugepagesz=2M hugepages=512 hugepagesz=1G hugepages=4 ro",
@@ -62,10 +72,10 @@ def test_sizes_as_the_kernel_reads_them(text: str, size: int | None) -> None:
         ("hugepagesz=1G quiet hugepages=4", f"quiet {OURS}"),
         (f"ro {OURS_2M}", f"ro {OURS}"),  # an earlier setup with the other size
         ('ro dyndbg="file a.c +p; hugepages=3"', f'ro dyndbg="file a.c +p; hugepages=3" {OURS}'),
-        ("ro  splash   hugepages=1  quiet ", f"ro  splash  quiet {OURS} "),
+        ("ro  splash   hugepagesz=1G  quiet ", f"ro  splash  quiet {OURS} "),
         ("ro nohugepages xhugepages=3 hugepages_x=1", f"ro nohugepages xhugepages=3 hugepages_x=1 {OURS}"),
         ("ro -- hugepages=3", f"ro {OURS} -- hugepages=3"),
-        ("hugepages=7 -- 3", f"{OURS} -- 3"),
+        ("hugepagesz=1G hugepages=7 -- 3", f"{OURS} -- 3"),
     ],
 )
 def test_replaced(old: str, new: str) -> None:
@@ -77,21 +87,13 @@ def test_switching_the_size_leaves_no_stale_pair() -> None:
     assert replaced(f"ro hugepagesz=1G hugepages=2 {OURS}", M100) == f"ro hugepagesz=1G hugepages=2 {OURS_2M}"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (f"ro {OURS} quiet", "ro quiet"),
-        (OURS, ""),
-        (f"{OURS} {OURS_2M}", ""),
-        (f"default_hugepagesz=1G {OURS} hugepagesz=1G hugepages=9", ""),
-        (f"ro {OURS} hugepages=3", "ro"),  # it belonged to the size that goes
-        ("ro hugepagesz=2M hugepages=3", "ro hugepagesz=2M hugepages=3"),
-        ("ro hugepages=3 default_hugepagesz=2M", "ro hugepages=3 default_hugepagesz=2M"),
-    ],
-)
-def test_removed(old: str, new: str) -> None:
-    assert replaced(old, None) == new
-    assert holds(new, None)
+def test_a_bare_count_means_what_the_kernel_takes_it_for() -> None:
+    arm = msgspec.structs.replace(G50, kernel_default=512 * MIB)
+    assert replaced("ro hugepages=4", arm) == f"ro hugepagesz=524288K hugepages=4 {OURS}"
+    assert replaced("ro hugepages=4", M100) == f"ro {OURS_2M}"
+    assert reserved_pages("ro hugepages=4 hugepagesz=1G hugepages=2") == {2 * MIB: 4, GIB: 2}
+    assert reserved_pages("hugepages=4 default_hugepagesz=1G -- hugepages=9") == {GIB: 4}
+    assert reserved_pages("hugepagesz=1G hugepages=0:25,1:20") == {GIB: 45}
 
 
 @pytest.mark.parametrize(
@@ -149,12 +151,10 @@ def test_replaced_holds_and_is_idempotent(cmdline: str, wanted: HugepageArgs) ->
         return  # the last word is open, so ours end up inside its quotes; test_open_quote
     assert holds(once, wanted)
     assert replaced(once, wanted) == once
-    assert holds(replaced(once, None), None)
-    assert holds(replaced(cmdline, None), None)
 
 
-@given(cmdlines(), st.one_of(st.none(), WANTED))
-def test_other_words_keep_their_order(cmdline: str, wanted: HugepageArgs | None) -> None:
+@given(cmdlines(), WANTED)
+def test_other_words_keep_their_order(cmdline: str, wanted: HugepageArgs) -> None:
     before = [word.text for word in split(cmdline) if not _is_hugepage_word(word.text)]
     if cmdline.count('"') % 2:
         return

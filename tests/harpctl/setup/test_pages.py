@@ -11,8 +11,9 @@ import pytest
 from harpctl.change.steps import SetControl
 from harpctl.confs.conf import Conf
 from harpctl.errors import HarpError
-from harpctl.facts.model import GIB, MIB, Boot, Cpu, Eni, Facts, Memory, Node, Pages, System
+from harpctl.facts.model import GIB, MIB, Boot, BootEntry, Cpu, Eni, Facts, Memory, Node, Pages, System
 from harpctl.facts.overrides import Overrides
+from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import (
     FIT,
@@ -34,7 +35,16 @@ from harpctl.setup.page_demand import (
     XDP_BYTES_SHARE_MIN,
     pages_used,
 )
-from harpctl.setup.pages import check_memory, check_page_size, page_count, plan_now, spread
+from harpctl.setup.pages import (
+    check_memory,
+    check_page_size,
+    page_count,
+    plan_now,
+    replaced_args,
+    spread,
+)
+
+G50 = HugepageArgs(page_size=GIB, count=50)
 
 
 def facts(memory: Memory, cpus: tuple[Cpu, ...] = ()) -> Facts:
@@ -105,6 +115,30 @@ def test_a_processor_without_1g_pages() -> None:
         check_page_size(host, SetupOptions())
     assert "--page-size 2M" in caught.value.hint
     check_page_size(host, SetupOptions(page_size=2 * MIB))
+
+
+def test_other_hugepages_count_as_taken() -> None:
+    pools = (Pages(size=2 * MIB, total=170 * 512, free=0),)
+    memory = Memory(total=192 * GIB, hugepages=pools)
+    with pytest.raises(HarpError, match="beside 170 GiB of other hugepages"):
+        check_memory(facts(memory), SetupOptions(), 20)
+    entry = BootEntry(title="", source="", args="hugepagesz=2M hugepages=87040")
+    host = Facts(system=System(), boot=Boot(entries=(entry,)), memory=Memory(total=192 * GIB))
+    with pytest.raises(HarpError, match="beside 170 GiB of other hugepages"):
+        check_memory(host, SetupOptions(), 20)
+    check_memory(host, SetupOptions(page_size=2 * MIB), 20 * 512)  # that pair is replaced
+
+
+def test_a_bare_count_of_somebody_else_is_said() -> None:
+    entry = BootEntry(title="", source="", args="hugepages=1024 hugepagesz=1G hugepages=3")
+    boot = Boot(entries=(entry,), harp_args=str(G50))
+    host = Facts(system=System(), boot=boot, memory=Memory())
+    kept = "hugepagesz=2M hugepages=1024"
+    assert replaced_args(host, G50) == [
+        f"The kernel argument hugepages=1024 becomes `{kept}`: the default size changes.",
+        f"The kernel argument hugepagesz=1G is replaced; setup asks for `{G50}`.",
+        f"The kernel argument hugepages=3 is replaced; setup asks for `{G50}`.",
+    ]
 
 
 def test_pages_spread_over_nodes() -> None:

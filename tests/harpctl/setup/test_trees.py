@@ -25,7 +25,7 @@ from harpctl.setup.command import collect_facts, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
 from tests.harpctl.cli_app import app
-from tests.harpctl.machine import DISTROS, build
+from tests.harpctl.machine import DISTROS, build, with_shape
 
 GOLDEN = Path(__file__).parent / "golden"
 SUCCESS = "Set up HARP successfully"
@@ -254,14 +254,57 @@ def test_an_unknown_distribution_is_refused(tmp_path: Path) -> None:
     assert snapshot(root) == before
 
 
-def test_a_grub_file_nobody_can_parse_is_refused(tmp_path: Path) -> None:
-    root = build(tmp_path, "ubuntu-18.04")
+@pytest.mark.parametrize("distro", ["ubuntu-18.04", "rocky-9"])
+def test_a_grub_file_that_no_shell_can_parse_is_refused(tmp_path: Path, distro: str) -> None:
+    root = build(tmp_path, distro)
     (root / "etc/default/grub").write_text('GRUB_CMDLINE_LINUX="quiet\n')
     before = snapshot(root)
     done = harpctl(root, "setup", *GIVEN)
     assert done.exit_code != 0
-    assert "/etc/default/grub:1" in done.stderr
+    assert "/etc/default/grub: a shell can't read it: line 1" in done.stderr
     assert snapshot(root) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("etc/sysctl.d/60-oracle.conf", "vm.nr_hugepages = 4096"),
+        ("usr/lib/sysctl.d/10-x.conf", "-vm/nr_hugepages_mempolicy=0"),
+        ("etc/sysctl.conf", "vm.nr_hugepages=49"),
+    ],
+)
+def test_a_count_of_sysctl_is_refused(tmp_path: Path, path: str, line: str) -> None:
+    root = build(tmp_path, "ubuntu-22.04")
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(f"# more\n{line}\n")
+    before = snapshot(root)
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code == ExitCode.REFUSED
+    assert f"/{path}:2: vm" in done.stderr
+    assert snapshot(root) == before
+    assert harpctl(root, "setup", *GIVEN, "--no-kernel-args").exit_code == 0
+    assert harpctl(root, "rollback").exit_code == 0
+    (root / path).write_text("vm.nr_hugepages = 50\n")
+    assert harpctl(root, "setup", *GIVEN).exit_code == 0
+    (root / path).write_text(f"{line}\n")
+    assert "hugepages.sysctl" in harpctl(root, "doctor").stdout
+
+
+def test_a_bare_count_of_somebody_else_stays(tmp_path: Path) -> None:
+    root = build(tmp_path, "rocky-9")
+    for path in (root / "boot/loader/entries").glob("*.conf"):
+        path.write_text(path.read_text().replace("net.ifnames=0", "net.ifnames=0 hugepages=1024"))
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code == 0, done.output
+    assert "hugepages=1024 becomes `hugepagesz=2M hugepages=1024`" in " ".join(done.stdout.split())
+    for entry in collect(Host(root)).boot.entries:
+        assert "net.ifnames=0 hugepagesz=2M hugepages=1024" in entry.args
+
+
+def test_without_kernel_arguments_no_page_is_asked_for(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-22.04", with_shape("gpu2", memory_gib=24))
+    done = harpctl(root, "setup", "--no-kernel-args", *GIVEN)
+    assert done.exit_code == 0, done.output
 
 
 def test_without_root_a_host_is_looked_at_and_left_alone(

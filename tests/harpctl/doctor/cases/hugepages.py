@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, HugeMount, Pages
+from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, HugeMount, Pages, PageSetting
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 
@@ -110,6 +110,17 @@ def cgroup_used_up(world: World) -> None:
 def page_refused(world: World) -> None:
     assert world.machine
     world.machine.page = "it was killed by SIGBUS"
+
+
+@case(
+    "hugepages.sysctl",
+    "fail",
+    "/etc/sysctl.d/60-db.conf:3: vm.nr_hugepages = 4096 replaces",
+    "sed -i '3s/^/# /' /etc/sysctl.d/60-db.conf",
+)
+def sysctl_count(world: World) -> None:
+    setting = PageSetting(path="/etc/sysctl.d/60-db.conf", line=3, name="vm.nr_hugepages", value="4096")
+    world.change("memory", settings=(setting,))
 
 
 @case("hugepages.processor", "fail", "no 1 GiB pages", "harpctl setup --page-size 2M")
