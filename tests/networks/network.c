@@ -53,12 +53,12 @@ static void plan_messages(struct network *n) {
   n->depth = HARP_MIN((uint32_t)(need / n->message_bytes) + DEPTH_MIN, (uint32_t)DEPTH_MAX);
 }
 
-/* Flows come to equal shares within 2 s, many within 4 s; a single one need not. Those of an incast do the
- * same all the time. Fast networks are measured for half as long, in which they send 100,000 packets and
+/* Flows come to equal shares within 2 s, many within 4 s, those of an incast within 3 s; a single one need
+ * not. Fast networks are measured for half as long, in which they send 100,000 packets and
  * more.
  */
 static void plan_time(const struct scenario *s, harp_ns *warm_ns, harp_ns *end_ns) {
-  double warm = s->incast ? 1 : s->flows > FEW_FLOWS ? 4 : s->flows > 1 ? 2 : 0.5;
+  double warm = s->incast ? 3 : s->flows > FEW_FLOWS ? 4 : s->flows > 1 ? 2 : 0.5;
   double seconds = warm + (s->rate > FAST_GBIT_S ? 0.5 : 1);
   if (s->seconds) {
     seconds = s->seconds;

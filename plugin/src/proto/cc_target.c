@@ -21,7 +21,8 @@
  *      COMPETE_PERIODS; the next drains show a longer route.
  *   3. Loss: when CUSUM finds more than is tolerated, the window shrinks to BETA_PERCENT, or to what came
  *      through. The queue at that moment bounds the target from then on, so that delay acts before a short
- *      queue overflows.
+ *      queue overflows. Drains let go of that bound; soon where the window is at its least and the queue is
+ *      longer all the same, since flows that have not lost know of no bound and would take the rate.
  *   4. Marks (ECN): the share of bytes that came marked is smoothed over MARKED_ROUNDS, and a round with a
  *      mark takes half of that share from the window (DCTCP, RFC 8257). It ends slow start.
  *   5. Drains: at each multiple of their period of the clock that the hosts share all flows
@@ -73,6 +74,8 @@ enum {
   EXCESS_SHARE = 512, /* part of a window whose excess counts where no base loss is known, or 4 packets */
   FAST_SHARE = 64,    /* growth of a round well below the ceiling, as a part of the window */
   STARVED_SHARE = 32, /* the same of a window below half a packet, which no congestion needs */
+  FORGET_SHARE = 16,  /* of the queue at a loss, by which each drain raises that bound, */
+  FUTILE_SHARE = 2,   /* and one after a period in which a flow without the bound kept the queue longer */
   DRAIN_RTTS = 16,    /* of a period of drains, at least */
   DRAIN_ROUNDS = 3,   /* of a drain at least; the first two are of packets that were sent before */
   MARKED_ROUNDS = 16, /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
@@ -430,6 +433,7 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
       (t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer && has_left_queue(cc, usual_ns);
   if (is_filled && t->was_filled) t->compete_periods = COMPETE_PERIODS;
   t->was_filled = is_filled;
+  unsigned forget_share = t->is_futile ? FUTILE_SHARE : FORGET_SHARE;
   t->is_futile = false;
   t->usual_base_ns = usual_ns + (s->rtt_min_ns - usual_ns) / 64;
   if (harp_base_loss_is_believed(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
@@ -438,7 +442,7 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   t->base_ns = s->rtt_min_ns;
   t->drain_from_ns = 0;
   t->drain_to_ns = s->now;
-  if (t->loss_queue_ns != HARP_NEVER) t->loss_queue_ns += t->loss_queue_ns / 16;
+  if (t->loss_queue_ns != HARP_NEVER) t->loss_queue_ns += t->loss_queue_ns / forget_share;
   if (t->loss_queue_ns > SHALLOW_MAX_NS) t->loss_queue_ns = HARP_NEVER;
   t->queue_max_ns -= t->queue_max_ns / 8;
 }
