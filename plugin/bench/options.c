@@ -50,6 +50,7 @@ static const char help_text[] =
     "stalls\n"
     "                         meanwhile is reported too; SIGUSR1 to all ranks ends the run before --time\n"
     "  --warmup N             untimed messages per connection before each size (default 32)\n"
+    "  --hold SEC             wait so long after the first warm-up, with all connections open and idle\n"
     "  --check, --no-check    verify every byte of every message (default), or neither fill nor verify: for "
     "rates\n"
     "\n"
@@ -326,6 +327,7 @@ enum {
   OPT_CONNECTIONS,
   OPT_INFLIGHT,
   OPT_WAIT_SENT,
+  OPT_HOLD,
   OPT_TIME,
   OPT_ITERS,
   OPT_INTERVAL,
@@ -355,6 +357,7 @@ static const struct option long_options[] = {
     {"connections", required_argument, NULL, OPT_CONNECTIONS},
     {"inflight", required_argument, NULL, OPT_INFLIGHT},
     {"wait-sent", no_argument, NULL, OPT_WAIT_SENT},
+    {"hold", required_argument, NULL, OPT_HOLD},
     {"time", required_argument, NULL, OPT_TIME},
     {"iters", required_argument, NULL, OPT_ITERS},
     {"interval-ms", required_argument, NULL, OPT_INTERVAL},
@@ -416,6 +419,8 @@ static int apply_option(struct harp_options *opt, struct size_range *range, int 
     if (parse_int("--inflight", arg, 1, HARP_INFLIGHT_MAX, &number)) return -1;
     opt->inflight = (unsigned)number;
     return 0;
+  case OPT_HOLD:
+    return parse_seconds("--hold", arg, &opt->hold_s);
   case OPT_WAIT_SENT:
     opt->wait_sent = true;
     return 0;

@@ -17,13 +17,13 @@ enum harp_mode {
 };
 
 enum {
-  HARP_SIZES_MAX = 64,         /* message sizes in one run */
-  HARP_CONNECTIONS_MAX = 4096, /* per pair of ranks and direction */
-  HARP_INFLIGHT_MAX = 32,      /* outstanding requests that the ABI allows */
-  HARP_RANKS_MAX = 256,
-  HARP_SAMPLES_MAX = 20000,      /* intervals of one window */
-  HARP_WINDOW_FLOWS_MAX = 65536, /* connection ends of all ranks in a window */
-  HARP_ADDRESS_BYTES = 300,      /* "host:port" or "@name" */
+  HARP_SIZES_MAX = 64,             /* message sizes in one run */
+  HARP_CONNECTIONS_MAX = 4096,     /* per pair of ranks and direction */
+  HARP_INFLIGHT_MAX = 32,          /* outstanding requests that the ABI allows */
+  HARP_RANKS_MAX = 257,            /* one, and 256 that send to it */
+  HARP_SAMPLES_MAX = 20000,        /* intervals of one window */
+  HARP_WINDOW_FLOWS_MAX = 1 << 18, /* connection ends of all ranks in a window */
+  HARP_ADDRESS_BYTES = 300,        /* "host:port" or "@name" */
 };
 #define HARP_MESSAGE_BYTES_MAX ((size_t)1 << 30)
 
@@ -41,6 +41,7 @@ struct harp_options {
   uint64_t iterations;  /* messages per connection and size, 0: by time */
   unsigned interval_ms; /* 0, or: run by the clock for time_s and sample the bytes received */
   uint64_t warmup;      /* messages per connection before each size is timed */
+  double hold_s;        /* with idle connections, after the first warm-up */
   bool check;
   bool wait_sent; /* pingpong: a rank receives only when its send is done */
   int dev;

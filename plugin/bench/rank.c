@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 /* A batch must take this part of --time before its rate is trusted to set the count of the timed run. */
 #define CALIBRATED_SHARE 0.05
-enum { CALIBRATION_GROWTH_MAX = 16, CALIBRATION_FIRST = 16 };
+enum { CALIBRATION_GROWTH_MAX = 16, CALIBRATION_FIRST = 16, HOLD_POLL_MS = 200 };
 
 struct harp_rank {
   const struct harp_options *opt;
@@ -43,12 +44,23 @@ static int batch(struct harp_rank *rank, size_t bytes, uint64_t count, harp_ns *
   return 0;
 }
 
+/* Waits with all connections open and idle, as a job does that computes. Returns 0 or -1. */
+static int hold(struct harp_rank *rank) {
+  harp_ns end_ns = harp_clock_ns() + (harp_ns)(rank->opt->hold_s * 1e9);
+  while (harp_clock_ns() < end_ns) {
+    if (harp_interrupt_check() || harp_rendezvous_check(&rank->rendezvous)) return -1;
+    poll(NULL, 0, HOLD_POLL_MS);
+  }
+  return 0;
+}
+
 /* Warms up and, where the run is by time, finds the count for it: batches grow until one is long enough to
  * judge by. Rank 0's clock decides for all. */
 static int settle_count(struct harp_rank *rank, size_t bytes, uint64_t *count) {
   const struct harp_options *opt = rank->opt;
   harp_ns elapsed_ns = 0;
   if (opt->warmup && batch(rank, bytes, opt->warmup, &elapsed_ns)) return -1;
+  if (bytes == opt->size_bytes[0] && hold(rank)) return -1;
   *count = opt->iterations;
   if (*count || opt->interval_ms) return 0;
   double target_ns = opt->time_s * 1e9;

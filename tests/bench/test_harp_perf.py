@@ -421,6 +421,13 @@ def test_usage(perf: Perf, args: list[str], text: str) -> None:
     assert ended.code == USAGE
 
 
+def test_connections_are_held_idle(perf: Perf) -> None:
+    start = time.monotonic()
+    ended = perf.run("--mode", "incast", "--nranks", 3, "--sizes", "8,16", "--iters", 2, "--hold", 0.5)
+    assert ended.code == OK, ended.err
+    assert time.monotonic() - start >= 0.5
+
+
 def test_not_a_plugin(perf: Perf, tmp_path: Path) -> None:
     file = tmp_path / "empty.so"
     file.write_bytes(b"no library")

@@ -115,7 +115,7 @@ def test_wrong_bytes_are_counted_in_a_window(perf: Perf) -> None:
         (("--sizes", "8,16"), "one size"),
         (("--sizes", "8", "--iters", 5), "takes --time"),
         (("--sizes", "8", "--time", 3600), "more than 20000 samples"),
-        (("--sizes", "8", "--nranks", 64, "--connections", 256), "at most 8 connections"),
+        (("--sizes", "8", "--nranks", 64, "--connections", 256), "at most 32 connections"),
         (("--sizes", "8", "--mode", "pingpong"), "not for pingpong"),
     ],
 )

@@ -2,8 +2,9 @@
 """`harpctl bench --resources`: what a process takes to which many peers send.
 
 In a lab of two hosts rank 0 runs on the first and all others on the second; they send to rank 0, by the
-clock. Rank 0 is looked at when all have sent for a while. Its host tracks the flows, as a firewall would.
-The ranks meet at a local socket: of rank 0's files one for each peer is of that.
+clock, or are idle after the first message. Rank 0 is looked at when that has gone on for a while.
+Its host tracks the flows, as a firewall would. The ranks meet at a local socket: of rank 0's files one
+for each peer is of that.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ from harpctl.testbed.lab.spec import LabSpec, Subnets
 
 PEERS_MAX = 256
 ENIS = (1, 4, 8)
-WORK = {"small": "1K", "large": "64K"}  # datagrams alone carry the small ones
-SETTLE_S = 15.0  # connections stand, and some standby paths were checked
+BY_THE_CLOCK = ("--time", "3600", "--interval-ms", "1000", "--warmup", "1")
+# Datagrams alone carry the small ones.
+WORK = {
+    "none": ("--sizes", "1K", "--warmup", "1", "--hold", "3600"),
+    "small": ("--sizes", "1K", *BY_THE_CLOCK),
+    "large": ("--sizes", "64K", *BY_THE_CLOCK),
+}
+SETTLE_S = {"none": 60.0, "small": 15.0, "large": 15.0}  # what was tried at the start has been given up
 START_S = 300.0  # hundreds of processes share few cores
 POLL_S = 0.5
 TRACK = "table inet harp { chain out { type filter hook output priority 0; ct state new counter; }; }\n"
@@ -60,8 +67,8 @@ def _look(lab: Lab, pid: int) -> tuple[int, int, int, int]:
 
 
 def _words(program: Program, peers: int, work: str, meeting: str) -> list[str]:
-    words = [str(program.perf), "--plugin", str(program.plugin), "--mode", "incast", "--sizes", WORK[work]]
-    words += ["--time", "3600", "--interval-ms", "1000", "--warmup", "1", "--inflight", "1", "--no-check"]
+    words = [str(program.perf), "--plugin", str(program.plugin), "--mode", "incast", *WORK[work]]
+    words += ["--inflight", "1", "--no-check"]
     return [*words, "--nranks", str(peers + 1), "--rendezvous", meeting, "--timeout", f"{START_S:g}"]
 
 
@@ -104,7 +111,7 @@ def _measure(program: Program, peers: int, enis: int, work: str) -> Taken:
         ranks = stack.enter_context(_job(LabHosts(lab), program, peers, work))
         pid = ranks[0].pid
         _wait(ranks, lambda: _sessions(pid) == peers)
-        time.sleep(SETTLE_S)
+        time.sleep(SETTLE_S[work])
         files, flows, threads, memory_kib = _look(lab, pid)
     return Taken(peers, enis, work, files - peers, flows, threads, memory_kib)
 
