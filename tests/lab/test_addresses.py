@@ -34,6 +34,12 @@ import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as s:
     print(len(s.recv(1)))
 """
+MUTE = """
+import socket, time
+with socket.create_server(("0.0.0.0", 0), backlog=1000) as s:
+    print(s.getsockname()[1])
+    time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -166,6 +172,43 @@ def test_many_interfaces_find_the_one_that_works(make_lab: MakeLab, start: Start
     with start(lab, names, names, mode="bidir") as job:
         job.finish()
         assert _addresses(job, 0) == {lab.address(1)}
+
+
+def test_an_address_swallows_what_it_is_sent(make_lab: MakeLab, start: StartJob) -> None:
+    """What accepts connections at the first address says nothing: the second is tried after 200 ms."""
+    lab = make_lab(LabSpec(enis=2))
+    first = lab.address(1)
+    rules = "table ip swallow {{ chain out {{\ntype nat hook output priority -100;\n{}\n}}\n}}\n"
+    argv = lab.command(0, [sys.executable, "-uc", MUTE])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as mute:
+        try:
+            assert mute.stdout
+            port = int(mute.stdout.readline())
+            rule = f"ip daddr {first} meta l4proto tcp redirect to :{port}"
+            run_command(run_inside(lab.hosts[0], "nft", "-f", "-", stdin=rules.format(rule)))
+            with start(lab, "eni0,eni1", "eni0,eni1") as job:
+                job.finish()
+                assert _addresses(job, 0) == {lab.address(1, 1)}
+                assert f"what accepts connections at {first} does not answer; trying" in job.log(0)
+        finally:
+            mute.kill()
+
+
+def test_an_address_that_is_tentative(make_lab: MakeLab, start: StartJob) -> None:
+    """A new IPv6 address cannot be used for some seconds, while the kernel looks for duplicates."""
+    lab = make_lab(LabSpec())
+    names = ("late", "late")
+    _cable(lab, 0, 1, names, ("10.79.1.1/24", "10.79.1.2/24"))
+    for host, address in enumerate(("fd79::1/64", "fd79::2/64")):
+        inside = lab.hosts[host]
+        run_command(run_inside(inside, "sysctl", "-qw", "net.ipv6.conf.late.dad_transmits=2"))
+        run_command(ip_inside(inside, "address", "del", f"10.79.1.{host + 1}/24", "dev", "late"))
+        run_command(ip_inside(inside, "address", "add", address, "dev", "late"))
+    shown = run_command(ip_inside(lab.hosts[0], "address", "show", "dev", "late"))
+    assert "fd79::1/64 scope global tentative" in shown
+    with start(lab, "late", "late", mode="bidir") as job:
+        job.finish()
+        assert _addresses(job, 0) == {"fd79::2"}
 
 
 def test_gateway_between_cables(make_lab: MakeLab, start: StartJob) -> None:
