@@ -12,8 +12,12 @@ from typing import NamedTuple
 STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
 CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
 CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
-UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96}
-NESTED = {"prefix": "harp_wire_prefix", "endpoint": "harp_wire_endpoint"}  # types that are layouts
+UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96, "eni": 56}
+NESTED = {  # types that are layouts
+    "prefix": "harp_wire_prefix",
+    "endpoint": "harp_wire_endpoint",
+    "eni": "harp_wire_eni",
+}
 
 
 class Field(NamedTuple):

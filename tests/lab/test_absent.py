@@ -55,15 +55,17 @@ def _until_without_carrier(lab: Lab, host: int, eni: int) -> None:
 
 @pytest.fixture
 def start(plugin_file: Path, tmp_path: Path) -> StartJob:
-    """Provide a function that makes a job over all ENIs of a lab, by conf files that name the addresses."""
+    """Provide a function that makes a job over all ENIs of a lab, by conf files."""
 
-    def make(lab: Lab, **words: object) -> Job:
+    def make(lab: Lab, names_addresses: bool = True, **words: object) -> Job:
         own = []
         for host in range(len(lab.hosts)):
             folder = tmp_path / f"host{host}"
             folder.mkdir()
             for eni in range(lab.spec.eni_count(host)):
-                text = f"[eni]\ninterface = {eni_name(eni)}\naddress = {lab.address(host, eni)}\n"
+                text = f"[eni]\ninterface = {eni_name(eni)}\n"
+                if names_addresses:
+                    text += f"address = {lab.address(host, eni)}\n"
                 (folder / f"ztcp{eni}.conf").write_text(text)
             own.append({"HARP_CONF_DIR": str(folder)})
         env = {**own[0], **words.pop("env", {})}  # type: ignore[dict-item]
@@ -100,6 +102,49 @@ def test_one_joins_later(make_lab: MakeLab, start: StartJob, how: str, host: int
         _until_without_carrier(lab, host, eni)
     with start(lab) as job:
         _assert_joins(lab, job, how, host, eni)
+
+
+@pytest.mark.parametrize(
+    ("how", "host", "eni", "carrier"),
+    [
+        ("no address", 0, 1, "auto"),
+        ("gone", 1, 0, "auto"),
+        ("gone", 0, 0, "udp"),
+        ("no address", 1, 1, "tcp"),
+    ],
+)
+def test_an_address_that_nobody_knew(
+    make_lab: MakeLab, start: StartJob, how: str, host: int, eni: int, carrier: str
+) -> None:
+    """The peer learns it while the job runs."""
+    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
+    ABSENT[how][0](lab, host, eni)
+    with start(lab, names_addresses=False, env={"HARP_DRIVER": carrier}) as job:
+        _assert_joins(lab, job, how, host, eni)
+
+
+def test_addresses_that_neither_side_knew(make_lab: MakeLab, start: StartJob) -> None:
+    """The same interface of both hosts: its pair of paths works once both have said theirs."""
+    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
+    _take_out(lab, 0, 1)
+    _take_out(lab, 1, 1)
+    with start(lab, names_addresses=False, mode="bidir") as job:
+        until_all_moving(job, 1, without=frozenset({"eni1"}))
+        _put_in(lab, 0, 1)
+        _put_in(lab, 1, 1)
+        for rank in range(2):
+            until_all_moving(job, rank, wait_s=JOINED_S)
+        job.finish()
+
+
+def test_a_listed_name_that_does_not_exist(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
+    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
+    _take_out(lab, 1, 1)
+    env = {"HARP_IFNAME": "=eni0,eni1"}
+    with Job(
+        lab, plugin_file, sizes="256K", words=UNTIL_FINISHED, env=env, meeting=tmp_path / "meeting"
+    ) as job:
+        _assert_joins(lab, job, "gone", 1, 1)
 
 
 @pytest.mark.parametrize("carrier", ["udp", "tcp"])

@@ -263,7 +263,7 @@ static void test_what_is_absent(void **state) {
                "HARP_IFNAME: interface 'down0' is down; `ip link set down0 up` brings it up");
 }
 
-/* Without an address it cannot join the others later. */
+/* It joins the others once it has one of the family of those that work, or of its file. */
 static void test_absent_without_an_address(void **state) {
   (void)state;
   tree_add_eni("bare0", NULL);
@@ -272,17 +272,72 @@ static void test_absent_without_an_address(void **state) {
   tree_write("conf/ztcp2.conf", "[eni]\ninterface = eth9x\naddress = fe80::9\n");
   tree_write("conf/ztcp3.conf", "[eni]\ninterface = eth1\n[transport]\npeer_timeout = 5\n");
   assert_int_equal(LOAD(), 0);
-  assert_int_equal(cfg.instance_count, 1);
-  assert_string_equal(cfg.instances[0].ifname, "eth1");
-  assert_string_equal(cfg.instances[0].name, "ztcp3");
-  assert_int_equal(cfg.instances[0].peer_timeout_ns, HARP_SEC(5));
-  assert_int_equal(cfg.instances[0].paths, 5);
+  assert_int_equal(cfg.instance_count, 4);
+  for (unsigned i = 0; i < 3; i++) {
+    assert_true(cfg.instances[i].is_absent && cfg.instances[i].is_unnumbered);
+    assert_int_equal(cfg.instances[i].addr.ss_family, i == 2 ? AF_INET6 : AF_INET);
+    assert_int_equal(cfg.instances[i].mtu, cfg.instances[3].mtu);
+  }
+  assert_string_equal(cfg.instances[3].ifname, "eth1");
+  assert_false(cfg.instances[3].is_absent || cfg.instances[3].is_unnumbered);
   unsigned count = 0;
-  for (const char *at = tree_log; (at = strstr(at, "its address is not known\n")); at++) count++;
+  for (const char *at = tree_log; (at = strstr(at, "; continuing without it until it works\n")); at++)
+    count++;
   assert_int_equal(count, 3);
-  assert_non_null(strstr(tree_log,
-                         "interface 'bare0' has no IP address to use; continuing without it in this "
-                         "communicator, as its address is not known"));
+  assert_non_null(strstr(tree_log, "interface 'bare0' has no IP address to use; continuing"));
+  assert_int_equal(LOAD("HARP_IFNAME==eth7,eth1"), 0);
+  assert_int_equal(cfg.instance_count, 2);
+  assert_true(cfg.instances[0].is_unnumbered);
+  assert_error(LOAD("HARP_IFNAME=bare0"), -EADDRNOTAVAIL,
+               "HARP_IFNAME: interface 'bare0' has no IP address to use");
+  assert_error(LOAD("HARP_IFNAME==eth7"), -ENODEV,
+               "HARP_IFNAME: interface 'eth7' does not exist in this network namespace, which has lo, eth1, "
+               "eth2, veth0, down0, bare0");
+}
+
+/* Each interface has one from the beginning: it says nothing where others have more. */
+static void test_a_link_local_address_alone(void **state) {
+  (void)state;
+  tree_add_ip6(tree_add_eni("bare0", NULL), "fe80::1");
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = bare0\n");
+  assert_int_equal(LOAD(), 0);
+  assert_false(cfg.instances[0].is_absent);
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth1\n");
+  assert_int_equal(LOAD(), 0);
+  assert_true(cfg.instances[0].is_absent && cfg.instances[0].is_unnumbered);
+  assert_int_equal(cfg.instances[0].addr.ss_family, AF_INET);
+  assert_non_null(strstr(tree_log, "2: interface 'bare0' has no address to use but a link-local one; "
+                                   "continuing without it until it works\n"));
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = bare0\naddress = fe80::1\n");
+  assert_int_equal(LOAD(), 0);
+  assert_false(cfg.instances[0].is_absent);
+}
+
+/* It takes the address of its file, or the best of its family. */
+static void test_it_gets_an_address(void **state) {
+  (void)state;
+  struct harp_eni late = {.name = "late0", .index = 9};
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = late0\n");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = late1\naddress = fe80::9\n");
+  tree_write("conf/ztcp2.conf", "[eni]\ninterface = eth1\n");
+  assert_int_equal(LOAD(), 0);
+  struct harp_instance *any = &cfg.instances[0], *named = &cfg.instances[1];
+  assert_false(harp_instance_number(any, tree_enis, tree_eni_count));
+  late.ip6_count = 1;
+  late.ip6[0] = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_scope_id = 9};
+  late.ip6[0].sin6_addr.s6_addr[0] = 0xfe;
+  late.ip6[0].sin6_addr.s6_addr[1] = 0x80;
+  late.ip6[0].sin6_addr.s6_addr[15] = 9;
+  assert_false(harp_instance_number(any, &late, 1)); /* of the other family */
+  late.ip4_count = 1;
+  late.ip4[0] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000909)};
+  assert_true(harp_instance_number(any, &late, 1));
+  assert_true(any->is_absent && !any->is_unnumbered);
+  assert_int_equal(any->index, 9);
+  assert_int_equal(((struct sockaddr_in *)&any->addr)->sin_addr.s_addr, htonl(0x0a000909));
+  memcpy(late.name, "late1", 6);
+  assert_true(harp_instance_number(named, &late, 1));
+  assert_int_equal(((struct sockaddr_in6 *)&named->addr)->sin6_scope_id, 9);
 }
 
 /* ---- looking again ---- */
@@ -511,6 +566,8 @@ int main(void) {
       T(test_contradictions),
       T(test_what_is_absent),
       T(test_absent_without_an_address),
+      T(test_a_link_local_address_alone),
+      T(test_it_gets_an_address),
       T(test_looking_again),
       T(test_pairs),
       T(test_pci_key_where_sysfs_is_silent),

@@ -100,6 +100,28 @@ static void test_wanted_paths_come_back(void **state) {
   assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), -EBADMSG);
 }
 
+static void test_an_address_comes_back(void **state) {
+  static const struct harp_numbered told = {
+      .index = 3,
+      .eni = {.family = 4, .addr = {10, 0, 0, 9}, .mtu = 1500, .tcp_port = 7, .port_count = 1, .ports = {8}}};
+  struct harp_control_message m;
+  uint8_t out[HARP_CONTROL_MAX_BYTES];
+  (void)state;
+  int n = (int)harp_control_encode_address(out, key, 4, &told);
+  assert_int_equal(n, HARP_CONTROL_ADDRESS_BYTES);
+  assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), n);
+  assert_int_equal(m.type, HARP_CONTROL_ADDRESS);
+  assert_int_equal(m.numbered.index, 3);
+  assert_false(m.numbered.eni.is_unnumbered);
+  assert_memory_equal(m.numbered.eni.addr, told.eni.addr, sizeof told.eni.addr);
+  assert_int_equal(m.numbered.eni.ports[0], 8);
+  assert_int_equal(m.numbered.eni.tcp_port, 7);
+  memset(out + HARP_CONTROL_HEADER_BYTES + offsetof(struct harp_wire_address, eni.addr), 0,
+         16); /* has none */
+  n = (int)harp_control_seal(out, key, HARP_CONTROL_ADDRESS, 4, sizeof(struct harp_wire_address));
+  assert_int_equal(harp_control_decode(out, (size_t)n, key, &m), -EBADMSG);
+}
+
 /* Any other secret, token or field makes another proof. */
 static void test_a_proof_is_of_one_opening(void **state) {
   struct harp_open open = {.stream = 1, .port = 2, .first_line = 3, .first_message = 4};
@@ -182,7 +204,7 @@ static void test_garbage_is_noticed_at_its_first_byte(void **state) {
       {"GET / HTTP/1.1\r\n", 0},
       {"HTTP/1.1", 1},
       {"HARQ", 3},
-      {"HARP\x0c", 4},
+      {"HARP\x0d", 4},
       {"HARP\x01", 4},
       {"HARP\x05\x00\x05", 6},
       {"HARP\x05\x00\x04\x01", 7},
@@ -299,12 +321,12 @@ static void test_senseless_endpoints_are_refused(void **state) {
   REFUSED(e.eni_count = 0);
   REFUSED(e.enis[1].family = 0);
   REFUSED(e.enis[1].family = 5);
-  REFUSED(e.enis[0].family = 6; memset(e.enis[0].addr, 0, 16));
+  REFUSED(e.enis[0].family = 5; memset(e.enis[0].addr, 0, 16));
   REFUSED(e.enis[0].addr[0] = 0);
   REFUSED(e.enis[0].addr[0] = 224);
   REFUSED(e.enis[0].addr[0] = 255);
   REFUSED(e.enis[1].addr[0] = 0xff);
-  REFUSED(memset(e.enis[1].addr, 0, 16));
+  REFUSED(memset(e.enis[0].addr, 0, 16); memset(e.enis[1].addr, 0, 16));
   REFUSED(e.enis[0].mtu = 0);
   REFUSED(e.enis[0].mtu = 1279);
   REFUSED(e.enis[0].port_count = 0);
@@ -402,6 +424,7 @@ int main(void) {
       cmocka_unit_test(test_every_changed_bit_is_noticed),
       cmocka_unit_test(test_another_key_is_noticed),
       cmocka_unit_test(test_wanted_paths_come_back),
+      cmocka_unit_test(test_an_address_comes_back),
       cmocka_unit_test(test_garbage_is_noticed_at_its_first_byte),
       cmocka_unit_test(test_body_may_grow_but_not_shrink),
       cmocka_unit_test(test_counts_only_rise),

@@ -277,6 +277,25 @@ static void test_several_tcp_paths(void **state) {
   }
 }
 
+/* Those with an address are joined as if there were no others, which then take the least loaded. */
+static void test_enis_without_an_address_come_last(void **state) {
+  (void)state;
+  struct harp_endpoint a = host(2, 1, NULL), b = host(2, 1, NULL);
+  b.enis[1].is_unnumbered = true;
+  unsigned n = harp_pairing_make(&a, &b, out);
+  assert_int_equal(primaries(n, 0, 0), 1);
+  assert_int_equal(primaries(n, 1, 0), 1);
+  assert_int_equal(primaries(n, 0, 1), 1);
+  a.enis[0].is_unnumbered = true; /* one on each side: the others are partners */
+  n = harp_pairing_make(&a, &b, out);
+  assert_int_equal(primaries(n, 1, 0), 1);
+  assert_int_equal(primaries(n, 0, 1), 1);
+  assert_int_equal(primaries(n, 0, 0) + primaries(n, 1, 1), 0);
+  b = host(1, 1, NULL);
+  n = harp_pairing_make(&a, &b, out);
+  assert_int_equal(primaries(n, 0, 0) + primaries(n, 1, 0), 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_several_tcp_paths),
@@ -292,6 +311,7 @@ int main(void) {
       cmocka_unit_test(test_speeds_weigh),
       cmocka_unit_test(test_families_do_not_mix),
       cmocka_unit_test(test_every_eni_has_a_partner),
+      cmocka_unit_test(test_enis_without_an_address_come_last),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

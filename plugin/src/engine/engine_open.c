@@ -66,6 +66,7 @@ static void set_place(struct harp_engine *e, const struct harp_engine_place *pla
     snprintf(e->mark, sizeof e->mark, " engine %u (core %d)", place->number + 1, place->core);
   snprintf(e->name, sizeof e->name, "%s%s", e->enis_name, e->mark);
   e->memory = place->memory;
+  e->pages = place->pages;
   e->block_count = place->memory_bytes / HARP_BLOCK_BYTES;
 }
 
@@ -198,41 +199,74 @@ static const char *describe_driver(const struct harp_io_info *info, char *text, 
   return text;
 }
 
-/* Opens the driver of one ENI on the frames at *frames, and moves past them. */
-static int open_eni(struct harp_engine *e, unsigned i, const struct harp_engine_place *place,
-                    uint8_t **frames, struct harp_error *error) {
-  const struct harp_instance *instance = &e->enis[i];
-  const struct harp_io_ops *driver = choose_driver(instance);
-  struct harp_io_config config = io_config(instance, place->number, place->count);
-  char text[DRIVER_BYTES];
-  struct harp_error cause = {0};
+static struct harp_io_config config_of(struct harp_engine *e, const struct harp_instance *instance,
+                                       uint8_t *frames) {
+  struct harp_io_config config = io_config(instance, e->number, e->number_count);
   config.counters = &e->counters;
   config.token_prefix = e->token_prefix;
-  config.frames = *frames;
-  config.frames_bytes = frames_bytes_of(driver, &config);
-  *frames += config.frames_bytes;
-  int err = e->eni_count > 1 ? harp_io_bundle_add(e->io, driver, &config, &cause)
-                             : driver->open(&e->io, &config, &cause);
-  if (err) return harp_error_set(error, err, "%s: %s", instance->ifname, cause.text);
+  config.frames = frames;
+  config.frames_bytes = frames_bytes_of(choose_driver(instance), &config);
+  return config;
+}
+
+static void log_driver(const struct harp_engine *e, unsigned i) {
+  const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_info *info = &harp_engine_io(e, i)->info;
-  char ports[80] = "";
+  char text[DRIVER_BYTES], ports[80] = "";
   if (info->port_count)
     snprintf(ports, sizeof ports, ", %u path(s) from UDP port %u, %u KiB socket buffer", info->port_count,
              info->ports[0], info->buffer_bytes >> 10);
   HARP_INFO("%s%s: %s%s, memory in %s pages, engine %s", instance->ifname, e->mark,
-            describe_driver(info, text, sizeof text), ports, harp_page_size_name(place->pages),
+            describe_driver(info, text, sizeof text), ports, harp_page_size_name(e->pages),
             harp_setting_word(HARP_SETTING_MODE, e->instance.mode));
+}
+
+/* Opens the driver of one ENI on the frames at *frames, and moves past them. While it has no address these are
+ * kept for it, and it has no ports. */
+static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, struct harp_error *error) {
+  const struct harp_instance *instance = &e->enis[i];
+  const struct harp_io_ops *driver = instance->is_unnumbered ? &harp_io_none : choose_driver(instance);
+  struct harp_io_config config = config_of(e, instance, *frames);
+  struct harp_error cause = {0};
+  HARP_ASSERT(e->eni_count > 1 || !instance->is_unnumbered);
+  e->late[i].frames = *frames;
+  if (choose_driver(instance) != &harp_io_none) e->late[i].port_count = (uint8_t)config.port_count;
+  *frames += config.frames_bytes;
+  int err = e->eni_count > 1 ? harp_io_bundle_add(e->io, driver, &config, &cause)
+                             : driver->open(&e->io, &config, &cause);
+  if (err) return harp_error_set(error, err, "%s: %s", instance->ifname, cause.text);
+  if (!instance->is_unnumbered) log_driver(e, i);
+  return 0;
+}
+
+int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered,
+                       struct harp_error *error) {
+  struct harp_instance *own = &e->enis[eni];
+  struct harp_io_config config = config_of(e, numbered, e->late[eni].frames);
+  HARP_ASSERT(own->is_unnumbered && own->is_absent && !numbered->is_unnumbered && numbered->is_absent);
+  if (choose_driver(numbered) != &harp_io_none) {
+    int err = harp_io_bundle_replace(e->io, eni, choose_driver(numbered), &config, error);
+    if (err) return err;
+  }
+  const struct harp_instance before = *own;
+  *own = *numbered;
+  int err = harp_tcp_open_late(e, eni, error);
+  if (err) { /* of one that has TCP alone, so that no driver was opened */
+    *own = before;
+    return err;
+  }
+  log_driver(e, eni);
   return 0;
 }
 
 /* Opens the drivers of all ENIs; their frames lie before the blocks. */
-static int open_io(struct harp_engine *e, const struct harp_engine_place *place, struct harp_error *error) {
+static int open_io(struct harp_engine *e, struct harp_error *error) {
   uint8_t *frames = e->memory;
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++) err = check_mtu(&e->enis[i], error);
   if (err) return err;
   if (e->eni_count > 1 && !(e->io = harp_io_bundle_make(error))) return -ENOMEM;
-  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, place, &frames, error);
+  for (unsigned i = 0; i < e->eni_count && !err; i++) err = open_eni(e, i, &frames, error);
   if (!err) err = harp_tcp_open(e, error);
   e->blocks_used = (size_t)(frames - e->memory) / HARP_BLOCK_BYTES;
   HARP_ASSERT(e->blocks_used <= e->block_count);
@@ -244,7 +278,7 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   struct harp_engine *e;
   int err = make(&e, enis, place, error);
   if (err) return err;
-  err = open_io(e, place, error);
+  err = open_io(e, error);
   if (err) goto fail;
   e->clock = host_clock;
   for (unsigned i = 0; i < e->eni_count; i++)

@@ -35,6 +35,10 @@ int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis
  * engine, with no memory for blocks. Takes ownership of io on success. */
 int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis *enis, struct harp_io *io,
                           harp_ns (*clock)(void), struct harp_error *error) HARP_MUST_CHECK;
+/* Opens the drivers of an ENI that had no address, with the instance that has one, and opens what waits for
+ * it. Under the lock. Returns 0, or -errno with a sentence in `error` and nothing changed. */
+int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered,
+                       struct harp_error *error) HARP_MUST_CHECK;
 /* Passes until the engine has no link that drains, HARP_DRAIN_AT_ONCE_NS at most. Takes the lock. For who is
  * about to stop the engine. */
 void harp_engine_drain(struct harp_engine *e);

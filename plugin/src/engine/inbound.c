@@ -17,7 +17,7 @@ static uint32_t buffer_window_bytes(const struct harp_engine *e) {
 static bool has_own_buffers(const struct harp_peer *peer) {
   struct harp_io *io = peer->engine->io;
   for (unsigned i = 0; i < peer->route_count; i++) /* tcp paths have none */
-    if (!io->ops->route_has_own_buffer(io, peer->routes[i])) return false;
+    if (!peer->routes[i] || !io->ops->route_has_own_buffer(io, peer->routes[i])) return false;
   return true;
 }
 

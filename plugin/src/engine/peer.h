@@ -29,6 +29,11 @@ struct harp_link;
 struct harp_connect;
 struct harp_tcp_path;
 
+/* The interfaces that a path joins, and the place of its port among those of each. */
+struct harp_path_ends {
+  uint8_t local_eni, local_port, remote_eni, remote_port;
+};
+
 struct harp_peer {
   struct harp_engine *engine;
   uint32_t slot;                 /* in the engine's table; also the low bits of our token */
@@ -64,15 +69,17 @@ struct harp_peer {
   uint32_t engine_id;                    /* the other engine: the upper half of all its tokens */
   struct sockaddr_storage engine_addr;   /* of its first interface */
   unsigned path_count, route_count;
-  struct harp_io_route *routes[HARP_PATHS_MAX];
+  struct harp_io_route *routes[HARP_PATHS_MAX]; /* NULL: an end of the path has no address yet */
   unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */
   struct harp_tcp_path *tcp;
   uint64_t tcp_wanted;                /* that the server's sender has in use, by its last WANT; a bit each */
   unsigned carrier_trials;            /* experiments, up to the last look */
   bool prefers_datagrams;             /* what they had found then */
-  uint8_t route_enis[HARP_PATHS_MAX]; /* which of the engine's interfaces each is of */
+  struct harp_path_ends ends[HARP_PATHS_MAX];
   uint16_t packet_limits[HARP_PATHS_MAX]; /* payload that the path is limited to; 0: it is not */
-  struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX]; /* addresses of the peer's interfaces */
+  unsigned remote_eni_count;
+  struct harp_endpoint_eni remote_enis[HARP_ENDPOINT_ENIS_MAX]; /* what the peer has said of its interfaces */
+  struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX];         /* addresses of those that paths lead to */
   struct harp_outage outages[HARP_ENDPOINT_ENIS_MAX];   /* of these */
 };
 

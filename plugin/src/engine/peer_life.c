@@ -14,139 +14,22 @@
 #include "engine/control/connect_state.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
+#include "engine/routes.h"
 #include "engine/tcp/tcp.h"
 #include "engine/watch/dump.h"
 #include "engine/watch/summary.h"
 #include "host/random.h"
-#include "host/sparse.h"
-#include "proto/pairing.h"
 
 /* Peers without links, and the shared clock, are looked at so often. */
 #define TEND_NS HARP_MS(100)
 
 /* ---- making ---- */
 
-static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, uint16_t port,
-                                           uint32_t scope) {
-  return harp_address_make(eni->family, eni->addr, port, scope);
-}
-
 static void name_peer(struct harp_peer *peer, const struct harp_peer_config *c) {
   char address[HARP_IP_TEXT_BYTES];
   snprintf(peer->name, sizeof peer->name, "%s (%s) process %u", c->peer->name,
            harp_address_ip_text(&c->peer_addr, address), c->peer->pid);
   snprintf(peer->build, sizeof peer->build, "%s", c->peer->build);
-}
-
-/* Lines of payload that fit into a packet of this MTU: IP and UDP headers and our own off, whole lines. */
-static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu) {
-  uint32_t headers = (eni->family == 6 ? 40u : 20u) + 8u + HARP_DATA_HEADER_BYTES;
-  uint32_t lines = (mtu - headers) / HARP_LINE_BYTES;
-  return HARP_MAX(HARP_MIN(lines, (uint32_t)HARP_PACKET_MAX_LINES), (uint32_t)HARP_PACKET_MIN_LINES);
-}
-
-/* One end of each path, and what both ends agree on. */
-struct span {
-  unsigned local_eni, local_port, remote_eni, remote_port;
-  uint32_t lines_max;
-  bool standby, is_tcp;
-};
-
-static struct span span_of(const struct harp_peer_config *c, const struct harp_pairing *p) {
-  struct span s = {
-      .local_eni = c->is_client ? p->client_eni : p->server_eni,
-      .local_port = c->is_client ? p->client_port : p->server_port,
-      .remote_eni = c->is_client ? p->server_eni : p->client_eni,
-      .remote_port = c->is_client ? p->server_port : p->client_port,
-      .standby = p->standby,
-      .is_tcp = p->is_tcp,
-  };
-  const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
-  s.lines_max = s.is_tcp ? HARP_RECORD_MAX_LINES
-                         : lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
-  return s;
-}
-
-/* Logs which of our interfaces the connection does not use, since none of the peer's has an address of
- * their family. */
-static void log_idle_enis(struct harp_peer *peer, uint32_t used) {
-  for (unsigned eni = 0; eni < peer->engine->eni_count; eni++) {
-    const struct harp_instance *instance = &peer->engine->enis[eni];
-    if (used >> eni & 1) continue;
-    HARP_INFO_LIMITED(
-        &peer->log, peer->engine->clock(),
-        "%s is not used by the connection with %s, none of whose interfaces has an IPv%d address: "
-        "give all interfaces addresses of the same family",
-        instance->ifname, peer->name, harp_address_version(&instance->addr));
-  }
-}
-
-/* A speed that is known; 0: what a virtual interface without a device reports is made up. */
-static uint32_t speed_of(const struct harp_instance *eni) {
-  bool known =
-      eni->speed_source == HARP_SPEED_CONF || (eni->pci_path[0] && eni->speed_source != HARP_SPEED_ASSUMED);
-  return known ? (uint32_t)eni->speed_mbps : 0;
-}
-
-/* Opens a route for each path that both endpoints allow. */
-static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c,
-                        struct harp_path_config paths[HARP_PATHS_MAX]) {
-  struct harp_engine *e = peer->engine;
-  struct harp_pairing pairings[HARP_PATHS_MAX];
-  uint32_t used = 0;
-  unsigned count =
-      harp_pairing_make(c->is_client ? c->local : c->peer, c->is_client ? c->peer : c->local, pairings);
-  for (unsigned i = 0; i < count; i++) {
-    struct span s = span_of(c, &pairings[i]);
-    uint32_t scope = harp_address_scope(&e->enis[s.local_eni].addr);
-    const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
-    struct sockaddr_storage to = eni_address(remote, remote->ports[s.remote_port], scope);
-    paths[i] = (struct harp_path_config){.lines_max = s.lines_max,
-                                         .local_eni = (uint8_t)s.local_eni,
-                                         .remote_eni = (uint8_t)s.remote_eni,
-                                         .standby = s.standby,
-                                         .is_tcp = s.is_tcp,
-                                         .ecn = e->enis[s.local_eni].ecn == HARP_ECN_ON,
-                                         .speed_mbps = speed_of(&e->enis[s.local_eni])};
-    if (!s.is_tcp && harp_random_fill(&paths[i].skip_seed, sizeof paths[i].skip_seed)) return false;
-    peer->route_enis[i] = (uint8_t)s.local_eni;
-    peer->enis[s.remote_eni] = to;
-    used |= 1u << s.local_eni;
-    HARP_ASSERT(i == peer->path_count && (s.is_tcp || i == peer->route_count)); /* tcp paths come last */
-    peer->path_count++;
-    if (s.is_tcp) continue;
-    unsigned port = e->eni_count > 1 ? harp_io_bundle_port(s.local_eni, s.local_port) : s.local_port;
-    peer->routes[i] = e->io->ops->route_open(e->io, port, &to, c->traffic_class);
-    if (!peer->routes[i]) return false;
-    peer->route_count++;
-  }
-  log_idle_enis(peer, used);
-  return count > 0;
-}
-
-/* The first path of datagrams between the ENIs of a tcp path; the path itself where there is none. */
-static unsigned beside(const struct harp_peer *peer, const struct harp_path_config *paths, unsigned tcp) {
-  unsigned i = 0;
-  while (i < peer->route_count &&
-         (paths[i].local_eni != paths[tcp].local_eni || paths[i].remote_eni != paths[tcp].remote_eni))
-    i++;
-  return i < peer->route_count ? i : tcp;
-}
-
-/* Makes the connections of the tcp paths, which come after all that have a route. */
-static bool make_tcp(struct harp_peer *peer, const struct harp_peer_config *c,
-                     const struct harp_path_config *paths) {
-  peer->tcp_count = peer->path_count - peer->route_count;
-  if (!peer->tcp_count) return true;
-  peer->tcp = harp_sparse_map(peer->tcp_count * sizeof *peer->tcp);
-  if (!peer->tcp) return false;
-  for (unsigned i = 0; i < peer->tcp_count; i++) {
-    unsigned path = peer->route_count + i, eni = paths[path].remote_eni;
-    uint32_t scope = harp_address_scope(&peer->engine->enis[paths[path].local_eni].addr);
-    struct sockaddr_storage to = eni_address(&c->peer->enis[eni], c->peer->enis[eni].tcp_port, scope);
-    harp_tcp_path_init(&peer->tcp[i], peer, path, beside(peer, paths, path), c->is_client ? &to : NULL);
-  }
-  return true;
 }
 
 /* Whether our first ENI is for us before the other processes that share the ENIs: it is near our GPU, or ours
@@ -194,9 +77,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
 }
 
 static void free_peer(struct harp_peer *peer) {
-  struct harp_engine *e = peer->engine;
-  for (unsigned i = 0; i < peer->route_count; i++) e->io->ops->route_close(e->io, peer->routes[i]);
-  harp_sparse_unmap(peer->tcp, peer->tcp_count * sizeof *peer->tcp);
+  harp_routes_close(peer);
   free(peer->session.sender);
   free(peer->session.receiver);
   free(peer);
@@ -227,9 +108,9 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
   peer->last_received_ns = peer->idle_ns = e->clock();
   peer->engine_id = (uint32_t)(c->peer->token >> 32);
-  peer->engine_addr = eni_address(&c->peer->enis[0], 0, 0);
+  peer->engine_addr = harp_address_make(c->peer->enis[0].family, c->peer->enis[0].addr, 0, 0);
   name_peer(peer, c);
-  if (!open_routes(peer, c, paths) || !make_tcp(peer, c, paths)) goto free_peer;
+  if (!harp_routes_open(peer, c, paths)) goto free_peer;
   if (!make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) goto free_peer;
   HARP_ASSERT(peer->path_count == peer->route_count + peer->tcp_count);
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
@@ -240,6 +121,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   harp_recorder_add_peer(peer);
   int err = harp_engine_attach(e, peer);
   if (err) fail_unwatched(peer, err);
+  harp_routes_tell_news(peer, c->local);
   harp_inbound_review(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
   return peer;

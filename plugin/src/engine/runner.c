@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/numbering.h"
 #include "engine/pass.h"
 #include "host/cpu.h"
 
@@ -81,6 +82,7 @@ static bool is_over(const struct harp_engine *e) {
 
 /* Returns true when the engine's owner has closed it: nothing of it may be touched then. */
 static bool tick(struct harp_engine *e, harp_ns now) {
+  harp_numbering_review(e, now);
   if (!e->on_tick || now < e->tick_ns) return false;
   e->tick_ns = now + HARP_RUNNER_TICK_NS;
   return e->on_tick(e, now);

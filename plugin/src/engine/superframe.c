@@ -13,14 +13,24 @@ enum { GATHER_MIN_BYTES = 3072 };
 
 /* ---- frames ---- */
 
+/* What is built here is lost. */
+static void use_scrap(struct harp_engine *e, uint32_t segment_bytes, struct harp_tx_superframe *sf) {
+  *sf = (struct harp_tx_superframe){
+      .base = e->scrap, .stride = segment_bytes, .segment_bytes = segment_bytes, .count_max = 1};
+}
+
 /* Takes a frame of the driver for packets on a path; false: it has none now. Where there are other
  * interfaces, one that is stuck must not block them: its packets are built into scrap and lost one by one,
- * until the protocol uses the others. */
+ * until the protocol uses the others. So are those of a path without a route. */
 static bool take_frame(const struct harp_peer *peer, unsigned path, uint32_t segment_bytes,
                        struct harp_tx_superframe *sf, harp_ns now) {
   struct harp_engine *e = peer->engine;
   HARP_ASSERT(path < peer->route_count);
-  harp_ns *short_since_ns = &e->short_since_ns[peer->route_enis[path]];
+  harp_ns *short_since_ns = &e->short_since_ns[peer->ends[path].local_eni];
+  if (harp_unlikely(!peer->routes[path])) {
+    use_scrap(e, segment_bytes, sf);
+    return true;
+  }
   if (harp_likely(e->io->ops->tx_take(e->io, peer->routes[path], segment_bytes, sf))) {
     HARP_ASSERT(sf->count_max && sf->segment_bytes <= sf->stride);
     *short_since_ns = 0;
@@ -28,8 +38,7 @@ static bool take_frame(const struct harp_peer *peer, unsigned path, uint32_t seg
   }
   if (!*short_since_ns) *short_since_ns = now;
   if (e->eni_count == 1 || now - *short_since_ns < STUCK_NS) return false;
-  *sf = (struct harp_tx_superframe){
-      .base = e->scrap, .stride = segment_bytes, .segment_bytes = segment_bytes, .count_max = 1};
+  use_scrap(e, segment_bytes, sf);
   return true;
 }
 

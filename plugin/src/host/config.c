@@ -151,7 +151,7 @@ static int gather_ifname(struct loader *loader) {
   for (int i = 0; i < rc; i++) {
     struct draft *draft = &loader->drafts[i];
     snprintf(draft->conf.file, sizeof draft->conf.file, "HARP_IFNAME");
-    memcpy(draft->conf.values.interface, choices[i].eni->name, sizeof draft->conf.values.interface);
+    memcpy(draft->conf.values.interface, choices[i].name, sizeof draft->conf.values.interface);
     draft->is_explicit = choices[i].is_explicit;
     snprintf(draft->name, sizeof draft->name, "ifname%d", i);
   }
@@ -266,6 +266,7 @@ static int resolve_eni(const struct loader *loader, struct draft *draft, struct 
     draft->absence = no_address;
   }
   instance->is_absent = draft->absent_rc != 0;
+  instance->is_unnumbered = instance->addr.ss_family == AF_UNSPEC;
   return 0;
 }
 
@@ -294,8 +295,14 @@ static int resolve_instance(const struct loader *loader, struct draft *draft,
 }
 
 /* Completes what an absent interface does not tell by what one that works has. */
-static void complete(struct harp_instance *instance, const struct harp_instance *like) {
+static void complete(const struct loader *loader, struct harp_instance *instance,
+                     const struct harp_instance *like) {
   bool is_gone = !instance->index;
+  if (instance->is_unnumbered)
+    instance->addr.ss_family = harp_setting_is_set(&instance->settings, HARP_SETTING_ADDRESS)
+                                   ? instance->address.ss_family
+                               : loader->family != AF_UNSPEC ? (sa_family_t)loader->family
+                                                             : like->addr.ss_family;
   if (instance->is_absent && !instance->mtu) instance->mtu = like->mtu;
   if (instance->is_absent && instance->speed_source != HARP_SPEED_CONF) {
     instance->speed_mbps = like->speed_mbps;
@@ -406,19 +413,38 @@ static void find_place(struct loader *loader) {
   }
 }
 
-/* Returns the first interface that works; NULL: none does. */
+/* Returns the first interface that works, of these one whose address is not link-local, if there is one;
+ * NULL: none works. */
 static struct harp_instance *first_that_works(struct harp_config *cfg, unsigned count) {
-  for (unsigned i = 0; i < count; i++)
-    if (!cfg->instances[i].is_absent) return &cfg->instances[i];
-  return NULL;
+  struct harp_instance *best = NULL;
+  for (unsigned i = 0; i < count; i++) {
+    struct harp_instance *instance = &cfg->instances[i];
+    if (instance->is_absent) continue;
+    if (!is_link_local(&instance->addr)) return instance;
+    if (!best) best = instance;
+  }
+  return best;
 }
 
-/* Keeps the instances whose interface works, or has an address at which it can join the others later. Fails
- * with the first reason when none works. */
-static int keep_instances(struct loader *loader) {
+/* An interface beside others with an address, which has a link-local one alone that nobody has named, has not
+ * got its address yet: each interface has a link-local one from the beginning. */
+static void leave_link_local(struct draft *draft, struct harp_instance *instance,
+                             const struct harp_instance *works) {
+  char place[PLACE_BYTES];
+  if (is_link_local(&works->addr) || !is_link_local(&instance->addr)) return;
+  if (harp_setting_is_set(&instance->settings, HARP_SETTING_ADDRESS)) return;
+  if (!draft->absent_rc)
+    (void)harp_error_set(&draft->absence, 0, "%s: interface '%s' has no address to use but a link-local one",
+                         where(&draft->conf, HARP_SETTING_INTERFACE, place), instance->ifname);
+  instance->addr = (struct sockaddr_storage){.ss_family = AF_UNSPEC};
+  instance->is_absent = instance->is_unnumbered = true;
+}
+
+/* Completes the instances, of which those that are absent may join the others later. Fails with the first
+ * reason when none works. */
+static int complete_instances(struct loader *loader) {
   struct harp_config *cfg = loader->cfg;
   struct harp_instance *works = first_that_works(cfg, loader->draft_count);
-  unsigned kept = 0;
   if (!works) {
     *loader->error = loader->drafts[0].absence;
     return loader->drafts[0].absent_rc;
@@ -426,17 +452,12 @@ static int keep_instances(struct loader *loader) {
   if (!harp_setting_is_set(&works->settings, HARP_SETTING_PATHS)) works->paths = default_paths(works);
   const struct harp_instance like = *works;
   for (unsigned i = 0; i < loader->draft_count; i++) {
-    struct harp_instance *instance = &cfg->instances[i];
-    bool is_known = instance->addr.ss_family != AF_UNSPEC;
-    complete(instance, &like);
-    if (instance->is_absent)
-      HARP_INFO("%s; continuing without it %s", loader->drafts[i].absence.text,
-                is_known ? "until it works" : "in this communicator, as its address is not known");
-    if (instance->is_absent && !is_known) continue;
-    loader->drafts[kept] = loader->drafts[i];
-    cfg->instances[kept++] = *instance;
+    leave_link_local(&loader->drafts[i], &cfg->instances[i], &like);
+    complete(loader, &cfg->instances[i], &like);
+    if (cfg->instances[i].is_absent)
+      HARP_INFO("%s; continuing without it until it works", loader->drafts[i].absence.text);
   }
-  loader->draft_count = cfg->instance_count = kept;
+  cfg->instance_count = loader->draft_count;
   return 0;
 }
 
@@ -447,7 +468,7 @@ static int resolve_instances(struct loader *loader) {
       rc = check_pair(loader, &loader->drafts[j].conf, &loader->drafts[i].conf);
     if (rc == 0) rc = resolve_instance(loader, &loader->drafts[i], &loader->cfg->instances[i]);
   }
-  return rc < 0 ? rc : keep_instances(loader);
+  return rc < 0 ? rc : complete_instances(loader);
 }
 
 static int load(struct loader *loader) {
@@ -476,8 +497,23 @@ static int load(struct loader *loader) {
 
 /* ---- later ---- */
 
+bool harp_instance_number(struct harp_instance *instance, const struct harp_eni *enis, unsigned count) {
+  const struct harp_eni *eni = harp_eni_find(enis, count, instance->ifname);
+  struct sockaddr_storage found;
+  bool is_named = harp_setting_is_set(&instance->settings, HARP_SETTING_ADDRESS);
+  HARP_ASSERT(instance->is_unnumbered && instance->is_absent);
+  if (!eni || !(is_named ? harp_eni_has_address(eni, &instance->address, &found)
+                         : !harp_eni_choose_address(eni, instance->addr.ss_family, false, &found)))
+    return false;
+  instance->addr = found;
+  instance->index = eni->index;
+  instance->is_unnumbered = false;
+  return true;
+}
+
 static bool works_now(const struct harp_instance *instance, const struct harp_eni *eni) {
-  return eni && harp_eni_is_up(eni) && harp_eni_has_address(eni, &instance->addr, NULL);
+  return eni && !instance->is_unnumbered && harp_eni_is_up(eni) &&
+         harp_eni_has_address(eni, &instance->addr, NULL);
 }
 
 void harp_instances_look_again(struct harp_instance *instances, unsigned count) {
@@ -486,6 +522,7 @@ void harp_instances_look_again(struct harp_instance *instances, unsigned count) 
   for (unsigned i = 0; i < count && found >= 0; i++) {
     struct harp_instance *instance = &instances[i];
     const struct harp_eni *eni = harp_eni_find(enis, (unsigned)found, instance->ifname);
+    if (instance->is_unnumbered) (void)harp_instance_number(instance, enis, (unsigned)found);
     bool is_absent = !works_now(instance, eni);
     if (eni) instance->index = eni->index;
     if (is_absent && !instance->is_absent)

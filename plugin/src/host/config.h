@@ -38,6 +38,7 @@ struct harp_instance {
   /* The interface cannot carry traffic yet: it is down, has no link or not this address, or does not exist
    * (index 0). What it does not tell is as on one that works. Its paths begin without an answer. */
   bool is_absent;
+  bool is_unnumbered; /* its address is not known yet: `addr` has the family alone. It is absent, too */
 
   /* The effective settings: from the variable, else the file, else the table, else the host. mac, mtu,
    * speed_mbps and numa (-1: unknown) are the interface's, mode is INLINE or THREAD, paths at least 1. They
@@ -73,11 +74,11 @@ struct harp_config_sources {
 /* Returns the system's sources: HARP_CONF_DIR_DEFAULT, the environment, this host's interfaces. */
 struct harp_config_sources harp_config_sources_system(void);
 
-/* Reads the configuration of this process: at least one of its interfaces works, and instances whose
- * interface is absent and has no known address are left out. Returns 0, or -errno with a zeroed `cfg` and a
- * sentence in `error`, which the caller logs as its one WARN: file, line, key, value and what was expected,
- * or the interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME. Logs at INFO each
- * instance, and oddities that are no errors (an unknown HARP_ variable). Documented in docs/configuration.md.
+/* Reads the configuration of this process: at least one of its interfaces works. Returns 0, or -errno with a
+ * zeroed `cfg` and a sentence in `error`, which the caller logs as its one WARN: file, line, key, value and
+ * what was expected, or the interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME.
+ * Logs at INFO each instance, and oddities that are no errors (an unknown HARP_ variable). Documented in
+ * docs/configuration.md.
  */
 HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error *error);
 
@@ -85,8 +86,12 @@ HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error 
 HARP_MUST_CHECK int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sources *sources,
                                           struct harp_error *error);
 
-/* Looks which interfaces are absent now, and whether they have another index. Logs at INFO each that has
- * become absent. */
+/* Finds the address of an interface that was unnumbered, among those of the host. Returns whether it has one;
+ * the instance then has it, and the interface's index. */
+bool harp_instance_number(struct harp_instance *instance, const struct harp_eni *enis, unsigned count);
+
+/* Looks which interfaces are absent now, whether they have another index, and which have an address at last.
+ * Logs at INFO each that has become absent. */
 void harp_instances_look_again(struct harp_instance *instances, unsigned count);
 
 #endif

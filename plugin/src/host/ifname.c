@@ -82,9 +82,9 @@ struct selection {
   unsigned count, max;
 };
 
-static bool is_chosen(const struct selection *selection, const struct harp_eni *eni) {
+static bool is_chosen(const struct selection *selection, const char *name) {
   for (unsigned i = 0; i < selection->count; i++)
-    if (selection->choices[i].eni == eni) return true;
+    if (strcmp(selection->choices[i].name, name) == 0) return true;
   return false;
 }
 
@@ -94,30 +94,24 @@ static bool has_address(const struct selection *selection, const struct harp_eni
 }
 
 /* Adds an interface. Returns 0, or -E2BIG with the sentence if there is no more room. */
-static int choose(struct selection *selection, const struct harp_eni *eni, bool is_explicit) {
-  if (is_chosen(selection, eni)) return 0;
+static int choose(struct selection *selection, const char *name, bool is_explicit) {
+  if (is_chosen(selection, name)) return 0;
   if (selection->count == selection->max)
     return harp_error_set(selection->error, -E2BIG, VARIABLE ": too many interfaces: expected at most %u",
                           selection->max);
-  selection->choices[selection->count++] = (struct harp_ifname_choice){eni, is_explicit};
+  struct harp_ifname_choice *choice = &selection->choices[selection->count++];
+  *choice = (struct harp_ifname_choice){.is_explicit = is_explicit};
+  memcpy(choice->name, name, sizeof choice->name);
   return 0;
 }
 
-/* Says why an entry selects nothing. Returns -errno. */
-static int explain(const struct selection *selection, const struct harp_ifname_filter *filter, unsigned entry,
-                   const struct harp_eni *enis, unsigned count, struct harp_error *why) {
+/* Says why a prefix selects nothing. Returns -errno. */
+static int explain(const struct harp_ifname_filter *filter, unsigned entry, const struct harp_eni *enis,
+                   unsigned count, struct harp_error *why) {
   const char *name = filter->entries[entry];
   bool is_matched = false;
-  for (unsigned i = 0; i < count; i++) {
-    bool is_whole = strcmp(enis[i].name, name) == 0;
-    if (is_whole)
-      return harp_error_set(why, -EADDRNOTAVAIL, VARIABLE ": interface '%s' has no %s address to use", name,
-                            selection->family == AF_INET    ? "IPv4"
-                            : selection->family == AF_INET6 ? "IPv6"
-                                                            : "IP");
+  for (unsigned i = 0; i < count; i++)
     is_matched |= matches(filter, entry, enis[i].name) && !(enis[i].flags & IFF_LOOPBACK);
-  }
-  if (filter->is_exact) return harp_ifname_missing(name, VARIABLE, enis, count, why);
   return harp_error_set(why, is_matched ? -EADDRNOTAVAIL : -ENODEV,
                         is_matched ? VARIABLE ": no interface that begins with '%s' has an address to use"
                                    : VARIABLE ": no interface of this network namespace begins with '%s' "
@@ -125,20 +119,20 @@ static int explain(const struct selection *selection, const struct harp_ifname_f
                         name);
 }
 
-/* Chooses what an entry matches and has an address, whether it works or not. Returns 0; or 1 where that is
- * nothing; or -E2BIG. */
+/* Chooses what an entry matches and has an address, or is named in full, whether it works or not. Returns 0;
+ * or 1 where that is nothing; or -E2BIG. */
 static int select_entry(struct selection *selection, const struct harp_ifname_filter *filter, unsigned entry,
                         const struct harp_eni *enis, unsigned count) {
   int rc = 1;
   for (unsigned i = 0; i < count && rc >= 0; i++) {
     bool is_explicit = strcmp(enis[i].name, filter->entries[entry]) == 0;
     if (!matches(filter, entry, enis[i].name) || (enis[i].flags & IFF_LOOPBACK && !is_explicit)) continue;
-    if (has_address(selection, &enis[i], is_explicit))
-      rc = choose(selection, &enis[i], is_explicit);
+    if (is_explicit || has_address(selection, &enis[i], is_explicit))
+      rc = choose(selection, enis[i].name, is_explicit);
     else
       HARP_INFO(VARIABLE ": interface '%s' is left out: it has no address to use", enis[i].name);
   }
-  return rc;
+  return rc == 1 && filter->is_exact ? choose(selection, filter->entries[entry], true) : rc;
 }
 
 static int select_listed(struct selection *selection, const struct harp_ifname_filter *filter,
@@ -149,7 +143,7 @@ static int select_listed(struct selection *selection, const struct harp_ifname_f
     int rc = select_entry(selection, filter, entry, enis, count);
     if (rc < 0) return rc;
     if (rc == 0) continue;
-    rc = explain(selection, filter, entry, enis, count, &why);
+    rc = explain(filter, entry, enis, count, &why);
     if (filter->count > 1) HARP_INFO("%s; the other names count", why.text);
     if (!first_rc) *selection->error = why;
     if (!first_rc) first_rc = rc;
@@ -166,7 +160,7 @@ static int select_not_excluded(struct selection *selection, const struct harp_if
     for (unsigned entry = 0; entry < filter->count && !is_excluded; entry++)
       is_excluded = matches(filter, entry, enis[i].name);
     if (is_excluded || !has_address(selection, &enis[i], false)) continue;
-    int rc = choose(selection, &enis[i], false);
+    int rc = choose(selection, enis[i].name, false);
     if (rc < 0) return rc;
   }
   if (selection->count == 0)

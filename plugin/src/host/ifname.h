@@ -20,7 +20,7 @@ struct harp_ifname_filter {
 
 /* One interface that the filter chose. */
 struct harp_ifname_choice {
-  const struct harp_eni *eni;
+  char name[HARP_ENI_NAME_BYTES];
   bool is_explicit; /* an entry is its whole name */
 };
 
@@ -29,7 +29,8 @@ HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const c
                                       struct harp_error *error);
 
 /* Selects the interfaces that match the filter and have an address of `family` (AF_UNSPEC: any); with an
- * excluding list only those that are up and have a link. `enis` are ascending by index, as from
+ * excluding list only those that are up and have a link. An interface with its whole name in the list may
+ * have no address yet, and after = it need not exist. `enis` are ascending by index, as from
  * harp_eni_list. The choices are in the order of the list of names, which is the order of the devices; with
  * an excluding list, by index. Loopback matches only by its whole name. Logs at INFO entries that select
  * nothing beside others that do. Returns the number of choices, at least 1, or -errno with the sentence in

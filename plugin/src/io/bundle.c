@@ -44,25 +44,48 @@ struct harp_io *harp_io_bundle_make(struct harp_error *error) {
   return &b->io;
 }
 
+/* The engine may use on any route what all members support. */
+static void take_in_info(struct harp_io_info *info, const struct harp_io_info *member) {
+  info->gather = info->gather && member->gather;
+  info->buffer_bytes = HARP_MIN(info->buffer_bytes, member->buffer_bytes);
+  info->segments_max = HARP_MAX(info->segments_max, member->segments_max);
+}
+
 void harp_io_bundle_take(struct harp_io *io, struct harp_io *member) {
   struct bundle *b = bundle_of(io);
   HARP_ASSERT(b->count < HARP_BUNDLE_MAX);
   b->members[b->count++] = member;
-  /* The engine may use on any route what all members support. */
-  io->info.gather = io->info.gather && member->info.gather;
-  io->info.buffer_bytes = HARP_MIN(io->info.buffer_bytes, member->info.buffer_bytes);
-  io->info.segments_max = HARP_MAX(io->info.segments_max, member->info.segments_max);
+  take_in_info(&io->info, &member->info);
+}
+
+static int open_member(struct harp_io *io, const struct harp_io_ops *driver,
+                       const struct harp_io_config *config, struct harp_io **member,
+                       struct harp_error *error) {
+  struct harp_io_config own = *config;
+  own.ready = &bundle_of(io)->ready;
+  own.is_one_of_many = true;
+  return driver->open(member, &own, error);
 }
 
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
                        const struct harp_io_config *config, struct harp_error *error) {
-  struct harp_io_config own = *config;
   struct harp_io *member;
-  own.ready = &bundle_of(io)->ready;
-  own.is_one_of_many = true;
-  int err = driver->open(&member, &own, error);
+  int err = open_member(io, driver, config, &member, error);
   if (!err) harp_io_bundle_take(io, member);
   return err;
+}
+
+int harp_io_bundle_replace(struct harp_io *io, unsigned i, const struct harp_io_ops *driver,
+                           const struct harp_io_config *config, struct harp_error *error) {
+  struct bundle *b = bundle_of(io);
+  struct harp_io *member;
+  HARP_ASSERT(i < b->count);
+  int err = open_member(io, driver, config, &member, error);
+  if (err) return err;
+  b->members[i]->ops->close(b->members[i]);
+  b->members[i] = member;
+  take_in_info(&io->info, &member->info);
+  return 0;
 }
 
 struct harp_io *harp_io_bundle_member(struct harp_io *io, unsigned i) {

@@ -18,6 +18,11 @@ struct harp_io *harp_io_bundle_make(struct harp_error *error);
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
                        const struct harp_io_config *config, struct harp_error *error) HARP_MUST_CHECK;
 
+/* Opens another driver in the place of member i, of which no route is open, and closes that one. Returns 0,
+ * or -errno with the driver's sentence and nothing changed. */
+int harp_io_bundle_replace(struct harp_io *io, unsigned i, const struct harp_io_ops *driver,
+                           const struct harp_io_config *config, struct harp_error *error) HARP_MUST_CHECK;
+
 /* Adds an open driver instance and takes ownership. For the simulator. */
 void harp_io_bundle_take(struct harp_io *io, struct harp_io *member);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver of an interface whose paths are all TCP connections (engine/tcp/tcp.h). It has no ports, so no
- * route is opened on it; only open, close, info and the empty polls are used. */
+/* The driver of an interface whose paths are all TCP connections (engine/tcp/tcp.h), and of one that has no
+ * address yet. It has no ports, so no route is opened on it; only open, close, info and the empty polls are
+ * used. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -59,13 +59,22 @@ static bool is_better(uint64_t load_a, uint64_t speed_a, unsigned bits_a, uint64
   return a != b ? a < b : bits_a > bits_b;
 }
 
-/* Joins ENI m of `many` to the ENI of `few` that would be the least loaded for its speed. */
+/* Whether an ENI of `few` with an address may be joined to ENI m of `many`. */
+static bool has_numbered(const struct pairing *g, unsigned m) {
+  unsigned f = 0;
+  while (f < g->few->eni_count && (!may_pair(g, m, f) || g->few->enis[f].is_unnumbered)) f++;
+  return f < g->few->eni_count;
+}
+
+/* Joins ENI m of `many` to the ENI of `few` that would be the least loaded for its speed. One that has an
+ * address is joined to one that has, too, where there is one. */
 static void join_many(struct pairing *g, unsigned m) {
   const struct harp_endpoint_eni *own = &g->many->enis[m], *few = g->few->enis;
   uint64_t speed = speed_of(g, own);
+  bool needs_numbered = !own->is_unnumbered && has_numbered(g, m);
   int best = -1;
   for (unsigned f = 0; f < g->few->eni_count; f++) {
-    if (!may_pair(g, m, f)) continue;
+    if (!may_pair(g, m, f) || (needs_numbered && few[f].is_unnumbered)) continue;
     if (best < 0 ||
         is_better(g->load_few[f] + speed, speed_of(g, &few[f]), common_bits(own, &few[f]),
                   g->load_few[best] + speed, speed_of(g, &few[best]), common_bits(own, &few[best])))
@@ -87,14 +96,20 @@ static void join_few(struct pairing *g, unsigned f) {
   if (best >= 0) join(g, (unsigned)best, f);
 }
 
-/* The fast ones choose first, else by index. */
+/* Whether ENI a of `many` chooses before ENI b, which has the lower index. */
+static bool chooses_before(const struct pairing *g, const struct harp_endpoint_eni *a,
+                           const struct harp_endpoint_eni *b) {
+  if (a->is_unnumbered != b->is_unnumbered) return b->is_unnumbered;
+  return speed_of(g, a) > speed_of(g, b);
+}
+
+/* Those with an address choose first, of these the fast ones, else by index. */
 static void join_all(struct pairing *g) {
   bool done[ENIS_MAX] = {false};
   for (unsigned n = 0; n < g->many->eni_count; n++) {
     int next = -1;
     for (unsigned m = 0; m < g->many->eni_count; m++) {
-      if (!done[m] && (next < 0 || speed_of(g, &g->many->enis[m]) > speed_of(g, &g->many->enis[next])))
-        next = (int)m;
+      if (!done[m] && (next < 0 || chooses_before(g, &g->many->enis[m], &g->many->enis[next]))) next = (int)m;
     }
     done[next] = true;
     join_many(g, (unsigned)next);

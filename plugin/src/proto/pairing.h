@@ -21,7 +21,8 @@ struct harp_pairing {
  *
  * Primary pairs first: each ENI of the side that has more is joined to one of the other side, the least
  * loaded for its speed, and of those the one with the most similar address, since some networks join only
- * ENIs of one subnet; each pair gets as many paths as the smaller `path_count` says, with different ports.
+ * ENIs of one subnet (ENIs without an address come last and are joined to others only where these have no
+ * better partner); each pair gets as many paths as the smaller `path_count` says, with different ports.
  * Then standby paths, spread over the pairs that are left, as many as fit. Last tcp paths: for each primary
  * pair whose ENIs both accept them up to as many as there are datagram paths, while every standby pair still
  * finds a place; and one for each standby pair of which one ENI has no datagram ports. */

@@ -163,6 +163,12 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_path_health_down(s, &s->paths[path], now);
 }
 
+void harp_sender_probe_anew(struct harp_sender *s, unsigned path, harp_ns now) {
+  struct harp_path *p = &s->paths[path];
+  HARP_ASSERT(path < s->path_count && !p->is_tcp);
+  if (p->state == HARP_PATH_NEW || p->state == HARP_PATH_DOWN) harp_path_probing_begin(s, p, now);
+}
+
 bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now) {
   return harp_experiments_on_trouble(&s->experiments, now);
 }

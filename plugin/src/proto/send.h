@@ -201,6 +201,9 @@ void harp_sender_set_clock(struct harp_sender *s, harp_ns offset_ns, bool is_own
 /* Takes a path DOWN because its connection or link is known to be down: its flight moves to the others. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 
+/* What was sent on a path of datagrams could not arrive, and can from now on: probes it at once. */
+void harp_sender_probe_anew(struct harp_sender *s, unsigned path, harp_ns now);
+
 /* A tcp path can take nothing now, or can again. A path that was never connected is blocked. One that stays
  * blocked by acknowledgements, which do not count as in flight, times out like one that does not answer. */
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now);

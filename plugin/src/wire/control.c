@@ -55,6 +55,55 @@ bool harp_control_mac_equal(const uint8_t a[HARP_CONTROL_MAC_BYTES],
   return (x ^ y) == 0; /* one comparison of all bits: constant time */
 }
 
+/* ---- ENIs ---- */
+
+static struct harp_wire_eni wire_of_eni(const struct harp_endpoint_eni *e) {
+  struct harp_wire_eni w = {
+      .family = e->family,
+      .mtu = harp_to_be16(e->mtu),
+      .port_count = e->port_count,
+      .tcp_port = harp_to_be16(e->tcp_port),
+      .speed = harp_to_be16((uint16_t)HARP_MIN(e->speed_mbps / HARP_ENDPOINT_SPEED_MBPS, UINT16_MAX)),
+  };
+  HARP_ASSERT(e->port_count <= HARP_ENDPOINT_PORTS_MAX);
+  memcpy(w.addr, e->addr, e->family == 4 ? 4 : sizeof w.addr);
+  for (uint32_t i = 0; i < e->port_count; i++) w.ports[i] = harp_to_be16(e->ports[i]);
+  return w;
+}
+
+static bool all_zero(const uint8_t *p, size_t bytes) {
+  uint8_t any = 0;
+  for (size_t i = 0; i < bytes; i++) any |= p[i];
+  return !any;
+}
+
+/* Returns whether one host can be meant: neither unspecified nor multicast nor broadcast. */
+static bool address_ok(uint8_t family, const uint8_t addr[16]) {
+  if (all_zero(addr, 16)) return false;
+  if (family == 6) return addr[0] != 0xff;
+  return family == 4 && all_zero(addr + 4, 12) && addr[0] != 0 && addr[0] < 224;
+}
+
+static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) {
+  *e = (struct harp_endpoint_eni){
+      .family = w->family,
+      .mtu = harp_from_be16(w->mtu),
+      .port_count = w->port_count,
+      .tcp_port = harp_from_be16(w->tcp_port),
+      .speed_mbps = harp_from_be16(w->speed) * (uint32_t)HARP_ENDPOINT_SPEED_MBPS,
+  };
+  memcpy(e->addr, w->addr, sizeof e->addr);
+  e->is_unnumbered = all_zero(e->addr, sizeof e->addr) && (e->family == 4 || e->family == 6);
+  if (!e->is_unnumbered && !address_ok(e->family, e->addr)) return false;
+  if (e->mtu < HARP_ENDPOINT_MTU_MIN_BYTES) return false;
+  if ((!e->port_count && !e->tcp_port) || e->port_count > HARP_ENDPOINT_PORTS_MAX) return false;
+  for (uint32_t i = 0; i < e->port_count && !e->is_unnumbered; i++) {
+    e->ports[i] = harp_from_be16(w->ports[i]);
+    if (!e->ports[i]) return false;
+  }
+  return true;
+}
+
 /* ---- after the handshake ---- */
 
 size_t harp_control_encode_ping(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count) {
@@ -135,6 +184,13 @@ size_t harp_control_encode_want(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
   return encode(out, key, HARP_CONTROL_WANT, count, &w, sizeof w);
 }
 
+size_t harp_control_encode_address(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                   const struct harp_numbered *numbered) {
+  struct harp_wire_address w = {.index = harp_to_be16(numbered->index), .eni = wire_of_eni(&numbered->eni)};
+  HARP_ASSERT(!numbered->eni.is_unnumbered);
+  return encode(out, key, HARP_CONTROL_ADDRESS, count, &w, sizeof w);
+}
+
 /* Returns how many bytes the body of a message has at least, -EBADMSG when no such message follows the
  * handshake. */
 static int body_min_bytes(unsigned type) {
@@ -152,6 +208,8 @@ static int body_min_bytes(unsigned type) {
     return sizeof(struct harp_wire_close);
   case HARP_CONTROL_WANT:
     return sizeof(struct harp_wire_want);
+  case HARP_CONTROL_ADDRESS:
+    return sizeof(struct harp_wire_address);
   default:
     return -EBADMSG;
   }
@@ -161,7 +219,16 @@ static enum harp_refusal known_refusal(unsigned reason) {
   return reason <= HARP_REFUSAL_FILES ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
 }
 
-static void get_body(const uint8_t *body, struct harp_control_message *out) {
+/* Returns false when the message makes no sense. */
+static bool get_address(const uint8_t *body, struct harp_numbered *numbered) {
+  struct harp_wire_address w;
+  memcpy(&w, body, sizeof w);
+  numbered->index = harp_from_be16(w.index);
+  return get_eni(&w.eni, &numbered->eni) && !numbered->eni.is_unnumbered;
+}
+
+/* Returns false when the message makes no sense. */
+static bool get_body(const uint8_t *body, struct harp_control_message *out) {
   struct harp_wire_final final;
   struct harp_wire_open open;
   struct harp_wire_opened opened;
@@ -198,9 +265,12 @@ static void get_body(const uint8_t *body, struct harp_control_message *out) {
     memcpy(&want, body, sizeof want);
     out->want = (struct harp_want){.paths = harp_from_be64(want.paths)};
     break;
+  case HARP_CONTROL_ADDRESS:
+    return get_address(body, &out->numbered);
   default:
     break; /* PING and PONG have none */
   }
+  return true;
 }
 
 int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP_MAC_KEY_BYTES],
@@ -218,25 +288,10 @@ int harp_control_decode(const uint8_t *buf, size_t bytes, const uint8_t key[HARP
   memcpy(&h, buf, sizeof h);
   *out =
       (struct harp_control_message){.type = (enum harp_control_type)h.type, .count = harp_from_be32(h.count)};
-  get_body(buf + sizeof h, out);
-  return length;
+  return get_body(buf + sizeof h, out) ? length : -EBADMSG;
 }
 
 /* ---- HELLO and WELCOME ---- */
-
-static struct harp_wire_eni wire_of_eni(const struct harp_endpoint_eni *e) {
-  struct harp_wire_eni w = {
-      .family = e->family,
-      .mtu = harp_to_be16(e->mtu),
-      .port_count = e->port_count,
-      .tcp_port = harp_to_be16(e->tcp_port),
-      .speed = harp_to_be16((uint16_t)HARP_MIN(e->speed_mbps / HARP_ENDPOINT_SPEED_MBPS, UINT16_MAX)),
-  };
-  HARP_ASSERT(e->port_count <= HARP_ENDPOINT_PORTS_MAX);
-  memcpy(w.addr, e->addr, e->family == 4 ? 4 : sizeof w.addr);
-  for (uint32_t i = 0; i < e->port_count; i++) w.ports[i] = harp_to_be16(e->ports[i]);
-  return w;
-}
 
 /* Copies as much of a text as fits its field with a NUL; the rest of the field is zero. */
 static void put_text(uint8_t *wire, size_t bytes, const char *text) {
@@ -294,37 +349,6 @@ bool harp_control_get_hello(const uint8_t *body, size_t bytes, struct harp_hello
   return true;
 }
 
-static bool all_zero(const uint8_t *p, size_t bytes) {
-  uint8_t any = 0;
-  for (size_t i = 0; i < bytes; i++) any |= p[i];
-  return !any;
-}
-
-/* Returns whether one host can be meant: neither unspecified nor multicast nor broadcast. */
-static bool address_ok(uint8_t family, const uint8_t addr[16]) {
-  if (all_zero(addr, 16)) return false;
-  if (family == 6) return addr[0] != 0xff;
-  return family == 4 && all_zero(addr + 4, 12) && addr[0] != 0 && addr[0] < 224;
-}
-
-static bool get_eni(const struct harp_wire_eni *w, struct harp_endpoint_eni *e) {
-  *e = (struct harp_endpoint_eni){
-      .family = w->family,
-      .mtu = harp_from_be16(w->mtu),
-      .port_count = w->port_count,
-      .tcp_port = harp_from_be16(w->tcp_port),
-      .speed_mbps = harp_from_be16(w->speed) * (uint32_t)HARP_ENDPOINT_SPEED_MBPS,
-  };
-  memcpy(e->addr, w->addr, sizeof e->addr);
-  if (!address_ok(e->family, e->addr) || e->mtu < HARP_ENDPOINT_MTU_MIN_BYTES) return false;
-  if ((!e->port_count && !e->tcp_port) || e->port_count > HARP_ENDPOINT_PORTS_MAX) return false;
-  for (uint32_t i = 0; i < e->port_count; i++) {
-    e->ports[i] = harp_from_be16(w->ports[i]);
-    if (!e->ports[i]) return false;
-  }
-  return true;
-}
-
 /* Copies a text that must end within its field; it will be shown to people, so only plain characters pass. */
 static bool get_text(const uint8_t *wire, char *text, size_t bytes) {
   memset(text, 0, bytes);
@@ -338,6 +362,7 @@ static bool get_text(const uint8_t *wire, char *text, size_t bytes) {
 bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_endpoint *endpoint) {
   struct harp_wire_hello h;
   const struct harp_wire_endpoint *w = &h.endpoint;
+  bool any_numbered = false;
   if (bytes < sizeof h) return false;
   memcpy(&h, body, sizeof h);
   *endpoint = (struct harp_endpoint){
@@ -360,8 +385,9 @@ bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_en
     struct harp_wire_eni eni;
     memcpy(&eni, body + sizeof h + i * sizeof eni, sizeof eni);
     if (!get_eni(&eni, &endpoint->enis[i])) return false;
+    any_numbered |= !endpoint->enis[i].is_unnumbered;
   }
-  return true;
+  return any_numbered;
 }
 
 /* ---- REFUSE ---- */

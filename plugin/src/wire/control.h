@@ -43,6 +43,7 @@ enum harp_control_type {
   HARP_CONTROL_OPENED = 9,
   HARP_CONTROL_CLOSE = 10,
   HARP_CONTROL_WANT = 11,
+  HARP_CONTROL_ADDRESS = 12,
 };
 
 /* Why a handshake, or the opening of a stream, has failed. VERSION, ENDPOINT, BUSY, LIMIT and CROSSED
@@ -153,6 +154,12 @@ struct harp_wire_want {
   struct harp_be64 paths;
 } __attribute__((packed, aligned(4)));
 
+struct harp_wire_address {
+  struct harp_be16 index;
+  struct harp_be16 reserved;
+  struct harp_wire_eni eni;
+} __attribute__((packed, aligned(4)));
+
 _Static_assert(sizeof(struct harp_wire_control) == HARP_CONTROL_HEADER_BYTES, "control header");
 _Static_assert(sizeof(struct harp_wire_endpoint) == 96, "endpoint");
 _Static_assert(sizeof(struct harp_wire_eni) == 56, "ENI of an endpoint");
@@ -164,6 +171,7 @@ _Static_assert(sizeof(struct harp_wire_open) == 24, "OPEN");
 _Static_assert(sizeof(struct harp_wire_opened) == 8, "OPENED");
 _Static_assert(sizeof(struct harp_wire_close) == 20, "CLOSE");
 _Static_assert(sizeof(struct harp_wire_want) == 8, "WANT");
+_Static_assert(sizeof(struct harp_wire_address) == 60, "ADDRESS");
 
 enum {
   HARP_CONTROL_HELLO_MAX_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_hello) +
@@ -176,6 +184,7 @@ enum {
   HARP_CONTROL_OPENED_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_opened),
   HARP_CONTROL_CLOSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_close),
   HARP_CONTROL_WANT_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_want),
+  HARP_CONTROL_ADDRESS_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_address),
 };
 _Static_assert((int)HARP_CONTROL_HELLO_MAX_BYTES <= (int)HARP_CONTROL_MAX_BYTES, "a HELLO fits a frame");
 
@@ -188,9 +197,11 @@ struct harp_control_keys {
 
 /* One ENI of an endpoint. */
 struct harp_endpoint_eni {
-  uint8_t family;      /* 4 or 6 */
-  uint8_t addr[16];    /* IPv4 in the first 4 bytes */
-  uint16_t mtu;        /* bytes, L3 */
+  uint8_t family;     /* 4 or 6 */
+  bool is_unnumbered; /* it has no address yet: ADDRESS tells it, with the ports; here only their count counts
+                       */
+  uint8_t addr[16];   /* IPv4 in the first 4 bytes */
+  uint16_t mtu;       /* bytes, L3 */
   uint32_t speed_mbps; /* whole units of HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint16_t tcp_port;   /* where it accepts tcp paths, host byte order; 0: it does not */
   uint8_t port_count;
@@ -243,6 +254,12 @@ struct harp_want {
   uint64_t paths; /* a bit each */
 };
 
+/* ADDRESS: an ENI that had no address in the endpoint has one. */
+struct harp_numbered {
+  uint16_t index; /* of the ENI in the endpoint */
+  struct harp_endpoint_eni eni;
+};
+
 /* HELLO or WELCOME without the endpoint. */
 struct harp_hello {
   uint8_t version_min, version_max;
@@ -258,7 +275,7 @@ struct harp_refuse {
 
 /* A message after the handshake. */
 struct harp_control_message {
-  enum harp_control_type type; /* PING to WANT */
+  enum harp_control_type type; /* PING to ADDRESS */
   uint32_t count;
   union {
     struct harp_final final;
@@ -266,6 +283,7 @@ struct harp_control_message {
     struct harp_opened opened;
     struct harp_close close;
     struct harp_want want;
+    struct harp_numbered numbered;
   };
 };
 
@@ -280,7 +298,7 @@ size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
 size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_final *final);
 
-/* Write an OPEN, OPENED, CLOSE or WANT; return its length. */
+/* Write an OPEN, OPENED, CLOSE, WANT or ADDRESS; return its length. */
 size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                 const struct harp_open *open);
 size_t harp_control_encode_opened(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
@@ -289,6 +307,8 @@ size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BY
                                  const struct harp_close *close);
 size_t harp_control_encode_want(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                 const struct harp_want *want);
+size_t harp_control_encode_address(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
+                                   const struct harp_numbered *numbered);
 
 /* Computes the proof that the sender of an OPEN has the listener's secret: 64-bit SipHash-2-4, keyed with the
  * secret, of a label, both tokens of the connection and the OPEN's other fields. */

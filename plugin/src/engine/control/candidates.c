@@ -39,6 +39,7 @@ unsigned harp_candidates_make(const struct harp_instance *enis, unsigned eni_cou
   unsigned count = 0;
   HARP_ASSERT(eni_count <= HARP_ENDPOINT_ENIS_MAX && contact->count <= HARP_HANDLE_ADDRESSES_MAX);
   for (unsigned from = 0; from < eni_count; from++) {
+    if (enis[from].is_unnumbered) continue;
     for (unsigned to = 0; to < contact->count; to++) {
       if (!may_pair(&enis[from].addr, &contact->at[to])) continue;
       const struct sockaddr_storage there = harp_candidate_to(&enis[from], &contact->at[to]);

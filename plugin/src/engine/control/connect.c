@@ -57,7 +57,7 @@ static int begin_attempt(struct harp_connect *c, harp_ns now) {
 
 static bool has_family(const struct harp_engine *e, int family) {
   for (unsigned i = 0; i < e->eni_count; i++)
-    if (e->enis[i].addr.ss_family == family) return true;
+    if (e->enis[i].addr.ss_family == family && !e->enis[i].is_unnumbered) return true;
   return false;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/control/opening.h"
 #include "engine/engine.h"
 #include "engine/peer_life.h"
+#include "engine/routes.h"
 #include "engine/tcp/tcp.h"
 
 enum { ERROR_BYTES = 128 };
@@ -66,6 +67,9 @@ static void on_message(struct harp_peer *peer, const struct harp_control_message
     break;
   case HARP_CONTROL_WANT:
     harp_tcp_on_want(peer, msg->want.paths);
+    break;
+  case HARP_CONTROL_ADDRESS:
+    harp_routes_on_address(peer, &msg->numbered, now);
     break;
   default:
     break; /* PING, which the monitor answers; decode lets no other type through */

@@ -163,9 +163,9 @@ static struct harp_contact contact_of(const struct harp_listener *l) {
   struct harp_contact contact = {.engine_id = e->token_prefix,
                                  .engine_number = e->number,
                                  .engine_count = e->number_count,
-                                 .port = l->port,
-                                 .count = e->eni_count};
-  for (unsigned i = 0; i < e->eni_count; i++) contact.at[i] = e->enis[i].addr;
+                                 .port = l->port};
+  for (unsigned i = 0; i < e->eni_count; i++)
+    if (!e->enis[i].is_unnumbered) contact.at[contact.count++] = e->enis[i].addr;
   memcpy(contact.secret, l->secret, sizeof contact.secret);
   return contact;
 }

@@ -105,6 +105,12 @@ bool harp_monitor_send_want(struct harp_peer *peer, const struct harp_want *want
   return send_message(peer, out, harp_control_encode_want(out, m->keys.tx, m->tx_count++, want));
 }
 
+bool harp_monitor_send_address(struct harp_peer *peer, const struct harp_numbered *numbered) {
+  struct harp_monitor *m = &peer->monitor;
+  uint8_t out[HARP_CONTROL_ADDRESS_BYTES];
+  return send_message(peer, out, harp_control_encode_address(out, m->keys.tx, m->tx_count++, numbered));
+}
+
 /* ---- what comes ---- */
 
 enum harp_monitor_read harp_monitor_read(struct harp_monitor *m, int *error) {

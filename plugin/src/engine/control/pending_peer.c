@@ -16,23 +16,12 @@
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/peer_life.h"
+#include "engine/routes.h"
 #include "host/random.h"
 
 /* How often one event of the control epoll, or one poll of connect, may read; what is left is an event
  * again. */
 enum { READS_PER_EVENT = 4 };
-
-static void describe_eni(const struct harp_instance *instance, const struct harp_io_info *io,
-                         uint16_t tcp_port, struct harp_endpoint_eni *eni) {
-  const struct sockaddr_storage *a = &instance->addr;
-  eni->mtu = (uint16_t)HARP_MIN(instance->mtu, 65535);
-  eni->speed_mbps = (uint32_t)instance->speed_mbps;
-  eni->tcp_port = tcp_port;
-  eni->port_count = (uint8_t)io->port_count;
-  memcpy(eni->ports, io->ports, sizeof eni->ports[0] * io->port_count);
-  eni->family = (uint8_t)harp_address_version(a);
-  memcpy(eni->addr, harp_address_ip(a), harp_ip_bytes(a->ss_family));
-}
 
 static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
                           struct harp_endpoint *self) {
@@ -46,8 +35,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t 
       .pid = (uint32_t)getpid(),
   };
   for (unsigned i = 0; i < e->eni_count; i++) {
-    uint16_t tcp_port = e->tcp ? harp_tcp_port(e->tcp, i) : 0;
-    describe_eni(&e->enis[i], &harp_engine_io(e, i)->info, tcp_port, &self->enis[i]);
+    harp_routes_describe(e, i, &self->enis[i]);
     unsigned paths = self->enis[i].port_count ? self->enis[i].port_count : e->enis[i].paths;
     self->path_count = (uint16_t)HARP_MAX(self->path_count, paths);
   }

@@ -26,9 +26,10 @@ enum {
 /* ---- opening ---- */
 
 /* AUTO: where the kernel's sockets carry the datagrams, too. */
-static bool wants_tcp(struct harp_engine *e, unsigned eni) {
+bool harp_tcp_is_wanted(const struct harp_engine *e, unsigned eni) {
   enum harp_driver driver = e->enis[eni].driver;
-  if (driver == HARP_DRIVER_AUTO) return harp_engine_io(e, eni)->ops == &harp_io_udp;
+  if (driver == HARP_DRIVER_AUTO)
+    return e->enis[eni].is_unnumbered || harp_engine_io(e, eni)->ops == &harp_io_udp;
   return driver == HARP_DRIVER_TCP || driver == HARP_DRIVER_UDP_TCP;
 }
 
@@ -80,7 +81,7 @@ static struct harp_tcp *make(bool is_alone) {
 int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
   bool wanted = false, is_alone = true;
   for (unsigned i = 0; i < e->eni_count; i++) {
-    wanted |= wants_tcp(e, i);
+    wanted |= harp_tcp_is_wanted(e, i);
     is_alone &= e->enis[i].driver == HARP_DRIVER_TCP;
   }
   if (!wanted) return 0;
@@ -94,8 +95,12 @@ int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
   }
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)
-    if (wants_tcp(e, i)) err = open_or_do_without(e, i, error);
+    if (!e->enis[i].is_unnumbered) err = harp_tcp_open_late(e, i, error);
   return err;
+}
+
+int harp_tcp_open_late(struct harp_engine *e, unsigned eni, struct harp_error *error) {
+  return e->tcp && harp_tcp_is_wanted(e, eni) ? open_or_do_without(e, eni, error) : 0;
 }
 
 void harp_tcp_close(struct harp_engine *e) {

@@ -81,7 +81,7 @@ struct harp_tcp_path {
   struct harp_tcp_trouble trouble;
   struct harp_tcp_path *next_readable;
 
-  struct sockaddr_storage remote; /* where the client connects */
+  struct sockaddr_storage remote; /* where the client connects; AF_UNSPEC: not known yet */
 
   /* bytes that wait for the kernel: out[out_sent, out_bytes), then the payload */
   uint32_t out_sent, out_bytes;
@@ -141,6 +141,12 @@ struct harp_tcp {
 int harp_tcp_open(struct harp_engine *e, struct harp_error *error) HARP_MUST_CHECK;
 void harp_tcp_close(struct harp_engine *e);
 
+/* Opens the listening socket of an interface that has an address at last, as harp_tcp_open does. */
+int harp_tcp_open_late(struct harp_engine *e, unsigned eni, struct harp_error *error) HARP_MUST_CHECK;
+
+/* Returns whether the configuration gives an interface tcp paths; of one without an address, once it has. */
+bool harp_tcp_is_wanted(const struct harp_engine *e, unsigned eni);
+
 /* Returns the port on which an interface accepts tcp paths; 0: none. */
 static inline uint16_t harp_tcp_port(const struct harp_tcp *t, unsigned eni) {
   return t->listeners[eni].port;
@@ -151,9 +157,13 @@ static inline bool harp_tcp_is_live(const struct harp_tcp *t, harp_ns now) {
   return now - t->brought_ns < HARP_TCP_IDLE_NS;
 }
 
-/* Prepares a path of a new peer; the next pass connects. `remote`: where to connect; NULL at the server. */
-void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
-                        const struct sockaddr_storage *remote);
+/* Prepares a path of a new peer. */
+void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside);
+/* Says where the client connects; the next pass does. Until then it is not connected. */
+void harp_tcp_path_set_remote(struct harp_tcp_path *p, const struct sockaddr_storage *remote);
+static inline bool harp_tcp_path_has_remote(const struct harp_tcp_path *p) {
+  return p->remote.ss_family != AF_UNSPEC;
+}
 
 /* Closes the connections of a peer that has failed or is destroyed. */
 void harp_tcp_leave(struct harp_peer *peer);

@@ -42,7 +42,7 @@ static struct harp_tcp_path *path_of_join(struct harp_engine *e, const struct ha
   if (peer->session.state != HARP_SESSION_OPEN || peer->is_client) return NULL;
   if (!harp_record_join_ok(a->join, peer->session.keys.rx_seed, peer->monitor.keys.rx)) return NULL;
   struct harp_tcp_path *p = harp_tcp_path_of(peer, record.packet.path);
-  if (!p || peer->route_enis[p->path] != a->eni || record.packet.number < p->attempts) return NULL;
+  if (!p || peer->ends[p->path].local_eni != a->eni || record.packet.number < p->attempts) return NULL;
   p->attempts = record.packet.number + 1;
   return p;
 }

@@ -16,7 +16,7 @@ _Static_assert(HARP_TCP_OUT_BYTES >=
                "an acknowledgement and a record");
 
 static const char *name_of(const struct harp_tcp_path *p) {
-  return p->peer->engine->enis[p->peer->route_enis[p->path]].ifname;
+  return p->peer->engine->enis[p->peer->ends[p->path].local_eni].ifname;
 }
 
 /* Has all payload of the engine copied from now on. */

@@ -66,8 +66,7 @@ void harp_tcp_log_shortage(struct harp_engine *e, int error) {
             harp_limit_text(error, text));
 }
 
-void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside,
-                        const struct sockaddr_storage *remote) {
+void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigned path, unsigned beside) {
   p->peer = peer;
   p->path = path;
   p->beside = beside;
@@ -76,10 +75,14 @@ void harp_tcp_path_init(struct harp_tcp_path *p, struct harp_peer *peer, unsigne
   p->attempts = 0;
   harp_tcp_trouble_init(&p->trouble, peer->engine->clock());
   p->wait_ns = WAIT_NS;
-  p->retry_ns = remote ? 0 : HARP_NEVER;
+  p->retry_ns = peer->is_client ? 0 : HARP_NEVER;
   p->report_ns = p->unused_ns = HARP_NEVER;
   harp_tcp_bytes_drop(p);
-  if (remote) p->remote = *remote;
+}
+
+void harp_tcp_path_set_remote(struct harp_tcp_path *p, const struct sockaddr_storage *remote) {
+  HARP_ASSERT(p->peer->is_client && p->fd < 0);
+  p->remote = *remote;
 }
 
 static void retry_later(struct harp_tcp_path *p, harp_ns now) {
@@ -89,7 +92,7 @@ static void retry_later(struct harp_tcp_path *p, harp_ns now) {
 
 static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   struct harp_engine *e = p->peer->engine;
-  unsigned eni = p->peer->route_enis[p->path];
+  unsigned eni = p->peer->ends[p->path].local_eni;
   struct harp_tcp_options options = harp_tcp_options_of(e, eni, p->peer->traffic_class);
   HARP_ASSERT(p->fd < 0 && p->peer->is_client);
   retry_later(p, now);
@@ -160,7 +163,7 @@ void harp_tcp_path_on_connected(struct harp_tcp_path *p, harp_ns now) {
 void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now) {
   struct harp_engine *e = p->peer->engine;
   struct harp_tcp_options options =
-      harp_tcp_options_of(e, p->peer->route_enis[p->path], p->peer->traffic_class);
+      harp_tcp_options_of(e, p->peer->ends[p->path].local_eni, p->peer->traffic_class);
   harp_tcp_path_end(p, now, "the other side has opened it anew");
   HARP_ASSERT(!p->peer->is_client && p->fd < 0);
   p->fd = fd;
@@ -326,7 +329,7 @@ enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now) {
 static void report_trouble(const struct harp_tcp_path *p, enum harp_tcp_sign sign,
                            const struct harp_tcp_sample *s, harp_ns now) {
   struct harp_peer *peer = p->peer;
-  const char *ifname = peer->engine->enis[peer->route_enis[p->path]].ifname;
+  const char *ifname = peer->engine->enis[peer->ends[p->path].local_eni].ifname;
   peer->engine->counters.tcp_troubles++;
   harp_recorder_note_peer(peer, now,
                           (struct harp_trace_entry){.event = HARP_EVENT_TCP_TROUBLE,
@@ -426,7 +429,7 @@ static void report_end(struct harp_tcp_path *p, harp_ns now) {
   if (peer->links && !peer->monitor.final_received)
     HARP_INFO_LIMITED(&peer->log, now,
                       "%s: a TCP connection with %s has ended (%s); its data takes other paths",
-                      peer->engine->enis[peer->route_enis[p->path]].ifname, peer->name, p->why);
+                      peer->engine->enis[peer->ends[p->path].local_eni].ifname, peer->name, p->why);
 }
 
 const char *harp_tcp_why_large(const struct harp_peer *peer) {
@@ -457,6 +460,7 @@ void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths) {
 
 /* The client's side of a path without a connection. */
 static harp_ns review_closed(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
+  if (!harp_tcp_path_has_remote(p)) return HARP_NEVER;
   if (is_wanted && p->retry_ns <= now) connect_path(p, now);
   if (p->fd >= 0) return p->opened_ns + PROOF_NS;
   return is_wanted ? p->retry_ns : HARP_NEVER;

@@ -216,6 +216,8 @@ void harp_outages_forget_peer(struct harp_peer *peer) {
 void harp_outages_expect(struct harp_engine *e, unsigned eni, harp_ns now) {
   struct harp_outages *o = &e->outages;
   begin_outage(o, &o->ours[eni], &e->enis[eni].addr, now);
+  if (e->enis[eni].is_unnumbered) /* its name stands for the address */
+    memcpy(o->ours[eni].addr, e->enis[eni].ifname, sizeof o->ours[eni].addr);
   o->ours[eni].is_reported = true;
   (void)put_notice(o->ours[eni].addr, true);
 }
