@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/address.h"
 #include "base/log.h"
 #include "engine/control/dispatch.h"
 #include "engine/engine.h"
@@ -68,6 +69,9 @@ static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, 
   (void)wire, (void)port, (void)to, (void)data, (void)bytes, (void)ect;
 }
 
+/* Where the peer's interfaces accept tcp paths; 0: nowhere. */
+static uint16_t peer_tcp_port;
+
 static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, uint16_t eni_count) {
   struct harp_endpoint e = {.token = token,
                             .window_bytes = s->engine->io->info.buffer_bytes,
@@ -76,8 +80,12 @@ static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, u
                             .pid = 7,
                             .name = "host"};
   for (unsigned i = 0; i < eni_count; i++)
-    e.enis[i] = (struct harp_endpoint_eni){
-        .family = 4, .mtu = MTU, .port_count = 1, .ports = {s->engine->io->info.ports[0]}};
+    e.enis[i] = (struct harp_endpoint_eni){.family = 4,
+                                           .addr = {127, 0, 0, 1},
+                                           .mtu = MTU,
+                                           .tcp_port = token == PEER_TOKEN ? peer_tcp_port : 0,
+                                           .port_count = 1,
+                                           .ports = {s->engine->io->info.ports[0]}};
   return e;
 }
 
@@ -92,7 +100,7 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
       .port_count = 1, .first_port = PORT, .send = carry, .wire = s, .counters = &s->wire_counters};
   struct harp_error error = {0};
   int pair[2];
-  instance.addr.ss_family = AF_INET;
+  instance.addr = harp_address_make(4, (const uint8_t[]){127, 0, 0, 1}, 0, 0);
   now_ns = HARP_SEC(1);
   memset(s, 0, sizeof *s);
   assert_int_equal(harp_engine_open_with(&s->engine, &(struct harp_engine_enis){1, {&instance}},
@@ -169,6 +177,41 @@ static unsigned receive_pings(struct scene *s, bool answer) {
     if (answer) assert_int_equal(send(s->peer, out, bytes, 0), bytes);
   }
   return pings;
+}
+
+/* ---- a peer behind a link that is down ---- */
+
+static int listen_for_peer(void) {
+  struct sockaddr_storage a = harp_address_make(4, (const uint8_t[]){127, 0, 0, 1}, 0, 0);
+  socklen_t n = sizeof a;
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(bind(fd, (const struct sockaddr *)&a, harp_address_bytes(&a)), 0);
+  assert_int_equal(listen(fd, 1), 0);
+  assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+  peer_tcp_port = harp_address_port(&a);
+  return fd;
+}
+
+/* While its kernel accepts connections it is only stopped. Once that refuses, it has ended, unless the
+ * control connection works. */
+static void test_a_silent_peers_host_is_asked(void **state) {
+  (void)state;
+  for (int is_lost = 0; is_lost < 2; is_lost++) {
+    struct scene s;
+    int listener = listen_for_peer();
+    open_scene_with(&s, HARP_ROLE_SENDER, 2);
+    if (is_lost) harp_monitor_set_lost(s.link->peer);
+    submit(s.link);
+    run_for(&s, HARP_SEC(1), PASS_NS);
+    assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+    assert_true(s.link->peer->inquiry.wait_ns);
+    close(listener);
+    run_for(&s, HARP_SEC(3), PASS_NS);
+    assert_int_equal(atomic_load(&s.link->status), is_lost ? HARP_ERR_REMOTE : HARP_OK);
+    if (is_lost) assert_non_null(strstr(s.link->error, "its process has ended"));
+    close_scene(&s);
+  }
+  peer_tcp_port = 0;
 }
 
 /* ---- a peer that writes as fast as it can ---- */
@@ -790,6 +833,7 @@ int main(void) {
       cmocka_unit_test(test_lost_without_requests_waits),
       cmocka_unit_test(test_end_with_several_interfaces_fails),
       cmocka_unit_test(test_reset_after_final_fails),
+      cmocka_unit_test(test_a_silent_peers_host_is_asked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
   harp_tcp_tend(e, now);
   if (e->linger_ns <= now) {
     harp_peers_tend(e, now);
+    harp_liveness_inquire(e, now);
     harp_inbound_review(e, now);
   }
   if (e->tend_ns <= now) expire_silent_peers(e, now);

@@ -12,6 +12,7 @@
 
 #include "base/log_limit.h"
 #include "engine/control/handle.h"
+#include "engine/control/inquiry.h"
 #include "engine/control/monitor.h"
 #include "engine/watch/outage.h"
 #include "engine/watch/stall.h"
@@ -62,6 +63,7 @@ struct harp_peer {
   struct harp_log_limit log; /* of lines that the other side can cause */
   struct harp_peer_stats stats;
   struct harp_peer_stall stall;
+  struct harp_inquiry inquiry;
   struct harp_monitor monitor;           /* the control connection: whether the peer's process runs */
   char name[HARP_PEER_TEXT_BYTES];       /* "host (address) process 123" */
   char build[HARP_ENDPOINT_BUILD_BYTES]; /* "HARP 0.2.0" */

@@ -20,8 +20,6 @@
 #include "engine/watch/summary.h"
 #include "host/random.h"
 
-/* Peers without links, and the shared clock, are looked at so often. */
-#define TEND_NS HARP_MS(100)
 
 /* ---- making ---- */
 
@@ -135,6 +133,7 @@ close_control:
 void harp_peer_destroy(struct harp_peer *peer) {
   HARP_ASSERT(!peer->links && !peer->link_count && !peer->outstanding && !peer->connects);
   harp_tcp_leave(peer);
+  harp_inquiry_end(&peer->inquiry);
   harp_monitor_close(peer);
   harp_session_close(&peer->session, peer->engine->clock());
   harp_engine_detach(peer->engine, peer);
@@ -197,7 +196,7 @@ void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
 }
 
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
-  e->linger_ns = now + TEND_NS;
+  e->linger_ns = now + HARP_PEERS_TEND_NS;
   bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {

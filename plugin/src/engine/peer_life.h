@@ -33,6 +33,9 @@ void harp_peer_complete(struct harp_peer *peer);
 /* Marks what came and what was acknowledged on its links, publishes their credit, and touches it. */
 void harp_peer_settle(struct harp_peer *peer);
 
+/* Between two calls of harp_peers_tend, and of what else looks at all peers. */
+#define HARP_PEERS_TEND_NS HARP_MS(100)
+
 /* Ends peers that have had no link for HARP_PEER_LINGER_NS; tells all how far the shared clock is ahead. */
 void harp_peers_tend(struct harp_engine *e, harp_ns now);
 

@@ -236,6 +236,9 @@ static inline bool harp_sender_is_dormant(const struct harp_sender *s, unsigned 
   return s->paths[path].state == HARP_PATH_DORMANT;
 }
 
+/* Returns whether no path answers: each is silent, or not in use. */
+bool harp_sender_is_silent(const struct harp_sender *s);
+
 /* Returns how many bytes are in flight on a path. */
 static inline uint32_t harp_sender_inflight_bytes(const struct harp_sender *s, unsigned path) {
   return s->paths[path].inflight_bytes;

@@ -36,6 +36,20 @@ void harp_liveness_on_silence(struct harp_peer *peer, harp_ns now) {
                  (unsigned long long)(quiet / HARP_SEC(1)));
 }
 
+static void fail_ended(struct harp_peer *peer, harp_ns now) {
+  harp_peer_fail(peer, HARP_ERR_REMOTE, now,
+                 "lost %s: its process has ended: its host refuses connections to the ports it had, and its "
+                 "control connection to %s brings nothing",
+                 peer->name, peer->engine->name);
+  harp_monitor_leave(peer);
+}
+
+void harp_liveness_inquire(struct harp_engine *e, harp_ns now) {
+  struct harp_peer_walk walk = harp_engine_peers(e);
+  for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
+    if (harp_inquiry_review(peer, now)) fail_ended(peer, now);
+}
+
 /* What a sender that is stalled since then shows of its peer. */
 enum stall_verdict {
   STALL_WAITS,   /* nothing yet */

@@ -94,8 +94,8 @@ void harp_monitor_ping(struct harp_peer *peer, harp_ns now);
 /* The socket takes bytes again. */
 void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now);
 
-/* Send a message about a stream, tcp paths or an interface, or queue it for the socket. Return false when it cannot
- * be sent. */
+/* Send a message about a stream, tcp paths or an interface, or queue it for the socket. Return false when it
+ * cannot be sent. */
 bool harp_monitor_send_open(struct harp_peer *peer, const struct harp_open *open);
 bool harp_monitor_send_opened(struct harp_peer *peer, const struct harp_opened *opened);
 bool harp_monitor_send_close(struct harp_peer *peer, const struct harp_close *close);

@@ -62,6 +62,10 @@ void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accept
   if (a->bytes < sizeof a->join) {
     ssize_t n = recv(a->fd, a->join + a->bytes, sizeof a->join - a->bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n == 0 && !a->bytes) {
+      end_accepted(e->tcp, a); /* an inquiry whether we live */
+      return;
+    }
     if (n <= 0) {
       refuse(e, a);
       return;
