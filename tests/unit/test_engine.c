@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -131,6 +132,63 @@ static void test_acknowledgements_ride_where_payload_is_gathered(void **state) {
   both_ways();
   sides_mtu = 1500;
   sides_gather = false;
+}
+
+static size_t resident_pages(const void *memory, size_t bytes) {
+  enum { PAGES = 512 };
+  unsigned char residency[PAGES];
+  size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), count = 0;
+  uintptr_t from = (uintptr_t)memory & ~(page_bytes - 1);
+  size_t pages = ((uintptr_t)memory + bytes - from + page_bytes - 1) / page_bytes;
+  assert_true(pages <= PAGES);
+  assert_int_equal(mincore((void *)from, pages * page_bytes, residency), 0);
+  for (size_t i = 0; i < pages; i++) count += residency[i] & 1;
+  return count;
+}
+
+static void pass_both(struct side *a, struct side *b, harp_ns ns, harp_ns step_ns) {
+  for (harp_ns end_ns = sides_now_ns + ns; sides_now_ns < end_ns; sides_now_ns += step_ns) {
+    harp_engine_pass(a->engine);
+    harp_engine_pass(b->engine);
+  }
+}
+
+/* What its sender and the staging of its links have touched; and it works as before. */
+static void test_an_idle_peer_gives_memory_back(void **state) {
+  enum { COUNT = 4, SMALL = 8192 };
+  static uint8_t from[MESSAGE_MAX], to[COUNT][MESSAGE_MAX];
+  struct side a = {0}, b = {0};
+  (void)state;
+  sides_now_ns = HARP_SEC(1);
+  side_open(&a, &b, true, 1000, 0);
+  side_open(&b, &a, true, 2000, 0);
+  sides_connect(&a, &b, 0);
+  const struct harp_peer *peer = a.link->peer;
+  size_t fresh = resident_pages(peer->session.sender, peer->sender_bytes);
+  for (unsigned round = 0; round < 2; round++) {
+    for (size_t i = 0; i < MESSAGE_MAX; i++) from[i] = byte_of(round, i);
+    for (unsigned i = 0; i < 60; i++) { /* the flight goes round */
+      side_submit(a.link, 0, from, MESSAGE_MAX);
+      side_submit(b.link, 0, to[0], MESSAGE_MAX);
+      pass_both(&a, &b, HARP_MS(5), HARP_US(5));
+      assert_int_equal(atomic_load(&b.link->requests[0].state), HARP_REQUEST_DONE);
+    }
+    assert_memory_equal(to[0], from, MESSAGE_MAX);
+    size_t used = resident_pages(peer->session.sender, peer->sender_bytes);
+    assert_true(used >= fresh + 8);
+    side_submit(a.link, 0, from, SMALL); /* waits in staging */
+    pass_both(&a, &b, HARP_MS(5), HARP_US(5));
+    memset(b.link->staging + HARP_STAGING_BYTES / 2, 1, HARP_STAGING_BYTES / 2);
+    pass_both(&a, &b, HARP_PEER_REST_NS + HARP_SEC(1), HARP_MS(50));
+    assert_true(resident_pages(peer->session.sender, peer->sender_bytes) <= fresh + 1);
+    side_submit(b.link, 0, to[1], MESSAGE_MAX);
+    pass_both(&a, &b, HARP_MS(5), HARP_US(5));
+    assert_memory_equal(to[1], from, SMALL); /* which was kept */
+    pass_both(&a, &b, 2 * HARP_PEER_REST_NS, HARP_MS(50));
+    assert_true(resident_pages(b.link->staging, HARP_STAGING_BYTES) <= 2);
+  }
+  side_close(&a);
+  side_close(&b);
 }
 
 /* A packet comes over each of the first `count` paths, and requests its acknowledgement. */
@@ -410,6 +468,7 @@ int main(void) {
       cmocka_unit_test(test_slots_rest),
       cmocka_unit_test(test_senders_share_the_receive_buffer),
       cmocka_unit_test(test_interfaces_are_configured_as_one),
+      cmocka_unit_test(test_an_idle_peer_gives_memory_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,29 @@ static void test_no_huge_page_is_put_under_it(void **state) {
   harp_sparse_unmap(base, BYTES);
 }
 
+static size_t resident_pages(void *base, size_t bytes) {
+  static unsigned char residency[BYTES];
+  size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), count = 0;
+  assert_int_equal(mincore(base, bytes, residency), 0);
+  for (size_t i = 0; i < (bytes + page_bytes - 1) / page_bytes; i++) count += residency[i] & 1;
+  return count;
+}
+
+/* Whole pages alone: what shares a page with others is theirs, too. */
+static void test_pages_are_given_back(void **state) {
+  (void)state;
+  size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), bytes = 8 * page_bytes;
+  uint8_t *base = harp_sparse_map(bytes);
+  assert_non_null(base);
+  memset(base, 7, bytes);
+  harp_sparse_give_back(base + 1, 10);
+  assert_int_equal(resident_pages(base, bytes), 8);
+  harp_sparse_give_back(base + page_bytes / 2, 3 * page_bytes);
+  assert_int_equal(resident_pages(base, bytes), 6);
+  for (size_t i = 0; i < bytes; i++) assert_int_equal(base[i], i / page_bytes - 1 < 2 ? 0 : 7);
+  harp_sparse_unmap(base, bytes);
+}
+
 static void test_what_cannot_be_mapped_is_null(void **state) {
   (void)state;
   assert_null(harp_sparse_map(SIZE_MAX / 2));
@@ -66,6 +89,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_only_what_is_touched_is_resident),
       cmocka_unit_test(test_no_huge_page_is_put_under_it),
+      cmocka_unit_test(test_pages_are_given_back),
       cmocka_unit_test(test_what_cannot_be_mapped_is_null),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

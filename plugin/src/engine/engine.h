@@ -91,10 +91,10 @@ struct harp_engine {
    * HARP_RUNNER_TICK_NS without the lock, for work that no call of NCCL may ever come for. It may close the
    * engine, and then returns true. */
   bool (*on_tick)(struct harp_engine *e, harp_ns now);
-  harp_ns tick_ns; /* the runner's: the next call of on_tick */
-  harp_ns number_ns; /* the runner's: when to look next whether ENIs have an address at last */
+  harp_ns tick_ns;       /* the runner's: the next call of on_tick */
+  harp_ns number_ns;     /* the runner's: when to look next whether ENIs have an address at last */
   bool numbering_failed; /* the runner's: that one has, and cannot be used, was logged */
-  void *owner;     /* the owner's, for on_tick */
+  void *owner;           /* the owner's, for on_tick */
   /* Its last user has left while links drain: once they have, the runner calls on_tick, which closes it.
    * Written by the owner; true only under the lock. */
   _Atomic bool is_unused;
@@ -128,7 +128,7 @@ struct harp_engine {
   struct {
     uint8_t *frames;
     uint8_t port_count;
-  } late[HARP_ENGINE_ENIS_MAX]; /* kept for the driver of an ENI without an address */
+  } late[HARP_ENGINE_ENIS_MAX];                 /* kept for the driver of an ENI without an address */
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
   uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
   struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */

@@ -221,8 +221,8 @@ static void log_driver(const struct harp_engine *e, unsigned i) {
             harp_setting_word(HARP_SETTING_MODE, e->instance.mode));
 }
 
-/* Opens the driver of one ENI on the frames at *frames, and moves past them. While it has no address these are
- * kept for it, and it has no ports. */
+/* Opens the driver of one ENI on the frames at *frames, and moves past them. While it has no address these
+ * are kept for it, and it has no ports. */
 static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_ops *driver = instance->is_unnumbered ? &harp_io_none : choose_driver(instance);

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "host/sparse.h"
 
 /* ---- making ---- */
 
@@ -174,6 +175,12 @@ void harp_link_end(struct harp_link *link) {
   harp_engine_remove_link(e, link);
   free_link(link);
   if (!peer->links) peer->idle_ns = e->clock();
+}
+
+/* A block is a part of larger pages, which stay resident. */
+void harp_link_rest(struct harp_link *link) {
+  if (link->rx && !is_block(link->engine, link->staging) && harp_rx_stream_staging_is_free(link->rx))
+    harp_sparse_give_back(link->staging, HARP_STAGING_BYTES);
 }
 
 /* ---- moving ---- */

@@ -84,6 +84,9 @@ int harp_link_free_stream(const struct harp_peer *peer);
  * the lock. */
 void harp_link_end(struct harp_link *link);
 
+/* Gives memory back that a link has touched and does not use now. */
+void harp_link_rest(struct harp_link *link);
+
 /* Returns the link's error, and logs it the first time: one WARN for a link that failed alone, one for all
  * links that failed with their peer. NCCL's thread. */
 enum harp_status harp_link_error(struct harp_link *link);

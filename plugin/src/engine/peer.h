@@ -24,6 +24,9 @@ enum { HARP_PEER_TEXT_BYTES = 160, HARP_ERROR_TEXT_BYTES = 640 };
 
 /* Without a link a peer is kept for so long: communicators are torn down and made again. */
 #define HARP_PEER_LINGER_NS HARP_SEC(1)
+/* For which nothing has moved for so long, a peer gives memory back that it does not use: longer than most
+ * pauses of a job that computes. */
+#define HARP_PEER_REST_NS HARP_SEC(60)
 
 struct harp_engine;
 struct harp_link;
@@ -51,6 +54,7 @@ struct harp_peer {
   harp_ns last_received_ns; /* when the last packet of the peer was received */
   harp_ns waits_ns;         /* when requests began to wait for it, the last time that none had */
   harp_ns data_ns;          /* when a packet with data came last */
+  harp_ns busy_ns;          /* when NCCL was last seen to wait for it, or its memory was given back */
   harp_ns idle_ns;          /* since when it has no link; HARP_NEVER: it has */
   uint32_t outstanding;     /* requests of its links that are posted and not done */
   uint32_t stream_next;     /* id to try first for the next stream that we send on */
@@ -59,6 +63,7 @@ struct harp_peer {
   struct harp_link *arrived;     /* of which something came since the peer was settled */
   struct harp_connect *connects; /* that have requested a stream and wait for the answer */
   struct harp_session session;
+  size_t sender_bytes;       /* of session.sender */
   struct harp_trace trace;   /* of its events */
   struct harp_log_limit log; /* of lines that the other side can cause */
   struct harp_peer_stats stats;
@@ -74,15 +79,15 @@ struct harp_peer {
   struct harp_io_route *routes[HARP_PATHS_MAX]; /* NULL: an end of the path has no address yet */
   unsigned tcp_count; /* of the paths that are kernel TCP connections, the last ones; they have no route */
   struct harp_tcp_path *tcp;
-  uint64_t tcp_wanted;                /* that the server's sender has in use, by its last WANT; a bit each */
-  unsigned carrier_trials;            /* experiments, up to the last look */
-  bool prefers_datagrams;             /* what they had found then */
+  uint64_t tcp_wanted;     /* that the server's sender has in use, by its last WANT; a bit each */
+  unsigned carrier_trials; /* experiments, up to the last look */
+  bool prefers_datagrams;  /* what they had found then */
   struct harp_path_ends ends[HARP_PATHS_MAX];
   uint16_t packet_limits[HARP_PATHS_MAX]; /* payload that the path is limited to; 0: it is not */
   unsigned remote_eni_count;
   struct harp_endpoint_eni remote_enis[HARP_ENDPOINT_ENIS_MAX]; /* what the peer has said of its interfaces */
   struct sockaddr_storage enis[HARP_ENDPOINT_ENIS_MAX];         /* addresses of those that paths lead to */
-  struct harp_outage outages[HARP_ENDPOINT_ENIS_MAX];   /* of these */
+  struct harp_outage outages[HARP_ENDPOINT_ENIS_MAX];           /* of these */
 };
 
 /* What a new peer is made of; everything is copied. */

@@ -19,7 +19,7 @@
 #include "engine/watch/dump.h"
 #include "engine/watch/summary.h"
 #include "host/random.h"
-
+#include "host/sparse.h"
 
 /* ---- making ---- */
 
@@ -50,10 +50,9 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
       .cc = e->cc,
   };
   memcpy(config.paths, paths, sizeof config.paths);
-  size_t bytes = harp_sender_bytes(&config);
-  struct harp_sender *s = peer->session.sender = malloc(bytes);
+  peer->sender_bytes = harp_sender_bytes(&config);
+  struct harp_sender *s = peer->session.sender = harp_sparse_map(peer->sender_bytes);
   if (!s) return false;
-  memset(s, 0xa5, bytes); /* page faults now, not while messages move (zeros would become a calloc) */
   harp_sender_init(s, &config, NULL, &e->counters, e->clock());
   (void)harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, e->clock());
   harp_sender_set_clock(s, e->shared_clock.offset_ns, e->shared_clock.is_own);
@@ -76,7 +75,7 @@ static bool make_receiver(struct harp_peer *peer, uint32_t first_number) {
 
 static void free_peer(struct harp_peer *peer) {
   harp_routes_close(peer);
-  free(peer->session.sender);
+  harp_sparse_unmap(peer->session.sender, peer->sender_bytes);
   free(peer->session.receiver);
   free(peer);
 }
@@ -104,7 +103,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   peer->is_client = c->is_client;
   peer->is_confirmed = !c->is_client;
   peer->is_multihomed = c->local->eni_count > 1 || c->peer->eni_count > 1;
-  peer->last_received_ns = peer->idle_ns = e->clock();
+  peer->last_received_ns = peer->idle_ns = peer->busy_ns = e->clock();
   peer->engine_id = (uint32_t)(c->peer->token >> 32);
   peer->engine_addr = harp_address_make(c->peer->enis[0].family, c->peer->enis[0].addr, 0, 0);
   name_peer(peer, c);
@@ -195,6 +194,32 @@ void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
                    peer->engine->name, peer->monitor.gone_why);
 }
 
+/* Gives back what an idle peer's sender does not use: runs of flights that are empty. */
+static void rest_sender(struct harp_peer *peer) {
+  uint8_t *from = NULL, *to = NULL;
+  for (unsigned i = 0; i < peer->path_count; i++) {
+    size_t bytes;
+    uint8_t *flight = harp_sender_idle_flight(peer->session.sender, i, &bytes);
+    if (flight && flight == to) {
+      to += bytes;
+      continue;
+    }
+    if (to) harp_sparse_give_back(from, (size_t)(to - from));
+    from = flight;
+    to = flight ? flight + bytes : NULL;
+  }
+  if (to) harp_sparse_give_back(from, (size_t)(to - from));
+}
+
+/* Gives memory back once in HARP_PEER_REST_NS while nothing moves. */
+static void rest_peer(struct harp_peer *peer, harp_ns now) {
+  if (peer->outstanding) peer->busy_ns = now;
+  if (now - HARP_MAX(peer->busy_ns, peer->data_ns) < HARP_PEER_REST_NS) return;
+  peer->busy_ns = now;
+  rest_sender(peer);
+  for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_rest(link);
+}
+
 void harp_peers_tend(struct harp_engine *e, harp_ns now) {
   e->linger_ns = now + HARP_PEERS_TEND_NS;
   bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);
@@ -203,6 +228,7 @@ void harp_peers_tend(struct harp_engine *e, harp_ns now) {
     if (is_new_clock)
       harp_sender_set_clock(peer->session.sender, e->shared_clock.offset_ns, e->shared_clock.is_own);
     if (peer->links && harp_sender_rest(peer->session.sender, now)) harp_peer_touch(peer);
+    rest_peer(peer, now);
     if (peer->links) continue;
     if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
   }

@@ -98,6 +98,12 @@ bool harp_rx_stream_poll_done(struct harp_rx_stream *st, void **cookie, uint32_t
   return true;
 }
 
+bool harp_rx_stream_staging_is_free(const struct harp_rx_stream *st) {
+  for (uint32_t i = 0; i < HARP_EARLY_MESSAGES; i++)
+    if (st->messages[(st->posted + i) % MESSAGE_SLOTS].begun) return false;
+  return true;
+}
+
 /* ---- packets ---- */
 
 /* Finds the packet's message and begins it if this is its first packet. */

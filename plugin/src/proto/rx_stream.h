@@ -131,6 +131,9 @@ static inline bool harp_rx_stream_was_small(const struct harp_rx_stream *st) {
   return st->last_size <= HARP_EARLY_MAX_BYTES;
 }
 
+/* Returns whether nothing waits in `staging`: what is in it does not matter. */
+bool harp_rx_stream_staging_is_free(const struct harp_rx_stream *st);
+
 /* Takes a received message, oldest first: returns true, its cookie and size. */
 bool harp_rx_stream_poll_done(struct harp_rx_stream *st, void **cookie, uint32_t *bytes);
 

@@ -236,6 +236,13 @@ static inline bool harp_sender_is_dormant(const struct harp_sender *s, unsigned 
   return s->paths[path].state == HARP_PATH_DORMANT;
 }
 
+/* Returns the memory of a path's flight while it is empty: what is in it does not matter. NULL: in use. */
+static inline void *harp_sender_idle_flight(const struct harp_sender *s, unsigned path, size_t *bytes) {
+  const struct harp_flight *f = &s->paths[path].flight;
+  *bytes = f->records * sizeof f->ring[0];
+  return harp_flight_count(f) ? NULL : f->ring;
+}
+
 /* Returns whether no path answers: each is silent, or not in use. */
 bool harp_sender_is_silent(const struct harp_sender *s);
 
