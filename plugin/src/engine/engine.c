@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -13,6 +14,14 @@ void harp_engine_lock(struct harp_engine *e) {
   }
   if (atomic_load_explicit(&e->lock_left_until_ns, memory_order_relaxed)) /* others that wait set it again */
     atomic_store_explicit(&e->lock_left_until_ns, 0, memory_order_relaxed);
+}
+
+unsigned harp_engine_copy_enis(struct harp_engine *e, struct harp_instance *enis) {
+  harp_engine_lock(e);
+  unsigned count = e->eni_count;
+  memcpy(enis, e->enis, count * sizeof *enis);
+  harp_engine_unlock(e);
+  return count;
 }
 
 /* ---- slots ---- */

@@ -177,6 +177,10 @@ static inline void harp_engine_unlock(struct harp_engine *e) {
   HARP_ASSERT(atomic_load_explicit(&e->locked, memory_order_relaxed));
   atomic_store_explicit(&e->locked, 0, memory_order_release);
 }
+
+/* Copies the interfaces (HARP_ENGINE_ENIS_MAX) for a thread without the lock, which it takes: an address may
+ * come at any time (numbering.h). Returns how many there are. */
+unsigned harp_engine_copy_enis(struct harp_engine *e, struct harp_instance *enis);
 /* Waits for the lock: control calls only. Passes leave it to the call that waits while that one runs; one
  * that has lost its core keeps them from it for HARP_LOCK_LEFT_NS at most. */
 void harp_engine_lock(struct harp_engine *e);

@@ -55,23 +55,25 @@ static int begin_attempt(struct harp_connect *c, harp_ns now) {
   return err == -ENOENT ? 0 : err;
 }
 
-static bool has_family(const struct harp_engine *e, int family) {
-  for (unsigned i = 0; i < e->eni_count; i++)
-    if (e->enis[i].addr.ss_family == family && !e->enis[i].is_unnumbered) return true;
+static bool has_family(const struct harp_instance *enis, unsigned count, int family) {
+  for (unsigned i = 0; i < count; i++)
+    if (enis[i].addr.ss_family == family && !enis[i].is_unnumbered) return true;
   return false;
 }
 
 /* Takes out of a handle how to reach the peer. Returns a status; the WARN is logged. */
-static enum harp_status decode_handle(const struct harp_engine *e, const void *handle, size_t handle_bytes,
+static enum harp_status decode_handle(struct harp_engine *e, const void *handle, size_t handle_bytes,
                                       struct harp_contact *contact) {
   struct harp_error error;
   char text[HARP_CONTACT_TEXT_BYTES];
+  struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
+  unsigned eni_count = harp_engine_copy_enis(e, enis);
   if (!harp_handle_decode(handle, handle_bytes, contact, &error)) {
     HARP_WARN("%s", error.text);
     return HARP_ERR_REMOTE;
   }
   for (unsigned i = 0; i < contact->count; i++)
-    if (has_family(e, contact->at[i].ss_family)) return HARP_OK;
+    if (has_family(enis, eni_count, contact->at[i].ss_family)) return HARP_OK;
   HARP_WARN("the peer listens on %s, but %s has only IPv%d addresses: configure the same family on all hosts",
             harp_contact_text(contact, text), e->name, harp_address_version(&e->instance.addr));
   return HARP_ERR_USAGE;

@@ -61,12 +61,14 @@ static void dial_on(struct harp_dials *d, const struct harp_engine *e, const str
   d->next_ns = now + (d->next < d->candidate_count ? HARP_DIAL_NEXT_NS : HARP_DIAL_ROUND_NS);
 }
 
-void harp_dials_begin(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact,
+void harp_dials_begin(struct harp_dials *d, struct harp_engine *e, const struct harp_contact *contact,
                       harp_ns now) {
+  struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
   HARP_ASSERT(!d->open_count);
   d->is_kept = false;
   if (d->next == d->candidate_count) {
-    d->candidate_count = harp_candidates_make(e->enis, e->eni_count, contact, harp_route_find, d->candidates);
+    d->candidate_count =
+        harp_candidates_make(enis, harp_engine_copy_enis(e, enis), contact, harp_route_find, d->candidates);
     d->next = 0;
   }
   dial_on(d, e, contact, now);

@@ -121,26 +121,25 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
 
 /* Returns the address to listen at: that of the only interface; of several the wildcard of their family, or
  * the one of IPv6 that stands for both. */
-static struct sockaddr_storage address_of(const struct harp_engine *e) {
+static struct sockaddr_storage address_of(const struct harp_instance *enis, unsigned count) {
   static const uint8_t any[sizeof(struct in6_addr)];
   unsigned version = 4;
-  if (e->eni_count == 1) return e->instance.addr;
-  for (unsigned i = 0; i < e->eni_count; i++)
-    version = HARP_MAX(version, harp_address_version(&e->enis[i].addr));
+  if (count == 1) return enis->addr;
+  for (unsigned i = 0; i < count; i++) version = HARP_MAX(version, harp_address_version(&enis[i].addr));
   return harp_address_make(version, any, 0, 0);
 }
 
-static bool has_family(const struct harp_engine *e, int family) {
+static bool has_family(const struct harp_instance *enis, unsigned count, int family) {
   unsigned i = 0;
-  while (i < e->eni_count && e->enis[i].addr.ss_family != family) i++;
-  return i < e->eni_count;
+  while (i < count && enis[i].addr.ss_family != family) i++;
+  return i < count;
 }
 
 /* Draws the secret and listens; stores the port. Returns 0 or -errno. */
-static int open_socket(struct harp_listener *l) {
-  struct sockaddr_storage a = address_of(l->engine);
+static int open_socket(struct harp_listener *l, const struct harp_instance *enis, unsigned count) {
+  struct sockaddr_storage a = address_of(enis, count);
   socklen_t n = harp_address_bytes(&a);
-  int err = harp_random_fill(l->secret, sizeof l->secret), v6_only = !has_family(l->engine, AF_INET);
+  int err = harp_random_fill(l->secret, sizeof l->secret), v6_only = !has_family(enis, count, AF_INET);
   if (err) return err;
   l->fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (l->fd < 0) return -errno;
@@ -158,14 +157,15 @@ static int open_socket(struct harp_listener *l) {
 }
 
 /* Returns what the handle is to say: the addresses in the order of the interfaces. */
-static struct harp_contact contact_of(const struct harp_listener *l) {
+static struct harp_contact contact_of(const struct harp_listener *l, const struct harp_instance *enis,
+                                      unsigned count) {
   const struct harp_engine *e = l->engine;
   struct harp_contact contact = {.engine_id = e->token_prefix,
                                  .engine_number = e->number,
                                  .engine_count = e->number_count,
                                  .port = l->port};
-  for (unsigned i = 0; i < e->eni_count; i++)
-    if (!e->enis[i].is_unnumbered) contact.at[contact.count++] = e->enis[i].addr;
+  for (unsigned i = 0; i < count; i++)
+    if (!enis[i].is_unnumbered) contact.at[contact.count++] = enis[i].addr;
   memcpy(contact.secret, l->secret, sizeof contact.secret);
   return contact;
 }
@@ -173,6 +173,7 @@ static struct harp_contact contact_of(const struct harp_listener *l) {
 enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engine *e, void *handle,
                                     size_t handle_bytes, int traffic_class) {
   char text[HARP_LIMIT_TEXT_BYTES];
+  struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
   struct harp_listener *l = calloc(1, sizeof *l);
   if (!l) {
     HARP_WARN("%s: no memory for a listener", e->name);
@@ -180,9 +181,10 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   }
   l->engine = e;
   l->traffic_class = traffic_class;
-  int err = open_socket(l);
+  unsigned eni_count = harp_engine_copy_enis(e, enis);
+  int err = open_socket(l, enis, eni_count);
   if (err) goto fail;
-  const struct harp_contact contact = contact_of(l);
+  const struct harp_contact contact = contact_of(l, enis, eni_count);
   harp_handle_encode(handle, handle_bytes, &contact);
   harp_engine_lock(e);
   err = watch(e, l->fd, name_of_listener(l));
