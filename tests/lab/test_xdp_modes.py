@@ -43,7 +43,7 @@ def _without(*capabilities: str) -> list[str]:
         (_without("net_admin", "sys_admin"), "needs CAP_BPF and CAP_NET_ADMIN (or root)"),
         (
             ["prlimit", LOCKED_MEMORY, *_without("ipc_lock")],
-            "registering the frames: No buffer space available; raise the limit of locked memory",
+            "registering the frames: its user may lock no more memory: raise the limit, ",
         ),
     ],
 )

@@ -669,39 +669,6 @@ static void test_final_confirms_no_connect(void **state) {
   loopback_close(s);
 }
 
-/* What the kernel bounds: the text has the limit, the number that it is and the setting. */
-static void test_limits_of_the_host_are_named(void **state) {
-  static const struct {
-    int error;
-    const char *number, *setting;
-  } cases[] = {
-      {ENOMEM, "7777 MiB", "ulimit -v"},
-      {ENOMEM, " MiB of at most ", "memory.max"},
-      {HARP_ETHREADS, "50000", "ulimit -u"},
-      {HARP_ETHREADS, "at most ", "pids.max"},
-      {EADDRINUSE, " of the range ", "net.ipv4.ip_local_port_range"},
-      {ENOBUFS, " pages ", "net.ipv4.tcp_mem"},
-      {EMFILE, "the process has all ", "ulimit -n"},
-  };
-  static const rlim_t limits[] = {7777ull << 20, 50000};
-  static const int resources[] = {RLIMIT_AS, RLIMIT_NPROC};
-  struct rlimit before[2];
-  char text[HARP_LIMIT_TEXT_BYTES];
-  (void)state;
-  for (unsigned i = 0; i < 2; i++) {
-    assert_int_equal(getrlimit(resources[i], &before[i]), 0);
-    struct rlimit now = {limits[i], before[i].rlim_max};
-    assert_int_equal(setrlimit(resources[i], &now), 0);
-  }
-  for (unsigned i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
-    harp_limit_text(cases[i].error, text);
-    assert_non_null(strstr(text, cases[i].number));
-    assert_non_null(strstr(text, cases[i].setting));
-    assert_true(strlen(text) + 1 < sizeof text); /* not cut off */
-  }
-  for (unsigned i = 0; i < 2; i++) assert_int_equal(setrlimit(resources[i], &before[i]), 0);
-}
-
 /* Listens at another address on the port of a handle, in front of whose address it is put, and never says
  * anything. Returns the socket. */
 static int put_mute_first(struct harp_handle *handle) {
@@ -781,7 +748,6 @@ int main(void) {
       cmocka_unit_test(test_a_link_with_a_message_stays),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
       cmocka_unit_test(test_each_limit_is_named),
-      cmocka_unit_test(test_limits_of_the_host_are_named),
       cmocka_unit_test(test_states_have_words),
       cmocka_unit_test(test_final_confirms_no_connect),
       cmocka_unit_test(test_hello_is_never_answered),

@@ -37,8 +37,7 @@ static int open_fds(struct harp_engine *e, struct harp_error *error) {
   e->spare_fd = eventfd(0, EFD_CLOEXEC);
   if (e->wake_fd >= 0 && e->control_fd >= 0 && e->spare_fd >= 0) return 0;
   int err = errno;
-  char text[HARP_LIMIT_TEXT_BYTES];
-  return harp_error_set(error, -err, "cannot open an eventfd or epoll: %s", harp_limit_text(err, text));
+  return harp_shortage_set(error, -err, "cannot open an eventfd or epoll");
 }
 
 /* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a
@@ -97,7 +96,7 @@ static void release(struct harp_engine *e) {
 static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
                 const struct harp_engine_place *place, struct harp_error *error) {
   struct harp_engine *e = allocate(enis, place);
-  if (!e) return harp_error_set(error, -ENOMEM, "no memory for an engine");
+  if (!e) return harp_shortage_set(error, -ENOMEM, "cannot open an engine");
   int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
   if (err) {
     harp_error_set(error, err, "cannot get random bytes: %s", strerror(-err));

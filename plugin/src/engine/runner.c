@@ -233,9 +233,9 @@ int harp_runner_start(struct harp_engine *e, struct harp_error *error) {
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int err = pthread_create(&e->thread, NULL, run, e);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  char text[HARP_LIMIT_TEXT_BYTES];
   if (err)
-    return harp_error_set(error, -err, "cannot start the engine's thread: %s", harp_limit_text(err, text));
+    return harp_shortage_set(error, err == EAGAIN ? -HARP_ETHREADS : -err,
+                             "cannot start the engine's thread");
   e->running = true;
   return 0;
 }

@@ -23,9 +23,9 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/text_file.h"
 #include "host/node.h"
 #include "host/setting.h"
-#include "host/text_file.h"
 
 /* From the kernel's interface; the C library's headers may be older than the kernel. */
 enum {

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/shortage.h"
 
 /* Lists the keys of a section for a message: "interface, mac, ...". */
 static const char *list_keys(const char *section, char *list, size_t list_bytes) {
@@ -172,14 +173,14 @@ int harp_conf_read(struct harp_conf *conf, const char *path, struct harp_error *
   struct stat info;
   /* Non-blocking, because the path may be a FIFO. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return harp_error_set(error, -errno, "%s: cannot open: %s", path, strerror(errno));
+  if (fd < 0) return harp_shortage_set(error, -errno, "%s: cannot open", path);
   int rc = fstat(fd, &info) < 0 ? -errno : 0;
   if (rc == 0 && !S_ISREG(info.st_mode)) rc = -EINVAL;
   ssize_t bytes = rc == 0 ? read_all(fd, text, sizeof text) : 0;
   close(fd);
   if (rc == -EINVAL) return harp_error_set(error, rc, "%s: expected a regular file", path);
   if (bytes < 0) rc = (int)bytes;
-  if (rc < 0) return harp_error_set(error, rc, "%s: cannot read: %s", path, strerror(-rc));
+  if (rc < 0) return harp_shortage_set(error, rc, "%s: cannot read", path);
   if (info.st_mode & S_IWOTH) HARP_INFO("%s: anyone may write this file; used all the same", path);
   return harp_conf_parse(conf, path, text, (size_t)bytes, error);
 }

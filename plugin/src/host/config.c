@@ -17,6 +17,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/shortage.h"
 #include "host/conf.h"
 #include "host/env.h"
 #include "host/gpu.h"
@@ -91,8 +92,7 @@ static int list_confs(struct loader *loader, const char *dir, int numbers[HARP_I
   int count = 0, rc = 0;
   DIR *stream = opendir(dir);
   if (!stream && (errno == ENOENT || errno == ENOTDIR)) return 0;
-  if (!stream)
-    return harp_error_set(loader->error, -errno, "%s: cannot read the directory: %s", dir, strerror(errno));
+  if (!stream) return harp_shortage_set(loader->error, -errno, "%s: cannot read the directory", dir);
   for (const struct dirent *entry; rc == 0 && (entry = readdir(stream));) {
     int number = conf_number(entry->d_name);
     if (number == -1) continue;
@@ -479,8 +479,7 @@ static int load(struct loader *loader) {
   if (!is_ifname) rc = gather_files(loader);
   if (rc < 0) return rc;
   rc = loader->sources->eni.list(loader->enis, HARP_ENI_LIST_MAX);
-  if (rc < 0)
-    return harp_error_set(loader->error, rc, "cannot list the network interfaces: %s", strerror(-rc));
+  if (rc < 0) return harp_shortage_set(loader->error, rc, "cannot list the network interfaces");
   loader->eni_count = (unsigned)rc;
   rc = is_ifname ? gather_ifname(loader) : 0;
   if (rc == 0) rc = resolve_instances(loader);
@@ -555,7 +554,7 @@ int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sour
     *loader = (struct loader){.cfg = cfg, .sources = sources, .error = error, .enis = enis};
     rc = load(loader);
   } else {
-    harp_error_set(error, rc, "cannot read the configuration: %s", strerror(ENOMEM));
+    harp_shortage_set(error, rc, "cannot read the configuration");
   }
   free(enis);
   free(loader);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/text_file.h"
+#include "base/text_file.h"
 
 /* Larger than cpu_set_t (1024 cores), which cannot name the cores of larger machines. */
 struct cpu_mask {

@@ -13,7 +13,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "host/text_file.h"
+#include "base/text_file.h"
 
 const struct harp_eni_source harp_eni_source_system = {
     .sysfs_root = "/sys",

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text_file.h"
 #include "host/env.h"
-#include "host/text_file.h"
 
 enum { INFORMATION_BYTES = 2048, WORD_BYTES = 64 };
 

@@ -19,7 +19,7 @@
 #include "base/files.h"
 #include "base/identity.h"
 #include "base/log.h"
-#include "host/text_file.h"
+#include "base/text_file.h"
 
 enum {
   PATH_BYTES = HARP_STATS_DIR_BYTES + 64,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/shortage.h"
 #include "io/ready.h"
 
 struct harp_io_route {
@@ -33,8 +34,7 @@ struct harp_io *harp_io_bundle_make(struct harp_error *error) {
   struct bundle *b = calloc(1, sizeof *b);
   int err = b ? harp_io_ready_open(&b->ready) : -ENOMEM;
   if (err) {
-    harp_error_set(error, err, "cannot open several interfaces as one: %s%s", strerror(-err),
-                   err == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    harp_shortage_set(error, err, "cannot open several interfaces as one");
     free(b);
     return NULL;
   }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/shortage.h"
 #include "io/io.h"
 
 static size_t none_frames_bytes(const struct harp_io_config *config) {
@@ -17,7 +18,7 @@ static size_t none_frames_bytes(const struct harp_io_config *config) {
 static int none_open(struct harp_io **out, const struct harp_io_config *config, struct harp_error *error) {
   (void)config;
   struct harp_io *io = calloc(1, sizeof *io);
-  if (!io) return harp_error_set(error, -ENOMEM, "no memory for the driver");
+  if (!io) return harp_shortage_set(error, -ENOMEM, "cannot open the driver");
   io->ops = &harp_io_none;
   io->info = (struct harp_io_info){.mode = "tcp", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = 1};
   *out = io;

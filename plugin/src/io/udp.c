@@ -31,6 +31,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "base/files.h"
+#include "base/shortage.h"
 #include "io/ecn.h"
 #include "io/io.h"
 #include "io/nic.h"
@@ -134,9 +135,7 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
   int no_size = 0;
   uint32_t granted;
   int fd = harp_udp_socket_open(u->options.family);
-  if (fd < 0)
-    return harp_error_set(error, fd, "cannot open a UDP socket: %s%s", strerror(-fd),
-                          fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+  if (fd < 0) return harp_shortage_set(error, fd, "cannot open a UDP socket");
   int e = harp_udp_socket_bind(fd, config->addr, config->port_low, config->port_high, port);
   if (e) {
     close(fd);
@@ -144,8 +143,7 @@ static int open_port(struct udp *u, const struct harp_io_config *config, uint32_
       return harp_error_set(error, e, "cannot bind %u of the UDP ports %u to %u: %s%s", config->port_count,
                             config->port_low, config->port_high, strerror(-e),
                             e == -EADDRINUSE ? "; widen `ports`, or set fewer `paths`" : "");
-    return harp_error_set(error, e, "cannot bind a UDP port: %s%s", strerror(-e),
-                          e == -EADDRINUSE ? "; widen sysctl net.ipv4.ip_local_port_range" : "");
+    return harp_shortage_set(error, e, "cannot bind a UDP port");
   }
   if (harp_udp_socket_prepare(fd, &u->options, &granted)) u->options.gro = false;
   bool receives = config->is_each_receiving || !info->port_count;
@@ -168,7 +166,8 @@ static int watch_ports(struct udp *u, struct harp_io_ready *shared, struct harp_
     e = harp_io_ready_add(u->ready, u->sockets[i].fd);
     u->sockets[i].number = (unsigned)e;
   }
-  return e < 0 ? harp_error_set(error, e, "cannot watch UDP sockets: %s", strerror(-e)) : 0;
+  if (e >= 0) return 0;
+  return harp_shortage_set(error, e == -ENOSPC ? -HARP_EWATCHES : e, "cannot watch UDP sockets");
 }
 
 static void fill_info(struct udp *u, const struct harp_io_config *config) {
@@ -211,7 +210,7 @@ static int udp_open(struct harp_io **io, const struct harp_io_config *config, st
   HARP_ASSERT(config->port_count >= 1 && config->port_count <= HARP_IO_PORTS_MAX);
   HARP_ASSERT(config->frames_bytes >= udp_frames_bytes(config));
   struct udp *u = calloc(1, sizeof *u);
-  if (!u) return harp_error_set(error, -ENOMEM, "no memory for the UDP driver");
+  if (!u) return harp_shortage_set(error, -ENOMEM, "cannot open the UDP driver");
   u->io.ops = &harp_io_udp;
   u->counters = config->counters;
   u->gso = !(config->disable & HARP_IO_NO_GSO);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/shortage.h"
 #include "engine/link_close.h"
 #include "engine/runner.h"
 #include "host/claim.h"
@@ -149,13 +150,15 @@ static void close_arenas(struct harp_device_engines *d) {
 /* Gets the memory of all engines, node by node, since few large pages serve many. */
 static bool open_arenas(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
   size_t each_bytes = harp_engine_memory_bytes(enis, d->count);
+  char text[HARP_SHORTAGE_TEXT_BYTES];
   for (unsigned i = 0; i < d->count; i++) {
     struct harp_arena *arena = arena_of(d, i);
     size_t bytes = each_bytes * count_on_node(d, d->count, i);
     if (arena->base) continue;
     if (!harp_arena_open(arena, bytes, enis->at[0]->page_size, d->nodes[i])) continue;
-    HARP_WARN("%s: cannot get %zu MiB of memory: %s%s", enis->at[0]->ifname, bytes >> 20, arena->note,
-              enis->at[0]->memory_bytes ? "; set a smaller `bytes` in the conf file" : "");
+    HARP_WARN("%s: cannot get %zu MiB of memory%s: %s; %s", enis->at[0]->ifname, bytes >> 20,
+              enis->at[0]->memory_bytes ? " (`bytes` of the conf file)" : "",
+              harp_shortage_text(ENOMEM, text), arena->note);
     close_arenas(d);
     return false;
   }

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/shortage.h"
 #include "engine/control/connect.h"
 #include "engine/control/listener.h"
 #include "engine/link_close.h"
@@ -109,7 +110,7 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   if (harp_fork_is_child()) return in_child("init"); /* not past a lock that was perhaps held at the fork */
   struct harp_context *ctx = calloc(1, sizeof *ctx);
   if (!ctx) {
-    HARP_WARN("no memory for a context");
+    harp_shortage_warn_memory("make a context");
     return HARP_ERR_SYSTEM;
   }
   ctx->traffic_class = traffic_class;
@@ -206,7 +207,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   if (!ctx || !harp_devices_have(dev, "listen")) return HARP_ERR_ARGUMENT;
   struct harp_listen *l = calloc(1, sizeof *l);
   if (!l) {
-    HARP_WARN("no memory for a listener");
+    harp_shortage_warn_memory("listen for connections");
     return HARP_ERR_SYSTEM;
   }
   enum harp_status status = HARP_ERR_SYSTEM;
@@ -256,7 +257,7 @@ void harp_net_close_listen(struct harp_listen *listen) {
 static struct harp_comm *comm_of(int dev, struct harp_link *link) {
   struct harp_comm *c = malloc(sizeof *c);
   if (!c) {
-    HARP_WARN("no memory for a connection");
+    harp_shortage_warn_memory("make a connection");
     harp_link_destroy(link);
     return NULL;
   }
@@ -393,7 +394,7 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
   bool is_known = harp_handle_decode(handle, handle_bytes, &contact, &error);
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {
-    HARP_WARN("no memory to connect");
+    harp_shortage_warn_memory("connect");
     goto fail;
   }
   e = harp_devices_use(dev, is_known ? &contact : NULL, tend_engine);
@@ -474,7 +475,7 @@ enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t by
   struct registration *r = malloc(sizeof *r);
   *mr = r;
   if (!r) {
-    HARP_WARN("no memory for a registration");
+    harp_shortage_warn_memory("register memory");
     return HARP_ERR_SYSTEM;
   }
   *r = (struct registration){data, bytes};

@@ -97,7 +97,7 @@ def plugin_parse(tmp_path_factory: pytest.TempPathFactory) -> Parse:
     (folder / "oracle.c").write_text(ORACLE)
     sources = [
         *SOURCE.glob("base/*.c"),
-        *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "setting", "text_file")),
+        *(SOURCE / f"host/{name}.c" for name in ("conf", "option", "setting")),
     ]
     sources += [SOURCE / "host/arena.c", SOURCE / "host/node.c"]
     library = folder / "oracle.so"

@@ -83,7 +83,7 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
                                    size_t handle_bytes, int traffic_class) {
   struct harp_connect *c = calloc(1, sizeof *c);
   if (!c) {
-    HARP_WARN("%s: no memory to connect", e->name);
+    harp_shortage_warn_memory("connect");
     return HARP_ERR_SYSTEM;
   }
   enum harp_status status = decode_handle(e, handle, handle_bytes, &c->contact);

@@ -176,7 +176,7 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
   struct harp_listener *l = calloc(1, sizeof *l);
   if (!l) {
-    HARP_WARN("%s: no memory for a listener", e->name);
+    harp_shortage_warn_memory("listen for connections");
     return HARP_ERR_SYSTEM;
   }
   l->engine = e;
@@ -193,9 +193,8 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   e->listeners = l;
   harp_engine_unlock(e);
   if (err)
-    HARP_INFO("%s: cannot watch the listening socket: %s; each connection may take 100 ms longer: raise the "
-              "limit with `sysctl -w fs.epoll.max_user_watches=1000000`, or free memory",
-              e->name, strerror(-err));
+    HARP_INFO("%s: cannot watch the listening socket, so each connection may take 100 ms longer: %s", e->name,
+              harp_limit_text(err == -ENOSPC ? HARP_EWATCHES : -err, text));
   *out = l;
   return HARP_OK;
 fail:

@@ -86,13 +86,8 @@ int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
   }
   if (!wanted) return 0;
   e->tcp = make(is_alone);
-  if (!e->tcp) return harp_error_set(error, -ENOMEM, "no memory for TCP connections");
-  if (e->tcp->fd < 0) {
-    int err = -errno;
-    char text[HARP_LIMIT_TEXT_BYTES];
-    return harp_error_set(error, err, "cannot open an epoll set for TCP connections: %s",
-                          harp_limit_text(-err, text));
-  }
+  if (!e->tcp) return harp_shortage_set(error, -ENOMEM, "cannot open TCP connections");
+  if (e->tcp->fd < 0) return harp_shortage_set(error, -errno, "cannot open an epoll set for TCP connections");
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)
     if (!e->enis[i].is_unnumbered) err = harp_tcp_open_late(e, i, error);

@@ -21,6 +21,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/shortage.h"
 #include "io/ecn.h"
 #include "io/io.h"
 #include "io/xdp/header.h"
@@ -169,7 +170,7 @@ static int open_inner_alone(struct harp_io **io, struct xdp *x, struct harp_io_c
 static int xdp_open(struct harp_io **io, const struct harp_io_config *config, struct harp_error *error) {
   HARP_ASSERT(config->frames_bytes >= xdp_frames_bytes(config));
   struct xdp *x = calloc(1, sizeof *x);
-  if (!x) return harp_error_set(error, -ENOMEM, "no memory for the xdp driver");
+  if (!x) return harp_shortage_set(error, -ENOMEM, "cannot open the xdp driver");
   size_t umem_bytes = harp_xdp_umem_bytes(config);
   struct harp_io_config inner = *config;
   inner.frames += umem_bytes + slots_bytes();

@@ -13,6 +13,7 @@
 
 #include "base/address.h"
 #include "base/files.h"
+#include "base/shortage.h"
 #include "io/nic.h"
 #include "io/xdp/bpf.h"
 
@@ -109,7 +110,7 @@ static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode
 
 static int set_error(int err, const char *what, struct harp_error *error) {
   if (err == -EPERM) return harp_error_set(error, err, "%s needs CAP_BPF and CAP_NET_ADMIN (or root)", what);
-  return harp_error_set(error, err, "%s failed: %s", what, strerror(-err));
+  return harp_shortage_set(error, err, "%s failed", what);
 }
 
 /* Sets the error of a failed attachment. NIC drivers explain their -errno in the kernel's log at best, so the

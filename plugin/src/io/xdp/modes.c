@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/shortage.h"
 #include "io/nic.h"
 #include "io/xdp/header.h"
 
@@ -109,7 +110,7 @@ static int add_ports(struct harp_xdp_nic *nic, struct harp_error *error) {
     int err = harp_xdp_filter_add_port(&nic->filter, &nic->local, nic->ports[i], open_queues(nic),
                                        nic->token_prefix);
     if (!err) continue;
-    return harp_error_set(error, err, "the XDP program's map of ports: %s", strerror(-err));
+    return harp_shortage_set(error, err, "adding a port to the XDP program's map");
   }
   return 0;
 }
@@ -170,7 +171,7 @@ static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const s
   }
   err = harp_xdp_filter_add_queue(&nic->filter, queue, s->queue.fd);
   if (err) {
-    harp_error_set(error, err, "adding queue %u to the XDP program's map: %s", queue, strerror(-err));
+    harp_shortage_set(error, err, "adding queue %u to the XDP program's map", queue);
     harp_xdp_socket_close(s);
     return err;
   }

@@ -9,15 +9,16 @@
 #include <sys/socket.h>
 
 #include "base/files.h"
+#include "base/shortage.h"
 
 enum { SEND_BUFFER_BYTES = 16 << 20, TX_BUDGET = 1024 };
 
 static int set_error(struct harp_error *error, const char *what) {
   int err = errno;
-  const char *hint = err == ENOBUFS ? "; raise the limit of locked memory (ulimit -l) or give CAP_IPC_LOCK"
-                     : err == EPERM ? "; it needs CAP_NET_RAW"
-                                    : "";
-  return harp_error_set(error, -err, "%s: %s%s", what, strerror(err), hint);
+  char text[HARP_SHORTAGE_TEXT_BYTES];
+  return harp_error_set(error, -err, "%s: %s%s", what,
+                        harp_shortage_text(err == ENOBUFS ? HARP_ELOCKED : err, text),
+                        err == EPERM ? "; it needs CAP_NET_RAW" : "");
 }
 
 static int set(int fd, int option, const void *value, socklen_t bytes) {
@@ -125,7 +126,7 @@ int harp_xdp_socket_open(struct harp_xdp_socket *s, const struct harp_xdp_socket
   s->number = config->queue;
   int err = open_steps(s, config, error);
   if (!err && (err = harp_xdp_queue_init(&s->queue, config->umem, config->rx_frames, config->tx_runs)))
-    harp_error_set(error, err, "no memory for the frames' owners");
+    harp_shortage_set(error, err, "allocating the frames' owners");
   if (err) harp_xdp_socket_close(s);
   return err;
 }

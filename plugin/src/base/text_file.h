@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads small text files of procfs and sysfs. No state; any thread; does not block on these files. */
-#ifndef HARP_HOST_TEXT_FILE_H
-#define HARP_HOST_TEXT_FILE_H
+#ifndef HARP_TEXT_FILE_H
+#define HARP_TEXT_FILE_H
 
 #include <sys/types.h>
 
