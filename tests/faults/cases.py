@@ -16,13 +16,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MODES = ("inline", "thread")
-TIMEOUT_S = 60
+MODES = ("inline", "thread")  # over loopback
+XDP_MODES = ("xdp-copy", "xdp")  # the first fails where AF_XDP does, the second goes on with sockets
+TIMEOUT_S = 120
 # Calls that NCCL's polling or the data path makes: there are thousands, and a few positions are tried.
 POSITIONS = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 50, 100)
 ALL_UP_TO = 90
 FIRST_OF_LASTING = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30, 50)
 PASSING = (errno.EINTR, errno.ECONNABORTED)  # never for good
+
+SANITIZER_OPTIONS = {"ASAN_OPTIONS": "exitcode=66", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 
 MEMORY = (errno.ENOMEM,)
 FILES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -94,6 +97,39 @@ ERRNOS: dict[str, tuple[int, ...]] = {
     "vmsplice": (errno.ENOMEM, errno.EINVAL),
     "write": (errno.ENOSPC, errno.EINTR),
 }
+# What AF_XDP calls, and what makes it.
+XDP_ERRNOS: dict[str, tuple[int, ...]] = {
+    "aligned_alloc": MEMORY,
+    "bind": (errno.EBUSY, errno.ENOMEM, errno.EOPNOTSUPP),
+    "calloc": MEMORY,
+    "getsockopt": (errno.EINVAL, errno.ENOMEM),
+    "if_indextoname": (errno.ENXIO,),
+    "ioctl": (errno.EOPNOTSUPP, errno.ENODEV),
+    "madvise": (errno.ENOMEM,),
+    "mmap": (errno.ENOMEM,),
+    "recv": (errno.EINTR, errno.ENOBUFS),
+    "send": (errno.ENOBUFS,),
+    "sendto": (errno.ENOBUFS, errno.EBUSY, errno.ENETDOWN, errno.ENXIO),
+    "setsockopt": (errno.ENOBUFS, errno.ENOMEM, errno.EPERM),
+    "socket": (errno.EMFILE, errno.EAFNOSUPPORT, errno.EPERM),
+    "syscall": (errno.EPERM, errno.ENOMEM, errno.EMFILE, errno.EBUSY, errno.EINVAL),
+}
+
+# Where a call that makes something fails with such an error, the WARN has the limit's number and its setting.
+MAKERS = (
+    *("aligned_alloc", "bind", "calloc", "connect", "epoll_create1", "eventfd", "getifaddrs"),
+    *("malloc", "mmap", "opendir", "pthread_create", "socket"),
+)
+SHORTAGES: dict[int, str] = {
+    errno.EMFILE: r"all \d+ files open .*\(ulimit -n\)",
+    errno.ENFILE: r"all files open that it may, \d+: .*\(sysctl fs\.file-max\)",
+    errno.ENOMEM: r"\d+ MiB of at most .*\(ulimit -v\), .*memory\.max",
+    errno.ENOBUFS: r"TCP has \d+ of at most [\d ]+ pages .*tcp_mem|\(ulimit -l\)",
+    errno.EAGAIN: r"pids\.max.*\(ulimit -u\)",
+    errno.EADDRINUSE: r"no local port of the range \d+ \d+ .*ip_local_port_range",
+    errno.EADDRNOTAVAIL: r"no local port of the range \d+ \d+ .*ip_local_port_range",
+}
+WARN = re.compile(r"^process 0: error in .*? WARN: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -114,6 +150,7 @@ class Case:
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("HARP_", "NCCL_"))}
+    clean |= SANITIZER_OPTIONS
     return subprocess.run(
         words, env=clean, capture_output=True, text=True, errors="replace", check=False, timeout=TIMEOUT_S
     )
@@ -123,13 +160,14 @@ def count_calls(program: Path, plugin: Path, mode: str) -> dict[str, int]:
     """Return how often a run without faults calls each function."""
     done = _run([str(program), str(plugin), mode])
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (mode in XDP_MODES) == (": driver xdp " in done.stdout), done.stdout
     return {name: int(count) for name, count in re.findall(r"^calls (\S+) (\d+)$", done.stdout, re.MULTILINE)}
 
 
 def cases_of(mode: str, function: str, count: int) -> Iterator[Case]:
     """List the cases of a function that a run calls so often."""
     positions = range(1, count + 1) if count <= ALL_UP_TO else POSITIONS
-    for error in ERRNOS[function]:
+    for error in (XDP_ERRNOS if mode in XDP_MODES else ERRNOS)[function]:
         for n in positions:
             yield Case(mode, function, n, False, error)
             if error not in PASSING and n in FIRST_OF_LASTING:
@@ -143,4 +181,8 @@ def failure(program: Path, plugin: Path, case: Case) -> str:
         done = _run(words)
     except subprocess.TimeoutExpired:
         return f"HANG of more than {TIMEOUT_S} s: {' '.join(words)}"
-    return "" if done.returncode == 0 else f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+    text = f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+    warn = WARN.search(done.stdout)
+    if warn and case.function in MAKERS and not re.search(SHORTAGES.get(case.error, ""), warn[1]):
+        return f"The WARN does not say what is short: {text}"
+    return text if done.returncode else ""

@@ -4,18 +4,22 @@
  *   inject PLUGIN MODE                        counts: prints how often the plugin calls each function
  *   inject PLUGIN MODE FUNCTION N on|once E   the N-th call fails with errno E, and with "on" all later ones
  *
- * MODE is the engine's: inline or thread. Each process listens, connects to the other one, sends MESSAGES
- * messages and receives as many, and closes everything. A run is right when each process either moved all
- * messages or got an error with a WARN, in time; when no WARN came without an error; when all bytes were
- * right; when nothing of the plugin's is left in the process; and when no call that fails for good was
- * repeated without end. It prints a line for each process, and on failure one that begins with "FAILURE".
+ * MODE is the engine's, inline or thread, over loopback; or a driver with an inline engine, xdp or xdp-copy,
+ * over a veth pair between two network namespaces (root). Each process listens, connects to the other one,
+ * sends MESSAGES messages and receives as many, and closes everything. A run is right when each process
+ * either moved all messages or got an error with a WARN, in time; when no WARN came without an error; when
+ * all bytes were right; when nothing of the plugin's is left in the process; and when no call that fails for
+ * good was repeated without end. It prints a line for each process, and on failure one that begins with
+ * "FAILURE".
  *
  * The functions of libc are defined here, so that the plugin's calls come here first: calls whose return
  * address is in the plugin are counted. All of them take integers and pointers, at most EIGHT of them. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -42,6 +46,8 @@ enum {
 };
 /* The peer timeout of 2 s, and what a loaded machine gets beside it. */
 #define WAIT_S 8.0
+/* What a wait counts of the time between two polls at most: the rest is of a process that had no core. */
+#define POLL_MAX_S 0.02
 
 /* ---- the functions that may fail ---- */
 
@@ -135,11 +141,17 @@ DEFINE(opendir, 0)
 DEFINE(realpath, 0)
 DEFINE(if_indextoname, 0)
 
-/* dlsym allocates: these go to libc by its own names. */
+/* dlsym allocates: these go to libc by its own names, or to AddressSanitizer where it is linked. */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
 extern void __libc_free(void *memory);
+#define WEAK __attribute__((weak))
+extern void *__interceptor_malloc(size_t bytes) WEAK;
+extern void *__interceptor_calloc(size_t count, size_t bytes) WEAK;
+extern void *__interceptor_aligned_alloc(size_t alignment, size_t bytes) WEAK;
+extern void __interceptor_free(void *memory) WEAK;
+#define ALLOCATOR(name, libc) (__interceptor_##name ? __interceptor_##name : (libc))
 
 static void *counted(void *memory, const void *caller) {
   if (memory && is_plugins(caller)) atomic_fetch_add(&allocations, 1);
@@ -148,40 +160,44 @@ static void *counted(void *memory, const void *caller) {
 
 void *malloc(size_t bytes) {
   const void *caller = __builtin_return_address(0);
-  return is_hit(F_malloc, caller) ? NULL : counted(__libc_malloc(bytes), caller);
+  return is_hit(F_malloc, caller) ? NULL : counted(ALLOCATOR(malloc, __libc_malloc)(bytes), caller);
 }
 
 void *calloc(size_t count, size_t bytes) {
   const void *caller = __builtin_return_address(0);
-  return is_hit(F_calloc, caller) ? NULL : counted(__libc_calloc(count, bytes), caller);
+  return is_hit(F_calloc, caller) ? NULL : counted(ALLOCATOR(calloc, __libc_calloc)(count, bytes), caller);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes) {
   const void *caller = __builtin_return_address(0);
-  return is_hit(F_aligned_alloc, caller) ? NULL : counted(__libc_memalign(alignment, bytes), caller);
+  if (is_hit(F_aligned_alloc, caller)) return NULL;
+  return counted(ALLOCATOR(aligned_alloc, __libc_memalign)(alignment, bytes), caller);
 }
 
 void free(void *memory) {
   if (memory && is_plugins(__builtin_return_address(0))) atomic_fetch_sub(&allocations, 1);
-  __libc_free(memory);
+  ALLOCATOR(free, __libc_free)(memory);
 }
 
 /* ---- what the two processes and their parent share ---- */
 
 struct side {
   char handle[HARP_NCCL_HANDLE_BYTES];
-  atomic_bool has_handle, is_over; /* is_over: it has closed everything, or it is about to after an error */
-  int error;                       /* NCCL's code; 0: all was done */
-  const char *stage;               /* where it is, or got the error */
-  char trouble[96];                /* what is wrong; "": nothing */
-  char warn[600];                  /* the first */
+  atomic_bool has_handle,
+      has_ended;     /* has_ended: it has closed everything, or it is about to after an error */
+  int error;         /* NCCL's code; 0: all was done */
+  const char *stage; /* where it is, or got the error */
+  char trouble[96];  /* what is wrong; "": nothing */
+  char warn[600];    /* the first */
+  char driver[200];  /* the INFO line of the driver */
   int warns;
   int failures;
   double seconds;
   int calls[FUNCTIONS];
 };
 static struct side *sides;
-static int number; /* of this process */
+static atomic_bool *has_link; /* shared, too: the veth pair is there */
+static int number;            /* of this process */
 
 static struct side *self(void) {
   return &sides[number];
@@ -197,6 +213,22 @@ static double now_s(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+struct wait {
+  double last_s, waited_s;
+};
+
+static struct wait begin_wait(void) {
+  return (struct wait){now_s(), 0};
+}
+
+/* Counts the time since the last poll. Returns whether it has been polled for so long. */
+static bool is_over(struct wait *w, double seconds) {
+  double now = now_s(), since = now - w->last_s;
+  w->last_s = now;
+  w->waited_s += since < POLL_MAX_S ? since : POLL_MAX_S;
+  return w->waited_s > seconds;
+}
+
 static void log_line(enum harp_nccl_log_level level, unsigned long flags, const char *where, int line,
                      const char *form, ...) {
   struct side *s = self();
@@ -208,6 +240,13 @@ static void log_line(enum harp_nccl_log_level level, unsigned long flags, const 
     vfprintf(stderr, form, arguments);
     fputc('\n', stderr);
     va_end(arguments);
+  }
+  if (level == HARP_NCCL_LOG_INFO) {
+    char text[200];
+    va_start(arguments, form);
+    (void)vsnprintf(text, sizeof text, form, arguments);
+    va_end(arguments);
+    if (strstr(text, ", memory in ")) memcpy(s->driver, text, sizeof text);
   }
   if (level != HARP_NCCL_LOG_WARN || s->warns++) return;
   va_start(arguments, form);
@@ -239,11 +278,11 @@ static bool is_well(struct run *r, const char *stage, enum harp_nccl_result resu
 
 /* The other process is over: what it would have to do will not happen. */
 static bool is_alone(void) {
-  return atomic_load(&other()->is_over) && other()->error;
+  return atomic_load(&other()->has_ended) && other()->error;
 }
 
 static bool connect_both(struct run *r) {
-  double began_s = now_s();
+  struct wait wait = begin_wait();
   bool waits_alone = false;
   while (!r->send || !r->receive) {
     if (!r->send && !is_well(r, "connect", r->net->connect(r->ctx, 0, other()->handle, &r->send, NULL)))
@@ -253,7 +292,7 @@ static bool connect_both(struct run *r) {
       if (waits_alone) return false; /* nobody will connect */
       waits_alone = true;
     }
-    if (now_s() - began_s > WAIT_S) {
+    if (is_over(&wait, WAIT_S)) {
       self()->stage = r->send ? "accept" : "connect";
       return fail("HANG");
     }
@@ -276,7 +315,7 @@ static bool exchange(struct run *r, int n) {
   size_t bytes = message_bytes(n), room = MESSAGE_MAX_BYTES;
   void *sending = NULL, *receiving = NULL, *to = r->in, *no_handle = NULL;
   int sent = 0, received = 0, got = -1, tag = 0;
-  double began_s = now_s();
+  struct wait wait = begin_wait();
   fill(r->out, bytes, n, number);
   memset(r->in, 0, bytes);
   while (!sent || !received) {
@@ -290,7 +329,7 @@ static bool exchange(struct run *r, int n) {
     if (receiving && !received && !is_well(r, "test of irecv", r->net->test(receiving, &received, &got)))
       return false;
     if (sending && !sent && !is_well(r, "test of isend", r->net->test(sending, &sent, NULL))) return false;
-    if (now_s() - began_s > WAIT_S) {
+    if (is_over(&wait, WAIT_S)) {
       self()->stage = sent ? "test of irecv" : "test of isend";
       return fail("HANG");
     }
@@ -318,7 +357,6 @@ static void work(struct run *r) {
 
 static void close_all(struct run *r) {
   const char *stage = self()->stage;
-  double began_s = now_s();
   self()->stage = "closing";
   if (r->send_mr) r->net->deregMr(r->send, r->send_mr);
   if (r->receive_mr) r->net->deregMr(r->receive, r->receive_mr);
@@ -326,7 +364,6 @@ static void close_all(struct run *r) {
   if (r->receive) r->net->closeRecv(r->receive);
   if (r->listen) r->net->closeListen(r->listen);
   if (r->ctx) r->net->finalize(r->ctx);
-  if (now_s() - began_s > WAIT_S) fail("HANG");
   self()->stage = stage;
 }
 
@@ -341,9 +378,9 @@ static int count_in(const char *folder) {
 
 /* Whether the count in a folder is what it was; threads that have ended are listed for a moment. */
 static bool is_back(const char *folder, int before) {
-  double began_s = now_s();
+  struct wait wait = begin_wait();
   while (count_in(folder) > before) {
-    if (now_s() - began_s > 1) return false;
+    if (is_over(&wait, 1)) return false;
     usleep(1000);
   }
   return true;
@@ -389,7 +426,7 @@ static void run_side(const char *plugin) {
   int error = s->error;
   if (error && !s->warns) fail("AN ERROR WITHOUT A WARN");
   if (!error && s->warns && !is_alone()) fail("A WARN WITHOUT AN ERROR");
-  atomic_store(&s->is_over, true);
+  atomic_store(&s->has_ended, true);
   close_all(&r);
   s->seconds = now_s() - began_s;
   atomic_store(&is_armed, false);
@@ -405,20 +442,48 @@ static void run_side(const char *plugin) {
 
 /* ---- the parent ---- */
 
-static void start(int n, const char *plugin, pid_t pids[2]) {
+static void shell(const char *form, ...) {
+  char command[200];
+  va_list arguments;
+  va_start(arguments, form);
+  (void)vsnprintf(command, sizeof command, form, arguments);
+  va_end(arguments);
+  if (!system(command)) return;
+  fprintf(stderr, "inject: %s\n", command);
+  exit(2);
+}
+
+static void enter_namespace(void) {
+  if (!unshare(CLONE_NEWNET)) return;
+  fprintf(stderr, "inject: a network namespace: %s\n", strerror(errno));
+  exit(2);
+}
+
+/* Starts a process, with an interface to the other one if there is to be one. */
+static void start(int n, const char *plugin, bool has_interface, pid_t pids[2]) {
   fflush(stdout);
+  if (has_interface) enter_namespace();
+  if (has_interface && n) shell("ip link add eni0 type veth peer name eni0 netns %d", (int)pids[0]);
   pids[n] = fork();
-  if (pids[n]) return;
+  if (pids[n]) {
+    if (n) atomic_store(has_link, true);
+    return;
+  }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   number = n;
+  while (has_interface && !n && !atomic_load(has_link)) usleep(POLL_US);
+  if (has_interface) shell("ip link set eni0 up && ip addr add 10.255.0.%d/24 dev eni0", n + 1);
   run_side(plugin);
 }
 
-static void await_end(int n, pid_t pid, double end_s) {
+static void await_end(int n, pid_t pid, struct wait *wait) {
   struct side *s = &sides[n];
+  struct wait closing = begin_wait();
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (now_s() > end_s) {
+    bool is_late = is_over(wait, 3 * WAIT_S) || is_over(&closing, WAIT_S);
+    if (!s->stage || strcmp(s->stage, "closing")) closing = begin_wait();
+    if (is_late) {
       kill(pid, SIGKILL);
       waitpid(pid, &status, 0);
       (void)snprintf(s->trouble, sizeof s->trouble, "HANG in a call of %s", s->stage);
@@ -439,12 +504,13 @@ static int find(const char *name) {
   exit(2);
 }
 
-static void set_environment(const char *mode, char *folder) {
-  setenv("HARP_IFNAME", "=lo", 1);
+static void set_environment(const char *mode, bool is_driver, char *folder) {
+  setenv("HARP_IFNAME", is_driver ? "=eni0" : "=lo", 1);
   setenv("HARP_PATHS", "2", 1);
   setenv("HARP_PEER_TIMEOUT", "2", 1);
   setenv("HARP_STALL_TIME", "3600", 1);
-  setenv("HARP_ENGINE", mode, 1);
+  setenv("HARP_ENGINE", is_driver ? "inline" : mode, 1);
+  if (is_driver) setenv("HARP_DRIVER", mode, 1);
   if (!mkdtemp(folder)) exit(2);
   setenv("HARP_STATS_DIR", folder, 1);
 }
@@ -465,7 +531,7 @@ int main(int count, char **words) {
   pid_t pids[2];
   char folder[] = "/tmp/harp-faults-XXXXXX";
   if (count != 3 && count != 7) {
-    fprintf(stderr, "usage: inject PLUGIN inline|thread [FUNCTION N on|once ERRNO]\n");
+    fprintf(stderr, "usage: inject PLUGIN inline|thread|xdp|xdp-copy [FUNCTION N on|once ERRNO]\n");
     return 2;
   }
   if (count == 7) {
@@ -474,12 +540,15 @@ int main(int count, char **words) {
     fails_on = strcmp(words[5], "on") == 0;
     error_code = atoi(words[6]);
   }
-  sides = mmap(NULL, 2 * sizeof *sides, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  sides = mmap(NULL, 2 * sizeof *sides + sizeof *has_link, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+               -1, 0);
   if (sides == MAP_FAILED) return 2;
-  set_environment(words[2], folder);
-  for (int n = 0; n < 2; n++) start(n, words[1], pids);
-  double end_s = now_s() + 4 * WAIT_S;
-  for (int n = 0; n < 2; n++) await_end(n, pids[n], end_s);
+  has_link = (atomic_bool *)(sides + 2);
+  bool is_driver = strncmp(words[2], "xdp", 3) == 0;
+  set_environment(words[2], is_driver, folder);
+  for (int n = 0; n < 2; n++) start(n, words[1], is_driver, pids);
+  struct wait wait = begin_wait();
+  for (int n = 0; n < 2; n++) await_end(n, pids[n], &wait);
   remove_folder(folder);
   bool is_right = true;
   for (int n = 0; n < 2; n++) {
@@ -490,6 +559,7 @@ int main(int count, char **words) {
     if (s->trouble[0]) printf("FAILURE of process %d: %s\n", n, s->trouble);
     is_right = is_right && !s->trouble[0];
   }
+  if (count == 3) printf("driver %s\n", sides[0].driver);
   for (int i = 0; count == 3 && i < FUNCTIONS; i++)
     if (sides[0].calls[i]) printf("calls %s %d\n", names[i], sides[0].calls[i]);
   return is_right ? 0 : 1;

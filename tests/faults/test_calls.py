@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each call of libc fails, once or for good: every transfer ends, right or with an error that says why.
 
-Of each function two cases; with --faults all of them, which takes half an hour.
+Of each function two cases; with --faults all of them, which takes half an hour. With --asan the plugin is the
+one of the sanitizers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import cases
-from tests.faults.conftest import Compile
+from tests.faults.conftest import SANITIZER, Compile
 
 ALL_TIMEOUT_S = 3600
 SAMPLE = 2
@@ -22,17 +23,41 @@ SEED = 32
 
 
 @pytest.fixture(scope="session")
-def inject(compile_c: Compile) -> Path:
-    return compile_c("inject")
+def inject(compile_c: Compile, request: pytest.FixtureRequest) -> Path:
+    return compile_c("inject", *(SANITIZER if request.config.getoption("--asan") else ()))
+
+
+Counts = dict[str, dict[str, int]]
+
+
+def _counts(inject: Path, plugin: Path, modes: tuple[str, ...]) -> Counts:
+    """Count how often a run without faults calls each function, in each mode."""
+    return {mode: cases.count_calls(inject, plugin, mode) for mode in modes}
 
 
 @pytest.fixture(scope="session")
-def counts(inject: Path, plugin_file: Path) -> dict[str, dict[str, int]]:
-    """How often a run without faults calls each function, in each mode."""
-    return {mode: cases.count_calls(inject, plugin_file, mode) for mode in cases.MODES}
+def counts(inject: Path, plugin: Path) -> Counts:
+    return _counts(inject, plugin, cases.MODES)
 
 
-def test_every_function_has_its_errors(counts: dict[str, dict[str, int]]) -> None:
+@pytest.fixture(scope="session")
+def xdp_counts(inject: Path, plugin: Path) -> Counts:
+    return _counts(inject, plugin, cases.XDP_MODES)
+
+
+def _run(function: str, counts: Counts, inject: Path, plugin: Path, *, runs_all: bool) -> None:
+    chosen = [
+        case for mode in counts for case in cases.cases_of(mode, function, counts[mode].get(function, 0))
+    ]
+    if not runs_all:
+        chosen = random.Random(SEED).sample(chosen, min(SAMPLE, len(chosen)))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda case: cases.failure(inject, plugin, case), chosen)
+        failures = [text for text in found if text]
+    assert not failures, "\n".join(failures)
+
+
+def test_every_function_has_its_errors(counts: Counts) -> None:
     called = set().union(*counts.values())
     assert called <= cases.ERRNOS.keys()
 
@@ -40,21 +65,16 @@ def test_every_function_has_its_errors(counts: dict[str, dict[str, int]]) -> Non
 @pytest.mark.timeout(ALL_TIMEOUT_S)
 @pytest.mark.parametrize("function", sorted(cases.ERRNOS))
 def test_failing_calls(
-    function: str,
-    inject: Path,
-    plugin_file: Path,
-    counts: dict[str, dict[str, int]],
-    request: pytest.FixtureRequest,
+    function: str, inject: Path, plugin: Path, counts: Counts, request: pytest.FixtureRequest
 ) -> None:
-    all_cases = [
-        case for mode in cases.MODES for case in cases.cases_of(mode, function, counts[mode].get(function, 0))
-    ]
-    if not request.config.getoption("--faults"):
-        all_cases = random.Random(SEED).sample(all_cases, min(SAMPLE, len(all_cases)))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failures = [
-            text
-            for text in pool.map(lambda case: cases.failure(inject, plugin_file, case), all_cases)
-            if text
-        ]
-    assert not failures, "\n".join(failures)
+    _run(function, counts, inject, plugin, runs_all=request.config.getoption("--faults"))
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(ALL_TIMEOUT_S)
+@pytest.mark.parametrize("function", sorted(cases.XDP_ERRNOS))
+def test_failing_calls_of_xdp(
+    function: str, inject: Path, plugin: Path, xdp_counts: Counts, request: pytest.FixtureRequest
+) -> None:
+    assert any(function in counts for counts in xdp_counts.values())
+    _run(function, xdp_counts, inject, plugin, runs_all=request.config.getoption("--faults"))
