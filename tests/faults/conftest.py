@@ -35,7 +35,18 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
     def build(name: str, *words: str) -> Path:
         out, source = folder / name, ROOT / "tests" / "faults" / f"{name}.c"
-        argv = ["cc", *FLAGS, *words, f"-I{PLUGIN_DIR / 'src'}", "-o", str(out), str(source), "-ldl", "-lpthread"]
+        argv = [
+            "cc",
+            *FLAGS,
+            *words,
+            f"-I{PLUGIN_DIR / 'src'}",
+            f"-I{ROOT / 'tests'}",
+            "-o",
+            str(out),
+            str(source),
+            "-ldl",
+            "-lpthread",
+        ]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         return out

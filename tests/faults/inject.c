@@ -33,10 +33,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "nccl/abi.h"
+#include "lib/rank.h"
 
 enum {
   MESSAGES = 24,
@@ -66,12 +65,12 @@ enum {
   X(fcntl)                                                                                                   \
   X(fstat)                                                                                                   \
   X(fstatfs)                                                                                                 \
-  X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt) X(ioctl)  \
-      X(listen) X(madvise) X(memfd_create) X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll)      \
-          X(prctl) X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename)                     \
-              X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt)       \
-                  X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice)        \
-                      X(write)
+  X(ftruncate)                                                                                               \
+  X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt) X(ioctl) X(listen)     \
+      X(madvise) X(memfd_create) X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl)       \
+          X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) \
+              X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat)        \
+                  X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice) X(write)
 
 #define NAME(function) F_##function,
 #define TEXT(function) #function,
@@ -197,7 +196,6 @@ struct side {
 };
 static struct side *sides;
 static atomic_bool *has_link; /* shared, too: the veth pair is there */
-static int number;            /* of this process */
 
 static struct side *self(void) {
   return &sides[number];
@@ -205,12 +203,6 @@ static struct side *self(void) {
 
 static struct side *other(void) {
   return &sides[!number];
-}
-
-static double now_s(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 struct wait {
@@ -229,29 +221,13 @@ static bool is_over(struct wait *w, double seconds) {
   return w->waited_s > seconds;
 }
 
-static void log_line(enum harp_nccl_log_level level, unsigned long flags, const char *where, int line,
-                     const char *form, ...) {
+static void on_log(enum harp_nccl_log_level level, const char *text) {
   struct side *s = self();
-  va_list arguments;
-  (void)flags, (void)where, (void)line;
-  if (getenv("INJECT_LOG")) {
-    va_start(arguments, form);
-    fprintf(stderr, "[%d] %.3f %s ", number, now_s(), level == HARP_NCCL_LOG_WARN ? "WARN" : "info");
-    vfprintf(stderr, form, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-  }
-  if (level == HARP_NCCL_LOG_INFO) {
-    char text[200];
-    va_start(arguments, form);
-    (void)vsnprintf(text, sizeof text, form, arguments);
-    va_end(arguments);
-    if (strstr(text, ", memory in ")) memcpy(s->driver, text, sizeof text);
-  }
-  if (level != HARP_NCCL_LOG_WARN || s->warns++) return;
-  va_start(arguments, form);
-  (void)vsnprintf(s->warn, sizeof s->warn, form, arguments);
-  va_end(arguments);
+  bool is_warn = level == HARP_NCCL_LOG_WARN;
+  if (getenv("INJECT_LOG"))
+    fprintf(stderr, "[%d] %.3f %s %s\n", number, now_s(), is_warn ? "WARN" : "info", text);
+  if (strstr(text, ", memory in ")) (void)snprintf(s->driver, sizeof s->driver, "%.199s", text);
+  if (is_warn && !s->warns++) (void)snprintf(s->warn, sizeof s->warn, "%.599s", text);
 }
 
 static bool fail(const char *trouble) {

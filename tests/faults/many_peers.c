@@ -12,7 +12,6 @@
  */
 #include <dlfcn.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,12 +22,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "nccl/abi.h"
+#include "lib/rank.h"
 
-enum { PEERS_MAX = 256, MESSAGE_BYTES = 100000, POLL_US = 1000, WARN_BYTES = 1024 };
+enum { PEERS_MAX = 256, MESSAGE_BYTES = 100000, POLL_US = 1000 };
 /* The peer timeout of 2 s, and what a loaded machine gets beside it. */
 #define WAIT_S 10.0
 
@@ -38,35 +36,17 @@ static struct shared {
   char handle[HARP_NCCL_HANDLE_BYTES];
   atomic_bool has_handle, may_send, may_end;
   _Atomic int states[PEERS_MAX];
-  char warns[PEERS_MAX + 1][WARN_BYTES]; /* the last: accept's */
+  char warns[PEERS_MAX + 1][LOG_BYTES]; /* the last: accept's */
 } * shared;
 
-static unsigned peer_count, self; /* self: peer_count in the process that listens */
+static int peer_count; /* also the number of the process that listens */
 static struct rlimit whole;
 static bool is_passing;
 
-static double now_s(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void die(const char *why) {
-  fprintf(stderr, "many_peers: process %u: %s %s\n", self, why, shared->warns[self]);
-  exit(1);
-}
-
-static void log_line(enum harp_nccl_log_level level, unsigned long flags, const char *where, int line,
-                     const char *form, ...) {
-  char text[WARN_BYTES];
-  va_list arguments;
-  (void)flags, (void)where, (void)line;
-  va_start(arguments, form);
-  (void)vsnprintf(text, sizeof text, form, arguments);
-  va_end(arguments);
-  if (is_passing && self == peer_count && strstr(text, "cannot accept a connection"))
+static void on_log(enum harp_nccl_log_level level, const char *text) {
+  if (is_passing && number == peer_count && strstr(text, "cannot accept a connection"))
     setrlimit(RLIMIT_NOFILE, &whole);
-  if (level == HARP_NCCL_LOG_WARN) (void)snprintf(shared->warns[self], WARN_BYTES, "%s", text);
+  if (level == HARP_NCCL_LOG_WARN) (void)snprintf(shared->warns[number], LOG_BYTES, "%s", text);
 }
 
 static const struct harp_nccl_net_v12 *load(const char *plugin, void **ctx) {
@@ -87,13 +67,13 @@ static void run_peer(const char *plugin) {
   memcpy(handle, shared->handle, sizeof handle);
   while (!comm) {
     if (net->connect(ctx, 0, handle, &comm, NULL)) {
-      atomic_store(&shared->states[self], FAILED);
+      atomic_store(&shared->states[number], FAILED);
       exit(0);
     }
     usleep(POLL_US);
   }
-  atomic_store(&shared->states[self], CONNECTED);
-  memset(data, (int)self + 1, sizeof data);
+  atomic_store(&shared->states[number], CONNECTED);
+  memset(data, (int)number + 1, sizeof data);
   while (!atomic_load(&shared->may_send)) usleep(POLL_US);
   if (net->regMr(comm, data, sizeof data, 1, &mr)) die("regMr failed");
   while (!request)
@@ -108,7 +88,7 @@ static void run_peer(const char *plugin) {
 
 static unsigned count(int state) {
   unsigned n = 0;
-  for (unsigned i = 0; i < peer_count; i++) n += (unsigned)atomic_load(&shared->states[i]) == (unsigned)state;
+  for (int i = 0; i < peer_count; i++) n += (unsigned)atomic_load(&shared->states[i]) == (unsigned)state;
   return n;
 }
 
@@ -167,7 +147,7 @@ static void run_listener(const char *plugin, rlim_t files) {
 
 int main(int words, char **word) {
   if (words != 5) return 2;
-  peer_count = (unsigned)atoi(word[2]);
+  peer_count = atoi(word[2]);
   is_passing = strcmp(word[4], "passing") == 0;
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED || peer_count > PEERS_MAX) return 2;
@@ -176,20 +156,20 @@ int main(int words, char **word) {
   setenv("HARP_PEER_TIMEOUT", "2", 1);
   setenv("HARP_STATS_DIR", "off", 1);
   pid_t pids[PEERS_MAX];
-  for (self = 0; self < peer_count; self++) {
-    pids[self] = fork();
-    if (pids[self]) continue;
+  for (number = 0; number < peer_count; number++) {
+    pids[number] = fork();
+    if (pids[number]) continue;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     run_peer(word[1]);
   }
   run_listener(word[1], (rlim_t)atoi(word[3]));
-  for (unsigned i = 0; i < peer_count; i++) {
+  for (int i = 0; i < peer_count; i++) {
     int status = 0;
     if (atomic_load(&shared->states[i]) == CONNECTING) kill(pids[i], SIGKILL);
     waitpid(pids[i], &status, 0);
     if (status) printf("a peer ended with %d\n", status);
   }
-  for (unsigned i = 0; i <= peer_count; i++)
+  for (int i = 0; i <= peer_count; i++)
     if (shared->warns[i][0]) printf("%s: %s\n", i < peer_count ? "peer" : "accept", shared->warns[i]);
   return 0;
 }

@@ -164,6 +164,9 @@ class JobError(AssertionError):
 class Fleet:
     """The ranks of a job; a context manager that leaves none running and the lab as it was."""
 
+    faults = FAULTS
+    hang_s = HANG_S
+
     def __init__(
         self, lab: Lab, program: Path, plugin: Path, folder: Path, ranks_per_host: int, seed: int
     ) -> None:
@@ -262,7 +265,11 @@ class Fleet:
         if pattern == "ring":
             return [(rank, (rank + 1) % self.count) for rank in everyone]
         every = list(itertools.permutations(everyone, 2))
-        return every if pattern == "all-to-all" else sorted(self._draw.sample(every, 2 * self.count))
+        return (
+            every
+            if pattern == "all-to-all"
+            else sorted(self._draw.sample(every, min(2 * self.count, len(every))))
+        )
 
     def _open(self, pattern: str) -> int:
         communicator = next(self._ids)
@@ -324,11 +331,13 @@ class Fleet:
         """Return the answers with these words of all ranks but those that are killed meanwhile."""
         self._step = step
         wanted = words.split()
-        deadline_s = time.monotonic() + HANG_S
+        deadline_s = time.monotonic() + self.hang_s
         while waiting := [rank for rank in self._living() if not rank.answers]:
             if time.monotonic() > deadline_s:
                 silent = [rank.number for rank in waiting]
-                self._fail(f"HANG: no answer to `{step}` within {HANG_S:.0f} s from ranks {silent}", waiting)
+                self._fail(
+                    f"HANG: no answer to `{step}` within {self.hang_s:.0f} s from ranks {silent}", waiting
+                )
             self._pump(1.0)
         answers = [rank.answers.pop() for rank in self._living()]
         assert all(answer[: len(wanted)] == wanted for answer in answers), answers
@@ -384,7 +393,7 @@ class Fleet:
     def _next_fault(self) -> None:
         if not self._fault_mean_s:
             return
-        (kind,) = self._draw_faults.choices(list(FAULTS), list(FAULTS.values()))
+        (kind,) = self._draw_faults.choices(list(self.faults), list(self.faults.values()))
         rank = self._draw_faults.choice(self.ranks)
         eni = self._draw_faults.randrange(len(self.lab.enis))
         share = self._draw_faults.random()

@@ -24,7 +24,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,10 +32,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "nccl/abi.h"
+#include "lib/rank.h"
 
 enum {
   RANKS_MAX = 256,
@@ -44,7 +42,6 @@ enum {
   LINKS_MAX = 2 * RANKS_MAX,
   DEPTH = 2, /* messages under way on a connection */
   LINE_BYTES = 16384,
-  WARN_BYTES = 1024,
   NAP_US_MIN = 100, /* between two polls of which the first moved nothing; doubled up to the most */
   NAP_US_MAX = 5000,
 };
@@ -80,37 +77,14 @@ static enum phase { IDLE, OPENING, RUNNING } phase;
 static struct communicator communicators[COMMUNICATORS_MAX], *active;
 static const struct harp_nccl_net_v12 *net;
 static void *ctx;
-static int self, rank_count;
+static int rank_count;
 static bool is_lost[RANKS_MAX];
 static uint32_t run_number, message_count;
 static size_t bytes_max;
 static uint64_t moved_messages, moved_bytes;
 static bool has_moved; /* since the last look */
 
-static double now_s(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static _Noreturn void die(const char *form, ...) {
-  va_list arguments;
-  va_start(arguments, form);
-  fprintf(stderr, "rank %d: ", self);
-  (void)vfprintf(stderr, form, arguments);
-  fputc('\n', stderr);
-  va_end(arguments);
-  exit(1);
-}
-
-static void log_line(enum harp_nccl_log_level level, unsigned long flags, const char *where, int line,
-                     const char *form, ...) {
-  char text[WARN_BYTES];
-  va_list arguments;
-  (void)flags, (void)where, (void)line;
-  va_start(arguments, form);
-  (void)vsnprintf(text, sizeof text, form, arguments);
-  va_end(arguments);
+static void on_log(enum harp_nccl_log_level level, const char *text) {
   if (level == HARP_NCCL_LOG_WARN) printf("warn %s\n", text);
   fprintf(stderr, "%.3f %s %s\n", now_s(), level == HARP_NCCL_LOG_WARN ? "WARN" : "INFO", text);
 }
@@ -128,7 +102,7 @@ static uint64_t mix(uint64_t x) {
 }
 
 static uint64_t key_of(const struct link *l, uint32_t message) {
-  int from = l->sends ? self : l->peer, to = l->sends ? l->peer : self;
+  int from = l->sends ? number : l->peer, to = l->sends ? l->peer : number;
   return mix(((uint64_t)run_number << 32 | (uint64_t)from << 16 | (uint64_t)to) ^ mix(message + 1));
 }
 
@@ -177,7 +151,7 @@ static void add_link(struct communicator *c, char direction, int peer) {
   struct link *l = &c->links[c->link_count++];
   *l = (struct link){.peer = peer, .sends = direction == 's'};
   if (l->sends) return;
-  struct published *p = published(self, peer);
+  struct published *p = published(number, peer);
   char handle[HARP_NCCL_HANDLE_BYTES] __attribute__((aligned(8))) = {0};
   if (net->listen(ctx, 0, handle, &l->listen)) die("listen failed");
   memcpy(p->handle, handle, sizeof handle);
@@ -195,8 +169,8 @@ static bool open_step(struct link *l) {
     if (l->comm || l->is_over) close_listener(l);
   } else if (l->has_handle) {
     if (net->connect(ctx, 0, l->handle, &l->comm, NULL)) fail_link(l, "connect");
-  } else if (atomic_load(&published(l->peer, self)->id) == active->id) {
-    memcpy(l->handle, published(l->peer, self)->handle, sizeof l->handle);
+  } else if (atomic_load(&published(l->peer, number)->id) == active->id) {
+    memcpy(l->handle, published(l->peer, number)->handle, sizeof l->handle);
     l->has_handle = true;
   } else if (is_lost[l->peer]) {
     fail_link(l, "connect");
@@ -383,7 +357,7 @@ int main(int words, char **word) {
   if (words != 5) return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   setvbuf(stdout, NULL, _IOLBF, 0);
-  self = atoi(word[2]);
+  number = atoi(word[2]);
   rank_count = atoi(word[3]);
   size_t bytes = (size_t)rank_count * (size_t)rank_count * sizeof *exchange;
   int fd = open(word[4], O_RDWR | O_CLOEXEC);

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 SEED = 32
 GROWTH_MAX_KIB = 8 << 10
+PATIENCE_S = 5.0  # for a hang on purpose
 
 
 def _check(summary: Summary) -> None:
@@ -40,6 +41,38 @@ def test_few(make_lab: MakeLab, rank_program: Path, plugin_file: Path, tmp_path:
     with Fleet(make_lab(_lab(4)), rank_program, plugin_file, tmp_path, ranks_per_host=2, seed=SEED) as fleet:
         fleet.run(8.0, fault_mean_s=0.7, compare_s=3.0, tell=print)
     _check(fleet.summary)
+
+
+@pytest.mark.parametrize(
+    ("defect", "faults", "finding"),
+    [
+        ("byte", {"loss": 1}, r"ended with 1\b.*WRONG: message"),
+        ("file", {"loss": 1}, r"files \d+ \(\+[1-9]"),
+        ("memory", {"loss": 1}, r"KiB \d+ \(\+\d{5}"),
+        ("wake", {"loss": 1}, "HANG: no answer to `run"),
+        ("silence", {"kill": 1}, "HANG: no answer to `(run|open)"),
+    ],
+    ids=["byte", "file", "memory", "wake", "silence"],
+)
+def test_defects_are_found(
+    make_lab: MakeLab,
+    rank_program: Path,
+    defect_plugin: Path,
+    plugin_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    defect: str,
+    faults: dict[str, int],
+    finding: str,
+) -> None:
+    """The checks of a job find a plugin that errs."""
+    monkeypatch.setenv("DEFECT", defect)
+    monkeypatch.setenv("DEFECT_PLUGIN", str(plugin_file))
+    fleet = Fleet(make_lab(_lab(2)), rank_program, defect_plugin, tmp_path, ranks_per_host=1, seed=SEED)
+    fleet.faults, fleet.hang_s = faults, PATIENCE_S
+    with pytest.raises(AssertionError, match=f"(?s){finding}"), fleet:  # noqa: PT012
+        fleet.run(3.0, fault_mean_s=0.5, compare_s=1.0, tell=print)
+        _check(fleet.summary)
 
 
 @pytest.mark.timeout(0)
