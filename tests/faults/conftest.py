@@ -13,7 +13,9 @@ from tests import native
 from tests.conftest import PLUGIN_DIR, ROOT
 
 FLAGS = ("-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-rdynamic")
-SANITIZER = ("-fsanitize=address,undefined", "-Wl,-z,dynamic-undefined-weak")
+SANITIZED = ("-shared", "-fPIC", "-fsanitize=address")  # a plugin
+# What loads it: it is not instrumented itself, since its malloc runs before the sanitizer's memory is there.
+SANITIZER = ("-Wl,-z,dynamic-undefined-weak,--no-as-needed", "-lasan", "-lubsan", "-Wl,--as-needed")
 
 Compile = Callable[..., Path]
 

@@ -66,11 +66,12 @@ enum {
   X(fstat)                                                                                                   \
   X(fstatfs)                                                                                                 \
   X(ftruncate)                                                                                               \
-  X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt) X(ioctl) X(listen)     \
-      X(madvise) X(memfd_create) X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl)       \
-          X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) \
-              X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat)        \
-                  X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice) X(write)
+  X(gethostname)                                                                                             \
+  X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt) X(ioctl) X(listen) X(madvise)         \
+      X(memfd_create) X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) \
+          X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg)      \
+              X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat) X(syscall)         \
+                  X(sysconf) X(unlink) X(unlinkat) X(vmsplice) X(write)
 
 #define NAME(function) F_##function,
 #define TEXT(function) #function,
@@ -195,7 +196,10 @@ struct side {
   int calls[FUNCTIONS];
 };
 static struct side *sides;
-static atomic_bool *has_link; /* shared, too: the veth pair is there */
+static struct ends {
+  atomic_bool are_there;
+  _Atomic int up_count;
+} * ends; /* of the veth pair; shared, too */
 
 static struct side *self(void) {
   return &sides[number];
@@ -435,20 +439,27 @@ static void enter_namespace(void) {
   exit(2);
 }
 
+/* Takes this process's end of the pair up, and waits for the other one: until then there is no carrier. */
+static void take_end_up(void) {
+  while (!atomic_load(&ends->are_there)) usleep(POLL_US);
+  shell("ip link set eni0 up && ip addr add 10.255.0.%d/24 dev eni0", number + 1);
+  atomic_fetch_add(&ends->up_count, 1);
+  while (atomic_load(&ends->up_count) < 2) usleep(POLL_US);
+}
+
 /* Starts a process, with an interface to the other one if there is to be one. */
 static void start(int n, const char *plugin, bool has_interface, pid_t pids[2]) {
   fflush(stdout);
   if (has_interface) enter_namespace();
-  if (has_interface && n) shell("ip link add eni0 type veth peer name eni0 netns %d", (int)pids[0]);
-  pids[n] = fork();
-  if (pids[n]) {
-    if (n) atomic_store(has_link, true);
-    return;
+  if (has_interface && n) {
+    shell("ip link add eni0 type veth peer name eni0 netns %d", (int)pids[0]);
+    atomic_store(&ends->are_there, true);
   }
+  pids[n] = fork();
+  if (pids[n]) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   number = n;
-  while (has_interface && !n && !atomic_load(has_link)) usleep(POLL_US);
-  if (has_interface) shell("ip link set eni0 up && ip addr add 10.255.0.%d/24 dev eni0", n + 1);
+  if (has_interface) take_end_up();
   run_side(plugin);
 }
 
@@ -516,10 +527,10 @@ int main(int count, char **words) {
     fails_on = strcmp(words[5], "on") == 0;
     error_code = atoi(words[6]);
   }
-  sides = mmap(NULL, 2 * sizeof *sides + sizeof *has_link, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-               -1, 0);
+  sides =
+      mmap(NULL, 2 * sizeof *sides + sizeof *ends, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (sides == MAP_FAILED) return 2;
-  has_link = (atomic_bool *)(sides + 2);
+  ends = (struct ends *)(sides + 2);
   bool is_driver = strncmp(words[2], "xdp", 3) == 0;
   set_environment(words[2], is_driver, folder);
   for (int n = 0; n < 2; n++) start(n, words[1], is_driver, pids);

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import cases
-from tests.faults.conftest import SANITIZER, Compile
+from tests.faults.conftest import SANITIZED, SANITIZER, Compile
 
 ALL_TIMEOUT_S = 3600
 SAMPLE = 2
@@ -55,6 +55,18 @@ def _run(function: str, counts: Counts, inject: Path, plugin: Path, *, runs_all:
         found = pool.map(lambda case: cases.failure(inject, plugin, case), chosen)
         failures = [text for text in found if text]
     assert not failures, "\n".join(failures)
+
+
+def test_the_sanitizer_sees_the_plugin(
+    inject: Path, compile_c: Compile, request: pytest.FixtureRequest
+) -> None:
+    if not request.config.getoption("--asan"):
+        pytest.skip("asked for with --asan")
+    text = cases.failure(
+        inject, compile_c("overrun", *SANITIZED), cases.Case("inline", "malloc", 9, False, 12)
+    )
+    assert "heap-buffer-overflow" in text
+    assert "EXIT 66" in text
 
 
 def test_every_function_has_its_errors(counts: Counts) -> None:
