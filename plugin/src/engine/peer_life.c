@@ -82,10 +82,10 @@ static void free_peer(struct harp_peer *peer) {
 
 /* The end of a peer whose control connection is not watched would go unnoticed. */
 static void fail_unwatched(struct harp_peer *peer, int err) {
+  char text[HARP_LIMIT_TEXT_BYTES];
   harp_peer_fail(peer, HARP_ERR_SYSTEM, peer->engine->clock(),
-                 "%s: cannot watch the control connection with %s: %s; raise the limit with `sysctl -w "
-                 "fs.epoll.max_user_watches=1000000`, or free memory",
-                 peer->engine->name, peer->name, strerror(-err));
+                 "%s: cannot watch the control connection with %s: %s", peer->engine->name, peer->name,
+                 harp_limit_text(err == -ENOSPC ? HARP_EWATCHES : -err, text));
   harp_monitor_leave(peer);
 }
 
