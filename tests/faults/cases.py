@@ -108,7 +108,6 @@ XDP_ERRNOS: dict[str, tuple[int, ...]] = {
     "madvise": (errno.ENOMEM,),
     "mmap": (errno.ENOMEM,),
     "recv": (errno.EINTR, errno.ENOBUFS),
-    "send": (errno.ENOBUFS,),
     "sendto": (errno.ENOBUFS, errno.EBUSY, errno.ENETDOWN, errno.ENXIO),
     "setsockopt": (errno.ENOBUFS, errno.ENOMEM, errno.EPERM),
     "socket": (errno.EMFILE, errno.EAFNOSUPPORT, errno.EPERM),

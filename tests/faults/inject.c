@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -28,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -40,7 +42,9 @@
 enum {
   MESSAGES = 24,
   MESSAGE_MAX_BYTES = 1 << 20,
-  REPEATS_MAX = 1000, /* of a call that fails for good, unless NCCL's polling or the data path makes it */
+  /* Of a call that fails for good, unless NCCL's polling or the data path makes it. AF_XDP tries a queue that
+   * another process has for 10 s, every 5 ms. */
+  REPEATS_MAX = 3000,
   POLL_US = 50,
 };
 /* The peer timeout of 2 s, and what a loaded machine gets beside it. */
@@ -69,8 +73,9 @@ enum {
   X(gethostname)                                                                                             \
   X(getifaddrs)                                                                                              \
   X(getrandom)                                                                                               \
-  X(getrlimit) X(getsockname) X(getsockopt) X(ioctl) X(listen) X(madvise) X(memfd_create) X(mkdir) X(mmap)   \
-      X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg)  \
+  X(getrlimit)                                                                                               \
+  X(getsockname) X(getsockopt) X(ioctl) X(listen) X(madvise) X(memfd_create) X(mkdir) X(mmap) X(open)        \
+      X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg)          \
           X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit)    \
               X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat)          \
                   X(vmsplice) X(write)
@@ -446,6 +451,10 @@ static void enter_namespace(void) {
 static void take_end_up(void) {
   while (!atomic_load(&ends->are_there)) usleep(POLL_US);
   shell("ip link set eni0 up && ip addr add 10.255.0.%d/24 dev eni0", number + 1);
+  struct ifreq request = {.ifr_name = "eni0"};
+  int fd = socket(AF_INET, SOCK_DGRAM, 0);
+  while (!ioctl(fd, SIOCGIFFLAGS, &request) && !(request.ifr_flags & IFF_RUNNING)) usleep(POLL_US);
+  close(fd);
   atomic_fetch_add(&ends->up_count, 1);
   while (atomic_load(&ends->up_count) < 2) usleep(POLL_US);
 }
