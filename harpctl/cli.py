@@ -28,6 +28,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "facts": "facts.command",
         "setup": "setup.command",
         "confirm": "network.command",
+        "edit": "edit",
         "rollback": "change.command",
     },
     "Test and measure": {

@@ -11,7 +11,7 @@ import typer
 from harpctl.change.reverter import KeptPart
 from harpctl.change.rollback import Listed, RollbackResult, listed
 from harpctl.change.rollback import rollback as roll_back
-from harpctl.console import ConsoleProgress, NoProgress, print_json
+from harpctl.console import ConsoleProgress, NoProgress, print_json, printable
 from harpctl.errors import ExitCode
 from harpctl.host.host import open_host
 from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
@@ -51,40 +51,43 @@ def rollback(
         raise typer.Exit(int(ExitCode.REFUSED))
 
 
+def _say(text: str, *, err: bool = False) -> None:
+    """Print what may hold others' names and bytes."""
+    typer.echo(printable(text, keep="\n"), err=err)
+
+
 def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
     if as_json:
         print_json(transactions)
         return
     for transaction in transactions:
-        typer.echo(
-            f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}"
-        )
+        _say(f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}")
         for step in transaction.steps:
-            typer.echo(f"    {step}")
+            _say(f"    {step}")
     if not transactions:
-        typer.echo("There is nothing to undo.")
+        _say("There is nothing to undo.")
 
 
 def _show(result: RollbackResult, root: Path | None) -> None:
     for reverted in result.reverted:
         for action in reverted.actions:
-            typer.echo(f"would {action}" if result.dry_run else f"{action}: done")
+            _say(f"would {action}" if result.dry_run else f"{action}: done")
         if reverted.diff:
-            typer.echo(reverted.diff, nl=False)
+            _say(reverted.diff.rstrip())
     for note in result.notes:
-        typer.echo(f"note: {note}")
+        _say(f"note: {note}")
     for kept in result.kept:
         _show_kept(kept)
     if result.kept:
         again = "harpctl rollback --force" + (f" --root {root}" if root else "")
-        typer.echo(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
+        _say(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
     elif not result.reverted:
-        typer.echo("There is nothing to undo.")
+        _say("There is nothing to undo.")
 
 
 def _show_kept(kept: KeptPart) -> None:
-    typer.echo(f"kept {kept.path or kept.step}: {kept.reason}.", err=True)
+    _say(f"kept {kept.path or kept.step}: {kept.reason}.", err=True)
     if kept.saved:
-        typer.echo(f"  Saved original: {kept.saved}. From it to what is there now:", err=True)
+        _say(f"  Saved original: {kept.saved}. From it to what is there now:", err=True)
     for line in kept.diff.splitlines():
-        typer.echo(f"  {line}", err=True)
+        _say(f"  {line}", err=True)

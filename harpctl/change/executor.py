@@ -90,7 +90,7 @@ class Executor:
         if isinstance(step, WriteFile):
             path = host.resolved(step.path)
             was = self._saved_state(path)
-            ours = File(sha256=digest(step.data), mode=mode_of(step, was))
+            ours = File(sha256=digest(step.data), mode=mode_of(step, was), size=len(step.data))
             return self._with_folders(path, PutBack(path=path, was=was, ours=ours))
         if isinstance(step, RemoveFile):
             path = host.placed(step.path)
@@ -106,7 +106,7 @@ class Executor:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if host.stat(to) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
-            return self._with_folders(to, MoveBack(path=to, to=path))
+            return self._with_folders(to, MoveBack(path=to, to=path, what=self._state(path)))
         if isinstance(step, SetControl | SetSizes):
             return (self._undo_of_setting(step),), []
         return self._undo_of_command(step), []
@@ -139,6 +139,13 @@ class Executor:
             folders.insert(0, folder)
             folder = folder.rpartition("/")[0]
         return (undo, *(RemoveFolder(path=made) for made in reversed(folders))), folders
+
+    def _state(self, path: str) -> State:
+        """Return what is moved; what can't be read is moved all the same."""
+        try:
+            return read_state(self._host, path)[0]
+        except HarpError:
+            return Absent()
 
     def _saved_state(self, path: str) -> State:
         state, data = read_state(self._host, path)

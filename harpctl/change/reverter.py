@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import stat
 
 import msgspec
 
@@ -137,7 +138,10 @@ class Reverter:
 
     def _put_back(self, undo: PutBack, reverted: RevertedStep) -> None:
         now, _data = self._look(undo.path)
-        if self._force or same_content(now, undo.ours) or same_content(now, undo.was):
+        renamed = self._renamed(undo.path, undo.ours) if isinstance(now, Absent) else ""
+        if renamed:
+            self._put(renamed, Absent(), reverted)
+        if self._force or renamed or same_content(now, undo.ours) or same_content(now, undo.was):
             self._put(undo.path, undo.was, reverted)
         else:
             raise _Foreign(undo.path, "somebody changed it since", undo.was)
@@ -145,6 +149,9 @@ class Reverter:
     def _move_back(self, undo: MoveBack, reverted: RevertedStep) -> None:
         here, there = self._look(undo.path), self._look(undo.to)
         if isinstance(here[0], Absent):
+            if isinstance(there[0], Absent) and (renamed := self._renamed(undo.path, undo.what)):
+                self._move_back(msgspec.structs.replace(undo, path=renamed), reverted)
+                return
             if isinstance(there[0], Absent):
                 raise _Foreign(undo.path, f"it is gone, and can't be moved back to {undo.to}")
             return  # it is back already
@@ -277,6 +284,20 @@ class Reverter:
         return matches(self._host, patterns)
 
     # ---- the host ----
+
+    def _renamed(self, path: str, what: State) -> str:
+        """Return the path by which somebody calls a file that was at a path, in the same directory; ""."""
+        folder = path.rpartition("/")[0]
+        if not isinstance(what, File) or not what.size:
+            return ""
+        for name in sorted(self._host.list_dir(folder)):
+            other = f"{folder}/{name}"
+            status = self._host.stat(other)
+            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size != what.size:
+                continue
+            if same_content(self._look(other)[0], what):
+                return other
+        return ""
 
     def _look(self, path: str) -> tuple[State, bytes]:
         return self._imagined[path] if path in self._imagined else read_state(self._host, path)

@@ -21,6 +21,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fil
 
     sha256: str
     mode: int
+    size: int = 0  # bytes
     uid: int = 0
     gid: int = 0
     xattrs: dict[str, bytes] = {}
@@ -69,7 +70,12 @@ def read_state(host: Host, path: str) -> tuple[State, bytes]:
             ExitCode.REFUSED,
         )
     found = File(
-        sha256=digest(data), mode=mode, uid=status.st_uid, gid=status.st_gid, xattrs=host.xattrs(path)
+        sha256=digest(data),
+        mode=mode,
+        size=len(data),
+        uid=status.st_uid,
+        gid=status.st_gid,
+        xattrs=host.xattrs(path),
     )
     return found, data
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harpctl.change.state import State
+from harpctl.change.state import Absent, State
 
 
 class PutBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="put back"):
@@ -21,10 +21,11 @@ class PutBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="pu
 
 
 class MoveBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="move back"):
-    """What is at `path` was at `to`."""
+    """What is at `path` was at `to`; `what` it is, so that it is found where somebody renamed it."""
 
     path: str
     to: str
+    what: State = Absent()  # of a file
 
 
 class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="set back"):

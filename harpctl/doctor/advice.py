@@ -10,8 +10,8 @@ from harpctl.doctor.model import CHECKS, Finding
 
 SETUP = "harpctl setup"
 COMMENT = "  # "
-PROGRAMS = ("harpctl", "sed", "mv", "rm", "chmod", "ip", "sysctl", "systemctl", "mount", "ldconfig")
-BLANKS = ("NAME", "FILE", "ADDRESS", "...")  # what a person has to fill in
+PROGRAMS = ("harpctl", "chmod", "ip", "sysctl", "systemctl", "mount", "ldconfig")
+BLANKS = ("MBPS", "NAME", "FILE", "ADDRESS", "...")  # what a person has to fill in
 
 
 def one_command(findings: Iterable[Finding]) -> str:

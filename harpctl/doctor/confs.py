@@ -21,7 +21,7 @@ SETUP = "harpctl setup"
 
 def _set(path: str, key: str, value: object) -> str:
     """Return the command that sets a key of a conf file to another value, however it is spaced."""
-    return f"sed -i 's/^\\s*{key}\\s*=.*/{key} = {value}/' {path}"
+    return f"harpctl edit {path} --set {key}={value}"
 
 
 @check("confs.present", "There are conf files")
@@ -46,7 +46,9 @@ def check_names(context: Context) -> Iterator[CheckResult]:
         if file.number is None:
             name = f"ztcp{next(free)}.conf" if file.conf else f"bak.{file.path.rpartition('/')[2]}"
             to = f"{context.conf_dir}/{name}"
-            yield fail(f"The plugin refuses the name of {file.path}.", f"mv {file.path} {to}")
+            yield fail(
+                f"The plugin refuses the name of {file.path}.", f"harpctl edit {file.path} --move-to {to}"
+            )
 
 
 @check("confs.count", f"There are at most {BOUNDS.conf_files_max} conf files")
@@ -56,7 +58,7 @@ def check_count(context: Context) -> Iterator[CheckResult]:
     if count > BOUNDS.conf_files_max:
         yield fail(
             f"There are {count}; the plugin refuses more than {BOUNDS.conf_files_max}.",
-            *(f"rm {file.path}" for file in context.conf_files[BOUNDS.conf_files_max :]),
+            *(f"harpctl edit {file.path} --delete" for file in context.conf_files[BOUNDS.conf_files_max :]),
         )
 
 
@@ -65,7 +67,11 @@ def check_parse(context: Context) -> Iterator[CheckResult]:
     """Parse all files as the plugin does."""
     for file in context.conf_files:
         if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
-            yield fail(file.wrong, f"mv {file.path} {file.path}.bak  # or correct it by hand", SETUP)
+            yield fail(
+                file.wrong,
+                f"harpctl edit {file.path} --move-to {file.path}.bak  # or correct it by hand",
+                SETUP,
+            )
 
 
 @check("confs.mode", "Nobody but their owner may write the conf files", needs.conf, validates=False)
@@ -184,10 +190,10 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
         (path, eni.name) for path, conf, eni in context.pairs if not (conf.speed_mbps or eni.speed_mbps)
     ]
     if silent:
-        names, paths = ", ".join(name for _path, name in silent), " ".join(path for path, _name in silent)
+        names, paths = ", ".join(name for _path, name in silent), [path for path, _name in silent]
         yield warn(
             f"Unknown for {names}: the plugin reports 10000 Mbit/s to NCCL.",
-            f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {paths}  # with the speed that you pay for",
+            *(f"harpctl edit {path} --set speed_mbps=MBPS  # the speed that you pay for" for path in paths),
         )
 
 
@@ -216,7 +222,10 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
     seen: dict[str, str] = {}
     for path, conf in context.confs:
         if conf.interface in seen:
-            yield fail(f"{path}: {conf.interface} is already in {seen[conf.interface]}.", f"rm {path}")
+            yield fail(
+                f"{path}: {conf.interface} is already in {seen[conf.interface]}.",
+                f"harpctl edit {path} --delete",
+            )
         seen.setdefault(conf.interface, path)
 
 

@@ -83,7 +83,7 @@ def check_zero_copy(context: Context) -> Iterator[CheckResult]:
         if drivers[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
             yield warn(
                 f"{path}: {eni.name} ({eni.driver or 'unknown driver'}) is not known for zero-copy AF_XDP.",
-                f"sed -i 's/^\\s*driver\\s*=.*/driver = auto/' {path}",
+                f"harpctl edit {path} --set driver=auto",
             )
 
 

@@ -172,7 +172,7 @@ def check_sysctl(context: Context) -> Iterator[CheckResult]:
         yield fail(
             f"{setting.path}:{setting.line}: {setting.name} = {setting.value} replaces the {count} pages that"
             " the kernel arguments reserve.",
-            f"sed -i '{setting.line}s/^/# /' {shlex.quote(setting.path)}",
+            f"harpctl edit {shlex.quote(setting.path)} --comment {setting.line}",
         )
 
 

@@ -44,7 +44,7 @@ def _change(setting: SetVariable, context: Context) -> str:
         return _removal(setting)
     if setting.source == ENVIRONMENT:
         return f"export {setting.name}={SUFFIX}"
-    return f"sed -i 's/^\\s*{setting.name}\\s*=.*/{setting.name}={SUFFIX}/' {setting.source}"
+    return f"harpctl edit {setting.source} --set {setting.name}={SUFFIX}"
 
 
 def _set(context: Context, name: str) -> list[SetVariable]:
@@ -54,7 +54,7 @@ def _set(context: Context, name: str) -> list[SetVariable]:
 def _removal(setting: SetVariable) -> str:
     if setting.source == ENVIRONMENT:
         return f"unset {setting.name}"
-    return f"sed -i '/^\\s*{setting.name}\\s*=/d' {setting.source}"
+    return f"harpctl edit {setting.source} --unset {setting.name}"
 
 
 @check("nccl.net", "NCCL_NET does not exclude HARP")

@@ -96,7 +96,7 @@ def check_once(context: Context) -> Iterator[CheckResult]:
         yield warn(
             f"Beside {context.plugin.path} there is {', '.join(copy.path for copy in extra)}: turned off, the"
             " next one is found.",
-            *(f"rm {copy.path}" for copy in extra),
+            *(f"harpctl edit {copy.path} --delete" for copy in extra),
         )
 
 

@@ -135,7 +135,8 @@ def test_setup_as_a_repair_of_a_host_without_gpus(world: World) -> None:
 
 
 def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
-    assert adapted("sed -i s/a/b/ /etc/nccl.conf", world.context()) == "sed -i s/a/b/ /etc/nccl.conf"
+    repair = "harpctl edit /etc/nccl.conf --unset NCCL_NET"
+    assert adapted(repair, world.context()) == repair
 
 
 @pytest.mark.parametrize(
@@ -163,10 +164,9 @@ def test_the_setups_of_several_findings_are_one() -> None:
         failed("confs.present", "harpctl setup --enis eth1 --page-size 2M"),
     ]
     assert one_command(setups) == "harpctl setup --now --enis eth1 --page-size 2M"
-    more = failed("confs.names", "mv /a.conf /b.conf")
-    assert (
-        one_command([more, *setups]) == "harpctl setup --now --enis eth1 --page-size 2M && mv /a.conf /b.conf"
-    )
+    more = failed("confs.names", "harpctl edit /a.conf --move-to /b.conf")
+    moved = "harpctl edit /a.conf --move-to /b.conf"
+    assert one_command([more, *setups]) == f"harpctl setup --now --enis eth1 --page-size 2M && {moved}"
     assert one_command([*setups, failed("confs.count", "bind one more ENI")]) == ""
     assert one_command([*setups, failed("confs.names", "harpctl setup --enis NAME")]) == ""
     assert one_command([]) == ""

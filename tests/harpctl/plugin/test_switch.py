@@ -413,6 +413,40 @@ def test_a_link_is_renamed_and_comes_back(image: Image, plugin_file: Path) -> No
     assert image.at(installed(image)).is_symlink()
 
 
+def test_rollback_finds_a_plugin_that_was_renamed_by_hand(image: Image, plugin_file: Path) -> None:
+    before = image.files()
+    install(image, plugin_file)
+    image.at(installed(image)).rename(image.at(f"{image.libraries}/bak.{NAME}"))
+    result = rollback(image.host, progress=NoProgress())
+    assert image.files() == before
+    assert not result.kept
+    assert [step.actions for step in result.reverted if step.actions] == [
+        [f"remove {image.libraries}/bak.{NAME}"]
+    ]
+
+
+def test_rollback_follows_the_plugin_through_renames(image: Image, plugin_file: Path) -> None:
+    before = image.files()
+    install(image, plugin_file)
+    for _turn in range(5):
+        image.at(installed(image)).rename(image.at(f"{image.libraries}/bak.{NAME}"))
+        enable(image)
+        disable(image)
+        enable(image)
+    image.at(installed(image)).rename(image.at(f"{image.libraries}/libncc-net.so"))
+    result = rollback(image.host, progress=NoProgress())
+    assert not result.kept
+    assert image.files() == before
+
+
+def test_rollback_says_that_what_it_moved_is_gone(image: Image, plugin_file: Path, foreign: Path) -> None:
+    image.put(foreign, installed(image))
+    install(image, plugin_file, force=True)
+    image.at(f"{image.libraries}/{ASIDE}").unlink()
+    (kept,) = rollback(image.host, progress=NoProgress()).kept
+    assert kept.reason == f"it is gone, and can't be moved back to {installed(image)}"
+
+
 # ---- enable ----
 
 

@@ -32,12 +32,14 @@ def no_confs_in_container(world: World) -> None:
 DIR = "/usr/local/tfabric/tools/config"
 
 
-@case("confs.names", "fail", "refuses the name of", f"mv {DIR}/ztcp-a.conf {DIR}/ztcp0.conf")
+@case(
+    "confs.names", "fail", "refuses the name of", f"harpctl edit {DIR}/ztcp-a.conf --move-to {DIR}/ztcp0.conf"
+)
 def bad_name(world: World) -> None:
     world.write(f"{DIR}/ztcp-a.conf", "[eni]\ninterface = eth0\n")
 
 
-@case("confs.count", "fail", "There are 17", f"rm {DIR}/ztcp16.conf")
+@case("confs.count", "fail", "There are 17", f"harpctl edit {DIR}/ztcp16.conf --delete")
 def too_many(world: World) -> None:
     for number in (0, *range(3, 17)):
         world.write(conf_path(number), f"[eni]\ninterface = eth{number}\n")
@@ -47,7 +49,7 @@ def too_many(world: World) -> None:
     "confs.parse",
     "fail",
     "ztcp1.conf:3: key 'mtu' = 'big': expected a number from 576 to 65536",
-    f"mv {conf_path(1)} {conf_path(1)}.bak  # or correct it by hand",
+    f"harpctl edit {conf_path(1)} --move-to {conf_path(1)}.bak  # or correct it by hand",
     "harpctl setup",
 )
 def not_a_conf(world: World) -> None:
@@ -58,7 +60,7 @@ def not_a_conf(world: World) -> None:
     "confs.parse",
     "fail",
     "cannot be read",
-    f"mv {conf_path(1)} {conf_path(1)}.bak  # or correct it by hand",
+    f"harpctl edit {conf_path(1)} --move-to {conf_path(1)}.bak  # or correct it by hand",
     "harpctl setup",
 )
 def conf_is_a_directory(world: World) -> None:
@@ -80,7 +82,7 @@ def absent_interface(world: World) -> None:
     "confs.interface",
     "fail",
     "its MAC 52:54:00:00:00:01 is eth1's: the names moved",
-    f"sed -i 's/^\\s*interface\\s*=.*/interface = eth1/' {conf_path(1)}",
+    f"harpctl edit {conf_path(1)} --set interface=eth1",
 )
 def renamed_interface(world: World) -> None:
     world.conf(1, interface="ens9")
@@ -105,7 +107,7 @@ def foreign_mac(world: World) -> None:
     "confs.address",
     "fail",
     "address = 10.9.9.9, but eth1 has 10.0.1.11",
-    f"sed -i 's/^\\s*address\\s*=.*/address = 10.0.1.11/' {conf_path(1)}",
+    f"harpctl edit {conf_path(1)} --set address=10.0.1.11",
 )
 def other_address(world: World) -> None:
     world.conf(1, address="10.9.9.9")
@@ -121,7 +123,7 @@ def mtu_below_the_conf(world: World) -> None:
     world.eni("eth1", mtu=1500)
 
 
-@case("confs.mtu", "fail", "but eth1 has 1500", f"sed -i 's/^\\s*mtu\\s*=.*/mtu = 1500/' {conf_path(1)}")
+@case("confs.mtu", "fail", "but eth1 has 1500", f"harpctl edit {conf_path(1)} --set mtu=1500")
 def mtu_beyond_the_device(world: World) -> None:
     world.eni("eth1", mtu=1500, mtu_max=1500)
 
@@ -130,7 +132,7 @@ def mtu_beyond_the_device(world: World) -> None:
     "confs.pci",
     "fail",
     "pci = 0000:09:00.0, but eth1 is at 0000:01:00.0",
-    f"sed -i 's/^\\s*pci\\s*=.*/pci = 0000:01:00.0/' {conf_path(1)}",
+    f"harpctl edit {conf_path(1)} --set pci=0000:01:00.0",
 )
 def other_pci(world: World) -> None:
     world.conf(1, pci="0000:09:00.0")
@@ -140,7 +142,7 @@ def other_pci(world: World) -> None:
     "confs.numa",
     "warn",
     "numa = 1, but eth1 is on node 0",
-    f"sed -i 's/^\\s*numa\\s*=.*/numa = 0/' {conf_path(1)}",
+    f"harpctl edit {conf_path(1)} --set numa=0",
 )
 def other_node(world: World) -> None:
     world.conf(1, numa=1)
@@ -150,7 +152,7 @@ def other_node(world: World) -> None:
     "confs.queues",
     "warn",
     "queues = 16, but eth1 has at most 8",
-    f"sed -i 's/^\\s*queues\\s*=.*/queues = 8/' {conf_path(1)}",
+    f"harpctl edit {conf_path(1)} --set queues=8",
 )
 def many_queues(world: World) -> None:
     world.conf(1, queues=16)
@@ -160,7 +162,7 @@ def many_queues(world: World) -> None:
     "confs.speed",
     "warn",
     "Unknown for eth1: the plugin reports 10000 Mbit/s to NCCL",
-    f"sed -i '/^\\[eni\\]/a speed_mbps = 100000' {conf_path(1)}  # with the speed that you pay for",
+    f"harpctl edit {conf_path(1)} --set speed_mbps=MBPS  # the speed that you pay for",
 )
 def unknown_speed(world: World) -> None:
     world.conf(1, speed_mbps=None)
@@ -177,7 +179,7 @@ def gpu_twice(world: World) -> None:
     world.conf(2, gpu=0)
 
 
-@case("confs.distinct", "fail", f"eth1 is already in {conf_path(1)}", f"rm {conf_path(2)}")
+@case("confs.distinct", "fail", f"eth1 is already in {conf_path(1)}", f"harpctl edit {conf_path(2)} --delete")
 def interface_twice(world: World) -> None:
     world.confs[2] = replace(world.confs[1], cores=None)
 
@@ -186,7 +188,7 @@ def interface_twice(world: World) -> None:
     "confs.job_keys",
     "fail",
     f"peer_timeout = 30, but {conf_path(1)} has 10",
-    f"sed -i 's/^\\s*peer_timeout\\s*=.*/peer_timeout = 10/' {conf_path(2)}",
+    f"harpctl edit {conf_path(2)} --set peer_timeout=10",
 )
 def timeouts_differ(world: World) -> None:
     world.conf(1, peer_timeout=10)

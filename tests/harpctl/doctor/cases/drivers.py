@@ -32,7 +32,7 @@ def lacks_locked_memory(world: World) -> None:
     "drivers.zero_copy",
     "warn",
     "eth1 (virtio_net) is not known for zero-copy AF_XDP",
-    f"sed -i 's/^\\s*driver\\s*=.*/driver = auto/' {conf_path(1)}",
+    f"harpctl edit {conf_path(1)} --set driver=auto",
 )
 def zero_copy_unknown(world: World) -> None:
     world.conf(1, driver="xdp-zc")

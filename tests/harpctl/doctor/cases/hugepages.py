@@ -116,7 +116,7 @@ def page_refused(world: World) -> None:
     "hugepages.sysctl",
     "fail",
     "/etc/sysctl.d/60-db.conf:3: vm.nr_hugepages = 4096 replaces",
-    "sed -i '3s/^/# /' /etc/sysctl.d/60-db.conf",
+    "harpctl edit /etc/sysctl.d/60-db.conf --comment 3",
 )
 def sysctl_count(world: World) -> None:
     setting = PageSetting(path="/etc/sysctl.d/60-db.conf", line=3, name="vm.nr_hugepages", value="4096")

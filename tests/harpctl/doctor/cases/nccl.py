@@ -12,7 +12,7 @@ def other_network(world: World) -> None:
     world.environment["NCCL_NET"] = "Socket"
 
 
-@case("nccl.net", "fail", "NCCL_NET=IB (/etc/nccl.conf)", "sed -i '/^\\s*NCCL_NET\\s*=/d' /etc/nccl.conf")
+@case("nccl.net", "fail", "NCCL_NET=IB (/etc/nccl.conf)", "harpctl edit /etc/nccl.conf --unset NCCL_NET")
 def other_network_in_file(world: World) -> None:
     world.write("/etc/nccl.conf", "# fabric\nNCCL_NET=IB\n")
 
@@ -21,7 +21,7 @@ def other_network_in_file(world: World) -> None:
     "nccl.disable",
     "fail",
     "HARP_DISABLE=1 (/etc/nccl.conf)",
-    "sed -i '/^\\s*HARP_DISABLE\\s*=/d' /etc/nccl.conf",
+    "harpctl edit /etc/nccl.conf --unset HARP_DISABLE",
 )
 def switched_off(world: World) -> None:
     world.write("/etc/nccl.conf", "HARP_DISABLE=1\n")
@@ -31,7 +31,7 @@ def switched_off(world: World) -> None:
     "nccl.net_plugin",
     "fail",
     "NCCL_NET_PLUGIN=none (/root/.nccl.conf)",
-    "sed -i '/^\\s*NCCL_NET_PLUGIN\\s*=/d' /root/.nccl.conf",
+    "harpctl edit /root/.nccl.conf --unset NCCL_NET_PLUGIN",
 )
 def no_plugin_wanted(world: World) -> None:
     world.write("/root/.nccl.conf", "NCCL_NET_PLUGIN=none\n")

@@ -99,7 +99,7 @@ def older_than_the_variable(world: World) -> None:
     world.facts = replace(world.facts, libraries=libraries)
 
 
-@case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"rm {PARKED}")
+@case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"harpctl edit {PARKED} --delete")
 def plugin_twice(world: World) -> None:
     world.copies = (plugin(), plugin(PARKED, "bak."))
 
