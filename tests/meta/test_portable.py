@@ -25,7 +25,7 @@ GLIBC_MAX = (2, 27)
 LIBC_PARTS = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6"}
 LOADERS = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 EXPORTS = {f"ncclNetPlugin_v{version}" for version in range(4, 13)}
-SIZE_MAX = 480_000
+SIZE_MAX = 495_000
 DF_1_NODELETE = 0x8
 CROSS_TIMEOUT_S = 580
 CROSS_FLAGS = "-target aarch64-linux-gnu.2.27 -fno-sanitize=undefined"
