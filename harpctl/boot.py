@@ -1,39 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl boot`: what harp.service runs at every boot. Sets what does not survive one, then checks the host.
+"""`harpctl boot`: gives each ENI what the record says (network/model.py). harp.service runs it at every boot.
 
-These are NIC channels and BIG TCP, which distributions configure in no common place, and main routes that
-some network services create again at every boot. None is journalled, because the next boot forgets them.
+Nothing of it is journalled, because the next boot forgets it. With --keep it goes on until it is ended, and
+gives an ENI back what a network manager or somebody else takes away:
+
+1. The lock of all that change the host is taken only where something lacks. While another harpctl has it, and
+   while an interrupted transaction is to be undone, nothing is done.
+2. What does not succeed is tried again after 1 s, 2 s and so on, at most every minute.
+3. systemd is told that it is ready when all ENIs were there once, or after INTERFACES_WAIT_S.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 import typer
 
-from harpctl.change.steps import Run, SetSizes
-from harpctl.confs.conf import Conf
+from harpctl.change import store
+from harpctl.change.journal import Journal
+from harpctl.change.os_errors import require_root
+from harpctl.change.steps import AnyStep, Run, SetControl, SetSizes
 from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
-from harpctl.doctor.context import DoctorOptions, real_context
-from harpctl.doctor.examine import examine
-from harpctl.doctor.model import Finding, worst
-from harpctl.errors import ExitCode
-from harpctl.facts.collect import collect
-from harpctl.facts.model import Facts
+from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.eni import collect_enis
+from harpctl.facts.model import Boot, Facts, Memory, System
+from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.network.big_tcp import plan_big_tcp
-from harpctl.network.model import EniPlan
-from harpctl.network.runtime import plan_competing_routes
+from harpctl.network.model import Interfaces, read_record
+from harpctl.network.runtime import plan_eni, plan_stale_rules
+from harpctl.network.watch import Watch
 from harpctl.option_types import AsJson
 
+INTERFACES_WAIT_S = 30.0  # drivers may still be loading
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
+PAUSE_S = 1.0  # after a change, so that two who do not agree cost little
 
-class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One command that was run, or the sizes that were set of an interface."""
 
-    command: str
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One change, or an ENI for which none could be planned."""
+
+    step: str
     error: str = ""  # "" when it succeeded
 
 
@@ -41,91 +57,132 @@ class BootResult(msgspec.Struct, frozen=True, kw_only=True):
     """What `boot --json` prints."""
 
     ok: bool
-    commands: tuple[CommandResult, ...]
-    failed: tuple[str, ...]  # the findings of `harpctl validate`
+    steps: tuple[StepResult, ...]
 
 
-def _channels(facts: Facts, confs: Sequence[Conf], count: int | None) -> list[tuple[str, ...]]:
-    enis = [facts.eni(conf.interface) for conf in confs]
-    wrong = [eni.name for eni in enis if eni is not None and eni.queues not in {0, count}]
-    return [("ethtool", "-L", name, "combined", str(count)) for name in wrong] if count else []
+def _facts(host: Host) -> Facts:
+    """Gather only what the steps need: this runs at each change of an ENI."""
+    kernel = host.read_word("/proc/sys/kernel/osrelease")
+    enis, _foreign = collect_enis(host, Overrides(), kernel, [])
+    return Facts(system=System(kernel=kernel), boot=Boot(), memory=Memory(), enis=enis)
 
 
-def _routes(host: Host, facts: Facts, confs: dict[int, Conf]) -> list[tuple[str, ...]]:
-    plans = []
-    for number, conf in confs.items():
-        eni = facts.eni(conf.interface)
-        address = (
-            next((cidr for cidr in eni.addresses if cidr.split("/")[0] == conf.address), "") if eni else ""
-        )
-        if address:
-            plans.append(
-                EniPlan(number=number, name=conf.interface, address=address, gateway=conf.gateway or "")
-            )
-    return [step.argv for step in plan_competing_routes(facts, host, plans) if isinstance(step, Run)]
+def plan(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult]]:
+    """Return what the ENIs lack, and the ENIs that can't be set up."""
+    facts = _facts(host)
+    steps = plan_stale_rules(host, record.enis) if record.enis else []
+    failed = []
+    for eni in record.enis:
+        try:
+            steps += plan_eni(facts, host, eni, record.enis)
+        except HarpError as error:
+            failed.append(StepResult(step=eni.name, error=error.message))
+    if record.big_tcp:
+        confs = [file.conf for file in read_confs(host) if file.conf is not None]  # the doctor reports others
+        pairs = [(facts.eni(conf.interface), conf.driver or "auto") for conf in confs]
+        steps += plan_big_tcp((eni, driver) for eni, driver in pairs if eni is not None)[0].steps
+    return steps, failed
 
 
-def _set_sizes(host: Host, step: SetSizes) -> CommandResult:
+def _carry_out(host: Host, step: AnyStep) -> StepResult:
+    if isinstance(step, Run):
+        done = host.run(step.argv)
+        return StepResult(step=shlex.join(step.argv), error=done.last_line if done.code else "")
+    text, error = step.why, ""
     try:
-        host.set_link_sizes(step.interface, step.sizes)
-    except OSError as error:
-        return CommandResult(command=f"set {step.text}", error=error.strerror or str(error))
-    return CommandResult(command=f"set {step.text}")
+        if isinstance(step, SetSizes):
+            text = f"set {step.text}"
+            host.set_link_sizes(step.interface, step.sizes)
+        elif isinstance(step, SetControl):
+            host.write_control(step.path, step.value)
+    except OSError as problem:
+        error = problem.strerror or str(problem)
+    return StepResult(step=text, error=error)
 
 
-def _big_tcp(host: Host, facts: Facts, confs: Sequence[Conf]) -> list[CommandResult]:
-    enis = [(eni, conf.driver or "auto") for conf in confs if (eni := facts.eni(conf.interface)) is not None]
-    group, _left_alone = plan_big_tcp(enis)
-    return [_set_sizes(host, step) for step in group.steps if isinstance(step, SetSizes)]
+@contextlib.contextmanager
+def _locked(host: Host) -> Iterator[None]:
+    """Be the only one that changes the host, and change nothing where a transaction was interrupted."""
+    if not host.is_dir(store.JOURNAL):  # nothing to undo, and nobody to wait for
+        yield
+        return
+    with store.locked(host):
+        for transaction in Journal(host).transactions():
+            if transaction.is_open:
+                raise HarpError(
+                    f"The transaction {transaction.id} ({transaction.begin.what}) was interrupted.",
+                    f"Undo it first: sudo harpctl rollback {transaction.id}",
+                    ExitCode.REFUSED,
+                )
+        yield
 
 
-def run_commands(host: Host, channels: int | None, *, big_tcp: bool) -> list[CommandResult]:
-    """Set again what a boot resets, where it is not as it should be."""
-    facts = collect(host)
-    files = read_confs(host)  # the checks report a file that is wrong
-    confs = {file.number: file.conf for file in files if file.number is not None and file.conf is not None}
-    commands = _channels(facts, list(confs.values()), channels) + _routes(host, facts, confs)
-    done = [host.run(argv) for argv in commands]
-    results = [
-        CommandResult(command=" ".join(one.argv), error=one.last_line if one.code else "") for one in done
-    ]
-    return results + (_big_tcp(host, facts, list(confs.values())) if big_tcp else [])
+def run_boot(host: Host) -> BootResult:
+    """Give each ENI what it lacks. Raises HarpError where another harpctl changes this host."""
+    steps, failed = plan(host, read_record(host))
+    results: list[StepResult] = []
+    if steps:
+        with _locked(host):
+            steps, failed = plan(host, read_record(host))
+            results = [_carry_out(host, step) for step in steps]
+    results += failed
+    return BootResult(ok=not any(result.error for result in results), steps=tuple(results))
 
 
-def _line(finding: Finding) -> str:
-    return f"{finding.title}: {finding.cause}"
+def _show(result: BootResult) -> None:
+    for done in result.steps:
+        OUT.print(f"{done.step}: {done.error or 'done'}", markup=False)
 
 
-def run_boot(host: Host, channels: int | None, *, big_tcp: bool = False) -> BootResult:
-    """Set again what a boot resets, and check the host."""
-    commands = run_commands(host, channels, big_tcp=big_tcp)
-    findings = examine(real_context(host, collect(host), DoctorOptions()), only_validating=True)
-    failed = tuple(_line(finding) for finding in findings if finding.level == "fail")
-    ok = worst(findings) != "fail" and not any(done.error for done in commands)
-    return BootResult(ok=ok, commands=tuple(commands), failed=failed)
+def _notify_ready() -> None:
+    """Tell systemd, where it asks for it, that the ENIs are set up."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)
+
+
+def keep(host: Host) -> None:
+    """Set the ENIs up, and again whenever something of it is taken away. Never returns."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the end that systemd expects
+    watch = Watch()  # before the first look, so that no change is missed
+    deadline = time.monotonic() + INTERFACES_WAIT_S
+    retry_s, is_ready, last = 0.0, False, ""
+    while True:
+        names: list[str] = []
+        try:
+            names = [eni.name for eni in read_record(host).enis]
+            result = run_boot(host)
+        except HarpError as error:
+            result = BootResult(ok=False, steps=(StepResult(step="harp.service", error=error.message),))
+        if str(result) != last:
+            _show(result)
+            last = str(result)
+        if not is_ready and (result.ok or time.monotonic() >= deadline):
+            _notify_ready()
+            is_ready = True
+        retry_s = 0.0 if result.ok else min(max(2 * retry_s, RETRY_FIRST_S), RETRY_MAX_S)
+        wait_s = retry_s if is_ready else min(retry_s, RETRY_FIRST_S)
+        time.sleep(PAUSE_S if result.steps and is_ready else 0)
+        watch.wait(names, wait_s or None)
 
 
 def boot(
     *,
-    channels: Annotated[
-        int | None, typer.Option("--channels", help="Combined channels of each ENI; else unchanged.")
-    ] = None,
-    big_tcp: Annotated[
-        bool,
-        typer.Option("--big-tcp/--no-big-tcp", help="Let TCP use packets of 128 KiB on each ENI."),
+    keep_on: Annotated[
+        bool, typer.Option("--keep", help="Go on, and do it again whenever something takes it away.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set what does not survive a boot, and check the host: what harp.service runs."""
-    result = run_boot(Host(), channels, big_tcp=big_tcp)
+    """Give each ENI what setup has recorded for it: what harp.service runs."""
+    host = Host()
+    require_root(host)
+    if keep_on:
+        keep(host)
+    result = run_boot(host)
     if as_json:
         print_json(result)
     else:
-        for done in result.commands:
-            OUT.print(f"{done.command}: {done.error or 'done'}", markup=False)
-        for line in result.failed:
-            OUT.print(line, markup=False)
-        message = "HARP is set up correctly." if result.ok else "Run `harpctl doctor` to see what to do."
-        OUT.print(message, markup=False)
+        _show(result)
     if not result.ok:
         raise typer.Exit(int(ExitCode.FAILED))

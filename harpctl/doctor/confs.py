@@ -10,7 +10,7 @@ from harpctl.change.steps import WriteFile
 from harpctl.confs.conf import TOOLS_DIR, Conf
 from harpctl.confs.table import BOUNDS, JOB, KEYS
 from harpctl.doctor import needs
-from harpctl.doctor.context import Context
+from harpctl.doctor.context import IFNAME, Context
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts.model import Eni, Facts
 
@@ -27,7 +27,7 @@ def _set(path: str, key: str, value: object) -> str:
 @check("confs.present", "There are conf files")
 def check_present(context: Context) -> Iterator[CheckResult]:
     """Look for ztcp*.conf; with HARP_IFNAME set none is needed."""
-    if not context.conf_files and not context.environment.get("HARP_IFNAME"):
+    if not context.conf_files and not context.environment.get(IFNAME):
         where = context.conf_dir
         if context.facts.system.container and not context.host.is_dir(where):
             yield fail(
@@ -187,7 +187,9 @@ def check_queues(context: Context) -> Iterator[CheckResult]:
 def check_speed(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs whose speed NCCL would assume."""
     silent = [
-        (path, eni.name) for path, conf, eni in context.pairs if not (conf.speed_mbps or eni.speed_mbps)
+        (path, eni.name)
+        for path, conf, eni in context.pairs
+        if path != IFNAME and not (conf.speed_mbps or eni.speed_mbps)
     ]
     if silent:
         names, paths = ", ".join(name for _path, name in silent), [path for path, _name in silent]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,23 @@ from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
 from harpctl.setup.options import SetupOptions
+
+IFNAME = "HARP_IFNAME"
+
+
+def selected_names(text: str, enis: Sequence[Eni]) -> list[str]:
+    """Return the interfaces with addresses that a value of HARP_IFNAME selects, as the plugin does."""
+    is_exclude, rest = text.startswith("^"), text.removeprefix("^")
+    is_exact, words = rest.startswith("="), rest.removeprefix("=").split(",")
+    entries = [entry for word in words if (entry := word.strip())]
+
+    def matches(eni: Eni, entry: str) -> bool:
+        return eni.name == entry if is_exact else eni.name.startswith(entry)
+
+    usable = [eni for eni in enis if eni.addresses]
+    if is_exclude:
+        return [eni.name for eni in usable if eni.is_up and not any(matches(eni, one) for one in entries)]
+    return list(dict.fromkeys(eni.name for one in entries for eni in usable if matches(eni, one)))
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +101,18 @@ class Context:
 
     @functools.cached_property
     def confs(self) -> tuple[tuple[str, Conf], ...]:
-        """Return path and content of the files that hold something."""
+        """Return what the plugin takes: path and content of the files that hold something.
+
+        Where HARP_IFNAME is set it reads no file: then the interfaces that the variable selects.
+        """
+        if IFNAME in self.environment:
+            names = selected_names(self.environment[IFNAME], self.facts.enis)
+            return tuple((IFNAME, Conf(interface=name)) for name in names)
         return tuple((file.path, file.conf) for file in self.conf_files if file.conf is not None)
 
     @functools.cached_property
     def pairs(self) -> tuple[tuple[str, Conf, Eni], ...]:
-        """Return path and content of the files whose interface exists, with the interface."""
+        """Return that of the interfaces which exist, with the interface."""
         found = ((path, conf, self.facts.eni(conf.interface)) for path, conf in self.confs)
         return tuple((path, conf, eni) for path, conf, eni in found if eni is not None)
 

@@ -13,10 +13,11 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import configured_drivers
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.errors import HarpError
 from harpctl.facts.model import Eni
 from harpctl.network.big_tcp import reason_against, sizes_to_raise
-from harpctl.setup.options import SetupOptions
-from harpctl.setup.unit import chosen_big_tcp
+from harpctl.network.model import read_record
+from harpctl.network.runtime import plan_eni, plan_stale_rules
 
 NET = "/proc/sys/net/ipv4/conf"
 # name -> values that do, and what is set
@@ -29,11 +30,11 @@ SOFTWARE = ("bridge", "dummy", "ifb", "macvlan", "ipvlan", "tun", "veth", "vxlan
 
 @check("enis.count", "There is one ENI per GPU", needs.gpu, needs.conf, validates=False)
 def check_count(context: Context) -> Iterator[CheckResult]:
-    """Count conf files and GPUs: 8 GPUs want 8 ENIs beside the primary one."""
+    """Count ENIs and GPUs: 8 GPUs want 8 ENIs beside the primary one."""
     gpus, enis = len(context.facts.gpus), len(context.confs)
     if gpus and enis and gpus != enis:
         more = f"bind {gpus - enis} more ENIs to this instance, then harpctl setup"
-        yield warn(f"{enis} conf files for {gpus} GPUs.", _usual(context) if context.usual_enis else more)
+        yield warn(f"{enis} ENIs for {gpus} GPUs.", _usual(context) if context.usual_enis else more)
 
 
 def _usual(context: Context) -> str:
@@ -148,7 +149,7 @@ def check_mtu_least(context: Context) -> Iterator[CheckResult]:
 def check_big_tcp(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs with smaller packets, where nothing speaks against larger ones."""
     drivers = dict(configured_drivers(context))
-    if chosen_big_tcp(context.host, SetupOptions()) is False:
+    if read_record(context.host).big_tcp is False:
         yield skip("It was set up with --no-big-tcp.")
         return
     for eni in filter(sizes_to_raise, context.enis):
@@ -159,6 +160,26 @@ def check_big_tcp(context: Context) -> Iterator[CheckResult]:
                 f"TCP uses packets of 64 KiB on {eni.name}; with 128 KiB (BIG TCP) it takes less CPU.",
                 "harpctl setup --big-tcp",
             )
+
+
+@check("enis.state", "The kernel has what setup recorded of the ENIs", needs.machine, needs.host)
+def check_state(context: Context) -> Iterator[CheckResult]:
+    """Plan what the ENIs lack of address, MTU, channels, routes, rules and ARP, as harp.service does."""
+    record = read_record(context.host)
+    if not record.enis:
+        yield skip("There is no record of the ENIs: they were set up with --no-network, or by hand.")
+        return
+    for eni in record.enis:
+        try:
+            steps = plan_eni(context.facts, context.host, eni, record.enis)
+        except HarpError as error:
+            yield fail(error.message, "harpctl setup")
+            continue
+        if steps:
+            what = ", ".join(step.why for step in steps)
+            yield fail(f"{eni.name} is not as setup recorded it; it lacks: {what}.", "harpctl boot")
+    if plan_stale_rules(context.host, record.enis):
+        yield fail("There are routing rules of earlier setups.", "harpctl boot")
 
 
 # ---- several ENIs on one host ----

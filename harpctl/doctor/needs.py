@@ -6,7 +6,7 @@ So a check that had nothing to look at is shown as skipped, never as passed.
 
 from __future__ import annotations
 
-from harpctl.doctor.context import Context
+from harpctl.doctor.context import IFNAME, Context
 
 
 def machine(context: Context) -> str:
@@ -15,12 +15,16 @@ def machine(context: Context) -> str:
 
 
 def conf(context: Context) -> str:
-    """Need a conf file that can be read."""
-    return "" if context.confs else "There is no conf file that can be read."
+    """Need a conf file that can be read, or HARP_IFNAME."""
+    if context.confs:
+        return ""
+    if IFNAME in context.environment:
+        return f"{IFNAME} selects no interface that has an address."
+    return "There is no conf file that can be read."
 
 
 def pair(context: Context) -> str:
-    """Need a conf file whose interface is there."""
+    """Need a conf file whose interface is there, or HARP_IFNAME."""
     return conf(context) or ("" if context.pairs else "No interface of a conf file is there.")
 
 

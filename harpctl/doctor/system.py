@@ -12,6 +12,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.host_clock import ClockState
 from harpctl.doctor.hugepages import brings, next_boot
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.network.model import read_record
 from harpctl.setup import unit
 from harpctl.setup.options import PACKAGED_PROGRAM, PROGRAM
 from harpctl.setup.pages import size_name
@@ -90,37 +91,37 @@ def check_reboot(context: Context) -> Iterator[CheckResult]:
         )
 
 
-@check("system.unit", f"{unit.NAME} checks the host at boot", needs.host, needs.conf, validates=False)
+@check("system.unit", f"{unit.NAME} sets the ENIs up at boot", needs.host, needs.conf)
 def check_unit(context: Context) -> Iterator[CheckResult]:
-    """Look for the unit and the link that starts it."""
-    if context.facts.system.init != "systemd":
+    """Look for the unit and the link that starts it; nothing else sets ENIs up that setup recorded."""
+    if context.facts.system.init != "systemd" or not context.conf_files:
         return
     programs = (PROGRAM, PACKAGED_PROGRAM)
+    result = fail if read_record(context.host).enis else warn
     if not (context.is_running or any(map(context.host.is_file, programs))):
         yield skip(f"The image holds no harpctl for it: neither {' nor '.join(programs)}.")
         return
     if not context.host.is_file(unit.PATH):
-        yield warn(f"{unit.PATH} is not there.", "harpctl setup")
+        yield result(f"{unit.PATH} is not there.", "harpctl setup")
     elif context.host.stat(unit.WANTED) is None:
         steps: list[MakeLink | Run] = [MakeLink(path=unit.WANTED, target=unit.PATH, why="starts it at boot")]
         if context.host.runs_commands:
             steps.append(Run(argv=("systemctl", "daemon-reload")))
-        yield warn(f"{unit.NAME} is there and not enabled.", f"systemctl enable {unit.NAME}", steps=steps)
+        yield result(f"{unit.NAME} is there and not enabled.", f"systemctl enable {unit.NAME}", steps=steps)
 
 
 @check(
     "system.unit_passed",
-    f"{unit.NAME} passed at the last boot",
+    f"{unit.NAME} and the check at boot passed",
     needs.machine,
     needs.host,
     validates=False,
 )
 def check_unit_passed(context: Context) -> Iterator[CheckResult]:
-    """Ask systemd how the unit ended."""
-    if context.host.is_file(unit.PATH) and context.host.query(("systemctl", "is-failed", unit.NAME)):
-        yield warn(
-            f"{unit.NAME} failed at boot.", f"journalctl -b -u {unit.NAME}", f"systemctl restart {unit.NAME}"
-        )
+    """Ask systemd how the units ended."""
+    for name in unit.TEXTS:
+        if context.host.is_file(unit.PATH) and context.host.query(("systemctl", "is-failed", name)):
+            yield warn(f"{name} failed.", f"journalctl -b -u {name}", f"systemctl restart {name}")
 
 
 @check(

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an ENI is to be configured, independent of the network manager."""
+"""What HARP needs of each interface: the one description, which setup writes and `harpctl boot` applies.
+
+It lies in RECORD. Nothing else says which address, MTU, routes and rules an ENI has; whether the kernel has
+them is asked of the kernel (runtime.py).
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,22 @@ import ipaddress
 
 import msgspec
 
+from harpctl.errors import ExitCode, HarpError
+from harpctl.host.host import Host
+
+RECORD = "/etc/harp/interfaces.json"
 TABLE_FIRST = 7700  # routing tables 7700 to 7715 are HARP's, one per ENI
 TABLE_COUNT = 16
 RULE_PRIORITY_FIRST = 7700
 
 
-class EniPlan(msgspec.Struct, frozen=True, kw_only=True):
+class EniPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One ENI: up, with this address, and its own routing table for what is sent from that address."""
 
     number: int  # of its ztcp<N>.conf
     name: str
     mac: str = ""  # "" unknown
-    address: str  # with prefix length, IPv4 or IPv6: 10.0.1.5/24
+    address: str = ""  # with prefix length: 10.0.1.5/24; "": its address and routes are a manager's
     gateway: str = ""  # "": only the own subnet is reached
     mtu: int | None = None  # None: as it is
     queues: int | None = None  # combined channels; None: as they are
@@ -35,8 +43,8 @@ class EniPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
-        """Return the version of IP: 4 or 6."""
-        return ipaddress.ip_interface(self.address).version
+        """Return the version of IP: 4 or 6. Without an address it is 4."""
+        return ipaddress.ip_interface(self.address).version if self.address else 4
 
     @property
     def host(self) -> str:
@@ -44,16 +52,63 @@ class EniPlan(msgspec.Struct, frozen=True, kw_only=True):
         return str(ipaddress.ip_interface(self.address).ip)
 
     @property
-    def prefix(self) -> int:
-        """Return the prefix length of the address."""
-        return ipaddress.ip_interface(self.address).network.prefixlen
-
-    @property
     def subnet(self) -> str:
         """Return the subnet of the address: 10.0.1.0/24."""
         return str(ipaddress.ip_interface(self.address).network)
 
-    @property
-    def everything(self) -> str:
-        """Return the destination that all addresses fit."""
-        return "0.0.0.0/0" if self.version == 4 else "::/0"
+
+class Interfaces(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """All that `harpctl boot` applies."""
+
+    enis: tuple[EniPlan, ...] = ()
+    big_tcp: bool | None = None  # whether TCP may use larger packets (big_tcp.py); None: nobody chose
+
+    def eni(self, name: str) -> EniPlan | None:
+        """Return what an interface of that name needs."""
+        return next((eni for eni in self.enis if eni.name == name), None)
+
+
+def encode(interfaces: Interfaces) -> bytes:
+    """Return the text of the record; read_record() of it returns the same."""
+    return msgspec.json.format(msgspec.json.encode(interfaces), indent=2) + b"\n"
+
+
+def read_record(host: Host) -> Interfaces:
+    """Read the record; an empty one where there is none. Raises HarpError where it can't be read."""
+    data = host.read_bytes(RECORD)
+    if data is None:
+        return Interfaces()
+    try:
+        found = msgspec.json.decode(data, type=Interfaces)
+        for eni in found.enis:
+            check_plan(eni)
+    except (msgspec.MsgspecError, UnicodeDecodeError, HarpError) as error:
+        raise HarpError(
+            f"{RECORD} is not as harpctl setup wrote it: {error}.",
+            f"Remove it and set the host up again: sudo rm {RECORD} && sudo harpctl setup",
+            ExitCode.WRONG_DATA,
+        ) from None
+    return found
+
+
+def check_plan(eni: EniPlan) -> None:
+    """Raise HarpError for an address, gateway or number that can't be."""
+    try:
+        version = ipaddress.ip_interface(eni.address).version if eni.address else 0
+        same = not eni.gateway or ipaddress.ip_address(eni.gateway).version == version
+    except ValueError as error:
+        raise HarpError(
+            f"{eni.name}: {error}.", f"For example: --address {eni.name}=10.0.1.5/24", ExitCode.USAGE
+        ) from None
+    if not same:
+        raise HarpError(
+            f"{eni.name}: the gateway {eni.gateway} is of another IP version than the address {eni.address}.",
+            f"Give the gateway of that subnet: --gateway {eni.name}=ADDRESS",
+            ExitCode.USAGE,
+        )
+    if not 0 <= eni.number < TABLE_COUNT:
+        raise HarpError(
+            f"{eni.name} would be number {eni.number}: HARP uses at most {TABLE_COUNT} ENIs.",
+            "Name fewer with --enis.",
+            ExitCode.USAGE,
+        )

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan for the ENIs: files for the next boot, and commands so that it holds now.
+"""The plan for the ENIs: their record, managers that leave them alone, and what the running kernel lacks.
 
-Both are one group: where the commands cut the host off, the guard undoes the files as well, so that
-the next boot does not do it again.
+All is one group: where the commands cut the host off, the guard undoes the files as well.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
-from harpctl.change.steps import AnyStep, Group, Run
+from harpctl.change.steps import Group, RemoveFile, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
 from harpctl.host.host import Host
-from harpctl.network import arp, ifcfg, ifupdown, keyfile, netplan, networkd, networkmanager, runtime
-from harpctl.network.manager import Manager, detect
-from harpctl.network.model import TABLE_COUNT, EniPlan
+from harpctl.network import runtime
+from harpctl.network.managers import plan_agreement
+from harpctl.network.model import RECORD, EniPlan, Interfaces, check_plan, encode, read_record
 
 NAME = "network of the ENIs"
 
@@ -33,101 +31,50 @@ def refuse_primary(eni: Eni) -> None:
     if reason := refusal(eni):
         raise HarpError(
             f"{eni.name} {reason}: setting it up could cut this host off.",
-            "Choose a secondary ENI, or add --force if you have another way in.",
+            "Choose a secondary ENI, or add --force: its address and routes then stay as they are.",
             ExitCode.REFUSED,
-        )
-
-
-def _check_address(eni: EniPlan) -> None:
-    try:
-        version = ipaddress.ip_interface(eni.address).version
-        same = not eni.gateway or ipaddress.ip_address(eni.gateway).version == version
-    except ValueError as error:
-        raise HarpError(
-            f"{eni.name}: {error}.", f"For example: --address {eni.name}=10.0.1.5/24", ExitCode.USAGE
-        ) from None
-    if not same:
-        raise HarpError(
-            f"{eni.name}: the gateway {eni.gateway} is of another IP version than the address {eni.address}.",
-            f"Give the gateway of that subnet: --gateway {eni.name}=ADDRESS",
-            ExitCode.USAGE,
-        )
-    if not 0 <= eni.number < TABLE_COUNT:
-        raise HarpError(
-            f"{eni.name} would be number {eni.number}: HARP uses at most {TABLE_COUNT} ENIs.",
-            "Name fewer with --enis.",
-            ExitCode.USAGE,
         )
 
 
 def _check_duplicates(enis: Sequence[EniPlan]) -> None:
     owners: dict[str, str] = {}
     for eni in enis:
-        if other := owners.get(eni.host):
+        if eni.address and (other := owners.get(eni.host)):
             raise HarpError(
                 f"{other} and {eni.name} would both have the address {eni.host}.",
                 "Set each ENI's address as the cloud assigned it: --address NAME=ADDRESS/PREFIX",
                 ExitCode.USAGE,
             )
-        owners[eni.host] = eni.name
+        if eni.address:
+            owners[eni.host] = eni.name
 
 
-def files(host: Host, manager: Manager, enis: Sequence[EniPlan]) -> list[AnyStep]:
-    """Plan the files of a manager."""
-    if manager is Manager.NETWORKD:
-        return networkd.files(host, enis)
-    if manager is Manager.NETWORKMANAGER:
-        return keyfile.files(host, enis)
-    if manager is Manager.IFCFG:
-        return ifcfg.files(host, enis)
-    if manager is Manager.IFUPDOWN:
-        return ifupdown.files(host, enis)
-    return netplan.files(host, enis, networkd=manager is Manager.NETPLAN)
+def plan_record(wanted: Interfaces) -> WriteFile | RemoveFile:
+    """Plan the record; none where it would say nothing."""
+    if wanted == Interfaces():
+        return RemoveFile(path=RECORD, why="no ENI is HARP's any more")
+    return WriteFile(path=RECORD, data=encode(wanted), mode=0o644, why="what each ENI has at every boot")
 
 
-def _with_validation(manager: Manager, steps: list[AnyStep]) -> list[AnyStep]:
-    """Have netplan read all its files; a mistake, ours or an older one, ends the setup with all undone."""
-    if manager not in {Manager.NETPLAN, Manager.NETPLAN_NM}:
-        return steps
-    generate = ("netplan", "generate")
-    return [
-        Run(undo=generate, why="netplan's own output follows its files"),
-        *steps,
-        Run(argv=generate, why="netplan accepts the files"),
-    ]
-
-
-def plan_network(facts: Facts, host: Host, enis: Sequence[EniPlan], *, force: bool = False) -> list[Group]:
+def plan_network(facts: Facts, host: Host, wanted: Interfaces) -> list[Group]:
     """Plan the network of the given ENIs. Raises HarpError with the remedy for what can't or may not be.
 
-    `force` allows the ENI of the default route, and the one that carries the ssh session.
+    An ENI of the default route, or with the ssh session, must not have an address here: its manager's stays.
     """
-    if not enis:
-        return []
-    for eni in enis:
-        _check_address(eni)
-        if not force and (found := facts.eni(eni.name)) is not None:
+    for eni in wanted.enis:
+        check_plan(eni)
+        if eni.address and (found := facts.eni(eni.name)) is not None:
             refuse_primary(found)
-    _check_duplicates(enis)
-    manager = detect(host)
-    kept = files(host, manager, enis) + arp.files(enis)
+    _check_duplicates(wanted.enis)
+    gone = [eni.name for eni in read_record(host).enis if wanted.eni(eni.name) is None]
+    steps = [plan_record(wanted), *plan_agreement(host, facts, wanted.enis, gone)]
     if not host.runs_commands:
-        return [Group(name=NAME, steps=tuple(kept))]
+        return [Group(name=NAME, steps=tuple(steps))]
     if host.which("ip") is None:
         raise HarpError(
             "The program `ip` is missing, so the ENIs can't be set up.",
             "Install the package iproute2 (Debian, Ubuntu) or iproute (others).",
             ExitCode.MISSING,
         )
-    activation = networkmanager.Activation()
-    if manager in {Manager.NETWORKMANAGER, Manager.NETPLAN_NM}:
-        activation = networkmanager.plan_activation(host, enis, netplan=manager is Manager.NETPLAN_NM)
-    changes = runtime.commands(facts, host, enis, activation.ups)
-    steps = [
-        *activation.before,
-        *_with_validation(manager, kept),
-        *activation.after,
-        *arp.now(enis),
-        *changes,
-    ]
-    return [Group(name=NAME, steps=tuple(steps), guarded=bool(changes))]
+    changes = runtime.plan_state(facts, host, wanted.enis)
+    return [Group(name=NAME, steps=(*steps, *changes), guarded=bool(changes))]

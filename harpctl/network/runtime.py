@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that make the running host match the files, each with the command that undoes it.
+"""The state of the ENIs in the running kernel: the steps that make it what model.py describes, each undoable.
 
-Nothing is emitted for what holds already. What is there is read from facts and from `ip`, whose plain output
-has been the same since long before `ip -json`, which CentOS 7 and Ubuntu 18.04 lack.
+setup and `harpctl boot` carry these steps out; the doctor reports them. Nothing is emitted for what holds.
+What is there is read from facts and from `ip`, whose plain output has been the same since long before
+`ip -json`, which CentOS 7 and Ubuntu 18.04 lack.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from harpctl.change.steps import AnyStep, Run
+from harpctl.change.steps import AnyStep, Need, Run, SetControl, need
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
 from harpctl.host.host import Host
@@ -19,6 +20,11 @@ from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT, TABLE_FIRST,
 PRIORITIES = range(RULE_PRIORITY_FIRST, RULE_PRIORITY_FIRST + TABLE_COUNT)
 TABLES = range(TABLE_FIRST, TABLE_FIRST + TABLE_COUNT)
 Rule = tuple[int, str, str, str]  # IP version, priority, source address, table
+ARP = {
+    "arp_ignore": "1",  # answer only on the interface that has the address
+    "arp_announce": "2",  # ask only with an address of the interface that asks
+    "rp_filter": "2",  # loose: a reply may come by another interface than the main table's
+}
 # Words that `ip` shows, but does not take.
 NOT_INPUT = {"linkdown", "dead", "pervasive", "offload", "trap", "rt_offload", "rt_trap"}
 
@@ -37,13 +43,20 @@ def _change(why: str, argv: Sequence[str], undo: Sequence[str] = ()) -> Run:
     return Run(argv=tuple(argv), undo=tuple(undo), always=True, fleeting=True, why=why)
 
 
-def _found(facts: Facts, eni: EniPlan) -> Eni:
+def find_eni(facts: Facts, eni: EniPlan) -> Eni:
+    """Return the interface. Raises HarpError where it is not there, or another one has its name now."""
     found = facts.eni(eni.name)
     if found is None:
         raise HarpError(
             f"There is no interface {eni.name} on this host.",
             "Take the names from `harpctl facts`.",
             ExitCode.MISSING,
+        )
+    if eni.mac and found.mac and eni.mac.lower() != found.mac.lower():
+        raise HarpError(
+            f"{eni.name} has the MAC address {found.mac}, not {eni.mac}: the names moved.",
+            "Set the host up for its present names: sudo harpctl setup",
+            ExitCode.WRONG_DATA,
         )
     return found
 
@@ -76,39 +89,59 @@ def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:
     if eni.mtu is not None and eni.mtu != found.mtu:
         undo = (*head, "mtu", str(found.mtu)) if found.mtu else ()
         steps.append(_change(f"MTU {eni.mtu}", (*head, "mtu", str(eni.mtu)), undo))
-    if not found.is_up:
+    if eni.address and not found.is_up:
         steps.append(_change(f"{eni.name} up", (*head, "up"), (*head, "down")))
     return steps
 
 
-def _has_address(host: Host, eni: EniPlan, found: Eni) -> bool:
-    """Return whether the ENI has its address: by `ip`, because facts also hold overrides."""
+def _arp(eni: EniPlan) -> list[AnyStep]:
+    """Plan what has an ENI answer for its own address only; IPv6 needs none of it."""
+    if eni.version == 6:
+        return []
+    return [
+        SetControl(
+            path=f"/proc/sys/net/ipv4/conf/{eni.name}/{setting}",
+            value=value,
+            why=f"{setting} {value} of {eni.name}",
+        )
+        for setting, value in ARP.items()
+    ]
+
+
+def _lifetime(host: Host, eni: EniPlan, found: Eni) -> str:
+    """Return how long the ENI has its address: "forever", seconds, or "" where it has not.
+
+    By `ip`, because facts also hold overrides.
+    """
+    wanted = ipaddress.ip_interface(eni.address)
     argv = _ip(eni.version, "-o", "addr", "show", "dev", eni.name)
     text = host.query(argv)
     if text is None:
-        addresses = list(found.addresses)
-    else:
-        addresses = [
-            _after(line.split(), "inet" if eni.version == 4 else "inet6") for line in text.splitlines()
-        ]
-    wanted = ipaddress.ip_interface(eni.address)
-    return any(ipaddress.ip_interface(address) == wanted for address in addresses if "/" in address)
+        return "forever" if any(ipaddress.ip_interface(own) == wanted for own in found.addresses) else ""
+    for line in text.splitlines():
+        words = line.split()
+        address = _after(words, "inet" if eni.version == 4 else "inet6")
+        if "/" in address and ipaddress.ip_interface(address) == wanted:
+            return _after(words, "valid_lft")
+    return ""
 
 
 def _address(host: Host, eni: EniPlan, found: Eni) -> list[AnyStep]:
-    """Plan the address, without a route to its subnet in the main table."""
-    if _has_address(host, eni, found):
+    """Plan the address, without a route to its subnet in the main table; one with a lease is made to last."""
+    lifetime = _lifetime(host, eni, found)
+    if lifetime == "forever":
         return []
     extra = ("noprefixroute",) if eni.version == 4 else ("noprefixroute", "nodad")
-    add = _ip(eni.version, "addr", "add", eni.address, "dev", eni.name, *extra)
-    return [_change(eni.address, add, _ip(eni.version, "addr", "del", eni.address, "dev", eni.name))]
+    add = _ip(eni.version, "addr", "replace", eni.address, "dev", eni.name, *extra)
+    undo = () if lifetime else _ip(eni.version, "addr", "del", eni.address, "dev", eni.name)
+    return [_change(eni.address, add, undo)]
 
 
 # ---- routes and rules ----
 
 
 def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
-    names = {eni.name for eni in enis}
+    names = {eni.name for eni in enis if eni.address}
     return {
         str(ipaddress.ip_interface(address).network)
         for found in facts.enis
@@ -117,25 +150,19 @@ def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
     }
 
 
-def plan_competing_routes(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
-    """Plan the removal of main routes to an ENI's subnet where another interface has that subnet too.
-
-    Such a route attracts what the other interface should send. Network-scripts and systemd before 248 make it
-    at every boot, so the boot unit does this again.
-    """
-    others = _subnets_of_others(facts, enis)
-    return [step for eni in enis if eni.subnet in others for step in _competing_routes(facts, host, eni)]
-
-
 def _competing_routes(facts: Facts, host: Host, eni: EniPlan) -> list[AnyStep]:
-    """Plan it for one ENI: where the route is there, or Linux before 4.4 will make it with the address."""
+    """Plan the removal of the main route to an ENI's subnet, which another interface has too.
+
+    Such a route attracts what the other interface should send. DHCP clients make it, and so does Linux before
+    4.4 with the address.
+    """
     flush = _ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
     why = f"{eni.subnet} stays with the primary ENI"
     for line in _lines(host, eni.version, "route", "show", "table", "main"):
         if line[0] == eni.subnet and _after(line, "dev") == eni.name:
             return [_change(why, flush, _ip(eni.version, "route", "add", *line))]
     is_old = facts.system.kernel.startswith(("2.", "3."))
-    return [_change(why, flush)] if is_old and not _has_address(host, eni, _found(facts, eni)) else []
+    return [_change(why, flush)] if is_old and not _lifetime(host, eni, find_eni(facts, eni)) else []
 
 
 def _wanted_routes(eni: EniPlan) -> list[list[str]]:
@@ -163,7 +190,7 @@ def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:
     new = [route for key, route in wanted.items() if key not in found]
     return [
         *(_change("a stale route", command("del", line), command("add", line)) for line in gone),
-        *(_change(f"routes of {eni.host}", command("add", line), command("del", line)) for line in new),
+        *(_change(f"routes of {eni.host}", command("replace", line), command("del", line)) for line in new),
     ]
 
 
@@ -186,29 +213,35 @@ def _rule_command(verb: str, rule: Rule) -> tuple[str, ...]:
     return _ip(version, "rule", verb, "pref", priority, "from", address, "lookup", table)
 
 
-def commands(
-    facts: Facts, host: Host, enis: Sequence[EniPlan], ups: Mapping[str, Run] | None = None
-) -> list[AnyStep]:
-    """Plan the commands, in the order in which they must run. Raises HarpError for what isn't there.
+def plan_state(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
+    """Plan what the ENIs lack, in the order in which it is done. Raises HarpError where one is missing."""
+    steps = plan_stale_rules(host, enis)
+    for eni in enis:
+        steps += plan_eni(facts, host, eni, enis)
+    return steps
 
-    Where anything but channels is to change for an ENI named in `ups`, that command is run instead.
-    """
-    others = _subnets_of_others(facts, enis)
-    rules = _our_rules(host, 4) + _our_rules(host, 6)
-    wanted = [_rule(eni) for eni in enis]
-    steps: list[AnyStep] = [
+
+def plan_stale_rules(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
+    """Plan the removal of rules that earlier setups made, and that no ENI has."""
+    wanted = [_rule(eni) for eni in enis if eni.address]
+    return [
         _change("a stale rule", _rule_command("del", rule), _rule_command("add", rule))
-        for rule in rules
+        for rule in _our_rules(host, 4) + _our_rules(host, 6)
         if rule not in wanted
     ]
-    for eni in enis:
-        found = _found(facts, eni)
-        own = _link(eni, found) + _address(host, eni, found)
-        own += _competing_routes(facts, host, eni) if eni.subnet in others else []
-        own += _routes(host, eni)
-        if _rule(eni) not in rules:
-            add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))
-            own.append(_change(f"{eni.host} by its own ENI", add, delete))
-        taken = (ups or {}).get(eni.name)
-        steps += [*_channels(eni, found), *([taken] if own and taken else own)]
+
+
+def plan_eni(facts: Facts, host: Host, eni: EniPlan, enis: Sequence[EniPlan]) -> list[AnyStep]:
+    """Plan what one of the ENIs lacks. Raises HarpError where it isn't there."""
+    found = find_eni(facts, eni)
+    steps = [step for step in _arp(eni) if need(step, host) is Need.YES]
+    steps += [*_channels(eni, found), *_link(eni, found)]
+    if not eni.address:
+        return steps
+    steps += _address(host, eni, found)
+    steps += _competing_routes(facts, host, eni) if eni.subnet in _subnets_of_others(facts, enis) else []
+    steps += _routes(host, eni)
+    if _rule(eni) not in _our_rules(host, eni.version):
+        add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))
+        steps.append(_change(f"rule {eni.priority} for {eni.host}", add, delete))
     return steps

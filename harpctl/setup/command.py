@@ -66,7 +66,7 @@ class SetupResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _own_program(host: Host) -> str:
-    """Return how the boot unit starts harpctl: the one that runs now; in an image the one that it holds."""
+    """Return how the boot units start harpctl: the one that runs now; in an image the one that it holds."""
     if not host.is_real:
         return next((path for path in (PROGRAM, PACKAGED_PROGRAM) if host.is_file(path)), PROGRAM)
     name = os.environ.get("HARPCTL_PROGRAM") or sys.argv[0]
@@ -260,12 +260,14 @@ def setup(
         bool, typer.Option("--no-kernel-args", help="Do not change the boot loader.")
     ] = False,
     no_network: Annotated[bool, typer.Option("--no-network", help="Do not change the network.")] = False,
-    no_unit: Annotated[bool, typer.Option("--no-unit", help="Install no boot unit.")] = False,
+    no_unit: Annotated[
+        bool, typer.Option("--no-unit", help="Install no boot units; with --no-network.")
+    ] = False,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Also use ENIs with the default route or this ssh session; also run in a container.",
+            help="Also use ENIs with the default route or this session, as they are; also in a container.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -276,7 +278,7 @@ def setup(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prepare this host for HARP: hugepages, ENIs, conf files, a boot unit; every change can be undone.
+    """Prepare this host for HARP: hugepages, ENIs, conf files, boot units; every change can be undone.
 
     Prints `Set up HARP successfully` exactly when all of it holds, or needs only the reboot that it names. It
     never reboots by itself. `harpctl rollback` undoes it.

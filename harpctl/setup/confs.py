@@ -12,7 +12,7 @@ from harpctl.confs.conf import Conf, conf_number, conf_of, conf_path, render
 from harpctl.confs.files import find_confs, read_conf, read_confs
 from harpctl.confs.table import KEYS
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB, Eni
+from harpctl.facts.model import GIB
 from harpctl.host.host import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import SetupOptions
@@ -64,15 +64,6 @@ def confs_by_interface(host: Host) -> dict[str, Conf]:
     """Return the conf files that can be read by interface; of two the one that the plugin reads first."""
     found = (file.conf for file in reversed(read_confs(host)) if file.conf is not None)
     return {conf.interface: conf for conf in found}
-
-
-def kept_mtu(eni: Eni, existing: Conf | None) -> int | None:
-    """Return the MTU that an ENI keeps: an earlier setup's, by its conf file, else its own; None: unknown.
-
-    One below what the ENI has was put into the file by hand, and is for the plugin only.
-    """
-    mtu = existing.mtu if existing is not None else None
-    return mtu if mtu and eni.mtu <= mtu <= (eni.mtu_max or mtu) else eni.mtu or None
 
 
 def _refuse_wrong(host: Host) -> None:

@@ -15,10 +15,11 @@ from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, holds
 from harpctl.kargs.plan import lacking, plan_kernel_args
 from harpctl.network.big_tcp import plan_big_tcp
-from harpctl.network.model import EniPlan
-from harpctl.network.plan import plan_network
+from harpctl.network.model import EniPlan, Interfaces, read_record
+from harpctl.network.plan import NAME as NETWORK
+from harpctl.network.plan import plan_network, plan_record, refusal
 from harpctl.setup.choose import Choice, choose, gpu_count
-from harpctl.setup.confs import confs_by_interface, kept_mtu, plan_confs
+from harpctl.setup.confs import confs_by_interface, plan_confs
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.options import FIT, SetupOptions
 from harpctl.setup.page_demand import pages_used
@@ -34,7 +35,7 @@ from harpctl.setup.pages import (
     wanted_args,
 )
 from harpctl.setup.tool import plan_tool
-from harpctl.setup.unit import chosen_big_tcp, has_program, plan_unit
+from harpctl.setup.unit import plan_units, reason_against
 
 CHANNELS_MAX = 1024
 DRIVER_DEFAULT = "auto"
@@ -51,11 +52,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_system(facts: Facts, options: SetupOptions) -> None:
     system = facts.system
-    if not system.family:
+    if not system.family and options.kernel_args:
         raise HarpError(
             f"Unknown distribution: {system.name or system.id or 'no os-release'}."
-            " HARP knows the Debian and the Red Hat families.",
-            "Set the host up by hand, as docs/operations.md describes, and use `harpctl validate`.",
+            " HARP knows the boot loaders of the Debian and the Red Hat families.",
+            "Add the kernel arguments by hand, and leave them out here: --no-kernel-args",
             ExitCode.MISSING,
         )
     if system.container and not (options.force or options.dry_run):
@@ -88,29 +89,79 @@ def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
             )
 
 
-def eni_plans(host: Host, choices: Sequence[Choice], options: SetupOptions) -> list[EniPlan]:
-    """Return the plan of each chosen ENI: address, MTU and routing. Raises where one has no address."""
-    plans, existing = [], confs_by_interface(host)
-    for choice in choices:
-        eni = choice.eni
-        if not choice.address:
-            raise HarpError(
-                f"{eni.name} has no address, and the cloud's metadata names none.",
-                f"Give it one: --address {eni.name}=10.0.0.5/24; or leave the network as it is: --no-network",
-                ExitCode.MISSING,
-            )
-        plans.append(
-            EniPlan(
-                number=choice.number,
-                name=eni.name,
-                mac=eni.mac,
-                address=choice.address,
-                gateway=choice.gateway,
-                mtu=options.mtu or kept_mtu(eni, existing.get(eni.name)),
-                queues=options.channels,
-            )
+def with_record(choice: Choice, earlier: EniPlan | None, options: SetupOptions) -> Choice:
+    """Keep the address that an earlier setup chose, unless the ENI has only others now.
+
+    Beside it there may be one of a manager, until the next boot.
+    """
+    eni, given = choice.eni, options.overrides
+    if not earlier or not earlier.address or (eni.addresses and earlier.address not in eni.addresses):
+        return choice
+    return msgspec.structs.replace(
+        choice,
+        address=given.addresses.get(eni.name) or earlier.address,
+        gateway=given.gateways.get(eni.name) or earlier.gateway or choice.gateway,
+    )
+
+
+def eni_plan(choice: Choice, options: SetupOptions, earlier: EniPlan | None) -> EniPlan:
+    """Return what a chosen ENI needs. Raises where it has no address.
+
+    The default-route interface, and that of the ssh session, keeps what its manager gives it.
+    """
+    eni = choice.eni
+    is_managed = bool(refusal(eni))
+    if not choice.address and not is_managed:
+        raise HarpError(
+            f"{eni.name} has no address, and the cloud's metadata names none.",
+            f"Give it one: --address {eni.name}=10.0.0.5/24; or leave the network as it is: --no-network",
+            ExitCode.MISSING,
         )
-    return plans
+    mtu = options.mtu or (earlier.mtu if earlier else None)
+    return EniPlan(
+        number=choice.number,
+        name=eni.name,
+        mac=eni.mac,
+        address="" if is_managed else choice.address,
+        gateway="" if is_managed else choice.gateway,
+        mtu=mtu or (None if is_managed else eni.mtu or None),
+        queues=options.channels or (earlier.queues if earlier else None),
+    )
+
+
+def interfaces_of(
+    choices: Sequence[Choice], options: SetupOptions, earlier: Interfaces, big_tcp: bool | None
+) -> Interfaces:
+    """Return the record of the interfaces; what no option sets stays as an earlier setup chose."""
+    if not options.network:
+        return msgspec.structs.replace(earlier, big_tcp=big_tcp)
+    enis = [eni_plan(choice, options, earlier.eni(choice.eni.name)) for choice in choices]
+    return Interfaces(enis=tuple(enis), big_tcp=big_tcp)
+
+
+def chosen_big_tcp(options: SetupOptions, earlier: Interfaces) -> bool | None:
+    """Return whether BIG TCP is set at boot: as requested, else as an earlier setup chose.
+
+    Without either it is, where setup may change the network; else nothing is chosen: None.
+    """
+    chosen = earlier.big_tcp if options.big_tcp is None else options.big_tcp
+    return (True if options.network else None) if chosen is None else chosen
+
+
+def _check_boot(options: SetupOptions, reason: str) -> None:
+    """Raise where nothing would set the ENIs up at the next boot."""
+    if options.network and reason:
+        raise HarpError(
+            f"Nothing would set the ENIs up at the next boot: {reason}.",
+            "Install harpctl where it is set up, or leave the network as it is: --no-network",
+            ExitCode.REFUSED,
+        )
+    if not options.network and options.channels is not None:
+        raise HarpError(
+            "--channels changes the network, which --no-network leaves as it is.",
+            "Leave one of both out.",
+            ExitCode.USAGE,
+        )
 
 
 def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> list[str]:
@@ -132,11 +183,11 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
 
 
 def _big_tcp(
-    facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions
+    facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions, chosen: bool | None
 ) -> tuple[Group, list[str]]:
     """Plan BIG TCP of the chosen ENIs; the boot unit sets it again."""
     may_set = host.runs_commands and not facts.system.container and (options.network or options.big_tcp)
-    if not (may_set and chosen_big_tcp(host, options)):
+    if not (may_set and chosen):
         return plan_big_tcp([])
     confs = confs_by_interface(host)
     drivers = {name: conf.driver or DRIVER_DEFAULT for name, conf in confs.items()}
@@ -167,7 +218,8 @@ def _pages(facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOp
 def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     """Plan all that was requested, but for the steps that already hold. Raises with nothing changed."""
     _check_system(facts, options)
-    choices = choose(facts, options)
+    earlier = read_record(host)
+    choices = [with_record(one, earlier.eni(one.eni.name), options) for one in choose(facts, options)]
     enis = [choice.eni for choice in choices]
     count = _pages(facts, host, choices, options)
     wanted = wanted_args(facts, options, count)
@@ -190,19 +242,23 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     if options.now:
         groups.append(plan_now(facts, options, count))
     groups.append(plan_mount(facts, host, options))
+    reason = reason_against(facts, host, options)
+    _check_boot(options, reason)
+    chosen = chosen_big_tcp(options, earlier)
+    interfaces = interfaces_of(choices, options, earlier, chosen)
     if options.network:
-        groups.extend(plan_network(facts, host, eni_plans(host, choices, options), force=options.force))
-    big_tcp, without = _big_tcp(facts, host, choices, options)
+        groups.extend(plan_network(facts, host, interfaces))
+    else:
+        groups.append(Group(name=NETWORK, steps=(plan_record(interfaces),)))
+    big_tcp, without = _big_tcp(facts, host, choices, options, chosen)
     groups += [big_tcp, plan_confs(host, choices, options), plan_tool()]
     notes = _notes(facts, choices, options) + without
     if options.kernel_args:
         notes += replaced_args(facts, wanted)
-    if options.unit and has_program(host, options):
-        groups.append(plan_unit(facts, host, options))
-    elif options.unit and facts.system.init == "systemd":
-        notes.append(
-            f"No boot unit: {options.program}, which it runs, is not there. Install harpctl, then again."
-        )
+    if not reason:
+        groups.append(plan_units(host, options))
+    elif options.unit:
+        notes.append(f"No boot units: {reason}.")
     plan = Plan(
         groups=tuple(groups),
         notes=tuple(notes),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl boot`: what a boot forgets is set again, and the host is checked."""
+"""`harpctl boot`: each ENI gets what the record says, whatever another one lacks."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from harpctl import boot
+from harpctl.change import store
+from harpctl.change.journal import Journal
 from harpctl.confs.conf import CONF_DIR, Conf, render
-from harpctl.doctor.model import Finding
+from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
+from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
+from harpctl.network.runtime import ARP
 from tests.harpctl.cli_app import app
 from tests.harpctl.links import FRESH, FakeLinks
+from tests.harpctl.network.example import put
 
-CROWDING = "10.0.0.0/24 dev eth1 proto kernel scope link src 10.0.0.11"
-FLUSH = "ip -4 route flush exact 10.0.0.0/24 dev eth1 table main"
 ENIS = (
-    Eni(name="eth0", addresses=("10.0.0.10/24",), is_default_route=True, queues=8, queues_max=8),
-    Eni(name="eth1", addresses=("10.0.0.11/24",), queues=8, queues_max=8),
-    Eni(name="eth2", addresses=("10.0.2.12/24",), queues=4, queues_max=8),
-    Eni(name="eth3", addresses=("10.0.3.13/24",), queues=0),
+    Eni(name="eth0", addresses=("10.0.0.10/24",), is_default_route=True, is_up=True, queues=8),
+    Eni(name="eth1", mac="52:54:00:00:00:01", addresses=("10.0.1.11/24",), is_up=True, queues=8),
+    Eni(name="eth2", mac="52:54:00:00:00:02", addresses=("10.0.2.12/24",), is_up=True, queues=4),
 )
+PLANS = tuple(
+    EniPlan(number=number, name=eni.name, mac=eni.mac, address=eni.addresses[0], queues=4)
+    for number, eni in enumerate(ENIS[1:])
+)
+CHANNELS = "ethtool -L eth1 combined 4"
+ROUTE = "ip -4 route replace 10.0.2.0/24 dev eth2 scope link table 7701"
 
 
 class Machine:
-    """Answers `ip`, remembers what changes something, and lets one program fail."""
+    """Answers `ip` as if only the route of eth2 lacked, remembers changes, and lets one program fail."""
 
     runs = True
 
@@ -42,75 +50,112 @@ class Machine:
     def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
         del timeout_s
         if "show" in argv:
-            return Completed(tuple(argv), 0, f"default via 10.0.0.1 dev eth0\n{CROWDING}\n")
+            answers = {
+                "-4 rule show": "7700: from 10.0.1.11 lookup 7700\n7701: from 10.0.2.12 lookup 7701\n",
+                "-4 route show table 7700": "10.0.1.0/24 dev eth1 scope link\n",
+            }
+            answer = answers.get(" ".join(argv[1:]))
+            return Completed(tuple(argv), int(answer is None), answer or "")
         self.changes.append(" ".join(argv))
         return Completed(tuple(argv), int(argv[0] == self.failing), "", "netlink error: no")
 
 
+def use_facts(monkeypatch: pytest.MonkeyPatch, *enis: Eni) -> None:
+    found = Facts(system=System(), boot=Boot(), memory=Memory(), enis=enis)
+    monkeypatch.setattr(boot, "_facts", lambda _host: found)
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host with three conf files, and one that cannot be parsed; all checks pass."""
-    folder = tmp_path / CONF_DIR[1:]
-    folder.mkdir(parents=True)
-    for number, eni in enumerate(ENIS[1:]):
-        conf = Conf(interface=eni.name, address=eni.addresses[0].partition("/")[0])
-        (folder / f"ztcp{number}.conf").write_text(render(conf))
-    (folder / "ztcp7.conf").write_text("of some vendor")
-    monkeypatch.setattr(
-        boot, "collect", lambda _host: Facts(system=System(), boot=Boot(), memory=Memory(), enis=ENIS)
-    )
-    found = [Finding(id="a.b", title="All is well", group="a", level="ok")]
-    monkeypatch.setattr(boot, "examine", lambda _context, only_validating: found if only_validating else [])
+    """A host of two ENIs, and a conf file that can't be parsed beside theirs."""
+    put(tmp_path, RECORD, encode(Interfaces(enis=PLANS)).decode())
+    for number, plan in enumerate(PLANS):
+        put(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render(Conf(interface=plan.name)))
+        for setting, value in ARP.items():
+            put(tmp_path, f"/proc/sys/net/ipv4/conf/{plan.name}/{setting}", value)
+    put(tmp_path, f"{CONF_DIR}/ztcp7.conf", "of some vendor")
+    use_facts(monkeypatch, *ENIS)
     return tmp_path
 
 
-def test_channels_and_the_crowding_route_are_set_again(root: Path) -> None:
+def test_what_lacks_is_set(root: Path) -> None:
     machine = Machine()
-    done = boot.run_boot(Host(root, machine), 4)
-    assert machine.changes == ["ethtool -L eth1 combined 4", FLUSH]  # eth3 does not report how many it has
-    assert [one.command for one in done.commands] == machine.changes
+    done = boot.run_boot(Host(root, machine))
+    assert machine.changes == [CHANNELS, ROUTE]
+    assert [one.step for one in done.steps] == machine.changes
     assert done.ok
 
 
-def test_channels_stay_where_none_are_requested(root: Path) -> None:
+def test_a_host_without_a_record_is_left_alone(root: Path) -> None:
+    (root / RECORD[1:]).unlink()
     machine = Machine()
-    boot.run_boot(Host(root, machine), None)
-    assert machine.changes == [FLUSH]
-
-
-def test_big_tcp_is_set_again_where_it_is_wanted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    links = FakeLinks(eth1=dict(FRESH), eth2=dict(FRESH))
-    enis = tuple(replace(eni, **links.sizes(eni.name)) for eni in ENIS)
-    monkeypatch.setattr(
-        boot, "collect", lambda _host: Facts(system=System(), boot=Boot(), memory=Memory(), enis=enis)
-    )
-    del links.interfaces["eth2"]  # it goes while it is looked at
-    boot.run_boot(Host(root, Machine(), links), None)
-    assert links.sizes("eth1") == FRESH
-    done = boot.run_boot(Host(root, Machine(), links), None, big_tcp=True)
-    assert links.sizes("eth1")["gso_ipv4_max_size"] == 131072
-    sizes = " ".join(f"{size}=131072" for size in FRESH if size != "tso_max_size")
-    assert [(one.command, one.error) for one in done.commands[1:]] == [
-        (f"set {sizes} of eth1", ""),
-        (f"set {sizes} of eth2", "No such device"),
-    ]
-    assert not done.ok
+    assert boot.run_boot(Host(root, machine)).ok
+    assert machine.changes == []
 
 
 def test_a_command_that_fails_is_reported_and_the_others_run(root: Path) -> None:
     machine = Machine(failing="ethtool")
-    done = boot.run_boot(Host(root, machine), 4)
-    assert machine.changes == ["ethtool -L eth1 combined 4", FLUSH]
-    assert [one.error for one in done.commands] == ["netlink error: no", ""]
+    done = boot.run_boot(Host(root, machine))
+    assert machine.changes == [CHANNELS, ROUTE]
+    assert [one.error for one in done.steps] == ["netlink error: no", ""]
     assert not done.ok
 
 
-def test_what_validate_finds_fails_the_unit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = Finding(id="a.c", title="The ENIs are up", group="a", level="fail", cause="eth1 is down.")
-    monkeypatch.setattr(boot, "examine", lambda _context, only_validating: [bad] if only_validating else [])
-    monkeypatch.setattr(boot, "Host", lambda: Host(root, Machine()))
+def test_an_eni_that_is_missing_keeps_no_other_from_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_facts(monkeypatch, ENIS[0], ENIS[2])
+    machine = Machine()
+    done = boot.run_boot(Host(root, machine))
+    assert machine.changes == [ROUTE]
+    assert [(one.step, one.error) for one in done.steps if one.error] == [
+        ("eth1", "There is no interface eth1 on this host.")
+    ]
+
+
+def test_an_interface_that_took_the_name_gets_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_facts(monkeypatch, ENIS[0], replace(ENIS[1], mac="52:54:00:00:00:99"), ENIS[2])
+    machine = Machine()
+    assert not boot.run_boot(Host(root, machine)).ok
+    assert machine.changes == [ROUTE]
+
+
+@pytest.mark.parametrize("chosen", [True, False, None])
+def test_big_tcp_is_set_again_where_it_was_chosen(
+    root: Path, monkeypatch: pytest.MonkeyPatch, chosen: bool | None
+) -> None:
+    put(root, RECORD, encode(Interfaces(enis=PLANS, big_tcp=chosen)).decode())
+    links = FakeLinks(eth1=dict(FRESH), eth2=dict(FRESH))
+    use_facts(monkeypatch, *(replace(eni, **links.sizes(eni.name)) for eni in ENIS))
+    del links.interfaces["eth2"]  # it goes while it is looked at
+    done = boot.run_boot(Host(root, Machine(), links))
+    assert links.sizes("eth1")["gso_ipv4_max_size"] == (131072 if chosen else 65536)
+    sizes = " ".join(f"{size}=131072" for size in FRESH if size != "tso_max_size")
+    expected = [(f"set {sizes} of eth1", ""), (f"set {sizes} of eth2", "No such device")]
+    assert [(one.step, one.error) for one in done.steps[2:]] == (expected if chosen else [])
+
+
+def test_nothing_is_changed_beside_another_harpctl(root: Path) -> None:
+    machine, host = Machine(), Host(root)
+    store.prepare(host)
+    with store.locked(host), pytest.raises(HarpError, match="Another harpctl"):
+        boot.run_boot(Host(root, machine))
+    assert machine.changes == []
+    assert boot.run_boot(Host(root, machine)).ok
+
+
+def test_nothing_is_changed_before_an_interrupted_transaction_is_undone(root: Path) -> None:
+    machine, host = Machine(), Host(root)
+    store.prepare(host)
+    Journal(host).begin("setup")
+    with pytest.raises(HarpError, match="was interrupted") as caught:
+        boot.run_boot(Host(root, machine))
+    assert "harpctl rollback" in caught.value.hint
+    assert machine.changes == []
+
+
+def test_the_command_reports_what_it_did(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot, "Host", lambda: Host(root, Machine(failing="ethtool")))
     done = CliRunner().invoke(app, ["boot", "--json"])
-    assert done.exit_code == 1
+    assert done.exit_code == ExitCode.FAILED
     result = json.loads(done.stdout)
-    assert result["failed"] == ["The ENIs are up: eth1 is down."]
+    assert result["steps"][0] == {"step": CHANNELS, "error": "netlink error: no"}
     assert not result["ok"]

@@ -67,7 +67,7 @@ def test_a_signal_takes_everything_back(root: Path, number: signal.Signals) -> N
         "import harpctl.cli, harpctl.change.executor as d, os\nwrite = d.Executor._write\n"
         "def stop(self, step):\n"
         "    write(self, step)\n"
-        f"    if 'netplan' in step.path: os.kill(os.getpid(), {int(number)})\n"
+        f"    if 'systemd/network' in step.path: os.kill(os.getpid(), {int(number)})\n"
         "d.Executor._write = stop\n"
         f"import sys; sys.argv = ['harpctl', 'setup', '--root', {str(root)!r}]\n"
         "harpctl.cli.main()\n"

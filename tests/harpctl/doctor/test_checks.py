@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harpctl.change.apply import apply
 from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan, Run
 from harpctl.console import NoProgress
-from harpctl.doctor.context import DoctorOptions
+from harpctl.doctor.context import DoctorOptions, selected_names
 from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
@@ -240,3 +241,21 @@ def test_the_other_eni_of_a_subnet_is_no_other_host(world: World) -> None:
         world.machine.ways |= {(source, f"10.0.1.{n}"): name for n in (1, 4)}
         world.machine.ways |= {(source, f"10.0.1.{n}"): "lo" for n in (2, 3)}
     assert [finding.level for finding in world.findings("enis.egress")] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("=eth1,eth2", ["eth1", "eth2"]),
+        ("eth", ["eth0", "eth1", "eth2"]),
+        ("eth2,eth1", ["eth2", "eth1"]),
+        ("=eth1 , eth9", ["eth1"]),
+        ("^eth0", ["eth1"]),
+        ("^=eth", ["eth0", "eth1"]),
+        ("", []),
+    ],
+)
+def test_the_interfaces_that_the_variable_selects(world: World, text: str, names: list[str]) -> None:
+    enis = [replace(eni, is_up=eni.name != "eth2") for eni in world.facts.enis]
+    enis.append(replace(enis[0], name="eth8", addresses=()))
+    assert selected_names(text, enis) == names

@@ -38,6 +38,7 @@ from harpctl.facts.model import (
 from harpctl.facts.plugin_files import Copy
 from harpctl.host.host import Host
 from harpctl.host.runner import Completed
+from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
 from harpctl.plugin.compat import Platform
 
 ARGS = "default_hugepagesz=1GB hugepagesz=1GB hugepages=20"
@@ -135,6 +136,31 @@ def _eni(number: int) -> Eni:
     )
 
 
+def _plan(number: int) -> EniPlan:
+    eni = _eni(number)
+    return EniPlan(
+        number=number - 1,
+        name=eni.name,
+        mac=eni.mac,
+        address=eni.addresses[0],
+        gateway=eni.gateway,
+        mtu=eni.mtu,
+    )
+
+
+RULES = "7700:\tfrom 10.0.1.11 lookup 7700\n7701:\tfrom 10.0.2.12 lookup 7701\n"
+STATE = {  # what the kernel has of the record
+    "ip -4 rule show": RULES,
+    **{
+        f"ip -4 route show table {7699 + number}": (
+            f"10.0.{number}.0/24 dev eth{number} scope link\n"
+            f"default via 10.0.{number}.1 dev eth{number} onlink\n"
+        )
+        for number in (1, 2)
+    },
+}
+
+
 class World:
     """The parts of a context, each of which a test may spoil before it makes the context."""
 
@@ -144,13 +170,14 @@ class World:
         self.options = DoctorOptions()
         self.machine: FakeMachine | None = FakeMachine()
         self.copies: tuple[Copy, ...] = (plugin(),)
-        self.runner = FakeRunner()
+        self.runner = FakeRunner(dict(STATE))
         self.confs = {n: self._conf(n) for n in (1, 2)}
         self.facts = self._facts()
         for folder in ("dev/hugepages", "sys/bus/pci/devices", "usr/local/tfabric/tools/config"):
             (root / folder).mkdir(parents=True)
         self.write("/usr/lib/systemd/system/dev-hugepages.mount", "[Mount]\n")
         self.write("/etc/systemd/system/harp.service", "[Unit]\n")
+        self.write(RECORD, encode(Interfaces(enis=tuple(map(_plan, (1, 2))))).decode())
         self.write(LIBRARY, "\x7fELF")
         (root / "etc/systemd/system/multi-user.target.wants").mkdir()
         wanted = root / "etc/systemd/system/multi-user.target.wants/harp.service"

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +27,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harpctl.change import rollback
+from harpctl import boot
+from harpctl.change import rollback, store
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.journal import Journal
@@ -43,10 +45,8 @@ from harpctl.host.runner import LiveRunner
 from harpctl.network import big_tcp, guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
-from harpctl.network.manager import Manager
-from harpctl.network.model import EniPlan
-from harpctl.network.plan import files, plan_network
-from harpctl.setup import unit
+from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
+from harpctl.network.plan import plan_network
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
 from tests.harpctl.machine import build
@@ -142,16 +142,41 @@ def assert_same(before: dict[str, Any]) -> None:
     assert not changed, "\n".join(changed)
 
 
+def mac_of(name: str) -> str:
+    links = json.loads(sh(f"ip -j link show dev {name}"))
+    return str(links[0]["address"])
+
+
 def plans() -> list[EniPlan]:
+    given: dict[str, Any] = {"gateway": "10.0.1.1"}
     return [
-        EniPlan(number=0, name="eth1", address="10.0.1.11/24", gateway="10.0.1.1", mtu=1400),
-        EniPlan(number=1, name="eth2", address="10.0.1.12/24", gateway="10.0.1.1"),
+        EniPlan(number=0, name="eth1", mac=mac_of("eth1"), address="10.0.1.11/24", mtu=1400, **given),
+        EniPlan(number=1, name="eth2", mac=mac_of("eth2"), address="10.0.1.12/24", **given),
     ]
 
 
 def set_up(host: Host, wanted: Sequence[EniPlan] | None = None) -> str:
-    plan = Plan(groups=tuple(plan_network(look(), host, wanted or plans())))
+    enis = tuple(plans() if wanted is None else wanted)
+    plan = Plan(groups=tuple(plan_network(look(), host, Interfaces(enis=enis))))
     return apply(plan, host, what="setup", progress=NoProgress(), guard=Guard())
+
+
+def lacking() -> list[AnyStep]:
+    """Return what the ENIs lack of their plans."""
+    return runtime.plan_state(look(), Host(), plans())
+
+
+def reset() -> None:
+    """Leave of the ENIs what a reboot leaves."""
+    for name in ("eth1", "eth2"):
+        sh(f"ip addr flush dev {name}")
+        sh(f"ip link set {name} down")
+        sh(f"ip link set {name} mtu 1500")
+        for setting in runtime.ARP:
+            sh(f"sysctl -q -w net.ipv4.conf.{name}.{setting}=0")
+    for number in (0, 1):
+        subprocess.run(["ip", "rule", "del", "pref", f"{7700 + number}"], capture_output=True, check=False)
+    assert lacking()
 
 
 # ---- traffic ----
@@ -241,65 +266,235 @@ def ipv6(host: Host) -> None:
     set_up(host, plan)
     assert leaves_by("fd00:1::12", "fd00:1::1") == "eth2"
     assert leaves_by("fd00:1::12", "fd00:9::1") == "eth2"
-    (again,) = plan_network(look(), host, plan)
+    (again,) = plan_network(look(), host, Interfaces(enis=tuple(plan)))
     assert not again.guarded, again
     rollback.rollback(host, progress=NoProgress())
     assert_same(before)
 
 
-@case
-def ifupdown_at_boot(host: Host) -> None:
-    """What the file makes of a bare host at boot is what the commands have made of it now."""
-    set_up(host)
-    now = state()
-    for name in ("eth1", "eth2"):
-        sh(f"ip addr flush dev {name}")
-        sh(f"ip link set {name} down")
-        sh(f"ip link set {name} mtu 1500")
-    sh("ip rule del pref 7700")
-    sh("ip rule del pref 7701")
-    file = host.real("/etc/network/interfaces.d/90-harp")
-    for _twice in range(2):
-        sh(f"ifup -i {file} --force -a")
-        await_that(lambda: state() == now, "ifup has made what the commands made")
-    sh(f"ifdown -i {file} --force eth1")
-    assert "10.0.1.11" not in sh("ip addr show dev eth1") + sh("ip rule show")
+# ---- managers ----
+
+OTHER = "10.0.1.99/24"  # what the managers' own files give eth1
 
 
-def boot_with_networkd(host: Host, manager: Manager) -> None:
-    """Let the real systemd-networkd bring a bare host up, whose eth0 is on the same subnet."""
-    share_subnet()
-    for step in files(host, manager, plans()):
-        if isinstance(step, WriteFile):
-            put(host.root, step.path, step.data.decode())
-    if manager is Manager.NETPLAN:
-        sh(f"netplan generate --root-dir {host.root}")
-    Path("/run/systemd/netif").mkdir(parents=True)
-    for folder in ("/etc/systemd/network", "/run/systemd/network"):
+@contextlib.contextmanager
+def running(*argv: str) -> Iterator[None]:
+    with Path("/dev/null").open("w") as null:
+        daemon = subprocess.Popen(argv, stdout=null, stderr=null)
+    try:
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+@contextlib.contextmanager
+def kept(host: Host) -> Iterator[None]:
+    """Run what harp.service runs."""
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            boot._facts = lambda _host: look()  # type: ignore[assignment]
+            boot.keep(host)
+        os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def mirror(host: Host, *folders: str) -> None:
+    """Have the real programs read folders of the tree."""
+    for folder in folders:
         host.real(folder).mkdir(parents=True, exist_ok=True)
         Path(folder).mkdir(parents=True, exist_ok=True)
         sh(f"mount --bind {host.real(folder)} {folder}")
-        sh(f"chmod -R a+rX {folder}")  # networkd is not root for long
+
+
+def has(name: str, address: str) -> bool:
+    return f" {address} " in sh(f"ip addr show dev {name}")
+
+
+def assert_is_left_alone() -> None:
+    assert lacking() == []
+    assert not has("eth1", OTHER)
+    assert has("eth0", "10.0.9.10/24")
+
+
+def with_networkd(host: Host) -> None:
+    """Set up under the real systemd-networkd, which has eth1 by a file of its own; then boot with it."""
+    Path("/run/systemd/netif").mkdir(parents=True)
+    mirror(host, "/etc/systemd/network", "/run/systemd/network")
+    sh("chmod -R a+rX /etc/systemd/network /run/systemd/network")  # networkd is not root for long
     sh("mount -t sysfs -o ro none /sys")  # networkd waits for no udev then
-    with Path("/dev/null").open("w") as null:
-        networkd = subprocess.Popen([NETWORKD], stdout=null, stderr=null)
-    try:
-        await_that(lambda: not runtime.commands(look(), host, plans()), "networkd has set everything up")
-        assert "dev eth0 " in sh("ip route get 10.0.1.1"), "the primary keeps the subnet"
-        assert "mtu 1400 " in sh("ip link show dev eth1")
-    finally:
-        networkd.terminate()
-        networkd.wait()
+    with running(NETWORKD):
+        await_that(lambda: has("eth1", OTHER), "networkd has set eth1 up by its own file")
+        set_up(host)
+        assert lacking() == []
+    reset()
+    sh("ip addr flush dev eth0")
+    with running(NETWORKD), kept(host):
+        await_that(lambda: has("eth0", "10.0.9.10/24"), "networkd has set eth0 up")
+        await_that(lambda: not lacking(), "harp.service has set the ENIs up")
+        assert_is_left_alone()
 
 
 @case
 def networkd_at_boot(host: Host) -> None:
-    boot_with_networkd(host, Manager.NETWORKD)
+    for name, address in (("eth0", "10.0.9.10/24"), ("eth1", OTHER)):
+        text = f"[Match]\nName={name}\n[Link]\nMTUBytes=1300\n[Network]\nAddress={address}\n"
+        put(host.root, f"/etc/systemd/network/05-{name}.network", text)
+    with_networkd(host)
 
 
 @case
 def netplan_at_boot(host: Host) -> None:
-    boot_with_networkd(host, Manager.NETPLAN)
+    """Its definition has an id that sorts early, and matches by a pattern: veth lacks a permanent MAC."""
+    definitions = "".join(
+        f"    {key}:\n      match: {{name: '{name}*'}}\n      addresses: [{address}]\n"
+        for key, name, address in (("a-nic0", "eth0", "10.0.9.10/24"), ("a-nic1", "eth1", OTHER))
+    )
+    text = f"network:\n  version: 2\n  ethernets:\n{definitions}"
+    put(host.root, "/etc/netplan/50-cloud-init.yaml", text, 0o600)
+    sh(f"netplan generate --root-dir {host.root}")
+    assert host.glob("/run/systemd/network/10-netplan-a-nic1.network")
+    with_networkd(host)
+
+
+PROFILE = """\
+[connection]
+id=cloud-init {name}
+uuid={uuid}
+type=ethernet
+interface-name={name}
+autoconnect-priority=999
+[ipv4]
+method=manual
+address1={address}
+[ipv6]
+method=disabled
+"""
+
+
+def has_configured(name: str) -> bool:
+    """Return whether NetworkManager has given an interface its address."""
+    argv = ["nmcli", "-t", "-f", "GENERAL.STATE", "device", "show", name]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.stdout.startswith(("GENERAL.STATE:80", "GENERAL.STATE:90", "GENERAL.STATE:100"))
+
+
+@case
+def networkmanager_at_boot(host: Host) -> None:
+    """Its profile of eth1 has the highest priority that there is."""
+    put(host.root, "/usr/sbin/NetworkManager", mode=0o755)
+    put(host.root, "/etc/NetworkManager/NetworkManager.conf", "[main]\nplugins=keyfile\n")
+    put(host.root, "/etc/NetworkManager/conf.d/10-others.conf", "[keyfile]\nunmanaged-devices=mac:02::9\n")
+    for number, (name, address) in enumerate((("eth0", "10.0.9.10/24"), ("eth1", OTHER))):
+        text = PROFILE.format(name=name, address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}")
+        put(host.root, f"/etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection", text, 0o600)
+    mirror(host, "/etc/NetworkManager", "/var/lib/NetworkManager")
+    Path("/run/dbus").mkdir()
+    sh("mount -t sysfs -o ro none /sys")  # NetworkManager waits for no udev then
+    for name in ("eth1", "eth2"):
+        kind = f"/sys/class/net/{name}/addr_assign_type"
+        put(host.root, kind, Path(kind).read_text())
+    manager = ("NetworkManager", "--no-daemon")
+    with running("dbus-daemon", "--system", "--nofork", "--nopidfile"):
+        with running(*manager):
+            await_that(lambda: has("eth1", OTHER), "NetworkManager has set eth1 up by its own profile")
+            before = sh("ip -4 addr show dev eth1")
+            set_up(host)
+            assert lacking() == []
+            rollback.rollback(host, progress=NoProgress())
+            await_that(lambda: sh("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
+            set_up(host)
+        with running(*manager):  # restarted, it has read what setup wrote
+            await_that(lambda: has_configured("eth0"), "NetworkManager has eth0")
+            assert lacking() == []
+            report = rollback.rollback(host, progress=NoProgress())
+            assert not report.kept, report.kept
+            await_that(lambda: sh("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
+            set_up(host)
+        reset()
+        sh("ip addr flush dev eth0")
+        sh("rm -r /run/NetworkManager")
+        with running(*manager), kept(host):
+            await_that(lambda: has("eth0", "10.0.9.10/24"), "NetworkManager has set eth0 up")
+            await_that(lambda: not lacking(), "harp.service has set the ENIs up")
+            assert_is_left_alone()
+
+
+@case
+def ifupdown_at_boot(host: Host) -> None:
+    """Its file has eth1 brought up at boot and by hotplug; another interface is excluded already."""
+    stanzas = "".join(
+        f"auto {name}\nallow-hotplug {name}\niface {name} inet static\n  address {address}\n"
+        for name, address in (("eth0", "10.0.9.10/24"), ("eth1", OTHER), ("eth9", "10.0.9.99/24"))
+    )
+    put(host.root, "/etc/network/interfaces", f"source interfaces.d/*\n{stanzas}")
+    put(host.root, "/etc/default/networking", "# more\nEXCLUDE_INTERFACES=eth9\nVERBOSE=no\n")
+    set_up(host)
+    assert set_up(host) == ""
+    assert host.read_link("/etc/systemd/system/ifup@eth1.service") == "/dev/null"
+    reset()
+    sh("ip addr flush dev eth0")
+    words = [line.replace('"', "") for line in (host.read_text("/etc/default/networking") or "").splitlines()]
+    env = dict(word.split("=", 1) for word in words if "=" in word)  # as systemd reads it
+    ifup = ["ifup", "-i", str(host.real("/etc/network/interfaces")), "-a", "--read-environment"]
+    done = subprocess.run(ifup, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert has("eth0", "10.0.9.10/24")
+    with kept(host):
+        await_that(lambda: not lacking(), "harp.service has set the ENIs up")
+        assert_is_left_alone()
+
+
+# ---- what is taken away ----
+
+
+@case
+def what_is_taken_away_comes_back(host: Host) -> None:
+    set_up(host)
+    ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ready.bind("/run/notify")
+    ready.settimeout(PATIENCE_S)
+    os.environ["NOTIFY_SOCKET"] = "/run/notify"
+    reset()
+    with kept(host):
+        assert ready.recv(64) == b"READY=1"
+        assert lacking() == []
+        for line in (
+            "ip addr flush dev eth1",
+            "ip rule del pref 7701",
+            "ip route flush table 7700",
+            "ip link set eth1 mtu 1500",
+            "ip link set eth2 down",
+            "ip addr change 10.0.1.11/24 dev eth1 valid_lft 600 preferred_lft 600",
+        ):
+            sh(line)
+            await_that(lambda: not lacking(), f"it is as before: {line}")
+        mac = mac_of("eth2")
+        sh("ip link del eth2")
+        sh(f"ip link add eth2 address {mac} type veth peer name to-eth2 netns net")
+        sh("ip -n net link set to-eth2 master br1 up")
+        await_that(lambda: not lacking(), "the interface that came again is set up")
+        with store.locked(host):
+            sh("ip rule del pref 7701")
+            sh("ip rule add pref 7702 from 10.9.9.9 lookup 7702")
+            assert lacking()
+        await_that(lambda: not lacking(), "it is as before once the other harpctl has ended")
+
+
+@case
+def an_interface_that_comes_late(host: Host) -> None:
+    enis = plans()
+    put(host.root, RECORD, encode(Interfaces(enis=tuple(enis))).decode())
+    sh("ip link del eth2")
+    with kept(host):
+        await_that(lambda: has("eth1", "10.0.1.11/24"), "the other one is set up")
+        sh(f"ip link add eth2 address {enis[1].mac} type veth peer name to-eth2 netns net")
+        await_that(lambda: has("eth2", "10.0.1.12/24"), "it is set up when it is there")
 
 
 # ---- BIG TCP ----
@@ -371,10 +566,10 @@ def big_tcp_is_set_unless_it_is_left_out(host: Host) -> None:
     usual: dict[str, Any] = {"network": True, "enis": ("eth1",), "overrides": address, "big_tcp": None}
     assert not big_tcp_setup(host, **usual).is_empty
     assert big_tcp_setup(host, **{**usual, "big_tcp": False}).is_empty
-    put(host.root, unit.PATH, "[Service]\nExecStart=/usr/bin/harpctl boot --no-big-tcp\n")
+    put(host.root, RECORD, encode(Interfaces(big_tcp=False)).decode())
     assert big_tcp_setup(host, **usual).is_empty, "as an earlier setup chose"
     assert not big_tcp_setup(host, **{**usual, "big_tcp": True}).is_empty
-    (host.root / unit.PATH[1:]).unlink()
+    (host.root / RECORD[1:]).unlink()
     assert big_tcp_setup(host, **{**usual, "network": False}).is_empty
 
 

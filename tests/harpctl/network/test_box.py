@@ -25,6 +25,7 @@ NEEDS = {
     "ifupdown_at_boot": ["ifup"],
     "networkd_at_boot": [NETWORKD],
     "netplan_at_boot": ["netplan", NETWORKD],
+    "networkmanager_at_boot": ["NetworkManager", "nmcli", "dbus-daemon"],
 }
 Done = subprocess.CompletedProcess[str]
 

@@ -9,18 +9,22 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from harpctl.change.steps import MakeLink, RemoveFile, WriteFile
+from harpctl.change.steps import MakeLink, RemoveFile, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, parse
-from harpctl.errors import HarpError
+from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import GIB, MIB, Boot, Eni, Facts, HugeMount, Memory, System
+from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
+from harpctl.network.model import RECORD, Interfaces
 from harpctl.setup.choose import Choice
 from harpctl.setup.confs import plan_confs
 from harpctl.setup.mount import fstab_with_mount, plan_mount
 from harpctl.setup.options import SetupOptions
-from harpctl.setup.unit import PATH, has_program, plan_unit
+from harpctl.setup.plan import chosen_big_tcp, eni_plan, with_record
+from harpctl.setup.unit import NAME, PATH, plan_units, reason_against
 from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
+from tests.harpctl.setup.test_trees import Silent
 
 MOUNTED = Memory(mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),))
 UNIT = "usr/lib/systemd/system/dev-hugepages.mount"
@@ -167,53 +171,50 @@ def test_the_speed_of_an_eni(tmp_path: Path) -> None:
     assert speed(SetupOptions(), 0) is None
 
 
-# ---- the unit ----
+# ---- the units ----
 
 
-def test_the_unit_starts_what_runs_now(tmp_path: Path) -> None:
-    unit, link = plan_unit(facts(), Host(tmp_path), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
+def test_the_units_start_what_runs_now(tmp_path: Path) -> None:
+    steps = plan_units(Host(tmp_path), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
+    units = {step.path: step.data.decode() for step in steps if isinstance(step, WriteFile)}
+    links = {step.target for step in steps if isinstance(step, MakeLink)}
+    assert set(units) == links
+    assert 'ExecStart="/opt/my tools/100%%/harpctl" boot --keep\n' in units[PATH]
+    assert any('harpctl" validate\n' in text for text in units.values())
+
+
+def test_the_unit_runs_before_jobs_and_after_the_managers(tmp_path: Path) -> None:
+    (unit,) = (
+        step for step in plan_units(Host(tmp_path), SetupOptions()).steps if getattr(step, "path", "") == PATH
+    )
     assert isinstance(unit, WriteFile)
-    assert b'ExecStart="/opt/my tools/100%%/harpctl" boot --big-tcp\n' in unit.data
-    assert isinstance(link, MakeLink)
-    assert link.target == unit.path
-    unit, link = plan_unit(facts(), Host(tmp_path), SetupOptions(channels=4)).steps
-    assert isinstance(unit, WriteFile)
-    assert b"/harpctl boot --channels 4 --big-tcp\n" in unit.data
+    lines = unit.data.decode().splitlines()
+    after = {word for line in lines if line.startswith("After=") for word in line[6:].split()}
+    assert {"NetworkManager.service", "systemd-networkd.service", "networking.service"} <= after
+    assert "Before=network-online.target shutdown.target" in lines
+    assert "DefaultDependencies=no" in lines
 
 
-@pytest.mark.parametrize(
-    ("earlier", "options", "flag"),
-    [
-        ("", SetupOptions(), " --big-tcp"),
-        ("", SetupOptions(network=False), ""),
-        ("", SetupOptions(network=False, big_tcp=True), " --big-tcp"),
-        ("", SetupOptions(big_tcp=False), " --no-big-tcp"),
-        (" --channels 4 --no-big-tcp", SetupOptions(), " --channels 4 --no-big-tcp"),
-        (" --no-big-tcp", SetupOptions(big_tcp=True), " --big-tcp"),
-        (" --big-tcp", SetupOptions(network=False), " --big-tcp"),
-    ],
-)
-def test_the_unit_remembers_the_choice_of_big_tcp(
-    tmp_path: Path, earlier: str, options: SetupOptions, flag: str
-) -> None:
-    put(tmp_path, PATH.lstrip("/"), f"[Service]\nExecStart=/usr/bin/harpctl boot{earlier}\n")
-    unit, _link = plan_unit(facts(), Host(tmp_path), options).steps
-    assert isinstance(unit, WriteFile)
-    assert f"/harpctl boot{flag}\n".encode() in unit.data
+def test_a_running_host_starts_it_last_and_stops_it_first(tmp_path: Path) -> None:
+    host = Host(tmp_path, Silent())
+    put(tmp_path, "run/systemd/system/x", "")
+    steps = plan_units(host, SetupOptions()).steps
+    assert isinstance(steps[-1], Run)
+    assert steps[-1].argv == ("systemctl", "--no-block", "restart", NAME)
+    assert steps[-1].undo == ("systemctl", "stop", NAME)
 
 
-def test_the_unit_needs_its_program(tmp_path: Path) -> None:
-    assert not has_program(Host(tmp_path), SetupOptions())
+def test_the_units_need_their_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path)
+    assert "/usr/local/bin/harpctl" in reason_against(facts(), host, SetupOptions())
+    with monkeypatch.context() as context:
+        context.setenv("HARPCTL_HOME", "/usr/local/tfabric/tools/harpctl/1-abc")
+        assert reason_against(facts(), host, SetupOptions()) == "", "this setup links it"
     put(tmp_path, "usr/local/bin/harpctl", "")
-    assert has_program(Host(tmp_path), SetupOptions())
-    assert not has_program(Host(tmp_path), SetupOptions(program="/usr/bin/harpctl"))
-
-
-def test_the_unit_may_have_a_program_that_this_setup_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARPCTL_HOME", "/usr/local/tfabric/tools/harpctl/1-abc")
-    assert has_program(Host(tmp_path), SetupOptions())
+    assert reason_against(facts(), host, SetupOptions()) == ""
+    assert reason_against(facts(), host, SetupOptions(program="/usr/bin/harpctl"))
+    assert "--no-unit" in reason_against(facts(), host, SetupOptions(unit=False))
+    assert "systemd" in reason_against(facts(init=""), host, SetupOptions())
 
 
 @pytest.mark.parametrize("path", ["usr/local/bin/harpctl", "usr/bin/harpctl", ""])
@@ -222,10 +223,74 @@ def test_an_image_gets_the_unit_with_the_program_that_it_holds(tmp_path: Path, p
     (root / "usr/local/bin/harpctl").unlink()
     if path:
         put(root, path, "")
-    assert run_setup("--root", str(root)) == (0, True)
     unit = root / PATH[1:]
+    assert run_setup("--root", str(root)) == ((0, True) if path else (ExitCode.REFUSED, False))
+    assert run_setup("--root", str(root), "--no-network") == (0, True)
     assert unit.is_file() == bool(path)
     assert not path or f"ExecStart=/{path} boot" in unit.read_text()
+
+
+def test_a_network_that_no_boot_would_bring_back_is_refused(tmp_path: Path) -> None:
+    root = build(tmp_path / "image", "ubuntu-22.04", "gpu2")
+    done = CliRunner().invoke(app, ["setup", "--root", str(root), "--no-unit"])
+    assert done.exit_code == ExitCode.REFUSED
+    assert "Nothing would set the ENIs up at the next boot: --no-unit was given" in done.stderr
+    assert run_setup("--root", str(root), "--no-unit", "--no-network") == (0, True)
+    assert not (root / RECORD[1:]).exists()
+    assert run_setup("--root", str(root), "--no-network", "--channels", "4")[0] == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("earlier", "options", "chosen"),
+    [
+        (None, SetupOptions(), True),
+        (None, SetupOptions(network=False), None),
+        (None, SetupOptions(network=False, big_tcp=True), True),
+        (None, SetupOptions(big_tcp=False), False),
+        (False, SetupOptions(), False),
+        (False, SetupOptions(big_tcp=True), True),
+        (True, SetupOptions(network=False), True),
+    ],
+)
+def test_the_choice_of_big_tcp_is_remembered(
+    earlier: bool | None, options: SetupOptions, chosen: bool | None
+) -> None:
+    assert chosen_big_tcp(options, Interfaces(big_tcp=earlier)) is chosen
+
+
+def test_the_way_in_keeps_what_its_manager_gives_it() -> None:
+    one = choice(0, "eth0")
+    primary = replace(one, eni=replace(one.eni, is_default_route=True, mtu=1500))
+    plan = eni_plan(primary, SetupOptions(force=True), None)
+    assert (plan.address, plan.gateway, plan.mtu) == ("", "", None)
+    assert eni_plan(one, SetupOptions(), None).address == "10.0.1.5/24"
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ((), "10.0.1.5/24"),
+        (("10.0.1.99/24", "10.0.1.5/24"), "10.0.1.5/24"),
+        (("10.0.1.99/24",), "10.0.1.99/24"),
+    ],
+)
+def test_the_address_that_an_earlier_setup_chose_stays(own: tuple[str, ...], expected: str) -> None:
+    one = choice(0, "eth1")
+    earlier = eni_plan(one, SetupOptions(), None)
+    found = replace(one, eni=replace(one.eni, addresses=own), address=next(iter(own), ""), gateway="")
+    assert with_record(found, earlier, SetupOptions()).address == expected
+    given = SetupOptions(overrides=Overrides(addresses={"eth1": "10.0.1.7/24"}))
+    if expected == earlier.address:
+        assert with_record(found, earlier, given).address == "10.0.1.7/24"
+
+
+def test_what_an_earlier_setup_chose_stays() -> None:
+    one = choice(0, "eth1")
+    eni = replace(one, eni=replace(one.eni, mtu=1500))
+    assert eni_plan(eni, SetupOptions(), None).mtu == 1500
+    earlier = eni_plan(eni, SetupOptions(mtu=8500, channels=4), None)
+    assert eni_plan(eni, SetupOptions(), earlier) == earlier
+    assert eni_plan(eni, SetupOptions(mtu=9000), earlier).mtu == 9000
 
 
 def test_a_container_is_shown_what_setup_would_do(tmp_path: Path) -> None:
@@ -242,7 +307,3 @@ def test_a_container_is_shown_what_setup_would_do(tmp_path: Path) -> None:
 def run_setup(*words: str) -> tuple[int, bool]:
     result = CliRunner().invoke(app, ["setup", *words])
     return result.exit_code, "Set up HARP successfully" in result.stdout
-
-
-def test_without_systemd_there_is_no_unit(tmp_path: Path) -> None:
-    assert plan_unit(facts(init=""), Host(tmp_path), SetupOptions()).steps == ()

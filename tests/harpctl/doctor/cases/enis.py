@@ -6,19 +6,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harpctl.facts.model import Gpu
+from harpctl.network.model import RECORD, Interfaces, encode
 from tests.harpctl.doctor.cases.case import case
-from tests.harpctl.doctor.world import World
+from tests.harpctl.doctor.world import RULES, World
 
 
-@case(
-    "enis.count", "warn", "2 conf files for 3 GPUs", "bind 1 more ENIs to this instance, then harpctl setup"
-)
+@case("enis.count", "warn", "2 ENIs for 3 GPUs", "bind 1 more ENIs to this instance, then harpctl setup")
 def few_enis(world: World) -> None:
     gpu = Gpu(index=2, pci="0000:20:00.0", vendor="10de", device="20b0", node=1)
     world.facts = replace(world.facts, gpus=(*world.facts.gpus, gpu))
 
 
-@case("enis.count", "warn", "2 conf files for 1 GPUs", "harpctl setup --enis eth1")
+@case("enis.count", "warn", "2 ENIs for 1 GPUs", "harpctl setup --enis eth1")
 def few_gpus(world: World) -> None:
     world.facts = replace(world.facts, gpus=world.facts.gpus[:1])
 
@@ -141,6 +140,66 @@ def big_tcp_beside_af_xdp(world: World) -> None:
 @case("enis.big_tcp", "skip", "It was set up with --no-big-tcp.")
 def big_tcp_left_out(world: World) -> None:
     world.eni("eth1", gro_ipv4_max_size=65536)
-    world.write(
-        "/etc/systemd/system/harp.service", "[Service]\nExecStart=/usr/bin/harpctl boot --no-big-tcp\n"
-    )
+    world.write(RECORD, encode(Interfaces(big_tcp=False)).decode())
+
+
+# ---- the record of setup ----
+
+
+@case(
+    "enis.state",
+    "fail",
+    "eth2 is not as setup recorded it; it lacks: rule 7701 for 10.0.2.12",
+    "harpctl boot",
+)
+def rule_lost(world: World) -> None:
+    world.runner.answers["ip -4 rule show"] = RULES.splitlines()[0]
+
+
+@case("enis.state", "fail", "eth1 is not as setup recorded it; it lacks: routes of", "harpctl boot")
+def table_lost(world: World) -> None:
+    del world.runner.answers["ip -4 route show table 7700"]
+
+
+@case("enis.state", "fail", "eth2 is not as setup recorded it; it lacks: MTU 9000", "harpctl boot")
+def mtu_lost(world: World) -> None:
+    world.eni("eth2", mtu=8500)
+    for number in (1, 2):
+        world.conf(number, mtu=8500)
+
+
+@case("enis.state", "fail", "There are routing rules of earlier setups", "harpctl boot")
+def stale_rule(world: World) -> None:
+    world.runner.answers["ip -4 rule show"] = f"{RULES}7703:\tfrom 10.9.9.9 lookup 7703\n"
+
+
+@case(
+    "enis.state",
+    "fail",
+    "eth1 has the MAC address 52:54:00:00:00:09, not 52:54:00:00:00:01",
+    "harpctl setup",
+)
+def names_moved(world: World) -> None:
+    world.eni("eth1", mac="52:54:00:00:00:09")
+    world.conf(1, mac="52:54:00:00:00:09")
+
+
+@case("enis.state", "skip", "There is no record of the ENIs")
+def no_record(world: World) -> None:
+    world.remove(RECORD)
+
+
+# ---- HARP_IFNAME ----
+
+
+@case(
+    "enis.egress",
+    "fail",
+    "eth2: from 10.0.2.12 to 10.0.2.1 the kernel sends through eth1",
+    "harpctl setup",
+)
+def wrong_way_of_a_selected_interface(world: World) -> None:
+    world.environment["HARP_IFNAME"] = "=eth1,eth2"
+    world.confs.clear()
+    assert world.machine
+    world.machine.ways[("10.0.2.12", "10.0.2.1")] = "eth1"

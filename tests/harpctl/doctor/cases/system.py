@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from harpctl.doctor.host_clock import ClockState
 from harpctl.facts.model import BootEntry
+from harpctl.network.model import RECORD
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.cases.hugepages import without_arguments
 from tests.harpctl.doctor.world import World
@@ -71,20 +72,26 @@ def reboot_needed(world: World) -> None:
     world.change("boot", cmdline="hugepagesz=1G hugepages=0:2,1:2")
 
 
-@case("system.unit", "warn", "harp.service is not there", "harpctl setup")
+@case("system.unit", "fail", "harp.service is not there", "harpctl setup")
 def no_unit(world: World) -> None:
     world.remove("/etc/systemd/system/harp.service")
 
 
-@case("system.unit", "warn", "there and not enabled", "systemctl enable harp.service", is_safe=True)
+@case("system.unit", "fail", "there and not enabled", "systemctl enable harp.service", is_safe=True)
 def unit_not_enabled(world: World) -> None:
     world.remove("/etc/systemd/system/multi-user.target.wants/harp.service")
+
+
+@case("system.unit", "warn", "harp.service is not there", "harpctl setup")
+def no_unit_and_nothing_for_it(world: World) -> None:
+    world.remove("/etc/systemd/system/harp.service")
+    world.remove(RECORD)
 
 
 @case(
     "system.unit_passed",
     "warn",
-    "harp.service failed at boot",
+    "harp.service failed",
     "journalctl -b -u harp.service",
     "systemctl restart harp.service",
 )
