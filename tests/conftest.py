@@ -38,6 +38,7 @@ MAIN_PATHS = (
 WAITING_PATHS = (  # they build namespaces, have no bound in time but that of a hang, and may take longer
     *("tests/harpctl/testbed/lab/test_faults.py", "tests/harpctl/testbed/lab/test_links.py"),
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
+    "tests/harpctl/network/test_reboot.py",
     *("tests/lab/test_attacks.py", "tests/lab/test_by_reference.py", "tests/lab/test_dissector.py"),
     *("tests/lab/test_refusals.py", "tests/lab/test_xdp_modes.py"),
 )

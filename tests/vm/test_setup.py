@@ -89,10 +89,11 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     assert machine.run(f"cat {CONF}") == conf
     assert "hugetlbfs" in machine.run("grep ' /dev/hugepages ' /proc/mounts")
     assert "10.7.1.11/24" in machine.run("ip -br address show eth1")
-    unit = machine.execute(
-        "systemctl show -P Result -P ExecMainStatus -P ActiveState harp.service; journalctl -u harp"
-    )
-    assert unit.text.split()[:3] == ["success", "0", "active"], unit.text
+    assert "from 10.7.1.11 lookup 7700" in machine.run("ip rule")
+    for unit in ("harp.service", "harp-validate.service"):
+        show = "systemctl show -P Result -P ExecMainStatus -P ActiveState"
+        state = machine.execute(f"{show} {unit}; journalctl -u {unit}")
+        assert state.text.split()[:3] == ["success", "0", "active"], state.text
     assert SUCCESS in machine.run(f"harpctl setup {OPTIONS} --yes", timeout_s=TIMEOUT_S)
     machine.run("harpctl install", timeout_s=TIMEOUT_S)
     machine.run("harpctl validate", timeout_s=TIMEOUT_S)

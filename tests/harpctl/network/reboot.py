@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host that is set up, booted, and rolled back: a real systemd with a real network manager, in namespaces.
+
+Its files are this machine's own below an overlay in memory, without its network configuration; each boot has
+new namespaces, with eth0 and eth1. The manager's own files give eth1 another address and MTU.
+Started by test_reboot.py below `unshare --mount`: python -m tests.harpctl.network.reboot MANAGER FOLDER.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SYSTEMD = "/lib/systemd/systemd"
+UNITS = "etc/systemd/system"
+BOOT_S = 240
+OTHER = "10.0.1.99/24"
+ADDRESS = {"eth0": "10.0.9.10/24", "eth1": OTHER}
+MAC = {"eth0": "52:54:00:00:00:10", "eth1": "52:54:00:00:00:11"}
+UNWANTED = ("getty.target", "systemd-logind.service", "systemd-udevd.service", "systemd-udev-trigger.service")
+NETWORK_FILES = (
+    *("etc/netplan", "etc/systemd/network", "etc/NetworkManager/conf.d", "etc/network/interfaces.d"),
+    *("etc/NetworkManager/system-connections", "etc/default/networking", "etc/harp", "var/lib/harp"),
+)
+OPTIONS = (
+    "--force --gpus 1 --no-kernel-args --page-size 2M --hugepages 1 --enis eth1"
+    " --address eth1=10.0.1.11/24 --gateway eth1=10.0.1.1 --mtu 1450"
+)
+RIGHT = [
+    "eth1 10.0.1.11/24",
+    "7700: from 10.0.1.11 lookup 7700",
+    "default via 10.0.1.1 dev eth1 onlink",
+    "10.0.1.0/24 dev eth1 scope link",
+    "mtu 1450",
+    "harp.service active",
+]
+SHOW = """
+ip -4 -br addr show dev eth1 | sed 's/@[^ ]*//' | awk '{ $2 = ""; print }'
+ip rule | grep ^77; ip route show table 7700 2>/dev/null
+echo mtu $(cat /sys/class/net/eth1/mtu)
+echo harp.service $(systemctl is-active harp.service)
+"""
+# The first process of a boot: makes what the kernel makes on a machine, then becomes systemd.
+FIRST = """
+set -e
+mount --make-rprivate /; mount -t tmpfs none /run; cd {tree}
+mount -t proc proc proc; mount -t sysfs -o ro sysfs sys
+mount -t tmpfs -o mode=755 none sys/fs/cgroup
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then mount -t cgroup2 cgroup2 sys/fs/cgroup
+else mkdir sys/fs/cgroup/systemd; mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd; fi
+mount -t tmpfs -o mode=755 none dev; mount -t tmpfs -o mode=755 none run; mount -t tmpfs none tmp
+for device in null zero full random urandom tty; do
+  touch dev/$device; mount --bind /dev/$device dev/$device
+done
+mkdir dev/shm dev/pts; ln -s /proc/self/fd dev/fd
+mkdir run/systemd; echo lxc >run/systemd/container
+for folder in {folders}; do mkdir -p ./$folder; mount --rbind $folder ./$folder; done
+ip link set lo up; ip netns add net
+ip -n net link add br1 type bridge mcast_snooping 0; ip -n net link set br1 up
+ip -n net addr add 10.0.1.1/24 dev br1; ip -n net addr add 10.0.9.1/24 dev br1
+for number in 0 1; do
+  ip link add eth$number address 52:54:00:00:00:1$number type veth peer name to-eth$number netns net
+  ip -n net link set to-eth$number master br1 up
+done
+exec chroot . env -i container=lxc PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C {systemd} --system \
+  --unit=multi-user.target --log-target=null --show-status=0
+"""
+DRIVE = """
+[Unit]
+After=network-online.target harp.service harp-validate.service
+Wants=network-online.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /drive.sh
+StandardOutput=file:/drive.out
+StandardError=inherit
+ExecStopPost=/bin/kill -s RTMIN+4 1
+"""
+
+
+def networkd(tree: Path) -> list[str]:
+    """Files that sort before the usual ones and match by MAC address."""
+    for name, address in ADDRESS.items():
+        text = f"[Match]\nMACAddress={MAC[name]}\n[Link]\nMTUBytes=1400\n[Network]\nAddress={address}\n"
+        put(tree, f"etc/systemd/network/05-{name}.network", text)
+    return ["systemd-networkd.service", "systemd-networkd-wait-online.service"]
+
+
+def networkmanager(tree: Path) -> list[str]:
+    """Profiles with the highest priority that there is."""
+    for number, (name, address) in enumerate(ADDRESS.items()):
+        lines = [
+            *("[connection]", f"id=cloud-init {name}", f"uuid=00000000-0000-4000-8000-00000000000{number}"),
+            *(
+                "type=ethernet",
+                f"interface-name={name}",
+                "autoconnect-priority=999",
+                "[ethernet]",
+                "mtu=1400",
+            ),
+            *("[ipv4]", "method=manual", f"address1={address}", "[ipv6]", "method=disabled", ""),
+        ]
+        path = f"etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection"
+        put(tree, path, "\n".join(lines), 0o600)
+    put(tree, "etc/NetworkManager/NetworkManager.conf", "[main]\nplugins=keyfile\n")
+    return ["NetworkManager.service", "NetworkManager-wait-online.service"]
+
+
+def ifupdown(tree: Path) -> list[str]:
+    """Interfaces that come up at boot and by hotplug."""
+    text = "auto lo eth0 eth1\nallow-hotplug eth1\niface lo inet loopback\n"
+    for name, address in ADDRESS.items():
+        text += f"iface {name} inet static\n  address {address}\n  mtu 1400\n"
+    put(tree, "etc/network/interfaces", text)
+    return ["networking.service"]
+
+
+MANAGERS = {"networkd": networkd, "NetworkManager": networkmanager, "ifupdown": ifupdown}
+
+
+def put(tree: Path, path: str, text: str, mode: int = 0o644) -> None:
+    file = tree / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+
+
+def sh(line: str) -> None:
+    subprocess.run(["sh", "-c", line], check=True)
+
+
+def build(folder: Path, manager: str) -> tuple[Path, str]:
+    """Make the host's files; return them, and the units of its manager."""
+    memory, tree = folder / "memory", folder / "tree"
+    memory.mkdir()
+    tree.mkdir()
+    sh(f"mount -t tmpfs none {memory} && mkdir {memory}/upper {memory}/work")
+    sh(f"mount -t overlay none -o lowerdir=/,upperdir={memory}/upper,workdir={memory}/work {tree}")
+    sh(f"cd {tree} && rm -rf {' '.join(NETWORK_FILES)} {UNITS}/*.wants && mkdir -p etc/NetworkManager/conf.d")
+    sh(f"cd {tree} && : >etc/fstab && : >etc/network/interfaces && echo ID=debian >etc/os-release")
+    for unit in UNWANTED:
+        sh(f"ln -sf /dev/null {tree}/{UNITS}/{unit}")
+    wanted = tree / UNITS / "multi-user.target.wants"
+    wanted.mkdir(parents=True)
+    units = MANAGERS[manager](tree)
+    put(tree, f"{UNITS}/drive.service", DRIVE)
+    for unit in (*units, "drive.service"):
+        folder_of = f"/{UNITS}" if unit == "drive.service" else "/lib/systemd/system"
+        (wanted / unit).symlink_to(f"{folder_of}/{unit}")
+    program = f"PYTHONPATH={ROOT} exec {sys.executable} -m harpctl"
+    put(tree, "usr/local/bin/harpctl", f'#!/bin/sh\n{program} "$@"\n', 0o755)
+    return tree, " ".join(units)
+
+
+def boot(tree: Path, script: str) -> list[str]:
+    """Boot once, run a script when the network is up, and return what it printed."""
+    put(tree, "drive.sh", script)
+    put(tree, "drive.out", "")
+    folders = " ".join(dict.fromkeys(map(str, (ROOT, sys.prefix, sys.base_prefix))))
+    first = FIRST.format(tree=tree, systemd=SYSTEMD, folders=folders)
+    unshare = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child"]
+    done = subprocess.run(
+        [*unshare, "--mount-proc", "bash", "-c", first],
+        timeout=BOOT_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [" ".join(line.split()) for line in (tree / "drive.out").read_text().splitlines()]
+    print(*lines, done.stderr, sep="\n", flush=True)
+    return lines
+
+
+def until(condition: str) -> str:
+    return f"for i in $(seq 300); do {condition} && break; sleep 0.1; done\n"
+
+
+def main() -> None:
+    """Set up, boot, take away, restart the manager, roll back, boot."""
+    manager, folder = sys.argv[1], Path(sys.argv[2])
+    tree, units = build(folder, manager)
+    setup = f"harpctl setup {OPTIONS}"
+    lines = boot(tree, f"{setup} --yes 2>/dev/null | tail -1; {setup} --dry-run --exit-code; echo again $?")
+    assert "Set up HARP successfully" in lines
+    assert lines[-1] == "again 0"
+    restored = until("ip rule | grep -q ^7700")
+    lines = boot(
+        tree,
+        f"{SHOW} echo; ip addr flush dev eth1; ip rule del pref 7700\n{restored} {SHOW} echo\n"
+        f"systemctl restart {units}\n{SHOW} echo; harpctl rollback --yes; echo $?",
+    )
+    after_boot, given_back, restarted, rolled_back = "\n".join(lines).split("\n\n", 3)
+    assert after_boot.splitlines() == RIGHT
+    assert given_back.splitlines() == RIGHT
+    assert restarted.splitlines() == RIGHT
+    assert rolled_back.splitlines()[-1] == "0"
+    assert boot(tree, until(f"ip addr show dev eth1 | grep -q {shlex.quote(OTHER)}") + SHOW) == [
+        f"eth1 {OTHER}",
+        "mtu 1400",
+        "harp.service inactive",
+    ]
+
+
+if __name__ == "__main__":
+    main()
