@@ -51,7 +51,7 @@ class Watch:
         if not self._is_readable(None if end is None else max(0.0, end - time.monotonic())):
             return False
         data = self._receive()
-        return data is None or any(_concerns(names, kind, body) for kind, body in _messages(data))
+        return data is None or concerns(data, names)
 
     def _is_readable(self, timeout_s: float | None) -> bool:
         return bool(select.select([self._socket], [], [], timeout_s)[0])
@@ -66,6 +66,11 @@ class Watch:
             return None
 
 
+def concerns(data: bytes, names: Collection[str]) -> bool:
+    """Return whether what the kernel reports concerns one of these interfaces, or a rule of HARP."""
+    return any(_is_about(names, kind, body) for kind, body in _messages(data))
+
+
 def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
     while len(data) >= HEADER.size:
         length, kind, *_rest = HEADER.unpack_from(data)
@@ -75,7 +80,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[(length + 3) & ~3 :]
 
 
-def _concerns(names: Collection[str], kind: int, body: bytes) -> bool:
+def _is_about(names: Collection[str], kind: int, body: bytes) -> bool:
     family = next((kinds for kinds in BODIES if kind in kinds), None)
     if family is None or len(body) < BODIES[family]:
         return False

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which reports of the kernel concern the ENIs; no bytes break the reader."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harpctl.network.watch import ADDRESSES, HEADER, LINKS, ROUTES, RULES, concerns
+
+LO = socket.if_nametoindex("lo")
+
+
+def message(kind: int, body: bytes, *attributes: tuple[int, bytes]) -> bytes:
+    for number, value in attributes:
+        body += struct.pack("=HH", 4 + len(value), number) + value + b"\0" * (-len(value) % 4)
+    return HEADER.pack(HEADER.size + len(body), kind, 0, 0, 0) + body
+
+
+def number(value: int) -> bytes:
+    return struct.pack("=I", value)
+
+
+LINK = message(LINKS[0], b"\0" * 16, (3, b"lo\0"))
+ADDRESS = message(ADDRESSES[1], b"\0" * 4 + number(LO))
+ROUTE = message(ROUTES[1], b"\0" * 12, (4, number(LO)))
+RULE = message(RULES[1], b"\0" * 12, (6, number(7715)))
+OTHERS = [
+    message(LINKS[0], b"\0" * 16, (3, b"lo2\0")),
+    message(ADDRESSES[1], b"\0" * 4 + number(LO + 1)),
+    message(ROUTES[1], b"\0" * 12, (4, number(LO + 1))),
+    message(RULES[1], b"\0" * 12, (6, number(7716))),
+    message(RULES[1], b"\0" * 12, (6, b"\1")),
+    message(99, b"\0" * 20),
+]
+
+
+@pytest.mark.parametrize("one", [LINK, ADDRESS, ROUTE, RULE])
+def test_changes_of_an_eni_and_of_its_rules_count(one: bytes) -> None:
+    assert concerns(one, ["lo"])
+    assert concerns(b"".join(OTHERS) + one, ["eth9", "lo"])
+    assert concerns(one, []) == (one == RULE)
+
+
+def test_changes_of_others_do_not_count() -> None:
+    assert not concerns(b"".join(OTHERS), ["lo"])
+
+
+@given(st.binary(max_size=200), st.sampled_from([LINK, ADDRESS, ROUTE, RULE]), st.integers(0, 60))
+def test_any_bytes_are_read(more: bytes, one: bytes, cut: int) -> None:
+    assert concerns(one[:cut] + more, ["lo"]) in {True, False}
