@@ -11,7 +11,7 @@ from harpctl.confs.conf import TOOLS_DIR, Conf
 from harpctl.confs.table import BOUNDS, JOB, KEYS
 from harpctl.doctor import needs
 from harpctl.doctor.context import IFNAME, Context
-from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
 from harpctl.facts.model import Eni, Facts
 
 OTHERS_WRITE = 0o002
@@ -21,7 +21,7 @@ SETUP = "harpctl setup"
 
 def _set(path: str, key: str, value: object) -> str:
     """Return the command that sets a key of a conf file to another value, however it is spaced."""
-    return f"harpctl edit {path} --set {key}={value}"
+    return edit(path, "--set", f"{key}={value}")
 
 
 @check("confs.present", "There are conf files")
@@ -46,9 +46,7 @@ def check_names(context: Context) -> Iterator[CheckResult]:
         if file.number is None:
             name = f"ztcp{next(free)}.conf" if file.conf else f"bak.{file.path.rpartition('/')[2]}"
             to = f"{context.conf_dir}/{name}"
-            yield fail(
-                f"The plugin refuses the name of {file.path}.", f"harpctl edit {file.path} --move-to {to}"
-            )
+            yield fail(f"The plugin refuses the name of {file.path}.", edit(file.path, "--move-to", to))
 
 
 @check("confs.count", f"There are at most {BOUNDS.conf_files_max} conf files")
@@ -58,7 +56,7 @@ def check_count(context: Context) -> Iterator[CheckResult]:
     if count > BOUNDS.conf_files_max:
         yield fail(
             f"There are {count}; the plugin refuses more than {BOUNDS.conf_files_max}.",
-            *(f"harpctl edit {file.path} --delete" for file in context.conf_files[BOUNDS.conf_files_max :]),
+            *(edit(file.path, "--delete") for file in context.conf_files[BOUNDS.conf_files_max :]),
         )
 
 
@@ -69,7 +67,7 @@ def check_parse(context: Context) -> Iterator[CheckResult]:
         if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
             yield fail(
                 file.wrong,
-                f"harpctl edit {file.path} --move-to {file.path}.bak  # or correct it by hand",
+                edit(file.path, "--move-to", f"{file.path}.bak") + "  # or correct it by hand",
                 SETUP,
             )
 
@@ -195,7 +193,7 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
         names, paths = ", ".join(name for _path, name in silent), [path for path, _name in silent]
         yield warn(
             f"Unknown for {names}: the plugin reports 10000 Mbit/s to NCCL.",
-            *(f"harpctl edit {path} --set speed_mbps=MBPS  # the speed that you pay for" for path in paths),
+            *(f"{edit(path, '--set', 'speed_mbps=MBPS')}  # the speed that you pay for" for path in paths),
         )
 
 
@@ -226,7 +224,7 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
         if conf.interface in seen:
             yield fail(
                 f"{path}: {conf.interface} is already in {seen[conf.interface]}.",
-                f"harpctl edit {path} --delete",
+                edit(path, "--delete"),
             )
         seen.setdefault(conf.interface, path)
 

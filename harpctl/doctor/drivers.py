@@ -9,7 +9,7 @@ import msgspec
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
 from harpctl.facts.xdp import ZERO_COPY, is_tried, release_of
 
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp/modes.c)
@@ -83,7 +83,7 @@ def check_zero_copy(context: Context) -> Iterator[CheckResult]:
         if drivers[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
             yield warn(
                 f"{path}: {eni.name} ({eni.driver or 'unknown driver'}) is not known for zero-copy AF_XDP.",
-                f"harpctl edit {path} --set driver=auto",
+                edit(path, "--set", "driver=auto"),
             )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
 from harpctl.facts.model import GIB, CgroupPages
 from harpctl.kargs.cmdline import reserved_pages
 from harpctl.setup.choose import Choice
@@ -172,7 +172,7 @@ def check_sysctl(context: Context) -> Iterator[CheckResult]:
         yield fail(
             f"{setting.path}:{setting.line}: {setting.name} = {setting.value} replaces the {count} pages that"
             " the kernel arguments reserve.",
-            f"harpctl edit {shlex.quote(setting.path)} --comment {setting.line}",
+            edit(setting.path, "--comment", str(setting.line)),
         )
 
 

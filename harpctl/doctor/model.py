@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,3 +98,8 @@ def worst(findings: Iterable[Finding]) -> Level:
     """Return the worst level of some findings; "ok" for none."""
     found = {finding.level for finding in findings}
     return next((level for level in LEVELS if level in found), "ok")
+
+
+def edit(path: str, *words: str) -> str:
+    """Return the command that changes a file so that rollback knows of it (harpctl/edit.py)."""
+    return shlex.join(["harpctl", "edit", path, *words])

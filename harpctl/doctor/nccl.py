@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harpctl.confs.table import VARIABLES
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, warn
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, SUFFIXED
 from harpctl.plugin.choice import (
     SINCE,
@@ -44,7 +44,7 @@ def _change(setting: SetVariable, context: Context) -> str:
         return _removal(setting)
     if setting.source == ENVIRONMENT:
         return f"export {setting.name}={SUFFIX}"
-    return f"harpctl edit {setting.source} --set {setting.name}={SUFFIX}"
+    return edit(setting.source, "--set", f"{setting.name}={SUFFIX}")
 
 
 def _set(context: Context, name: str) -> list[SetVariable]:
@@ -54,7 +54,7 @@ def _set(context: Context, name: str) -> list[SetVariable]:
 def _removal(setting: SetVariable) -> str:
     if setting.source == ENVIRONMENT:
         return f"unset {setting.name}"
-    return f"harpctl edit {setting.source} --unset {setting.name}"
+    return edit(setting.source, "--unset", setting.name)
 
 
 @check("nccl.net", "NCCL_NET does not exclude HARP")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, warn
 from harpctl.facts.elf import version_key
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
 from harpctl.plugin.choice import reason
@@ -96,7 +96,7 @@ def check_once(context: Context) -> Iterator[CheckResult]:
         yield warn(
             f"Beside {context.plugin.path} there is {', '.join(copy.path for copy in extra)}: turned off, the"
             " next one is found.",
-            *(f"harpctl edit {copy.path} --delete" for copy in extra),
+            *(edit(copy.path, "--delete") for copy in extra),
         )
 
 

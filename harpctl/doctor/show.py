@@ -27,17 +27,24 @@ HEADINGS = {
 }
 
 
+WORDS: dict[Level, str] = {"fail": "failed", "warn": "warned", "ok": "ok", "skip": "skipped"}
+
+
 def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
     """Print the one command that repairs everything, then every group: its counts, and what failed."""
     if command := one_command(findings):
         OUT.print(f"First: {command}", style="bold", markup=False)
         OUT.print("  Then `harpctl validate` passes; what each part repairs is listed below.", markup=False)
+    quiet: list[str] = []  # groups without findings
     for group, members in groupby(findings, key=lambda finding: finding.group):
         checks = [list(results) for _id, results in groupby(members, key=lambda finding: finding.id)]
         good = [results for results in checks if worst(results) == "ok"]
-        OUT.print(
-            f"{HEADINGS.get(group, group)}: {len(good)} of {len(checks)} ok", style="bold", markup=False
-        )
+        count = Counter(worst(results) for results in checks)
+        if not (verbose or count["warn"] or count["fail"]):
+            quiet.append(f"{HEADINGS.get(group, group)} {count['ok']}")
+            continue
+        found = ", ".join(f"{count[level]} {word}" for level, word in WORDS.items() if count[level])
+        OUT.print(f"{HEADINGS.get(group, group)}: {found}", style="bold", markup=False)
         for cause, names in (_skipped(checks) if verbose else {}).items():
             OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
         for results in checks:
@@ -45,6 +52,8 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
                 cause = f": {results[0].cause}" if results[0].cause else ""
                 OUT.print(f"  ok    {results[0].title}{cause}", style=STYLES["ok"], markup=False)
             _show(results, ("warn", "fail"))
+    if quiet:
+        OUT.print(f"Without findings (checks that are ok): {', '.join(quiet)}", style="dim", markup=False)
     if not verbose and any(finding.level == "skip" for finding in findings):
         OUT.print("`harpctl doctor --verbose` shows what was skipped and why.", style="dim", markup=False)
     OUT.print(summary(findings), markup=False)

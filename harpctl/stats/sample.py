@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from harpctl.stats.files import Found, Process, Unread
@@ -10,6 +12,7 @@ from harpctl.stats.layout import Page, Row, rows_by
 
 LOSS_PERCENT = 0.1  # of packets sent; less is not called wrong
 IDLE_STATES = {"dormant", "new"}
+BROKEN_STATES = {"down", "silent"}
 PROBLEM_OF_STATE = {
     "stopped": (80, "the process is stopped (SIGSTOP, or a debugger): `kill -CONT {pid}`"),
     "late": (80, "no engine has run for {late_s:.0f} s: the process lacks a core, or hangs in the kernel"),
@@ -143,27 +146,52 @@ def _path(change: _Change, row: Row) -> PathRate:
     )
 
 
-def _worst_path(paths: tuple[PathRate, ...], outstanding: int) -> tuple[int, str]:
-    """Return how bad the worst of the paths is, and what is wrong with it."""
-    found = [(0, "")]
-    for path in paths:
-        where = f"{path.eni} to {path.address}"
-        if path.state in {"down", "silent"}:
-            found.append((70 if outstanding else 50, f"{where}: the path is {path.state}"))
-        elif path.state in IDLE_STATES:
-            continue
-        elif path.lost_percent >= LOSS_PERCENT:
-            found.append((30 + int(min(path.lost_percent, 10)), f"{where}: {path.lost_percent:.2g} % lost"))
-        elif path.probe_timeouts and outstanding:
-            found.append((10, f"{where}: {path.probe_timeouts} probe timeouts"))
-    return max(found)
+def worst_path(host: str, paths: tuple[PathRate, ...], outstanding: int) -> tuple[int, str]:
+    """Return how bad the paths to a host are, and what is wrong with an interface or the worst path."""
+    if broken := [path for path in paths if path.state in BROKEN_STATES]:
+        return (70 if outstanding else 50), _broken(host, broken, paths)
+    lossy = max(paths, key=lambda path: path.lost_percent, default=None)
+    if lossy is None or lossy.lost_percent < LOSS_PERCENT:
+        return 0, ""
+    where = f"{lossy.eni} to {lossy.address}"
+    return 30 + int(min(lossy.lost_percent, 10)), f"{where}: {lossy.lost_percent:.2g} % lost"
+
+
+def _broken(host: str, broken: list[PathRate], paths: tuple[PathRate, ...]) -> str:
+    """Name the interface that explains the most broken paths: one that no working path uses.
+
+    Where several paths are broken and none works, that is the host, or our network; where no interface, or
+    more than one, explains as many, each path speaks for itself.
+    """
+    working = [path for path in paths if path.state not in BROKEN_STATES | IDLE_STATES]
+    states = "/".join(sorted({path.state for path in broken}))
+    if len(broken) > 1 and not working:
+        return f"all {len(broken)} paths are {states}"
+    ours = Counter(path.eni for path in broken)
+    theirs = Counter(_ip(path) for path in broken)
+    for path in working:
+        ours.pop(path.eni, None)
+        theirs.pop(_ip(path), None)
+    found = [(count, f"our interface {eni}") for eni, count in ours.items()]
+    found += [(count, f"interface {ip} of {host}") for ip, count in theirs.items()]
+    most = max((count for count, _name in found), default=0)
+    names = [name for count, name in found if count == most]
+    if most > 1 and len(names) == 1:
+        return f"{names[0]}: all {most} paths are {states}"
+    first = min(broken, key=lambda path: (path.eni, path.address))
+    more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return f"{first.eni} to {first.address}: the path is {first.state}{more}"
+
+
+def _ip(path: PathRate) -> str:
+    return path.address.rpartition(":")[0].strip("[]")
 
 
 def _session(change: _Change, row: Row, pid: int) -> SessionRate:
     rows = change.paths.get(row["index"], [])
     paths = tuple(_path(change, path) for path in rows)
     outstanding = number(row, "outstanding")
-    severity, problem = _worst_path(paths, outstanding)
+    severity, problem = worst_path(text(row, "host"), paths, outstanding)
     if text(row, "stall"):
         where = f" ({text(row, 'stall_eni')})" if text(row, "stall_eni") else ""
         seconds = number(row, "stalled_ns") // 10**9

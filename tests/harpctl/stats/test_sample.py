@@ -16,7 +16,7 @@ from harpctl.host.host import Host
 from harpctl.stats import top
 from harpctl.stats.files import Found, find
 from harpctl.stats.layout import Row
-from harpctl.stats.sample import Sample, rate, sample_of
+from harpctl.stats.sample import PathRate, Sample, rate, sample_of, worst_path
 from harpctl.stats.top import views
 from tests.harpctl.stats.build import page, put, run
 
@@ -159,3 +159,55 @@ def test_a_log_has_a_time_for_each_look(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(("bps", "shown"), [(0, "0"), (1500, "1.5k"), (2.5e6, "2.5M"), (98.76e9, "98.8G")])
 def test_rates_are_short(bps: float, shown: str) -> None:
     assert rate(bps) == shown
+
+
+def paths_of(*shape: str) -> tuple[PathRate, ...]:
+    """Make paths of words "eni0>2 down": our interface, the last part of the peer's address, the state."""
+    found = []
+    for number, word in enumerate(shape):
+        ends, _blank, state = word.partition(" ")
+        eni, _to, address = ends.partition(">")
+        where = f"10.0.0.{address}:{5000 + number}"
+        found.append(
+            PathRate(
+                eni=eni,
+                address=where,
+                kind="udp",
+                state=state,
+                tx_bps=0,
+                rx_bps=0,
+                lost_percent=0,
+                resent=0,
+                probe_timeouts=1,
+                rtt_ns=0,
+                rtt_min_ns=0,
+                packet_bytes=0,
+                window_bytes=0,
+                inflight_bytes=0,
+            )
+        )
+    return tuple(found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (("a>1 up", "b>2 up"), ""),
+        (("a>1 up", "b>2 dormant", "b>1 new"), ""),
+        (("a>1 down", "b>1 down", "a>2 up", "b>2 up"), "interface 10.0.0.1 of vm: all 2 paths are down"),
+        (("a>1 down", "b>1 silent", "b>2 up"), "interface 10.0.0.1 of vm: all 2 paths are down/silent"),
+        (("a>1 down", "a>2 down", "b>1 up", "b>2 dormant"), "our interface a: all 2 paths are down"),
+        (("a>1 down", "a>2 down", "b>2 up"), "our interface a: all 2 paths are down"),
+        (("a>1 down", "b>2 up"), "a to 10.0.0.1:5000: the path is down"),
+        (("a>1 down", "a>1 down", "b>2 up"), "a to 10.0.0.1:5000: the path is down, and 1 more"),
+        (("a>1 down", "b>2 down", "c>3 up"), "a to 10.0.0.1:5000: the path is down, and 1 more"),
+        (("a>1 down", "a>1 up"), "a to 10.0.0.1:5000: the path is down"),
+        (("a>1 down",), "a to 10.0.0.1:5000: the path is down"),
+        (("a>1 down", "b>2 silent"), "all 2 paths are down/silent"),
+        (("a>1 down", "b>2 down", "b>1 dormant"), "all 2 paths are down"),
+    ],
+)
+def test_the_broken_interface_is_named(shape: tuple[str, ...], said: str) -> None:
+    severity, problem = worst_path("vm", paths_of(*shape), 1)
+    assert problem == said
+    assert severity == (70 if said else 0)
