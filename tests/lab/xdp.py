@@ -33,6 +33,8 @@ SOURCES = (
     "base/files",
     "base/log",
     "base/netlink",
+    "base/shortage",
+    "base/text_file",
 )
 HOLDER_WORDS = [str(PLUGIN_DIR / "src" / f"{name}.c") for name in SOURCES]
 
