@@ -3,7 +3,8 @@
 
 `over_hosts` adds the option -H to a command. With it nothing runs here: each host runs its own harpctl with
 the same options and --json, or, where this harpctl came out of the self-contained file, that file streamed to
-its bash. ssh is the system's, with the operator's own configuration, keys and known hosts; it asks nothing.
+its bash. A command that can change a host, which is one that has --dry-run, runs on the first host alone, and
+on the others if that went well; on a terminal its plan for all hosts is shown before, and one question asked.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import contextlib
 import functools
 import inspect
 import os
-import re
 import shlex
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,41 +26,39 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.console import ConsoleProgress, NoProgress, print_json, print_table, printable
+from harpctl.console import (
+    LAYOUT,
+    ConsoleProgress,
+    NoProgress,
+    confirm,
+    print_json,
+    print_lines,
+    print_table,
+    printable,
+)
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import Words, complete, given_options
 from harpctl.records import cleaned, decode
+from harpctl.ssh import SSH_FAILED, parse_hosts, remedy_of, run_command
 
-SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
-SSH_FAILED = 255  # what ssh itself returns
 NOT_FOUND = 127  # what a shell returns for a program that it does not find
-PARALLEL_MAX = 32
+AT_ONCE, AT_ONCE_MAX = 32, 512
 TIMEOUT_S = 600.0
 PROGRAM = "harpctl"
 DIST_VARIABLE = "HARPCTL_FILE"  # set by the self-contained file: its own path
-HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
-SLOTS = re.compile(r"[^:]+:\d+")  # host:8, as mpirun's -H takes it
-JSON = "--json"
-OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", JSON)
-OUTPUT_BYTES_MAX = 16 << 20  # of a host; statistics of many connections are the largest
-PART_BYTES = 64 << 10
-ERROR_BYTES_MAX = 64 << 10
+JSON, YES, DRY_RUN = "--json", "--yes", "--dry-run"
+OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", "--at-once", YES, DRY_RUN, JSON)
 LOOK = "Is the program there this harpctl? Look: ssh {} harpctl --version"
 FRAME = "│╭╰╮╯─ "  # of typer's error boxes
-SSH_REMEDIES = (
-    ("Host key verification failed", "Check the host's key and add it to known_hosts: ssh {host}"),
-    ("Permission denied", "Let ssh in without a password: ssh-copy-id {host}"),
-    ("Could not resolve", "Correct the name, or add it to /etc/hosts or ~/.ssh/config."),
-    ("refused", "Start sshd there, or set its port in ~/.ssh/config."),
-    ("timed out", "See whether the host is up and its port 22 open: ssh -v {host}"),
-)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the command on one host; a list of these is what --json prints."""
 
     host: str
-    result: str  # "ok", "failed", "differs", "unreachable", "no harpctl", "no answer", "timed out"
+    result: (
+        str  # "ok", "failed", "differs", "unreachable", "no harpctl", "no answer", "timed out", "not begun"
+    )
     code: int  # the command's exit code there, or one that stands for the result
     detail: str = ""
     remedy: str = ""
@@ -100,67 +99,28 @@ def find_remote(given: str | None) -> Remote:
 
 Compare = Callable[[Sequence[Answer]], list[Answer]]
 
-# ---- hosts ----
-
-
-def parse_hosts(given: Sequence[str]) -> tuple[str, ...]:
-    """Read the values of -H: comma lists of [USER@]HOST, or @FILE with one a line; each host once."""
-    hosts: dict[str, None] = {}
-    for word in (word.strip() for value in given for word in value.split(",")):
-        if word.startswith("@"):
-            hosts.update(dict.fromkeys(_read_hosts(word[1:])))
-        elif word:
-            hosts[_checked(word)] = None
-    if not hosts:
-        raise HarpError("-H names no host.", "Give it as -H host1,host2 or -H @FILE.", ExitCode.USAGE)
-    return tuple(hosts)
-
-
-def _read_hosts(name: str) -> list[str]:
-    """Read a host file: the first word of each line, as in MPI's; # begins a comment."""
-    try:
-        text = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise HarpError(
-            f"-H @{name}: the file cannot be read ({reason}).",
-            "Give a file with one host a line.",
-            ExitCode.USAGE,
-        ) from None
-    lines = (line.split("#")[0].split() for line in text.splitlines())
-    return [_checked(words[0]) for words in lines if words]
-
-
-def _checked(host: str) -> str:
-    if SLOTS.fullmatch(host):
-        raise HarpError(
-            f"-H {host}: neither slots nor ports go with a host.",
-            f"Write {host.partition(':')[0]}; a port goes into ~/.ssh/config.",
-            ExitCode.USAGE,
-        )
-    if not HOST.fullmatch(host):
-        raise HarpError(f"-H {host}: this is no host name.", "Write it as [USER@]HOST.", ExitCode.USAGE)
-    return host
-
-
 # ---- running ----
 
 
 def collect_answers(
-    words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float = TIMEOUT_S
+    words: Sequence[str],
+    hosts: Sequence[str],
+    remote: Remote,
+    timeout_s: float = TIMEOUT_S,
+    at_once: int = AT_ONCE,
 ) -> list[Answer]:
-    """Run `harpctl WORDS...` on all hosts, up to 32 at once; return the answers in the order of the hosts.
+    """Run `harpctl WORDS...` on all hosts, so many at once; return the answers in the order of the hosts.
 
     A host that fails or does not answer in time is an answer too. Raises HarpError without a local ssh. When
     interrupted, the ssh processes are ended; what was begun on the hosts may still finish there.
     """
-    return asyncio.run(_collect_answers(words, hosts, remote, timeout_s))
+    return asyncio.run(_collect_answers(words, hosts, remote, timeout_s, at_once))
 
 
 async def _collect_answers(
-    words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float
+    words: Sequence[str], hosts: Sequence[str], remote: Remote, timeout_s: float, at_once: int
 ) -> list[Answer]:
-    turns = asyncio.Semaphore(PARALLEL_MAX)
+    turns = asyncio.Semaphore(at_once)
 
     async def one(host: str) -> Answer:
         async with turns:
@@ -175,23 +135,9 @@ async def _run_on_host(host: str, remote: Remote, words: Sequence[str], timeout_
         stdin: int | IO[bytes] = asyncio.subprocess.DEVNULL
         if remote.file:
             stdin = stack.enter_context(Path(remote.file).open("rb"))
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *SSH,
-                "--",
-                host,
-                remote.command(words),
-                stdin=stdin,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except FileNotFoundError:
-            raise HarpError(
-                "ssh is not installed here.", "Install it: openssh-client.", ExitCode.MISSING
-            ) from None
-        out, err, code = await _finish(process, timeout_s)
+        done = await run_command(host, remote.command(words), timeout_s, stdin)
     seconds = round(time.monotonic() - begin, 3)
-    if code is None:
+    if done.code is None:
         return Answer(
             host=host,
             result="timed out",
@@ -200,33 +146,7 @@ async def _run_on_host(host: str, remote: Remote, words: Sequence[str], timeout_
             remedy="See what it does there, or allow more: --remote-timeout SECONDS",
             seconds=seconds,
         )
-    return msgspec.structs.replace(answer_of(host, code, out, err), seconds=seconds)
-
-
-async def _finish(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, str, int | None]:
-    """Wait for the end; return both outputs and the exit code, None when it was ended for taking too long."""
-    if process.stdout is None or process.stderr is None:
-        raise AssertionError(process)
-    reading = (_read(process.stdout, OUTPUT_BYTES_MAX), _read(process.stderr, ERROR_BYTES_MAX))
-    try:
-        out, err = await asyncio.wait_for(asyncio.gather(*reading), timeout_s)
-        await asyncio.wait_for(process.wait(), timeout_s)
-    except asyncio.TimeoutError:
-        return "", "", None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    return out.decode(errors="replace"), err.decode(errors="replace"), process.returncode
-
-
-async def _read(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
-    """Read all that a host writes, and return the beginning of it."""
-    kept = bytearray()
-    while part := await stream.read(PART_BYTES):
-        kept += part[: bytes_max - len(kept)]
-    return bytes(kept)
+    return msgspec.structs.replace(answer_of(host, done.code, done.out, done.err), seconds=seconds)
 
 
 def answer_of(host: str, code: int, out: str, err: str) -> Answer:
@@ -238,9 +158,8 @@ def answer_of(host: str, code: int, out: str, err: str) -> Answer:
         detail = f"ssh was ended by signal {-code}"
         return Answer(host=host, result="failed", code=int(ExitCode.FAILED), detail=detail)
     if code == SSH_FAILED:
-        remedy = next((text for sign, text in SSH_REMEDIES if sign in err), "Try it by hand: ssh {host}")
         missing = int(ExitCode.MISSING)
-        reason, remedy = message or "ssh failed", remedy.format(host=host)
+        reason, remedy = message or "ssh failed", remedy_of(host, err)
         return Answer(host=host, result="unreachable", code=missing, detail=reason, remedy=remedy)
     if code == NOT_FOUND:
         remedy = "Install harpctl there, name it with --remote PATH, or run this from harp_setup.sh."
@@ -265,7 +184,7 @@ def _answer_of_json(host: str, code: int, text: str, message: str) -> Answer:
         return Answer(host=host, result="no answer", code=wrong, detail=error.message, remedy=remedy)
     detail = said.summary or said.message or said.error or message
     result = "ok" if code == 0 else "failed"
-    answer = cleaned(msgspec.json.decode(text))
+    answer = cleaned(msgspec.json.decode(text), LAYOUT)
     return Answer(host=host, result=result, code=code, detail=detail, remedy=said.hint, answer=answer)
 
 
@@ -306,11 +225,20 @@ def show(answers: Sequence[Answer]) -> None:
     print_table(table)
 
 
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command on hosts is to do."""
+
+    hosts: tuple[str, ...]
+    remote: Remote
+    timeout_s: float = TIMEOUT_S
+    at_once: int = AT_ONCE
+    changes: bool = False  # it changes hosts: the first one is tried alone
+    asks: bool = False  # its plan is shown first, and a question asked
+
+
 def run_on_hosts(
     words: Sequence[str],
-    hosts: Sequence[str],
-    remote: Remote,
-    timeout_s: float,
+    run: Run,
     compare: Compare | None = None,
     context: typer.Context | None = None,
     *,
@@ -318,14 +246,73 @@ def run_on_hosts(
 ) -> int:
     """Run a command on hosts, print the table or the JSON, and return the worst exit code."""
     progress = NoProgress() if as_json else ConsoleProgress()
-    with progress.working(f"{words[0]} on {len(hosts)} host{'s' * (len(hosts) != 1)}"):
-        answers = collect_answers([words[0], JSON, *words[1:]], hosts, remote, timeout_s)
-    answers = [_placed(answer, context) for answer in (compare(answers) if compare else answers)]
+    count = f"{len(run.hosts)} host{'s' * (len(run.hosts) != 1)}"
+
+    def ask(hosts: Sequence[str], more: Sequence[str], title: str) -> list[Answer]:
+        with progress.working(title):
+            line = [words[0], JSON, *more, *words[1:]]
+            answers = collect_answers(line, hosts, run.remote, run.timeout_s, run.at_once)
+        return [_placed(answer, context) for answer in answers]
+
+    if run.asks:
+        planned = ask(run.hosts, [DRY_RUN], f"the plan of {words[0]} on {count}")
+        if any(answer.code for answer in planned):
+            show(planned)
+            return max(answer.code for answer in planned)
+        if not show_plans(planned):
+            return 0
+        confirm(f"Apply this on {count}?")
+    first = run.hosts[:1] if run.changes and len(run.hosts) > 1 else ()
+    answers = ask(first, [], f"{words[0]} on {first[0]}, the first host") if first else []
+    others = run.hosts[len(first) :]
+    if any(answer.code for answer in answers):
+        answers += [_not_begun(host, answers[0]) for host in others]
+    else:
+        answers += ask(
+            others, [], f"{words[0]} on {len(others)} others" if first else f"{words[0]} on {count}"
+        )
+    answers = compare(answers) if compare else answers
     if as_json:
         print_json(answers)
     else:
         show(answers)
     return max(answer.code for answer in answers)
+
+
+def _not_begun(host: str, first: Answer) -> Answer:
+    detail = f"nothing was done here, as {first.host}, the first host, failed"
+    return Answer(host=host, result="not begun", code=int(ExitCode.FAILED), detail=detail)
+
+
+class _Reverted(msgspec.Struct, frozen=True, kw_only=True):
+    actions: tuple[str, ...] = ()
+
+
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan in the JSON of a dry run: a text, or what a rollback would do."""
+
+    plan: str = ""
+    notes: tuple[str, ...] = ()
+    reverted: tuple[_Reverted, ...] = ()
+
+    def text(self) -> str:
+        lines = [action for one in self.reverted for action in one.actions]
+        return "\n".join([self.plan.rstrip(), *lines, *(f"Note: {note}" for note in self.notes)]).strip()
+
+
+def show_plans(answers: Sequence[Answer]) -> bool:
+    """Print what each host would do, equal plans once; return whether anything is to be done."""
+    plans: dict[str, list[str]] = {}
+    for answer in answers:
+        data = msgspec.json.encode(answer.answer)
+        plan = decode(data, _Planned, f"The plan of {answer.host}", LOOK.format(answer.host), LAYOUT)
+        text = (
+            "" if isinstance(answer.answer, dict) and answer.answer.get("changed") is False else plan.text()
+        )
+        plans.setdefault(text, []).append(answer.host)
+    for text, hosts in plans.items():
+        print_lines(f"{', '.join(hosts)}:\n{text.rstrip() or 'Nothing to do.'}\n")
+    return any(plans)
 
 
 def _placed(answer: Answer, context: typer.Context | None) -> Answer:
@@ -345,12 +332,22 @@ def given_words(context: typer.Context) -> list[str]:
     return [*words, "--", *arguments] if arguments else words
 
 
-HOSTS_HELP = "Run it on these hosts over ssh: host1,user@host2 or @FILE; paths are those of the hosts."
+HOSTS_HELP = "Run it on these hosts over ssh: host1,user@host2, gpu[1-8,11] or @FILE; paths are theirs."
 OPTIONS = (
     (
         "hosts",
         Annotated[list[str] | None, typer.Option("-H", "--hosts", metavar="HOSTS", help=HOSTS_HELP)],
         None,
+    ),
+    (
+        "at_once",
+        Annotated[
+            int,
+            typer.Option(
+                "--at-once", metavar="N", min=1, max=AT_ONCE_MAX, help="Run on so many hosts at a time."
+            ),
+        ],
+        AT_ONCE,
     ),
     (
         "remote",
@@ -376,7 +373,7 @@ def over_hosts(*, compare: Compare) -> Callable[[Callable[..., None]], Callable[
 
 
 def over_hosts(command: Callable[..., None] | None = None, compare: Compare | None = None) -> object:
-    """Add the options -H, --remote and --remote-timeout to a command. It must have --json, with one value.
+    """Add -H, --at-once, --remote and --remote-timeout to a command. It must have --json, with one value.
 
     `compare` looks at the answers of all hosts together, and returns what they are then.
     """
@@ -385,20 +382,38 @@ def over_hosts(command: Callable[..., None] | None = None, compare: Compare | No
     return _over_hosts(command, compare)
 
 
+def is_terminal() -> bool:
+    """Return whether somebody is there to be asked."""
+    return sys.stdin.isatty()
+
+
 def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(*, context: typer.Context, **values: object) -> None:
         hosts = cast("list[str] | None", values.pop("hosts"))
         remote = find_remote(cast("str | None", values.pop("remote")))
         timeout_s = cast("float", values.pop("remote_timeout"))
+        at_once = cast("int", values.pop("at_once"))
         if not hosts:
             command(**values)
             return
-        words = given_words(context)
-        as_json = any(
-            context.params[str(param.name)] for param in context.command.params if JSON in param.opts
+        by_option = {
+            name: context.params[str(one.name)] for one in context.command.params for name in one.opts
+        }
+        as_json = bool(by_option[JSON])
+        is_real = by_option.get(DRY_RUN) is False and not by_option.get("--list")
+        run = Run(
+            hosts=parse_hosts(hosts),
+            remote=remote,
+            timeout_s=timeout_s,
+            at_once=at_once,
+            changes=is_real or bool(by_option.get("--fix")),
+            asks=is_real and not as_json and not by_option[YES] and is_terminal(),
         )
-        code = run_on_hosts(words, parse_hosts(hosts), remote, timeout_s, compare, context, as_json=as_json)
+        words = given_words(context)
+        if by_option.get(DRY_RUN):
+            words.insert(1, DRY_RUN)
+        code = run_on_hosts(words, run, compare, context, as_json=as_json)
         if code:
             raise typer.Exit(code)
 

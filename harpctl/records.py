@@ -18,10 +18,13 @@ T = TypeVar("T")
 REASON_CHARS_MAX = 200
 
 
-def decode(data: bytes | str, type_: type[T], what: str, hint: str = "") -> T:
-    """Return JSON from elsewhere as a type. Raises HarpError, whose sentence begins with `what`."""
+def decode(data: bytes | str, type_: type[T], what: str, hint: str = "", keep: str = "") -> T:
+    """Return JSON from elsewhere as a type. Raises HarpError, whose sentence begins with `what`.
+
+    `keep` are control characters that its texts may have, as a text of several lines has.
+    """
     try:
-        return msgspec.convert(cleaned(msgspec.json.decode(data)), type_, str_keys=True)
+        return msgspec.convert(cleaned(msgspec.json.decode(data), keep), type_, str_keys=True)
     except RecursionError:
         reason = "it is nested too deeply"
     except (msgspec.MsgspecError, ValueError) as error:  # ValueError: texts that are no UTF-8, long numbers
@@ -29,10 +32,10 @@ def decode(data: bytes | str, type_: type[T], what: str, hint: str = "") -> T:
     raise HarpError(f"{what} is not understood: {reason}.", hint, ExitCode.WRONG_DATA)
 
 
-def cleaned(value: object) -> object:
-    """Return plain data whose texts are printable."""
+def cleaned(value: object, keep: str = "") -> object:
+    """Return plain data whose texts are printable, but for the control characters to keep."""
     if isinstance(value, str):
-        return printable(value)
+        return printable(value, keep)
     if isinstance(value, dict):
-        return {printable(str(key)): cleaned(item) for key, item in value.items()}
-    return [cleaned(item) for item in value] if isinstance(value, list) else value
+        return {printable(str(key)): cleaned(item, keep) for key, item in value.items()}
+    return [cleaned(item, keep) for item in value] if isinstance(value, (list, tuple)) else value

@@ -11,13 +11,14 @@ import typer
 from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
-from harpctl.fleet import find_remote, parse_hosts
+from harpctl.fleet import find_remote
 from harpctl.option_types import AsJson
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
 from harpctl.preflight.rates import SOCKET
 from harpctl.preflight.run import PreflightOptions, run_preflight
 from harpctl.preflight.show import show
+from harpctl.ssh import parse_hosts
 from harpctl.testbed.bench.sizes import parse_sizes
 
 HOSTS_MIN = 2
@@ -30,7 +31,9 @@ def preflight(
     *,
     hosts: Annotated[
         list[str] | None,
-        typer.Option("-H", "--hosts", metavar="HOSTS", help="The hosts: host1,user@host2 or @FILE."),
+        typer.Option(
+            "-H", "--hosts", metavar="HOSTS", help="The hosts: host1,user@host2, gpu[1-8,11] or @FILE."
+        ),
     ] = None,
     remote: Annotated[
         str | None, typer.Option("--remote", metavar="PATH", help="The harpctl of those hosts.")

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harpctl.errors import HarpError
-from harpctl.fleet import SSH
 from harpctl.ip import with_port
 from harpctl.preflight.diagnosis import Fault
 from harpctl.preflight.model import Comparison, HostState, Rate
@@ -49,7 +48,7 @@ class PairHosts(SshHosts):
     """Two hosts that a preflight knows; what is not theirs is copied, inside `with`."""
 
     def __init__(self, pair: Pair, states: Mapping[str, HostState]) -> None:
-        super().__init__(pair, ssh=(*SSH, "--"))
+        super().__init__(pair)
         self._states = [states[host] for host in pair]
 
     def place(self, program: Program) -> Program:
@@ -119,20 +118,18 @@ def _run_lane(
     )
     program = Program(OWN_PERF, OWN_PLUGIN, {"HARP_DEVICES": "enis"})
     try:
-        (result,) = run_perf(PairHosts(pair, states), program, job).report.results
+        results = run_perf(PairHosts(pair, states), program, job).report.results
     except HarpError as error:
         reason = " ".join(error.hint.split()) or error.message
         return Fault(check="rate", source=pair[0], target=pair[1], cause=f"HARP does not work: {reason}.")
-    moved = {0: 0, 1: 0}
-    for one in result.window.connections if result.window else ():
-        moved[one.from_rank] += one.bytes
+    connections = [one for result in results if result.window for one in result.window.connections]
     return [
         Rate(
             source=pair[rank],
             target=pair[1 - rank],
             eni=states[pair[rank]].enis[lane].name,
             lane=lane,
-            gbps=moved[rank] * 8 / time_s / 1e9,
+            gbps=sum(one.bytes for one in connections if one.from_rank == rank) * 8 / time_s / 1e9,
         )
         for rank in (0, 1)
     ]

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.errors import ExitCode, HarpError
-from harpctl.fleet import JSON, OUTPUT_BYTES_MAX, SSH, Answer, Remote, answer_of
+from harpctl.fleet import JSON, Answer, Remote, answer_of
 from harpctl.preflight.model import HostState, ProbeRequest
 from harpctl.records import decode
+from harpctl.ssh import OUTPUT_BYTES_MAX, not_installed, ssh_words
 
 END_S = 5.0  # how long a host may take to end its part
 T = TypeVar("T")
@@ -54,15 +55,13 @@ class Agent:
         command = remote.command([words[0], JSON, *words[1:]])
         try:
             self._process = subprocess.Popen(
-                [*SSH, "--", self.host, command],
+                ssh_words(self.host, command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
             )
         except FileNotFoundError:
-            raise HarpError(
-                "ssh is not installed here.", "Install it: openssh-client.", ExitCode.MISSING
-            ) from None
+            raise not_installed() from None
         if remote.file:
             with contextlib.suppress(BrokenPipeError), Path(remote.file).open("rb") as file:
                 shutil.copyfileobj(file, self._stdin)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -23,8 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from harpctl import fleet
-from harpctl.errors import HarpError
+from harpctl import fleet, ssh
+from harpctl.errors import ExitCode, HarpError
 from harpctl.failures import reports_errors
 from harpctl.fleet import (
     Remote,
@@ -33,10 +34,11 @@ from harpctl.fleet import (
     find_json,
     find_remote,
     over_hosts,
-    parse_hosts,
     show,
+    show_plans,
 )
 from harpctl.plugin.command import compare_builds, install, status
+from harpctl.ssh import HOSTS_MAX, parse_hosts
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin")
 WAIT_S = 60
@@ -55,7 +57,10 @@ def end(code, out="", err=""):
     sys.exit(code)
 
 host = host.rpartition("@")[2]
-if host.startswith("up"):
+if "--dry-run" in command and not host.startswith("off"):
+    changed = not host.startswith("right")
+    end(0, json.dumps({"plan": "+ a line\n" * changed, "changed": changed}))
+if host.startswith(("up", "right")):
     end(0, json.dumps({"summary": f"HARP is enabled on {host}."}))
 elif host.startswith("build"):
     status = {"summary": "HARP 2 is enabled.", "version": "2", "build": host.split("-")[1]}
@@ -115,13 +120,24 @@ def greet(
 
 
 @over_hosts
+def change(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    yes: Annotated[bool, typer.Option("--yes")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Change something."""
+    typer.echo(f"here, {dry_run} {yes} {as_json}")
+
+
+@over_hosts
 def plain(*, machine: Annotated[bool, typer.Option("--json", "-j")] = False) -> None:
     """Do something."""
     typer.echo(f"here, {machine}")
 
 
 app = typer.Typer()
-for command in (greet, plain, install, status):
+for command in (greet, plain, change, install, status):
     app.command(command.__name__)(reports_errors(command))
 
 
@@ -154,9 +170,31 @@ def test_hosts_out_of_a_file(tmp_path: Path) -> None:
     assert parse_hosts([f"@{file}", "node3"]) == ("node1", "user@node2", "node3")
 
 
+def test_hosts_in_the_notation_of_slurm(tmp_path: Path) -> None:
+    assert parse_hosts(["gpu[1-3,11],a"]) == ("gpu1", "gpu2", "gpu3", "gpu11", "a")
+    assert parse_hosts(["me@n[08-11]"]) == ("me@n08", "me@n09", "me@n10", "me@n11")
+    assert parse_hosts(["r[1,2]n[0-1].x"]) == ("r1n0.x", "r1n1.x", "r2n0.x", "r2n1.x")
+    (tmp_path / "hosts").write_text("gpu[1-2] slots=8\n")
+    assert parse_hosts([f"@{tmp_path}/hosts"]) == ("gpu1", "gpu2")
+    assert len(parse_hosts([f"n[1-{HOSTS_MAX}]"])) == HOSTS_MAX
+
+
+@given(st.text("gpu[]-,0129:@. x", max_size=24))
+def test_any_list_of_hosts_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(HarpError):
+        assert not set("".join(parse_hosts([text]))) & set("[], ")
+
+
 @pytest.mark.parametrize(
     "given",
     [
+        "gpu[1-8",
+        "gpu[8-1]",
+        "gpu[]",
+        "gpu[a-c]",
+        "gpu[1-999999999]",
+        "r[1-99]n[1-99]",
+        "gpu[[1]]",
         "-oProxyCommand=id",
         "a;id",
         "a b",
@@ -332,10 +370,9 @@ def test_a_host_that_hangs_is_given_up(ssh_log: Log) -> None:
     del ssh_log
 
 
-def test_many_hosts_run_at_once_but_not_all(ssh_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "PARALLEL_MAX", 2)
+def test_many_hosts_run_at_once_but_not_all(ssh_log: Log) -> None:
     hosts = [f"up{number}" for number in range(7)]
-    answers = collect_answers(["plain", "--json"], hosts, Remote(), 60)
+    answers = collect_answers(["plain", "--json"], hosts, Remote(), at_once=2)
     assert [(answer.host, answer.result) for answer in answers] == [(host, "ok") for host in hosts]
     assert len(ssh_log()) == 7
 
@@ -378,7 +415,7 @@ def test_any_json_is_an_answer_whose_texts_are_printable(value: object) -> None:
 
 
 def test_output_beyond_the_bound_is_not_kept(ssh_log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "OUTPUT_BYTES_MAX", 10)
+    monkeypatch.setattr(ssh, "OUTPUT_BYTES_MAX", 10)
     (answer,) = collect_answers(["plain", "--json"], ["up1"], Remote(), 60)
     assert answer.result == "no answer"
     assert len(ssh_log()) == 1
@@ -389,6 +426,77 @@ def test_an_error_without_words() -> None:
     assert (answer.result, answer.code, answer.detail) == ("failed", 3, "exit code 3")
     assert answer_of("a", -9, "", "").code == 1
     assert answer_of("a", 255, "", "").remedy == "Try it by hand: ssh a"
+
+
+# ---- what changes hosts ----
+
+
+def called(log: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(call["host"], call["command"].removeprefix("harpctl change --json")) for call in log]
+
+
+def test_the_first_host_is_changed_alone(ssh_log: Log) -> None:
+    assert run("change", "-H", "up[1-3]").exit_code == 0
+    assert called(ssh_log())[0] == ("up1", "")
+    assert sorted(called(ssh_log())) == [("up1", ""), ("up2", ""), ("up3", "")]
+
+
+def test_no_other_host_is_changed_after_a_failure(ssh_log: Log) -> None:
+    result = run("change", "-H", "off,up1,up2")
+    assert (result.exit_code, len(ssh_log())) == (1, 1)
+    assert "up2 not begun nothing was done here, as off, the first host, failed" in rows(result.stdout)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let there be a terminal on which everything is agreed to; return the questions."""
+    questions: list[str] = []
+    monkeypatch.setattr(fleet, "is_terminal", lambda: True)
+    monkeypatch.setattr(fleet, "confirm", questions.append)
+    return questions
+
+
+def test_on_a_terminal_the_plan_and_one_question_come_first(ssh_log: Log, terminal: list[str]) -> None:
+    result = run("change", "-H", "up[1-2],right")
+    assert terminal == ["Apply this on 3 hosts?"]
+    assert result.stdout.startswith("up1, up2:\n+ a line\nright:\nNothing to do.\n")
+    assert sorted(called(ssh_log())[:3]) == [
+        ("right", " --dry-run"),
+        ("up1", " --dry-run"),
+        ("up2", " --dry-run"),
+    ]
+    assert sorted(called(ssh_log())[3:]) == [("right", ""), ("up1", ""), ("up2", "")]
+
+
+def test_nothing_is_changed_where_the_answer_is_no(
+    ssh_log: Log, terminal: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(question: str) -> None:
+        raise HarpError(question, "", ExitCode.REFUSED)
+
+    monkeypatch.setattr(fleet, "confirm", refuse)
+    assert run("change", "-H", "up1,up2").exit_code == 5
+    assert all("--dry-run" in call["command"] for call in ssh_log())
+    del terminal
+
+
+@pytest.mark.parametrize("hosts", ["right1,right2", "up1,off"])
+def test_without_a_plan_nothing_is_asked(ssh_log: Log, terminal: list[str], hosts: str) -> None:
+    assert run("change", "-H", hosts).exit_code == (1 if "off" in hosts else 0)
+    assert (len(ssh_log()), terminal) == (2, [])
+
+
+@pytest.mark.parametrize("option", ["--yes", "--json", "--dry-run"])
+def test_nothing_is_asked_with(ssh_log: Log, terminal: list[str], option: str) -> None:
+    assert run("change", "-H", "up1,up2", option).exit_code == 0
+    its = " --dry-run" if option == "--dry-run" else ""
+    assert (sorted(called(ssh_log())), terminal) == ([("up1", its), ("up2", its)], [])
+
+
+@given(VALUES)
+def test_any_json_is_a_plan_or_refused(value: object) -> None:
+    with contextlib.suppress(HarpError):
+        show_plans([answer_of("a", 0, json.dumps(value), "")])
 
 
 # ---- a real sshd ----

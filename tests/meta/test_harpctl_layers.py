@@ -22,7 +22,7 @@ DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter"
 # Who does what Host is there for otherwise, and why.
 SPAWNS = {
     "host.runner": "the one runner of commands",
-    "fleet": "ssh to other hosts",
+    "ssh": "ssh to other hosts",
     "network.guard": "the rollback timer, which outlives harpctl",
     "build_info": "the script that tells a checkout's version",
     "preflight.sessions": "ssh to hosts for as long as a preflight lasts",
@@ -34,11 +34,12 @@ OPENS = {
     "confs.table": "the table of settings that comes with harpctl",
     "doctor.archive": "the bundle, where the operator says",
     "dissector.command": "harpctl's own templates, and the files that the operator asks for",
-    "fleet": "the operator's host file, and our own file to be streamed",
+    "fleet": "our own file to be streamed",
     "network.metadata": "addresses of the web",
     "node.cluster": "the API server of the cluster",
     "preflight.sessions": "our own file to be streamed",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
+    "ssh": "the operator's host file",
     "trace.rings": "the memory of a process that holds its rings",
 }
 WRITES = {

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import os
 import platform
-import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from harpctl.console import Console
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import given_options
 from harpctl.plotting import require_plot
+from harpctl.ssh import parse_hosts
 from harpctl.testbed.bench.baseline import BEST_OF, socket_baseline
 from harpctl.testbed.bench.cores import (
     OpenWatch,
@@ -35,7 +35,7 @@ from harpctl.testbed.bench.cores import (
 )
 from harpctl.testbed.bench.failover import print_timed_runs
 from harpctl.testbed.bench.failure import parse_failure
-from harpctl.testbed.bench.hosts import SSH, LabHosts, LoopbackHosts, Program, SshHosts
+from harpctl.testbed.bench.hosts import LabHosts, LoopbackHosts, Program, SshHosts
 from harpctl.testbed.bench.measure import Side, Step, measure, setting_text, steps_total
 from harpctl.testbed.bench.nccl_command import (
     PROGRAM,
@@ -190,19 +190,18 @@ def _own_env(driver: str | None, engine: str | None, paths: int | None, env: Seq
 @contextlib.contextmanager
 def _open_hosts(
     spec: LabSpec,
-    given: str | None,
+    given: Sequence[str],
     ifname: str,
-    ssh: Sequence[str],
     *,
     loopback: bool,
     cores: Sequence[int],
 ) -> Iterator[Opened]:
     """Provide the hosts, a line that describes them, and notes."""
     if given:
-        names = [name.strip() for name in given.split(",") if name.strip()]
+        names = parse_hosts(given)
         if len(names) < 2:
-            raise HarpError("--hosts takes at least two names.", "--hosts gpu1,gpu2", ExitCode.USAGE)
-        with SshHosts(names, ifname, ssh) as hosts:
+            raise HarpError("A measurement takes two hosts at least.", "-H gpu1,gpu2", ExitCode.USAGE)
+        with SshHosts(names, ifname) as hosts:
             yield hosts, f"{len(names)} hosts over ssh: {', '.join(names)}", []
     elif loopback:
         yield LoopbackHosts(spec.hosts, cores), f"{spec.hosts} processes over the loopback interface", []
@@ -630,12 +629,16 @@ def bench(
         ),
     ] = False,
     hosts: Annotated[
-        str | None, typer.Option(help="Run on these hosts over ssh: gpu1,gpu2.", rich_help_panel=_PLACE)
+        list[str] | None,
+        typer.Option(
+            "-H",
+            "--hosts",
+            metavar="HOSTS",
+            help="Run on these hosts over ssh: host1,user@host2, gpu[1-8,11] or @FILE.",
+            rich_help_panel=_PLACE,
+        ),
     ] = None,
     ifname: Annotated[str, typer.Option(help="The interfaces to use on them.", rich_help_panel=_PLACE)] = "",
-    ssh: Annotated[
-        str, typer.Option(help="The command that reaches a host.", rich_help_panel=_PLACE)
-    ] = shlex.join(SSH),
     cores: Annotated[
         str | None,
         typer.Option(
@@ -692,7 +695,7 @@ def bench(
             typer.echo(str(command))
         return
     by_clock = seconds is not None or bool(fail) or beside_tcp
-    elsewhere = {"--hosts": hosts is not None, "--rps": rps, "a run by the clock": by_clock}
+    elsewhere = {"--hosts": bool(hosts), "--rps": rps, "a run by the clock": by_clock}
     pinned = _read_cores(cores, elsewhere)
     open_watch = watch_opener(pinned, lambda: find_program(perf, "harp-perf"))
     if nccl:
@@ -708,7 +711,7 @@ def bench(
                 "--beside-tcp": beside_tcp,
                 "--abi": abi is not None,
                 "--unprivileged": unprivileged,
-                "--hosts": hosts is not None,
+                "--hosts": bool(hosts),
                 "--plot": plot_file is not None,
                 "--perf": perf is not None,
                 "--enis with a list": bool(host_enis),
@@ -767,7 +770,7 @@ def bench(
         sides = with_distinct_names(sides)
 
     def open_hosts() -> contextlib.AbstractContextManager[Opened]:
-        return _open_hosts(spec, hosts, ifname, shlex.split(ssh), loopback=loopback, cores=pinned)
+        return _open_hosts(spec, hosts or [], ifname, loopback=loopback, cores=pinned)
 
     if by_clock:
         what = timed_job(job, seconds, failures, beside_tcp=beside_tcp)

@@ -7,6 +7,7 @@ Machine time comes from /proc/stat, because the work that a packet causes in sof
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -19,11 +20,11 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from harpctl.errors import HarpError
+from harpctl.ssh import remedy_of, run_command, ssh_words
 from harpctl.testbed.bench.cores import pinned_words
 from harpctl.testbed.lab.counts import PacketCounts
 from harpctl.testbed.lab.lab import Lab
 
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 SSH_TIMEOUT_S = 600  # a copied libnccl.so is 350 MB
 FOLDER = "@folder@"  # stands for a host's own temporary folder in a path
 
@@ -187,10 +188,9 @@ class SshHosts:
     _port_first = 21000
     _port_count = 8000
 
-    def __init__(self, hosts: Sequence[str], ifname: str = "", ssh: Sequence[str] = SSH) -> None:
+    def __init__(self, hosts: Sequence[str], ifname: str = "") -> None:
         self._hosts = list(hosts)
         self._ifname = ifname
-        self._ssh = list(ssh)
         self._runs = os.getpid()
         self._folders: dict[str, str] = {}
         self._placed: dict[Path, str] = {}
@@ -231,7 +231,7 @@ class SshHosts:
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         host = self._hosts[rank]
         words = [word.replace(FOLDER, self._folders.get(host, FOLDER)) for word in _with_env(env, argv)]
-        return [*self._ssh, host, shlex.join(words)]
+        return ssh_words(host, shlex.join(words))
 
     def cpu(self) -> CpuTimes:
         times = [parse_proc_stat(self._remote(host, "cat /proc/stat")) for host in self._folders]
@@ -252,23 +252,15 @@ class SshHosts:
         return self._placed[file]
 
     def _remote(self, host: str, command: str, stdin: IO[bytes] | None = None) -> str:
-        done = subprocess.run(
-            [*self._ssh, host, command],
-            stdin=stdin or subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=SSH_TIMEOUT_S,
-        )
-        if done.returncode:
-            error = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-            raise HarpError(
-                f"`{command}` on {host} failed: {error}",
-                "ssh has to reach that host without asking a password.",
-            )
-        return done.stdout.decode(errors="replace")
+        done = asyncio.run(run_command(host, command, SSH_TIMEOUT_S, stdin or subprocess.DEVNULL))
+        if done.code != 0:
+            late = f"it did not end within {SSH_TIMEOUT_S} s"
+            reason = late if done.code is None else done.err.strip() or f"exit code {done.code}"
+            raise HarpError(f"`{command}` on {host} failed: {reason}", remedy_of(host, done.err))
+        return done.out
 
     def _remove(self) -> None:
         for host, folder in self._folders.items():
-            with contextlib.suppress(HarpError, subprocess.TimeoutExpired):
+            with contextlib.suppress(HarpError):
                 self._remote(host, f"rm -rf {shlex.quote(folder)}")
         self._folders.clear()

@@ -11,11 +11,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, Annotated
 
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.records import decode
+from harpctl.ssh import OUTPUT_BYTES_MAX
 from harpctl.testbed.bench.hosts import CpuTimes, Hosts, Program
 
 POLL_S = 0.01
@@ -52,7 +54,7 @@ class Connection(msgspec.Struct, frozen=True):
     from_rank: int = msgspec.field(name="from")
     to_rank: int = msgspec.field(name="to")
     index: int
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class RankFailure(msgspec.Struct, frozen=True):
@@ -160,11 +162,8 @@ def perf_argv(program: Program, job: PerfJob, rank: int, ranks: int, rendezvous:
 
 def parse_report(text: str) -> PerfReport:
     """Read harp-perf's JSON strictly: a missing field or a wrong type is an error that names it."""
-    try:
-        return msgspec.json.decode(text, type=PerfReport)
-    except msgspec.MsgspecError as error:
-        start = text.strip()[:120] or "nothing"
-        raise HarpError(f"harp-perf's report can't be read: {error}; it begins with: {start}") from None
+    start = text.strip()[:120] or "nothing"
+    return decode(text, PerfReport, "harp-perf's report", f"It begins with: {start}")
 
 
 class Ranks:
@@ -288,5 +287,6 @@ def _failure(
 
 
 def _text(file: IO[bytes]) -> str:
-    """Read a file that a process writes: its position is that of both, and stays."""
-    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
+    """Read a file that a process writes, no more than a bound: its position is that of both, and stays."""
+    size = min(os.fstat(file.fileno()).st_size, OUTPUT_BYTES_MAX)
+    return os.pread(file.fileno(), size, 0).decode(errors="replace")

@@ -136,7 +136,7 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
         (["--cap", "10,20"], 2, "2 caps do not fit 1 ENIs"),
         (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
         (["--plugin", "no-such-plugin.so"], 4, "no-such-plugin.so does not exist"),
-        (["--hosts", "one"], 2, "at least two names"),
+        (["--hosts", "one"], 2, "takes two hosts at least"),
         (["--paths", "17"], 2, "'--paths'"),
         (["--unprivileged"], 2, "--unprivileged work in the lab only"),
         (["--against", "x.so", "--against-best"], 2, "--against-best is for"),

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from harpctl.errors import HarpError
+from harpctl.ssh import SSH
 from harpctl.testbed.bench import perf as perf_module
 from harpctl.testbed.bench.hosts import LoopbackHosts, Program, SshHosts
 from harpctl.testbed.bench.perf import PerfJob, parse_report, perf_argv, run_perf
@@ -85,8 +86,9 @@ def test_report_is_read_strictly() -> None:
         parse_report(json.dumps({name: value for name, value in good.items() if name != "nranks"}))
     with pytest.raises(HarpError, match=r"Expected `int`, got `str` - at `\$.abi`"):
         parse_report(json.dumps({**good, "abi": "12"}))
-    with pytest.raises(HarpError, match="it begins with: nothing"):
+    with pytest.raises(HarpError, match="harp-perf's report is not understood") as caught:
         parse_report("")
+    assert caught.value.hint == "It begins with: nothing"
 
 
 def test_ranks_run_and_report(fake_perf: Path, fake_plugin: Path, tmp_path: Path) -> None:
@@ -138,28 +140,28 @@ def test_a_plugin_that_crashes_is_reported_with_its_signal(fake_perf: Path, fake
 
 
 @pytest.fixture
-def fake_ssh(tmp_path: Path) -> str:
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reaches every host by running the command here; one host refuses."""
     file = tmp_path / "ssh"
     file.write_text(
-        '#!/bin/sh\n[ "$1" = dead ] && { echo "ssh: connect: no route" >&2; exit 255; }\n'
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift\n'
+        '[ "$1" = dead ] && { echo "ssh: connect: no route" >&2; exit 255; }\n'
         'shift\nexec sh -c "$*"\n'
     )
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    return str(file)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
 
-def test_hosts_over_ssh_get_the_files_and_keep_nothing(
-    fake_perf: Path, fake_plugin: Path, fake_ssh: str
-) -> None:
+@pytest.mark.usefixtures("fake_ssh")
+def test_hosts_over_ssh_get_the_files_and_keep_nothing(fake_perf: Path, fake_plugin: Path) -> None:
     library = fake_plugin.with_name("libnccl.so.2")
     library.write_text("nccl")
     program = Program(fake_perf, fake_plugin, {"NCCL_LIB": str(library), "NOTE": "two words; $HOME"})
-    with SshHosts(["gpu1", "me@gpu2"], "eth1", [fake_ssh]) as hosts:
+    with SshHosts(["gpu1", "me@gpu2"], "eth1") as hosts:
         placed = hosts.place(program)
         assert hosts.place(program) == placed
         command = hosts.command(1, ["echo", "hi"], {"A": placed.env["NCCL_LIB"]})
-        assert command[:2] == [fake_ssh, "me@gpu2"]
+        assert command[:-1] == [*SSH, "--", "me@gpu2"]
         assert hosts.rendezvous().startswith("gpu1:")
         assert hosts.env(0) == {"HARP_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
         folders = list(hosts._folders.values())
@@ -173,10 +175,11 @@ def test_hosts_over_ssh_get_the_files_and_keep_nothing(
     assert not any(Path(folder).exists() for folder in folders)
 
 
-def test_a_host_out_of_reach_is_named(fake_ssh: str) -> None:
+@pytest.mark.usefixtures("fake_ssh")
+def test_a_host_out_of_reach_is_named() -> None:
     with (
         pytest.raises(HarpError, match="on dead failed: ssh: connect: no route"),
-        SshHosts(["gpu1", "dead"], "", [fake_ssh]),
+        SshHosts(["gpu1", "dead"]),
     ):
         pass
 
