@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from harpctl.confs.files import find_confs
+from harpctl.console import LAYOUT
 from harpctl.facts.boot_loader import EFI_LINK, collect_boot
 from harpctl.facts.cpu import collect_cpus
 from harpctl.facts.eni import collect_enis
@@ -18,6 +19,7 @@ from harpctl.facts.plugin_files import find_libraries, find_plugins
 from harpctl.facts.system import collect_system
 from harpctl.facts.tools import collect_tools
 from harpctl.host.host import Host
+from harpctl.records import cleaned
 
 NO_OVERRIDES = Overrides()
 
@@ -57,19 +59,9 @@ def collect(host: Host, overrides: Overrides = NO_OVERRIDES) -> Facts:
 
 
 def _printable(facts: Facts) -> Facts:
-    """Replace what cannot be encoded: parts of file names and boot entries that are no UTF-8."""
+    """Escape what cannot be encoded: parts of file names and boot entries that are no UTF-8."""
     try:
         msgspec.json.encode(facts)
     except UnicodeEncodeError:
-        return msgspec.convert(_replaced(msgspec.to_builtins(facts)), Facts)
+        return msgspec.convert(cleaned(msgspec.to_builtins(facts), LAYOUT), Facts)
     return facts
-
-
-def _replaced(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {str(_replaced(key)): _replaced(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_replaced(item) for item in value]
-    return value

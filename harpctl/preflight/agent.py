@@ -86,6 +86,9 @@ def describe() -> HostState:
         perf=_perf(),
         nccl=_nccl(context),
         ephemeral=ephemeral_ports(host),
+        boot=host.read_word("/proc/sys/kernel/random/boot_id"),
+        network=host.read_link("/proc/self/ns/net") or "",
+        machine_id=host.read_word("/etc/machine-id"),
         enis=tuple(_enis(context)),
         failed=_host_findings(findings, "fail", needed=True),
         warned=_host_findings(findings, "fail", needed=False),
@@ -125,6 +128,7 @@ def _enis(context: Context) -> Iterable[EniState]:
             speed_mbps=conf.speed_mbps or eni.speed_mbps,
             ports=ports,
             tried=free_ports(address, ports),
+            mac=eni.mac,
         )
 
 

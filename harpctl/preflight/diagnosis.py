@@ -66,26 +66,47 @@ def host_problems(states: Mapping[str, HostState]) -> list[Problem]:
             found.append(_problem("conf", host, "No conf file names an ENI that is there.", "harpctl setup"))
         if not state.perf:
             found.append(_problem("build", host, "harp-perf is missing.", "Install the whole of harpctl."))
-    return [*found, *_addresses(states), *_builds(states), *_mtus(states), *_notes(states)]
+    return [*found, *_copies(states), *_builds(states), *_mtus(states), *_notes(states)]
 
 
-def _addresses(states: Mapping[str, HostState]) -> list[Problem]:
-    """Return a problem for each address that several hosts have: copies of an image, or one host's names."""
-    owners: dict[str, list[str]] = {}
-    for host, state in states.items():
-        for address in dict.fromkeys(eni.address for eni in state.enis):
-            owners.setdefault(address, []).append(host)
-    return [
-        Problem(
-            check="address",
-            level="fail",
-            hosts=tuple(hosts),
-            cause=f"{', '.join(hosts)} have the same address {address}.",
-            repair=("Give each host addresses of its own, or name each host once.",),
-        )
-        for address, hosts in owners.items()
-        if len(hosts) > 1
+def _copies(states: Mapping[str, HostState]) -> list[Problem]:
+    """Return a problem for what several hosts have of which each needs its own: one image, or one host."""
+    networks = _owners({host: [f"{one.boot} {one.network}"] for host, one in states.items() if one.network})
+    same = {host for hosts in networks.values() for host in hosts}
+    found = [
+        _shared("host", hosts, "are one host by several names.", "Name each host once.")
+        for hosts in networks.values()
     ]
+    others = {host: state for host, state in states.items() if host not in same}
+    addresses = _owners({host: [eni.address for eni in one.enis] for host, one in others.items()})
+    remedy = "Give each host addresses of its own."
+    for address, hosts in addresses.items():
+        found.append(_shared("address", hosts, f"have the same address {address}.", remedy))
+    macs = _owners({host: [eni.mac for eni in one.enis] for host, one in others.items()})
+    remedy = "Give each virtual machine a MAC address of its own, and boot it again."
+    for mac, hosts in macs.items():
+        found.append(_shared("address", hosts, f"have the same MAC address {mac}.", remedy))
+    boots = {host: one.boot for host, one in others.items()}
+    for ident, hosts in _owners({host: [one.machine_id] for host, one in others.items()}).items():
+        if len({boots[host] for host in hosts}) == len(hosts):  # containers of one machine may share it
+            remedy = "rm /etc/machine-id; systemd-machine-id-setup  # on all but one of them, then reboot"
+            cause = f"have the same machine-id {ident}: a DHCP server may give them one address."
+            found.append(msgspec.structs.replace(_shared("address", hosts, cause, remedy), level="warn"))
+    return found
+
+
+def _owners(values: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return the values that several hosts have, with these hosts."""
+    owners: dict[str, list[str]] = {}
+    for host, its in values.items():
+        for value in dict.fromkeys(its):
+            owners.setdefault(value, []).append(host)
+    return {value: hosts for value, hosts in owners.items() if value and len(hosts) > 1}
+
+
+def _shared(check: str, hosts: Sequence[str], cause: str, remedy: str) -> Problem:
+    cause = f"{', '.join(hosts)} {cause}"
+    return Problem(check=check, level="fail", hosts=tuple(hosts), cause=cause, repair=(remedy,))
 
 
 def _builds(states: Mapping[str, HostState]) -> list[Problem]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,6 +15,16 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all of them."""
 
 
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Ports = tuple[Port, Port]
+
+
+def check_ports(ports: Ports) -> None:
+    """Refuse a range that is reversed. Raises ValueError."""
+    if ports[0] > ports[1]:
+        raise ValueError(f"the port range {ports[0]}-{ports[1]} is reversed")
+
+
 class EniState(Struct, frozen=True, kw_only=True):
     """One ENI of a conf file that is there. Its place among all is its device number with devices = enis."""
 
@@ -22,12 +32,14 @@ class EniState(Struct, frozen=True, kw_only=True):
     address: str
     mtu: int
     speed_mbps: int  # 0: unknown
-    ports: tuple[int, int]  # the lowest and the highest that HARP may use
-    tried: tuple[int, ...]  # those of them that the other hosts try, none of them in use
+    ports: Ports  # the lowest and the highest that HARP may use
+    tried: tuple[Port, ...]  # those of them that the other hosts try, none of them in use
+    mac: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is no address. Raises ValueError."""
+        """Refuse what is no address and no range. Raises ValueError."""
         ipaddress.ip_address(self.address)
+        check_ports(self.ports)
 
 
 class HostFinding(Struct, frozen=True, kw_only=True):
@@ -49,10 +61,17 @@ class HostState(Struct, frozen=True, kw_only=True):
     wire: tuple[int, ...]  # the oldest and the newest wire version; () unknown
     perf: str  # harp-perf; "" where it is missing
     nccl: str  # an NCCL whose sockets can be measured; "" where there is none
-    ephemeral: tuple[int, int]  # from which its kernel chooses ports
+    ephemeral: Ports  # from which its kernel chooses ports
+    boot: str = ""  # its kernel's boot_id, the same for containers of one machine
+    network: str = ""  # its network namespace
+    machine_id: str = ""  # of /etc/machine-id, from which DHCP clients make what they are known by
     enis: tuple[EniState, ...] = ()
     failed: tuple[HostFinding, ...] = ()
     warned: tuple[HostFinding, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no range. Raises ValueError."""
+        check_ports(self.ephemeral)
 
 
 class ProbeRequest(Struct, frozen=True, kw_only=True):

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from harpctl.errors import HarpError
 from harpctl.fleet import DIST_VARIABLE
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
 from harpctl.preflight.model import Comparison, EniState, HostFinding, HostState, Problem, Rate, Report
 from harpctl.preflight.rounds import rounds
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
+from harpctl.records import decode
 from harpctl.testbed.bench.baseline import cache_dir
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harpctl.testbed.lab.lab import Lab
@@ -278,6 +281,48 @@ def test_hosts_unlike_most() -> None:
 def test_hosts_with_the_same_address_are_named() -> None:
     found = host_problems({"a": own(), "b": own(), "c": own(enis=(eni(address="10.0.0.9"),))})
     assert named(found) == [("address", "a", "b")]
+
+
+def test_one_host_by_two_names_is_named_once() -> None:
+    one = own(boot="1-2", network="net:[5]")
+    assert named(host_problems({"a": one, "b": one, "c": own(boot="3", network="net:[5]", enis=())})) == [
+        ("conf", "c"),
+        ("host", "a", "b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("boots", "expected"), [("12", [("warn", ("a", "b"))]), ("11", [])], ids=["clones", "containers"]
+)
+def test_hosts_with_one_machine_id(boots: str, expected: list[tuple[str, tuple[str, ...]]]) -> None:
+    states = {
+        host: own(boot=boot, network=f"net:[{host}]", machine_id="abc")
+        for host, boot in zip("ab", boots, strict=True)
+    }
+    found = [one for one in host_problems(apart(states)) if one.check == "address"]
+    assert [(one.level, one.hosts) for one in found] == expected
+
+
+def test_hosts_with_one_mac_are_named() -> None:
+    states = apart({host: own(enis=(eni(mac="52:54:00:00:00:01"),)) for host in "ab"})
+    assert named(host_problems(states)) == [("address", "a", "b")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ephemeral": [60999, 32768]},
+        {"ephemeral": [0, 9]},
+        {"enis": [{**to_builtins(eni()), "ports": [9, 1]}]},
+        {"enis": [{**to_builtins(eni()), "tried": [70000]}]},
+        {"enis": [{**to_builtins(eni()), "address": "none"}]},
+    ],
+)
+def test_a_state_that_no_host_can_have_is_refused(change: dict[str, object]) -> None:
+    good = to_builtins(own())
+    assert decode(json.dumps(good), HostState, "It") == own()
+    with pytest.raises(HarpError, match="It is not understood"):
+        decode(json.dumps(good | change), HostState, "It")
 
 
 def test_of_two_different_builds_both_are_named() -> None:

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What other hosts, users and files say, at random and damaged: a record or a HarpError, nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import tarfile
+import tempfile
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from harpctl.doctor.bundle_findings import read_findings
+from harpctl.doctor.model import Finding
+from harpctl.doctor.path_probe import ProbeResult
+from harpctl.doctor.show import show_all
+from harpctl.errors import HarpError
+from harpctl.preflight import rates
+from harpctl.preflight.diagnosis import host_problems, plan_probes, probe_problems, rate_problems
+from harpctl.preflight.model import EniState, HostFinding, HostState, Report
+from harpctl.preflight.sessions import Deadline
+from harpctl.preflight.show import show as show_report
+from harpctl.preflight.verdict import decide
+from harpctl.records import decode
+from harpctl.testbed.bench.hosts import CpuTimes
+from harpctl.testbed.bench.perf import PerfRun, parse_report
+from harpctl.trace.history import counts_of, history_of, sentences
+from harpctl.trace.rings import Recording, read_recording
+from tests.harpctl.damage import changed, damaged
+from tests.harpctl.trace.build import Entry, recording
+
+
+def state(host: int) -> HostState:
+    """Return what a host with one ENI says of itself."""
+    eni = EniState(
+        name="eth1",
+        address=f"10.0.0.{host}",
+        mtu=1500,
+        speed_mbps=0,
+        ports=(1024, 2048),
+        tried=(1024,),
+        mac=f"m{host}",
+    )
+    return HostState(
+        harpctl="1",
+        plugin="/p.so",
+        is_installed=True,
+        version="1",
+        build="abc",
+        wire=(2, 2),
+        perf="/harp-perf",
+        nccl="",
+        ephemeral=(32768, 60999),
+        enis=(eni,),
+        warned=(HostFinding(id="a", cause="b", repair=("c",)),),
+    )
+
+
+STATE = to_builtins(state(1))
+RESULT = to_builtins(ProbeResult(udp="echo", ports={1024: "echo"}, tcp={1024: "silent"}))
+FINDING = to_builtins(Finding(id="confs.present", title="t", group="confs", level="fail", cause="c"))
+MANIFEST = {"format": 1, "host": "h", "harpctl": "1", "time": "t", "is_root": True, "files": []}
+PERF: dict[str, Any] = {
+    "plugin": "p",
+    "name": "n",
+    "abi": 8,
+    "mode": "bidir",
+    "nranks": 2,
+    "connections": 1,
+    "inflight": 1,
+    "check": False,
+    "results": [
+        {
+            "bytes": 8,
+            "messages": 1,
+            "seconds": 1.0,
+            "algbw_gbps": 1.0,
+            "busbw_gbps": 1.0,
+            "wrong": 0,
+            "window": {
+                "start_ns": 1,
+                "interval_ms": 10,
+                "samples": [1],
+                "failures": [],
+                "undelivered": 0,
+                "connections": [{"from": rank, "to": 1 - rank, "index": 0, "bytes": 9} for rank in (0, 1)],
+            },
+        }
+    ],
+}
+TRACE = recording(
+    "here", 1, "there", 5, [Entry(10, "TX_DATA", 1, 1), Entry(11, "LOST", 1, 1), Entry(12, "PTO")]
+)
+
+
+@given(changed(STATE), changed([RESULT]))
+@example({**STATE, "ephemeral": [60999, 32768]}, [RESULT])
+@example({**STATE, "enis": [{**STATE["enis"][0], "ports": [9, 1]}]}, [RESULT])
+def test_what_an_agent_says(said: Any, probed: Any) -> None:
+    with contextlib.suppress(HarpError):
+        states = {"a": decode(json.dumps(said), HostState, "It"), "b": state(2)}
+        problems = host_problems(states)
+        results = decode(json.dumps(probed), tuple[ProbeResult, ...], "It")
+        planned = plan_probes(states)
+        found = {
+            host: tuple(replace(probe, result=one) for probe, one in zip(probes, results, strict=False))
+            for host, probes in planned.items()
+        }
+        problems += probe_problems(states, found)
+        verdict = decide(["a"], [], "Socket", "no")
+        show_report(Report(ok=False, verdict=verdict, problems=tuple(problems), hosts=states), "Socket")
+
+
+def moved(bytes_: int) -> dict[str, Any]:
+    """Return a report of a connection that brought so much."""
+    (result,) = PERF["results"]
+    connection = {**result["window"]["connections"][0], "bytes": bytes_}
+    window = {**result["window"], "connections": [connection]}
+    return {**PERF, "results": [{**result, "window": window}]}
+
+
+@given(changed(PERF))
+@example({**PERF, "results": []})
+@example(moved(10**400))
+@example(moved(10**300))
+def test_what_harp_perf_says_between_two_hosts(said: Any) -> None:
+    states = {"a": state(1), "b": state(2)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rates, "run_perf", lambda *_: PerfRun(parse_report(json.dumps(said)), CpuTimes(0, 0)))
+        _planned, _done, found, faults = rates.run_rounds(states, 0.1, Deadline(60))
+    assert len(found) == 2 or len(faults) == 1
+    rate_problems(found)
+
+
+@given(changed(MANIFEST), changed([FINDING]), st.data())
+def test_a_bundle(
+    tmp_path_factory: pytest.TempPathFactory, manifest: Any, findings: Any, data: st.DataObject
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, value in (("manifest.json", manifest), ("doctor.json", findings)):
+            content = json.dumps(value).encode()
+            member = tarfile.TarInfo(f"x/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    plain = packed.getvalue()[: len(packed.getvalue()) // 4]
+    choice = data.draw(st.sampled_from(["whole", "tar", "gzip"]))
+    content = gzip.compress(data.draw(damaged(plain)) if choice == "tar" else packed.getvalue(), 1)
+    file = tmp_path_factory.getbasetemp() / "bundle.tar.gz"
+    file.write_bytes(data.draw(damaged(content)) if choice == "gzip" else content)
+    with contextlib.suppress(HarpError):
+        show_all(read_findings(file)[1], verbose=True)
+
+
+def read(data: bytes) -> Recording:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return read_recording(file, "it")
+
+
+@given(damaged(TRACE))
+def test_a_dump(data: bytes) -> None:
+    with contextlib.suppress(HarpError):
+        history = history_of([read(data), read(TRACE)])
+        for entry in history.events:
+            assert history.text_of(entry).isprintable()
+        counts_of(history)
+        assert all(line.isprintable() for line in sentences(history))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000, '"\\ud800"', "", "\0"])
+def test_what_no_reader_of_json_takes_is_no_state(text: str) -> None:
+    with pytest.raises(HarpError, match="It is not understood"):
+        decode(text, HostState, "It")
