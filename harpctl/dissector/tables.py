@@ -18,6 +18,14 @@ NESTED = {  # types that are layouts
     "endpoint": "harp_wire_endpoint",
     "eni": "harp_wire_eni",
 }
+ENUMS = {"PACKET_TYPES": "HARP_PACKET_", "CONTROL_TYPES": "HARP_CONTROL_", "REFUSALS": "HARP_REFUSAL_"}
+ENUM_OF = {
+    ("harp_wire_prefix", "type"): "PACKET_TYPES",
+    ("harp_wire_control", "type"): "CONTROL_TYPES",
+    ("harp_wire_refuse", "reason"): "REFUSALS",
+    ("harp_wire_opened", "refusal"): "REFUSALS",
+}
+HEX = {"crc", "token", "magic", "payload_crc"}
 
 
 class Field(NamedTuple):

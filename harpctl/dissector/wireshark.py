@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from harpctl.dissector.scapy_layer import ENUM_OF, ENUMS, HEX
-from harpctl.dissector.tables import Field, codes, constants, layouts
+from harpctl.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, layouts
 
 
 def _row(layout: str, field: Field) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorded job, read by what `harpctl dissector` writes: nothing is malformed, a flipped bit is found."""
+"""A recorded job, read by the dissector and the scapy layer: nothing is malformed, a flipped bit is found."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ OPENS = {
     "console": "the terminal that is asked",
     "confs.table": "the table of settings that comes with harpctl",
     "doctor.archive": "the bundle, where the operator says",
-    "dissector.command": "harpctl's own templates, and the files that the operator asks for",
+    "dissector.command": "harpctl's own template, and the file that the operator asks for",
     "fleet": "our own file to be streamed",
     "network.metadata": "addresses of the web",
     "node.cluster": "the API server of the cluster",

@@ -61,7 +61,7 @@ def test_it_is_installed_used_and_purged(deb: Path, debian: Debian, release: str
     assert host.run("harpctl", "demo").count("every byte checked") == 2
     words = host.run("env", "_HARPCTL_COMPLETE=complete_bash", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl")
     assert words.split() == ["stats", "status"]
-    assert "harp_scapy.py" in host.run("harpctl", "dissector", "/tmp")
+    assert "harp.lua" in host.run("harpctl", "dissector", "/tmp")
     assert "NCCL_NET_PLUGIN=harp" in host.run("harpctl", "status", code=1)
     host.run("harpctl", "install", "--name", "plain")
     assert "is enabled" in host.run("harpctl", "status")

@@ -3,18 +3,10 @@
 
 from __future__ import annotations
 
-from harpctl.dissector.tables import Field, codes, constants, expanded, layouts
+from harpctl.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, expanded, layouts
 
-ENUMS = {"PACKET_TYPES": "HARP_PACKET_", "CONTROL_TYPES": "HARP_CONTROL_", "REFUSALS": "HARP_REFUSAL_"}
-ENUM_OF = {
-    ("harp_wire_prefix", "type"): "PACKET_TYPES",
-    ("harp_wire_control", "type"): "CONTROL_TYPES",
-    ("harp_wire_refuse", "reason"): "REFUSALS",
-    ("harp_wire_opened", "refusal"): "REFUSALS",
-}
 COUNTS = {"range_count": "ranges", "credit_count": "credits", "eni_count": "enis"}
 COMPUTED = {"length"}  # where the packet is built with None
-HEX = {"crc", "token", "magic", "payload_crc"}
 KINDS = {"u8": "Byte", "u16": "Short", "u32": "Int"}
 FORMATS = {"u8": "B", "u16": "H"}
 
