@@ -17,6 +17,7 @@ enum {
   LARGE_BYTES = 1 << 20,
   FEW_FLOWS = 16,
   FAST_GBIT_S = 10, /* the fastest network that is not */
+  FASTEST_GBIT_S = 25,
   SEGMENT_HEADERS_BYTES = 52,
   PAUSE_MIN_US = 20,
 };
@@ -54,11 +55,14 @@ static void plan_messages(struct network *n) {
 }
 
 /* Flows come to equal shares within 2 s, many within 4 s, those of an incast within 3 s; a single one need
- * not. Fast networks are measured for half as long, in which they send 100,000 packets and
- * more.
+ * not. An incast at 100 Gbit/s is measured after 1 s, since a second of it takes up to 20 s. Fast networks
+ * are measured for half as long, in which they send 100,000 packets and more.
  */
 static void plan_time(const struct scenario *s, harp_ns *warm_ns, harp_ns *end_ns) {
-  double warm = s->incast ? 3 : s->flows > FEW_FLOWS ? 4 : s->flows > 1 ? 2 : 0.5;
+  double warm = s->incast              ? (s->rate > FASTEST_GBIT_S ? 1 : 3)
+                : s->flows > FEW_FLOWS ? 4
+                : s->flows > 1         ? 2
+                                       : 0.5;
   double seconds = warm + (s->rate > FAST_GBIT_S ? 0.5 : 1);
   if (s->seconds) {
     seconds = s->seconds;

@@ -635,6 +635,18 @@ static struct bounds bounds_of_windowed(const struct combination *n) {
   return b;
 }
 
+/* An incast that is measured 1 s after its start, and not 3 s (network.c). */
+static bool is_early(const struct combination *n) {
+  return n->flows == INCAST && n->rate >= 100;
+}
+
+static struct bounds bounds_of_early(const struct combination *n) {
+  struct bounds b = is_uneven(n) ? bounds_of_uneven(n) : target_of(n);
+  if (n->place->is_policer) b.lost_max = 4;
+  b.jain_min = HARP_MIN(b.jain_min, n->place->is_policer ? 0.45 : 0.85);
+  return b;
+}
+
 /* A few flows with windows of megabytes: shares drift for seconds before growth, a step for each 256 us,
  * makes them equal. */
 static bool is_drifting(const struct combination *n) {
@@ -658,13 +670,10 @@ static const struct kind {
   bool (*fits)(const struct combination *n);
   struct bounds (*bounds_of)(const struct combination *n);
 } kinds[] = {
-    {"paced", is_paced, bounds_of_paced},
-    {"scarce", is_scarce, bounds_of_scarce},
-    {"short", is_short, bounds_of_short},
-    {"scarce", is_scarce_of_many, bounds_of_scarce},
-    {"windowed", is_windowed, bounds_of_windowed},
-    {"uneven", is_uneven, bounds_of_uneven},
-    {"drifting", is_drifting, bounds_of_nearly_fair},
+    {"paced", is_paced, bounds_of_paced},          {"scarce", is_scarce, bounds_of_scarce},
+    {"short", is_short, bounds_of_short},          {"scarce", is_scarce_of_many, bounds_of_scarce},
+    {"windowed", is_windowed, bounds_of_windowed}, {"early", is_early, bounds_of_early},
+    {"uneven", is_uneven, bounds_of_uneven},       {"drifting", is_drifting, bounds_of_nearly_fair},
     {"tight", is_tight, bounds_of_nearly_fair},
 };
 
