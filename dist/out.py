@@ -32,6 +32,8 @@ SUMS = "SHA256SUMS"
 DOCKERFILE = """\
 FROM your-training-image
 ADD {layer} /
+RUN ["/usr/lib/harp/in-image"]
+ENV NCCL_NET_PLUGIN=harp
 """
 INSTALLER = """\
 FROM python:3.12-slim-bookworm

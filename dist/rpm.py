@@ -93,7 +93,9 @@ def build_rpm(tree: Path, out: Path, *, debug: bool) -> None:
         if debug:
             stage_debug(top / "debug")
         functions = tree / "usr" / "share" / "zsh"
-        (functions / "vendor-completions").rename(functions / "site-functions")  # where this family's zsh looks
+        (functions / "vendor-completions").rename(
+            functions / "site-functions"
+        )  # where this family's zsh looks
         spec = top / "harp.spec"
         words = {
             "version": plain_version(),

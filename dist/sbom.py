@@ -46,9 +46,7 @@ def _licences(name: str) -> Iterable[License]:
 
 def _from_pypi(name: str, version: str) -> Component:
     url = PackageURL(type="pypi", name=name, version=version)
-    return Component(
-        name=name, version=version, purl=url, bom_ref=url.to_string(), licenses=_licences(name)
-    )
+    return Component(name=name, version=version, purl=url, bom_ref=url.to_string(), licenses=_licences(name))
 
 
 def _from_debian(name: str, version: str) -> Component:

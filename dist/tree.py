@@ -62,6 +62,7 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     write_text(data / PACKAGED, build_version() + "\n")
     stage_launcher(home / "bin")
     shutil.copy(HERE / "run.py", home / "run.py")
+    shutil.copy(HERE / "in-image", home / "in-image")
     write_text(stage / PROGRAM, LAUNCHER.format(program=PROGRAM, home=HOME), 0o755)
     for name in ("NOTICE", "CHANGELOG.md"):
         (stage / DOCS).mkdir(parents=True, exist_ok=True)

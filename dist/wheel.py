@@ -15,7 +15,10 @@ from dist.make import BUILD, BUILT, PINS, TIME, TOP
 from dist.names import plain_version
 from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
 
-CONSTRAINTS = ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")  # for what builds the wheel; newer pips take the second
+CONSTRAINTS = (
+    "PIP_CONSTRAINT",
+    "PIP_BUILD_CONSTRAINT",
+)  # for what builds the wheel; newer pips take the second
 GLIBC = "2_27"
 ROOT_FILES = ("LICENSE", "NOTICE", "README.md")
 HOOK = """\

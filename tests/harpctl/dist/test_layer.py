@@ -26,7 +26,10 @@ def test_layer_is_the_installers_image(root: Path, tmp_path: Path) -> None:
     (layer,) = out.glob("harp-*-layer.tar.gz")
     lines = (out / "installer.Dockerfile").read_text(encoding="utf-8").splitlines()
     assert lines[1:] == [f"ADD {layer.name} /", 'ENTRYPOINT ["/usr/bin/harpctl"]']
+    lines = (out / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert lines[1:] == [f"ADD {layer.name} /", 'RUN ["/usr/lib/harp/in-image"]', "ENV NCCL_NET_PLUGIN=harp"]
     subprocess.run(["tar", "-xzf", str(layer), "-C", str(image)], check=True)
+    assert (image / "usr" / "lib" / "harp" / "in-image").stat().st_mode & 0o111
     assert (image / "usr" / "bin" / "harpctl").stat().st_mode & 0o111
     program = image / "usr" / "lib" / "harp" / "bin" / "harpctl"
     done = subprocess.run([program, "node", "--root", node], capture_output=True, text=True, check=False)
