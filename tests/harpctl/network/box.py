@@ -388,7 +388,8 @@ def has_configured(name: str) -> bool:
 def networkmanager_at_boot(host: Host) -> None:
     """Its profile of eth1 has the highest priority that there is."""
     put(host.root, "/usr/sbin/NetworkManager", mode=0o755)
-    put(host.root, "/etc/NetworkManager/NetworkManager.conf", "[main]\nplugins=keyfile\ndns=none\nrc-manager=unmanaged\n")
+    text = "[main]\nplugins=keyfile\ndns=none\nrc-manager=unmanaged\n"
+    put(host.root, "/etc/NetworkManager/NetworkManager.conf", text)
     put(host.root, "/etc/NetworkManager/conf.d/10-others.conf", "[keyfile]\nunmanaged-devices=mac:02::9\n")
     for number, (name, address) in enumerate((("eth0", "10.0.9.10/24"), ("eth1", OTHER))):
         text = PROFILE.format(name=name, address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}")
