@@ -18,6 +18,7 @@ enum {
   FEW_FLOWS = 16,
   FAST_GBIT_S = 10, /* the fastest network that is not */
   FASTEST_GBIT_S = 25,
+  SLOW_GBIT_S = 1,
   SEGMENT_HEADERS_BYTES = 52,
   PAUSE_MIN_US = 20,
 };
@@ -56,14 +57,15 @@ static void plan_messages(struct network *n) {
 
 /* Flows come to equal shares within 2 s, many within 4 s, those of an incast within 3 s; a single one need
  * not. An incast at 100 Gbit/s is measured after 1 s, since a second of it takes up to 20 s. Fast networks
- * are measured for half as long, in which they send 100,000 packets and more.
- */
+ * are measured for half as long, in which they send 100,000 packets and more; many flows of a slow one, which
+ * send a few hundred each, three times as long. */
 static void plan_time(const struct scenario *s, harp_ns *warm_ns, harp_ns *end_ns) {
   double warm = s->incast              ? (s->rate > FASTEST_GBIT_S ? 1 : 3)
                 : s->flows > FEW_FLOWS ? 4
                 : s->flows > 1         ? 2
                                        : 0.5;
-  double seconds = warm + (s->rate > FAST_GBIT_S ? 0.5 : 1);
+  bool is_slow = s->rate <= SLOW_GBIT_S && s->flows > FEW_FLOWS;
+  double seconds = warm + (s->rate > FAST_GBIT_S ? 0.5 : is_slow ? 3 : 1);
   if (s->seconds) {
     seconds = s->seconds;
     warm = 0.4 * seconds;

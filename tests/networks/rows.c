@@ -617,7 +617,7 @@ static bool is_uneven(const struct combination *n) {
 
 static struct bounds bounds_of_uneven(const struct combination *n) {
   struct bounds b = target_of(n);
-  b.jain_min = n->rtt_us < 1000 ? 0.5 : 0; /* farther away one may have nearly all */
+  b.jain_min = n->rtt_us < 1000 ? 0.44 : 0; /* farther away one may have nearly all */
   return b;
 }
 
@@ -653,9 +653,10 @@ static bool is_drifting(const struct combination *n) {
   return n->flows > 1 && n->flows <= FEW && n->rtt_us >= 1000 && n->rate >= 25;
 }
 
-/* Pipe and queue hold fewer than four packets of each of many flows. */
+/* Pipe and queue hold fewer than four packets of each of many flows, or a long pipe fewer than one. */
 static bool is_tight(const struct combination *n) {
-  return n->flows > FEW && packets_held(n) < 4 * n->flows;
+  bool is_thin = n->rtt_us >= 1000 && round_us(n) > n->rtt_us;
+  return n->flows > FEW && (is_thin || packets_held(n) < 4 * n->flows);
 }
 
 static struct bounds bounds_of_nearly_fair(const struct combination *n) {
@@ -682,7 +683,7 @@ static struct bounds bounds_of_infeasible(const struct combination *n) {
   enum { FEW_PACKETS = 3 };
   if (is_paced(n)) return (struct bounds){.of_rate_min = 0.86, .more_lost_max = 11};
   if (n->place->is_policer && n->flows > FEW) return (struct bounds){.of_rate_min = 0.8, .more_lost_max = 9};
-  if (n->place->is_policer) return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 0.2};
+  if (n->place->is_policer) return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 0.3};
   if (place_bytes(n->place, n->rate) < FEW_PACKETS * n->mtu)
     return (struct bounds){.of_rate_min = 0.65, .more_lost_max = 0.1};
   return (struct bounds){.of_rate_min = 0.92, .more_lost_max = 0.1};
