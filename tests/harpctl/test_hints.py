@@ -74,12 +74,12 @@ def test_a_hint_of_another_host_acts_there() -> None:
 def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
     root = build(tmp_path / "an image", "rocky-9", "prepared")
     result = CliRunner().invoke(
-        app, ["setup", "--root", str(root), "--dry-run", "--hugepages", "9999999", "--no-unit"]
+        app, ["setup", "--root", str(root), "--dry-run", "--hugepages", "9999999", "--no-network"]
     )
     remedy = next(line for line in result.output.splitlines() if "Ask for fewer" in line)
     command = remedy.partition(": ")[2]
     words = shlex.split(command)
-    assert {"--dry-run", f"--root={root}", "--no-unit"} <= set(words)
+    assert {"--dry-run", f"--root={root}", "--no-network"} <= set(words)
     assert CliRunner().invoke(app, words[1:]).exit_code == 0, command
 
 
