@@ -9,7 +9,15 @@ import msgspec
 
 from harpctl.confs.files import find_confs
 from harpctl.facts.library_dirs import environment_dirs
-from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, find_libraries, parked_as
+from harpctl.facts.plugin_files import (
+    INSTALLED,
+    NAME,
+    SUFFIXED,
+    Copy,
+    find_libraries,
+    inspect_copy,
+    parked_as,
+)
 from harpctl.host.host import Host
 from harpctl.plugin.choice import (
     NEWEST,
@@ -130,6 +138,16 @@ def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform) ->
     return notes
 
 
+def _of_environment(host: Host) -> list[str]:
+    """Say which file of the plain name LD_LIBRARY_PATH leads to, and which come after it there."""
+    first, *others = [*filter(host.exists, (f"{folder}/{NAME}" for folder in environment_dirs(host))), ""]
+    if not first:
+        return []
+    what = inspect_copy(host, first, INSTALLED, NAME, is_searched=False).what
+    after = f", before {', '.join(others[:-1])}" if others[:-1] else ""
+    return [f"LD_LIBRARY_PATH leads to {first} ({what}) first{after}, for jobs that are given it."]
+
+
 def read_status(host: Host) -> Status:
     """Look at the plugin, NCCL's libraries, conf files and settings of a host. Needs no root."""
     platform, copies, settings = platform_of(host), find_all(host), find_settings(host)
@@ -139,9 +157,7 @@ def read_status(host: Host) -> Status:
     notes = _notes(winner, copies, platform)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
-    for folder in environment_dirs(host):
-        if host.exists(f"{folder}/{NAME}"):
-            notes.append(f"LD_LIBRARY_PATH leads to {folder}/{NAME} first, for jobs that are given it.")
+    notes += _of_environment(host)
     found = find_libraries(host)
     releases = {library.version for library in found if library.version}
     obstacles = (obstacle(setting, copies, platform, releases) for setting in settings)

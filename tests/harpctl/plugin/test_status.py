@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.facts.plugin_files import FORMS, INSTALLED, NAME, PARKED
+from harpctl.plugin import status
 from harpctl.plugin.settings import find_settings, parse_conf
 from harpctl.plugin.status import read_status
 from tests.harpctl.plugin.conftest import Compile, Image
@@ -112,6 +113,20 @@ def test_a_host_with_an_older_glibc(image: Image, plugin_file: Path, compile_lib
     found = read_status(image.host)
     assert found.state == "broken"
     assert "needs glibc" in found.summary
+
+
+def test_of_two_in_the_environment_the_first_is_named(
+    image: Image, plugin_file: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image.put(foreign, f"/opt/a/{NAME}")
+    image.put(plugin_file, f"/opt/b/{NAME}")
+    folders = ("/opt/none", "/opt/a", "/opt/b")
+    monkeypatch.setattr(status, "environment_dirs", lambda _host: folders)
+    (note,) = [note for note in read_status(image.host).notes if "LD_LIBRARY_PATH" in note]
+    assert note == (
+        f"LD_LIBRARY_PATH leads to /opt/a/{NAME} (the plugin AWS Libfabric) first, before /opt/b/{NAME}, for"
+        " jobs that are given it."
+    )
 
 
 # ---- settings ----
