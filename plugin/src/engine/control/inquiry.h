@@ -34,8 +34,9 @@ struct harp_inquiry {
   unsigned open_count;             /* connections that were begun */
   int fds[HARP_ENDPOINT_ENIS_MAX]; /* of these, -1: answered */
   bool is_refused;                 /* by one of them */
-  harp_ns until_ns, next_ns,
-      wait_ns; /* for answers; when to ask; the time to the next after that, 0: none yet */
+  harp_ns until_ns;                /* for answers */
+  harp_ns next_ns;                 /* when to ask */
+  harp_ns wait_ns;                 /* to the next inquiry after that; 0: none was made yet */
 };
 
 /* Asks when it is due, and takes the answers. Returns whether the peer's process has ended. */
