@@ -177,6 +177,26 @@ static void test_all_alignments(void **state) {
   for_each_kernel(check_all_alignments);
 }
 
+/* Inputs of none to three braids, a few bytes more and less. */
+static void check_braids(void) {
+  static uint8_t src[3 * HARP_CRC32C_BRAID_BYTES + 2 * SLACK_BYTES];
+
+  fill_random(src, sizeof(src));
+  for (size_t braids = 1; braids <= 3; braids++)
+    for (size_t more = 0; more < 2 * SLACK_BYTES; more += 1 + more / 5) {
+      const uint8_t *from = src + random32() % 64;
+      size_t n = braids * HARP_CRC32C_BRAID_BYTES + more - SLACK_BYTES;
+      uint32_t seed = random32();
+
+      assert_int_equal(harp_crc32c(seed, from, n), harp_crc32c_portable.crc(seed, from, n));
+    }
+}
+
+static void test_braids(void **state) {
+  (void)state;
+  for_each_kernel(check_braids);
+}
+
 static void check_continuation(void) {
   static uint8_t p[9000], copy[9000];
 
@@ -303,6 +323,8 @@ static void test_constants(void **state) {
   assert_int_equal(harp_crc32c_fold[HARP_CRC32C_FOLD_ROW(0)][1], 0);
   for (unsigned m = 1; m < HARP_CRC32C_JOIN_COUNT; m++)
     assert_int_equal(harp_crc32c_join[m], x_to_the(64 * 8 * m - 33));
+  assert_int_equal(harp_crc32c_braid[0], x_to_the(8 * HARP_CRC32C_BRAID_CHAIN_BYTES - 33));
+  assert_int_equal(harp_crc32c_braid[1], x_to_the(8 * HARP_CRC32C_BRAID_BYTES - 33));
 }
 
 static void test_choice(void **state) {
@@ -332,6 +354,7 @@ int main(void) {
       cmocka_unit_test(test_choice),
       cmocka_unit_test(test_all_lengths),
       cmocka_unit_test(test_all_alignments),
+      cmocka_unit_test(test_braids),
       cmocka_unit_test(test_continuation),
       cmocka_unit_test(test_page_edges),
       cmocka_unit_test(test_changing_source),

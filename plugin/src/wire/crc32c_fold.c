@@ -19,4 +19,6 @@ const uint32_t harp_crc32c_join[HARP_CRC32C_JOIN_COUNT] = {
   0xff0dba97, 0x86d8e4d2, 0xb3af077a, 0xdd66cbbb, 0xc9c8b782, 0xd813b325, 0x6d9a4957, 0x9ef68d35,
   0x2664fd8b, 0x363bd6b3, 0x00bcf5f6, 0xaa7c7ad5, 0x6d390dec, 0xf48642e9, 0x9a5ede41, 0xa51b6135,
 };
+
+const uint32_t harp_crc32c_braid[2] = {0xae1175c2, 0xaa3ab715};
 /* clang-format on */

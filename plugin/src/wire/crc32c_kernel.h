@@ -61,10 +61,15 @@ enum {
   HARP_CRC32C_FOLD_ROWS = 17,
   HARP_CRC32C_JOIN_COUNT = 33,
   HARP_CRC32C_JOIN_BYTES = 64,
+  HARP_CRC32C_BRAID_CHAINS = 3,
+  HARP_CRC32C_BRAID_CHAIN_BYTES = 2040,
+  HARP_CRC32C_BRAID_BYTES = 13056 + HARP_CRC32C_BRAID_CHAINS * HARP_CRC32C_BRAID_CHAIN_BYTES,
 };
 #define HARP_CRC32C_FOLD_ROW(d) ((d) == 16 ? 16 : 15 - (d))
 extern const uint64_t harp_crc32c_fold[HARP_CRC32C_FOLD_ROWS][2] HARP_CRC32C_HIDDEN;
 /* Entry m is X(8m): it advances a state by m * HARP_CRC32C_JOIN_BYTES bytes. Entry 0 is unused. */
 extern const uint32_t harp_crc32c_join[HARP_CRC32C_JOIN_COUNT] HARP_CRC32C_HIDDEN;
+/* X of a chain's quadwords and of a braid's (crc32c_avx512.c). */
+extern const uint32_t harp_crc32c_braid[2] HARP_CRC32C_HIDDEN;
 
 #endif
