@@ -81,6 +81,15 @@ harp_ns network_end_ns(const struct scenario *s) {
   return end_ns;
 }
 
+/* Returns what `flows` flows of one direction can move, in Gbit/s. */
+static double direction_gbit_s(const struct scenario *s, unsigned flows) {
+  if (!flows) return 0;
+  double per_interface = s->rate2 ? s->rate2 : s->rate;
+  if (s->own) per_interface *= s->paths * flows;
+  if (s->cap) per_interface = HARP_MIN(per_interface, s->cap * s->paths * flows);
+  return per_interface * s->interfaces;
+}
+
 static void plan(struct network *n) {
   const struct scenario *s = &n->scenario;
   uint32_t lines = ((uint32_t)s->mtu - HEADERS_BYTES) / HARP_LINE_BYTES;
@@ -88,11 +97,10 @@ static void plan(struct network *n) {
       HARP_MIN(HARP_MAX(lines, (uint32_t)HARP_PACKET_MIN_LINES), (uint32_t)HARP_PACKET_MAX_LINES);
   plan_messages(n);
   plan_time(s, &n->warm_ns, &n->end_ns);
-  double payload = n->packet_lines * HARP_LINE_BYTES, per_interface = s->rate2 ? s->rate2 : s->rate;
-  if (s->own) per_interface *= s->paths * s->flows;
-  if (s->cap) per_interface = HARP_MIN(per_interface, s->cap * s->paths * s->flows);
-  n->capacity_bytes_ns = bytes_ns(per_interface) * s->interfaces * payload / (payload + HEADERS_BYTES);
-  if (s->both) n->capacity_bytes_ns *= s->flows > 1 ? 2 : 1;
+  double payload = n->packet_lines * HARP_LINE_BYTES;
+  unsigned flows = (unsigned)s->flows, back = s->both ? flows / 2 : 0;
+  double wire_gbit_s = direction_gbit_s(s, flows - back) + direction_gbit_s(s, back);
+  n->capacity_bytes_ns = bytes_ns(wire_gbit_s) * payload / (payload + HEADERS_BYTES);
 }
 
 /* ---- wires ---- */
