@@ -216,6 +216,17 @@ static const struct row special[] = {
      NULL,
      {.rate_min = 0.93, LOST_POLICER},
      QUICK},
+    /* the kernel's buffers are never empty, so the RTT of no tcp path shows a queue */
+    {"paths",
+     "paths=8 tcp=8 flows=2 both=1 rate=10 cap=0.5 tcp_rate=0.5 seconds=5 warm=3 depth=16 message_kb=1024",
+     NULL,
+     {.rate_min = 0.93},
+     QUICK},
+    {"paths",
+     "paths=8 tcp=8 rate=10 cap=0.5 tcp_rate=0.5 kernel_kb=4096 seconds=12 warm=10 depth=16 message_kb=1024",
+     NULL,
+     {.rate_min = 0.93},
+     FULL},
 
     /* both directions: acknowledgements stand behind data */
     {"both", "flows=2 both=1 queue_us=100 seconds=3", NULL, {RATE_QUEUE, LOST_QUEUE}, QUICK},

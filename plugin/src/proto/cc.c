@@ -40,7 +40,7 @@ static void fixed_init(struct harp_cc *cc) {
 }
 
 static void fixed_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
-  (void)cc, (void)s;
+  if (harp_cc_round(cc, s)) harp_cc_round_restart(cc);
 }
 
 static void fixed_on_timeout(struct harp_cc *cc) {

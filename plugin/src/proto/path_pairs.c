@@ -416,7 +416,17 @@ void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns 
 
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
-  harp_flows_on_round(&s->pairs.flows[p->pair], harp_cc_held_back(&p->cc, sample));
+  /* The RTT of a tcp path tells nothing: the kernel's buffer may never be empty, and is then part of its
+   * base. */
+  bool held_back = p->is_tcp ? p->blocked || p->cc.round_limited : harp_cc_held_back(&p->cc, sample);
+  harp_flows_on_round(&s->pairs.flows[p->pair], held_back);
+}
+
+harp_ns harp_path_pairs_round_ns(const struct harp_sender *s, unsigned pair) {
+  harp_ns round_ns = 0;
+  HARP_EACH_BIT (i, s->pairs.flows[pair].paths & s->set.eligible)
+    round_ns = HARP_MAX(round_ns, s->paths[i].rtt.smoothed_ns);
+  return round_ns;
 }
 
 void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {

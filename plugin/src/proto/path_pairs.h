@@ -79,6 +79,9 @@ static inline bool harp_path_pairs_is_choice(const struct harp_path_pairs *pairs
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample);
 
+/* Returns the longest round trip of the paths of a pair that are in use. */
+harp_ns harp_path_pairs_round_ns(const struct harp_sender *s, unsigned pair);
+
 /* Has a pair use as many paths as the phase of a search for flows says. */
 void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
 

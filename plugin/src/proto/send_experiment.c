@@ -21,7 +21,8 @@ void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_pat
   const struct harp_flows *f = &s->pairs.flows[p->pair];
   if (!harp_flows_want_more(f, now) || !harp_experiments_allow_search(&s->experiments, p->is_tcp)) return;
   harp_path_pairs_settle(s, p, now); /* a search that was stopped may have left more in use */
-  struct harp_experiment plan = harp_flows_plan(f, p->pair, p->rtt.smoothed_ns, s->experiments.hurry);
+  struct harp_experiment plan =
+      harp_flows_plan(f, p->pair, harp_path_pairs_round_ns(s, p->pair), s->experiments.hurry);
   harp_experiments_begin_search(&s->experiments, &plan, now);
 }
 
@@ -35,6 +36,7 @@ static bool is_pair_busy(const struct harp_sender *s, unsigned pair) {
 static void feed_search(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes, harp_ns now) {
   struct harp_experiments *x = &s->experiments;
   if (harp_likely(!harp_experiment_is_under_way(&x->search)) || p->pair != x->search.pair) return;
+  if (p->state == HARP_PATH_DORMANT) acked_bytes = 0; /* of a flow that was tried, and is in use no more */
   if (!harp_experiments_feed_search(x, acked_bytes, is_pair_busy(s, p->pair), now)) return;
   if (harp_experiment_is_under_way(&x->search))
     harp_path_pairs_on_search(s, &x->search, now);
