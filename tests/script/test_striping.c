@@ -167,7 +167,8 @@ static void start_flows(const char *name, unsigned paths, uint64_t flow_bytes_s,
   struct duo_config c = duo.config;
   for (unsigned i = 0; i < paths; i++) c.paths[i].local_eni = c.paths[i].remote_eni = 0;
   c.window_bytes = window_bytes;
-  duo_start(&duo, &c); /* again, with what is known now */
+  c.hurry = HARP_EXPERIMENT_FLOWS_TIMES; /* runs are short */
+  duo_start(&duo, &c);                   /* again, with what is known now */
   duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 16});
   shared_wire = (struct simnet_wire){.rate_bytes_s = nic_bytes_s, .queue_bytes = 1 << 20};
   for (unsigned i = 0; i < paths; i++) {

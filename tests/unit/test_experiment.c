@@ -68,6 +68,26 @@ static void test_phases_come_in_order(void **state) {
   assert_in_range(e.time_percent, 49, 50);
 }
 
+/* Where little is moved a slice of a search lasts longer, within its bound. */
+static void test_a_slow_slice_of_flows_lasts_longer(void **state) {
+  (void)state;
+  static const struct {
+    double ns; /* for a byte */
+    harp_ns slice_ns;
+  } cases[] = {
+      {0.8, HARP_EXPERIMENT_FLOWS_NS},                              /* 10 MB in it */
+      {4, 4 * HARP_EXPERIMENT_FLOWS_BYTES},                         /* 2 MB */
+      {16, HARP_EXPERIMENT_FLOWS_TIMES * HARP_EXPERIMENT_FLOWS_NS}, /* 0.5 MB */
+  };
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    init(NULL);
+    used.ns = cases[i].ns;
+    begin(HARP_QUESTION_FLOWS);
+    while (e.phase == HARP_EXPERIMENT_BEFORE) (void)!move(1, HARP_LESSON_NONE);
+    assert_in_range(e.before.busy_ns, cases[i].slice_ns, cases[i].slice_ns + 2 * HARP_MS(1));
+  }
+}
+
 static void test_what_a_win_is(void **state) {
   (void)state;
   static const struct {
@@ -319,6 +339,7 @@ int main(void) {
 #define T(test) cmocka_unit_test_setup(test, init)
   const struct CMUnitTest tests[] = {
       T(test_phases_come_in_order),
+      T(test_a_slow_slice_of_flows_lasts_longer),
       T(test_what_a_win_is),
       T(test_it_must_win_before_and_after),
       T(test_what_it_may_cost),

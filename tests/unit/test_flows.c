@@ -76,7 +76,7 @@ static void test_a_cap_of_flows_opens_all(void **state) {
   for (unsigned paths = 2; paths <= PATHS; paths++) {
     struct network n = {GBIT, 100 * GBIT, true, 20};
     start(paths, 0);
-    carry(&n, HARP_MS(300));
+    carry(&n, HARP_MS(800));
     assert_int_equal(f.proven, paths);
     assert_true(carry(&n, HARP_SEC(20)) >= 98 * paths * GBIT / 100);
   }
@@ -158,7 +158,7 @@ static void test_bursts_find_and_keep_their_flows(void **state) {
   (void)state;
   struct network n = {GBIT, 100 * GBIT, true, 20};
   start(PATHS, 0);
-  for (unsigned i = 0; i < 40; i++) {
+  for (unsigned i = 0; i < 120; i++) {
     carry(&n, HARP_MS(8));
     round_trip(&n, 1000, false);
     now += HARP_MS(1300);

@@ -66,11 +66,15 @@ struct harp_slice {
   harp_ns cpu_ns;  /* of the sender's core, to send */
 };
 
-/* Length of a slice. */
-#define HARP_EXPERIMENT_FLOWS_NS HARP_MS(8)  /* FLOWS, and four round trips at least */
+/* Length of a slice. FLOWS: this and four round trips at least; and while it holds fewer bytes than
+ * HARP_EXPERIMENT_FLOWS_BYTES, of which single messages and pauses of the hosts are too large a part, up to
+ * HARP_EXPERIMENT_FLOWS_TIMES as long. */
+#define HARP_EXPERIMENT_FLOWS_NS HARP_MS(8)
 #define HARP_EXPERIMENT_SLICE_NS HARP_MS(50) /* CARRIER, if fewer bytes have come through by then */
 enum {
   HARP_EXPERIMENT_FLOWS_ROUNDS = 4,
+  HARP_EXPERIMENT_FLOWS_BYTES = 4 << 20,
+  HARP_EXPERIMENT_FLOWS_TIMES = 4,
   HARP_EXPERIMENT_SLICE_BYTES = 8 << 20,
   HARP_EXPERIMENT_SETTLE_MAX = 128,   /* slices of SETTLE while flows are searched for, at most */
   HARP_EXPERIMENT_HOPELESS_PARTS = 4, /* what moves less than one part of them is given no more time */
