@@ -414,12 +414,16 @@ void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns 
 
 /* ---- flows ---- */
 
+/* Whether the network holds a tcp path back: its kernel took no more in this round, or still has bytes to
+ * send. The RTT tells nothing: the kernel's queue may never be empty, and is then part of the base RTT. */
+static bool is_held_by_kernel(const struct harp_path *p) {
+  return p->blocked || p->cc.round_limited || p->speed.tcp.is_standing;
+}
+
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
-  /* The RTT of a tcp path tells nothing: the kernel's buffer may never be empty, and is then part of its
-   * base. */
-  bool held_back = p->is_tcp ? p->blocked || p->cc.round_limited : harp_cc_held_back(&p->cc, sample);
-  harp_flows_on_round(&s->pairs.flows[p->pair], held_back);
+  harp_flows_on_round(&s->pairs.flows[p->pair],
+                      p->is_tcp ? is_held_by_kernel(p) : harp_cc_held_back(&p->cc, sample));
 }
 
 harp_ns harp_path_pairs_round_ns(const struct harp_sender *s, unsigned pair) {
