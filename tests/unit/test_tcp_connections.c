@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -15,6 +18,7 @@
 #include "engine/tcp/tcp.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
+#include "proto/path_report.h"
 
 enum { CLIENT, SERVER, SMALL_BYTES = 8192, LARGE_BYTES = 256 << 10, ROUNDS_MAX = 100000, ROUNDS_IDLE = 200 };
 #define REST_NS HARP_SEC(120) /* without a large message: connections are of no use */
@@ -22,6 +26,13 @@ enum { CLIENT, SERVER, SMALL_BYTES = 8192, LARGE_BYTES = 256 << 10, ROUNDS_MAX =
 static const bool both[2] = {true, true};
 static struct loopback_side sides[2];
 static uint8_t sent[LARGE_BYTES], received[LARGE_BYTES];
+
+static harp_ns read_takes_ns; /* what each read from a connection takes of the sides' time */
+
+ssize_t readv(int fd, const struct iovec *iov, int count) {
+  loopback_now_ns += read_takes_ns;
+  return syscall(SYS_readv, fd, iov, count);
+}
 
 static unsigned open_count(void) {
   unsigned count = 0;
@@ -47,6 +58,7 @@ static int init(void **state) {
   assert_true(sides[CLIENT].accepted_count == 1 && sides[SERVER].accepted_count == 1);
   assert_true(loopback_only_peer(sides[CLIENT].e)->is_client);
   loopback_stop_clock(sides);
+  read_takes_ns = 0;
   return 0;
 }
 
@@ -153,13 +165,40 @@ static void test_an_end_behind_bytes_is_seen(void **state) {
   assert_int_equal(at_server->tcp[i].fd, -1);
 }
 
+/* A record is there once it was read, and so is its acknowledgement: a round trip has both reads in it. */
+static void test_no_round_trip_is_shorter_than_its_reads(void **state) {
+  (void)state;
+  unsigned known = 0;
+  read_takes_ns = HARP_US(20);
+  deliver(CLIENT, LARGE_BYTES, 10);
+  wait_for(2);
+  for (uint8_t fill = 11; fill < 31; fill++) {
+    deliver(CLIENT, LARGE_BYTES, fill);
+    deliver(SERVER, LARGE_BYTES, fill);
+  }
+  for (unsigned side = 0; side < 2; side++) {
+    struct harp_peer *peer = loopback_only_peer(sides[side].e);
+    for (unsigned i = 0; i < peer->tcp_count; i++) {
+      harp_ns min_ns = harp_path_report_of(&peer->session, peer->tcp[i].path).rtt_min_ns;
+      if (!min_ns) continue;
+      assert_in_range(min_ns, 2 * read_takes_ns - 2ull * HARP_TICK_NS, HARP_SEC(1));
+      known++;
+    }
+  }
+  assert_in_range(known, 1, 8);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      T(test_small_messages_need_none),   T(test_a_large_message_of_the_client_opens_one),
-      T(test_so_does_one_of_the_server),  T(test_none_is_left_after_long_without_one),
-      T(test_nor_where_the_server_sends), T(test_an_end_behind_bytes_is_seen),
+      T(test_small_messages_need_none),
+      T(test_a_large_message_of_the_client_opens_one),
+      T(test_so_does_one_of_the_server),
+      T(test_none_is_left_after_long_without_one),
+      T(test_nor_where_the_server_sends),
+      T(test_an_end_behind_bytes_is_seen),
+      T(test_no_round_trip_is_shorter_than_its_reads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

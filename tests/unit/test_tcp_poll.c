@@ -47,8 +47,10 @@ static int fini(void **state) {
 /* Does a pass in each STEP_NS for PERIOD_NS, when nothing has come for `idle_ns`. Returns how many looked. */
 static unsigned polls_after(harp_ns idle_ns) {
   polls = 0;
-  for (harp_ns at = 0; at < PERIOD_NS; at += STEP_NS)
-    assert_int_equal(harp_receive_records(e, BEGIN_NS + idle_ns + at), 0);
+  for (harp_ns at = 0; at < PERIOD_NS; at += STEP_NS) {
+    harp_ns now = BEGIN_NS + idle_ns + at;
+    assert_int_equal(harp_receive_records(e, &now), 0);
+  }
   return polls;
 }
 

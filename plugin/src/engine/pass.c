@@ -105,7 +105,7 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   e->io->ops->reap(e->io);
   unsigned moved = harp_receive_datagrams(e);
   harp_ns now = e->looked_ns = e->clock();
-  if (e->tcp) moved += harp_receive_records(e, now);
+  if (e->tcp) moved += harp_receive_records(e, &now);
   take_submissions(e, now);
   moved += harp_transmit_due(e, now);
   if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);

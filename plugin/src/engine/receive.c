@@ -137,8 +137,8 @@ unsigned harp_receive_datagrams(struct harp_engine *e) {
 
 /* ---- records ---- */
 
-unsigned harp_receive_records(struct harp_engine *e, harp_ns now) {
-  struct harp_tcp_path *p = harp_tcp_begin_turn(e, now);
+unsigned harp_receive_records(struct harp_engine *e, harp_ns *now) {
+  struct harp_tcp_path *p = harp_tcp_begin_turn(e, *now);
   enum harp_tcp_read last = HARP_TCP_READ_NOTHING;
   if (!p) return 0;
   for (unsigned i = 0; i < RECORD_READS && p->fd >= 0; i++) {
@@ -148,6 +148,6 @@ unsigned harp_receive_records(struct harp_engine *e, harp_ns now) {
     harp_peer_settle(p->peer);
     if (what != HARP_TCP_READ_MORE) break;
   }
-  harp_tcp_end_turn(p, last, now);
+  harp_tcp_end_turn(p, last, *now);
   return last != HARP_TCP_READ_NOTHING;
 }

@@ -12,8 +12,8 @@ struct harp_engine;
  * Returns how many superframes came. */
 unsigned harp_receive_datagrams(struct harp_engine *e);
 
-/* Reads a bounded part of what has come over one tcp path, each in its turn. Returns 1 if something came,
- * else 0. The engine has tcp paths. */
-unsigned harp_receive_records(struct harp_engine *e, harp_ns now);
+/* Reads a bounded part of what has come over one tcp path, each in its turn. Returns 1 if something came, and
+ * sets *now to when; else 0. The engine has tcp paths. */
+unsigned harp_receive_records(struct harp_engine *e, harp_ns *now);
 
 #endif

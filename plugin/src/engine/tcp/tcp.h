@@ -216,8 +216,9 @@ enum harp_tcp_read {
 struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now);
 
 /* Reads once and takes the records that are complete; ends the connection where it is at its end, or broken.
- * What came is noted at links and sender: the caller settles the peer (peer_life.h). */
-enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns now);
+ * What came is noted at links and sender: the caller settles the peer (peer_life.h). Sets *now as
+ * harp_tcp_bytes_read does. */
+enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns *now);
 
 /* Ends the path's turn, whose last read returned `what`. */
 void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now);

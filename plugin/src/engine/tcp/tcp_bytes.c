@@ -301,7 +301,7 @@ static const char *take_records(struct harp_tcp_path *p, harp_ns now) {
   }
 }
 
-enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns now) {
+enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns *now) {
   struct harp_engine *e = p->peer->engine;
   struct iovec room[HARP_RECORDS_PIECES_MAX + 1];
   HARP_ASSERT(p->fd >= 0 && !p->connecting);
@@ -313,9 +313,10 @@ enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why
   if (n < 0 && errno == EAGAIN) return HARP_TCP_READ_NOTHING;
   *why = n < 0 ? strerror(errno) : "closed by the other side";
   if (n <= 0) return HARP_TCP_READ_END;
+  *now = e->clock();
   e->counters.rx_bytes += (uint64_t)n;
   harp_records_on_read(&p->in, (size_t)n);
-  *why = take_records(p, now);
+  *why = take_records(p, *now);
   if (*why) return HARP_TCP_READ_END;
   return (size_t)n < wanted && !p->is_ending ? HARP_TCP_READ_SOME : HARP_TCP_READ_MORE;
 }

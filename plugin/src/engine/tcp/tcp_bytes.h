@@ -27,7 +27,8 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
  * Returns why the connection is of no use any more; NULL: it is. */
 const char *harp_tcp_bytes_write(struct harp_tcp_path *p, harp_ns now);
 
-/* Reads once and takes the records that are complete. READ_END: *why has the reason. */
-enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns now);
+/* Reads once and takes the records that are complete. READ_END: *why has the reason. Sets *now to when
+ * something had come, if it did: a time from before the read would make round trips look shorter. */
+enum harp_tcp_read harp_tcp_bytes_read(struct harp_tcp_path *p, const char **why, harp_ns *now);
 
 #endif
