@@ -57,6 +57,9 @@ def validate(
         _print_findings(findings)
     else:
         show_failures(findings)
+        for finding in findings:
+            if finding.level == "ok" and finding.cause:  # which plugin NCCL takes, and why
+                OUT.print(finding.cause, markup=False)
         bad = sum(finding.level == "fail" for finding in findings)
         good = sum(finding.level == "ok" for finding in findings)
         message = (

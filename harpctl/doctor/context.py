@@ -20,6 +20,7 @@ from harpctl.facts.plugin_files import Copy, find_copies
 from harpctl.host.host import Host
 from harpctl.plugin.choice import chosen_copy, named_files
 from harpctl.plugin.compat import Platform, platform_of
+from harpctl.plugin.search import Taken, find_taken
 from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
@@ -93,6 +94,11 @@ class Context:
     def nccl_copy(self) -> Copy | None:
         """Return the file that NCCL takes; None where there is none."""
         return chosen_copy(self.copies, self.settings, self.platform)
+
+    @functools.cached_property
+    def taken(self) -> tuple[Taken, ...]:
+        """Return what each NCCL of the host takes by its own search path."""
+        return find_taken(self.host, self.copies, self.settings, self.platform)
 
     @functools.cached_property
     def platform(self) -> Platform:

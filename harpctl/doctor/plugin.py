@@ -11,7 +11,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, edit, fail, warn
 from harpctl.facts.elf import version_key
 from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
-from harpctl.plugin.choice import reason
+from harpctl.plugin.choice import is_loadable_harp, reason
 from harpctl.plugin.compat import incompatibility
 from harpctl.plugin.nccl import abi_picked
 from harpctl.plugin.settings import PLUGIN_VARIABLE
@@ -81,6 +81,22 @@ def check_first(context: Context) -> Iterator[CheckResult]:
         f"{takes}{behind}.",
         f"harpctl install --name {SUFFIX}" if ours else "harpctl install",
     )
+
+
+@check(
+    "plugin.search", "Each NCCL here takes HARP's plugin by its own search path", needs.plugin, needs.library
+)
+def check_search(context: Context) -> Iterator[CheckResult]:
+    """Follow LD_LIBRARY_PATH, RPATH, RUNPATH and the loader's cache, as each NCCL here does."""
+    second = any(copy.name == SUFFIXED and copy.is_harp for copy in installed(context))
+    choose = f"export {PLUGIN_VARIABLE}={SUFFIX}"
+    for taken in context.taken:
+        if is_loadable_harp(taken.copy, context.platform):
+            yield CheckResult("ok", f"{taken}.")
+        elif taken.copy is None:
+            yield fail(f"{taken}: the loader's cache does not have it.", "ldconfig")
+        else:
+            yield fail(f"{taken}.", *(() if second else (f"harpctl install --name {SUFFIX}",)), choose)
 
 
 @check("plugin.once", "HARP's plugin is there once", needs.plugin, validates=False)

@@ -50,6 +50,15 @@ DAMAGED = (
 )
 
 
+class Dynamic(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loader reads of a library or a program; None: the file does not have the entry."""
+
+    soname: str = ""
+    needed: tuple[str, ...] = ()  # DT_NEEDED
+    rpath: str | None = None  # DT_RPATH
+    runpath: str | None = None  # DT_RUNPATH
+
+
 class Elf(msgspec.Struct, frozen=True, kw_only=True):
     """A shared library. Versions are texts such as "2.27"; texts are empty where the file has none."""
 
@@ -115,14 +124,14 @@ def _read(elf: ELFFile) -> Elf:
     tables = _tables(elf)
     abis = tuple(sorted(tables, reverse=True))
     name = _name(elf, tables[abis[0]]) if abis else ""
-    soname, needed = _dynamic(elf)
+    dynamic = _dynamic(elf)
     marks = _constants(elf) if name.upper() == NAME else b""
     version, wire = MARK.search(marks), WIRE.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
         bits=elf.elfclass,
-        soname=soname,
-        needed=needed,
+        soname=dynamic.soname,
+        needed=dynamic.needed,
         glibc=_newest(_versions_needed(elf)),
         glibc_defined=_newest(_versions_defined(elf)),
         abis=abis,
@@ -149,16 +158,27 @@ def _tables(elf: ELFFile) -> dict[int, int]:
     return found
 
 
-def _dynamic(elf: ELFFile) -> tuple[str, tuple[str, ...]]:
-    """Return SONAME and the libraries needed."""
+def _dynamic(elf: ELFFile) -> Dynamic:
     section = _section(elf, ".dynamic", DynamicSection)
-    soname, needed = "", []
+    found: dict[str, list[str]] = {"soname": [], "needed": [], "rpath": [], "runpath": []}
     for tag in section.iter_tags() if section else ():
-        if tag["d_tag"] == "DT_SONAME":
-            soname = getattr(tag, "soname", "")
-        elif tag["d_tag"] == "DT_NEEDED":
-            needed.append(getattr(tag, "needed", ""))
-    return soname, tuple(needed)
+        name = str(tag["d_tag"]).removeprefix("DT_").lower()
+        if name in found:
+            found[name].append(getattr(tag, name, ""))
+    return Dynamic(
+        soname="".join(found["soname"][-1:]),
+        needed=tuple(found["needed"]),
+        rpath=next(iter(found["rpath"]), None),
+        runpath=next(iter(found["runpath"]), None),
+    )
+
+
+def read_dynamic(file: BinaryIO) -> Dynamic | None:
+    """Read what the loader goes by, of a library or a program; None for what is no ELF file."""
+    try:
+        return _dynamic(ELFFile(file))
+    except DAMAGED:
+        return None
 
 
 def _versions_needed(elf: ELFFile) -> list[str]:

@@ -185,16 +185,21 @@ def find_plugins(host: Host) -> tuple[PluginFile, ...]:
     return tuple(copy.fact() for copy in find_copies(host))
 
 
+def package_dirs(host: Host) -> tuple[str, ...]:
+    """Return the folders of Python packages, our own environment's among them."""
+    packages = [folder for pattern in PYTHON_DIRS for folder in host.glob(pattern)]
+    if host.is_real:
+        packages += [os.path.realpath(path) for path in sys.path if path.endswith("-packages")]
+    return tuple(dict.fromkeys(packages))
+
+
 def find_libraries(host: Host) -> tuple[Library, ...]:
     """Find the NCCL libraries of the system, CUDA, conda and Python packages, each file once."""
     folders = [*environment_dirs(host), *search_dirs(host)]
     folders += [folder for pattern in LIBRARY_DIRS for folder in host.glob(pattern)]
-    packages = [folder for pattern in PYTHON_DIRS for folder in host.glob(pattern)]
-    if host.is_real:
-        packages += [os.path.realpath(path) for path in sys.path if path.endswith("-packages")]
     folders += [
         folder
-        for package in packages
+        for package in package_dirs(host)
         for part in PYTHON_LIBRARIES
         for folder in host.glob(f"{package}/{part}")
     ]

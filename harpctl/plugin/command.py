@@ -256,5 +256,6 @@ def _file_text(file: File) -> str:
 
 
 def _nccl_text(library: Nccl) -> str:
-    takes = f"takes {library.plugin}" if library.plugin else "takes no plugin"
+    takes = f"takes {library.plugin} {library.why}".rstrip() if library.plugin else "takes no plugin"
+    takes += f" (loaded by {library.loader})" if library.loader else ""
     return f"{takes}, interface v{library.abi}" if library.abi and library.plugin else takes

@@ -14,24 +14,21 @@ from harpctl.facts.plugin_files import (
     NAME,
     SUFFIXED,
     Copy,
-    find_libraries,
     inspect_copy,
     parked_as,
 )
 from harpctl.host.host import Host
 from harpctl.plugin.choice import (
-    NEWEST,
-    candidate_files,
     chosen_copy,
     deciding_setting,
     find_all,
     is_loadable_harp,
-    loaded_copy,
     obstacle,
     second_name_hint,
 )
 from harpctl.plugin.compat import Platform, incompatibility, platform_of
 from harpctl.plugin.nccl import abi_picked
+from harpctl.plugin.search import Taken, find_taken
 from harpctl.plugin.settings import SetVariable, find_settings
 
 ENABLED = "enabled"
@@ -62,7 +59,9 @@ class Nccl(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     version: str = ""
+    loader: str = ""  # the library that loads it, such as PyTorch's; "" where that is not known
     plugin: str = ""  # the file that it takes here; "" where it finds none
+    why: str = ""  # by which part of its search path
     abi: int | None = None
 
 
@@ -157,22 +156,16 @@ def read_status(host: Host) -> Status:
     notes = _notes(winner, copies, platform)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
-    notes += _of_environment(host)
-    found = find_libraries(host)
-    releases = {library.version for library in found if library.version}
+    found = find_taken(host, copies, settings, platform)
+    releases = {taken.library.version for taken in found if taken.library.version}
     obstacles = (obstacle(setting, copies, platform, releases) for setting in settings)
     notes += [text for text in obstacles if text]
-    exported = spoken.elf.abis if spoken and spoken.elf else ()
-    libraries = []
-    for library in found:
-        abi = abi_picked(library.version, exported)
-        takes = loaded_copy(
-            copies, candidate_files(decides.value if decides else None, library.version or NEWEST), platform
-        )
-        plugin = takes.path if takes else ""
-        libraries.append(Nccl(path=library.path, version=library.version, plugin=plugin, abi=abi))
-        if exported and library.version and abi is None:
-            notes.append(f"NCCL {library.version} ({library.path}) finds no interface that it knows.")
+    notes += [f"{taken}." for taken in found if is_apart(taken, winner)]
+    notes += _of_environment(host) if not found else []
+    libraries = [_nccl(taken, spoken) for taken in found]
+    for one in libraries:
+        if spoken and spoken.elf and spoken.elf.abis and one.version and one.abi is None:
+            notes.append(f"NCCL {one.version} ({one.path}) finds no interface that it knows.")
     return Status(
         state=state,
         summary=summary,
@@ -184,6 +177,24 @@ def read_status(host: Host) -> Status:
         conf_files=tuple(find_confs(host)),
         settings=settings,
         notes=tuple(notes),
+    )
+
+
+def is_apart(taken: Taken, winner: Copy | None) -> bool:
+    """Return whether an NCCL takes, by its own search path, another file than the one by default."""
+    return (taken.copy.path if taken.copy else "") != (winner.path if winner else "")
+
+
+def _nccl(taken: Taken, spoken: Copy | None) -> Nccl:
+    """Return an NCCL; its interface is that of what it takes, else of what the state speaks of."""
+    copy = taken.copy or spoken
+    return Nccl(
+        path=taken.library.path,
+        version=taken.library.version,
+        loader=taken.loader,
+        plugin=taken.copy.path if taken.copy else "",
+        why=taken.why,
+        abi=abi_picked(taken.library.version, copy.elf.abis if copy and copy.elf else ()),
     )
 
 

@@ -40,6 +40,7 @@ from harpctl.host.host import Host
 from harpctl.host.runner import Completed
 from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
 from harpctl.plugin.compat import Platform
+from harpctl.plugin.search import Taken
 
 ARGS = "default_hugepagesz=1GB hugepagesz=1GB hugepages=20"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl-net.so"
@@ -170,6 +171,7 @@ class World:
         self.options = DoctorOptions()
         self.machine: FakeMachine | None = FakeMachine()
         self.copies: tuple[Copy, ...] = (plugin(),)
+        self.taken: tuple[Taken, ...] = ()
         self.runner = FakeRunner(dict(STATE))
         self.confs = {n: self._conf(n) for n in (1, 2)}
         self.facts = self._facts()
@@ -292,6 +294,7 @@ class World:
         host = Host(self.root, self.runner) if self.machine is not None else Host(self.root)
         context = Context(host, self.facts, self.options, self.environment, self.machine)
         context.copies = self.copies
+        context.taken = self.taken
         context.platform = Platform(machine="x86_64", glibc="2.31")
         return context
 

@@ -124,6 +124,12 @@ def foreign(compile_library: Compile) -> Path:
 
 
 @pytest.fixture(scope="session")
+def harp(compile_library: Compile) -> Path:
+    """A HARP that is quick to read."""
+    return compile_library("small", TABLE.format(symbol="ncclNetPlugin_v8", name="HARP"))
+
+
+@pytest.fixture(scope="session")
 def other_library(compile_library: Compile) -> Path:
     """A shared library that is no plugin."""
     return compile_library("other", "int answer(void) { return 42; }")

@@ -99,12 +99,6 @@ CASES = st.builds(
 
 
 @pytest.fixture(scope="session")
-def harp(compile_library: Compile) -> Path:
-    """A HARP that is quick to read."""
-    return compile_library("small", TABLE.format(symbol="ncclNetPlugin_v8", name="HARP"))
-
-
-@pytest.fixture(scope="session")
 def files(compile_library: Compile, harp: Path) -> Files:
     newer = compile_library("newer", TABLE.format(symbol="ncclNetPlugin_v9", name="HARP"))
     other = compile_library("other_vendor", TABLE.format(symbol="ncclNetPlugin_v8", name="Other"))

@@ -6,6 +6,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harpctl.facts.model import Library
+from harpctl.facts.plugin_files import Copy
+from harpctl.plugin.search import Taken
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import HARP, LIBRARY, World, plugin
 
@@ -45,6 +47,37 @@ def another_plugin_first(world: World) -> None:
 def beside_another_plugin(world: World) -> None:
     other = plugin("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
     world.copies = (other, replace(plugin(SECOND), name="libnccl-net-harp.so"))
+
+
+def _taken(copy: Copy | None, why: str) -> tuple[Taken, ...]:
+    library = Library(path="/opt/env/lib/libnccl.so.2", version="2.21.5")
+    return (Taken(library=library, loader="/opt/env/lib/libtorch_cuda.so", copy=copy, why=why),)
+
+
+OTHER = plugin("/opt/env/lib/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
+
+
+@case(
+    "plugin.search",
+    "fail",
+    "NCCL 2.21.5 (/opt/env/lib/libnccl.so.2, loaded by /opt/env/lib/libtorch_cuda.so) takes"
+    " /opt/env/lib/libnccl-net.so, which is the plugin AWS Libfabric, by the RPATH of x.",
+    "harpctl install --name harp",
+    "export NCCL_NET_PLUGIN=harp",
+)
+def another_plugin_in_the_environment(world: World) -> None:
+    world.taken = _taken(OTHER, "by the RPATH of x")
+
+
+@case("plugin.search", "fail", "by LD_LIBRARY_PATH.", "export NCCL_NET_PLUGIN=harp")
+def another_plugin_in_the_library_path(world: World) -> None:
+    world.taken = _taken(OTHER, "by LD_LIBRARY_PATH")
+    world.copies = (plugin(), replace(plugin(SECOND), name="libnccl-net-harp.so"))
+
+
+@case("plugin.search", "fail", "takes no plugin: the loader's cache does not have it.", "ldconfig")
+def old_cache(world: World) -> None:
+    world.taken = _taken(None, "")
 
 
 @case("plugin.installed", "fail", f"HARP is installed as {SECOND}", "export NCCL_NET_PLUGIN=harp")
