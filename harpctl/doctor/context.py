@@ -12,7 +12,7 @@ import msgspec
 from harpctl.confs.conf import CONF_DIR, Conf
 from harpctl.confs.files import ConfFile, read_confs
 from harpctl.doctor.machine import Machine, RealMachine
-from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports, plan_probes, run_probes
+from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports, plan_probes, run_probes, run_sweeps
 from harpctl.doctor.probe_packet import PORT
 from harpctl.errors import HarpError
 from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
@@ -165,9 +165,9 @@ class Context:
         """Probe the peers."""
         targets = [address for peer in self.options.peers for address in self.machine.resolve(peer)[0]]
         pairs = [(conf, eni) for _path, conf, eni in self.pairs]
-        return run_probes(
-            self.machine, self.options.port, plan_probes(pairs, targets, ephemeral_ports(self.host))
-        )
+        planned = plan_probes(pairs, targets, ephemeral_ports(self.host))
+        port = self.options.port
+        return run_sweeps(self.machine, port, run_probes(self.machine, port, planned))
 
     @property
     def machine(self) -> Machine:

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from harpctl.doctor.host_clock import ClockState, read_clock
 from harpctl.doctor.path_probe import ProbeResult, probe_path
+from harpctl.doctor.port_sweep import Sweep, sweep_ports
 
 CHILD_TIMEOUT_S = 20.0
 MAP_HUGETLB = 0x40000
@@ -50,6 +51,11 @@ class Machine(Protocol):
 
     def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
         """Probe a peer; see path_probe.py."""
+
+    def sweep_ports(
+        self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
+    ) -> Sweep:
+        """Try all ports of a range; see port_sweep.py."""
 
 
 class RealMachine:
@@ -94,6 +100,12 @@ class RealMachine:
     def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
         """See Machine."""
         return probe_path(source, peer, port, mtu, ports)
+
+    def sweep_ports(
+        self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
+    ) -> Sweep:
+        """See Machine."""
+        return sweep_ports(source, peer, port, ports, within_s)
 
 
 def in_child(work: Callable[[], str], timeout_s: float = CHILD_TIMEOUT_S) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, warn
+from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
-from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports
+from harpctl.doctor.peer_probes import PeerProbe
+from harpctl.doctor.port_sweep import Ranges
 from harpctl.ip import is_ipv6
+
+SPANS_SHOWN = 8
 
 
 @check("peer.name", "The peer has addresses that an ENI can send to", needs.machine)
@@ -64,8 +67,14 @@ def check_both_ways(context: Context) -> Iterator[CheckResult]:
 
 @check("peer.ports", "No firewall drops UDP to the ports that HARP uses", needs.machine, validates=False)
 def check_ports(context: Context) -> Iterator[CheckResult]:
-    """Look at the lowest and the highest port that HARP may be given."""
+    """Look at all ports that HARP may be given; where the responder does not see them, at both ends."""
+    yield from _closed(context, "udp")
+    for reason in dict.fromkeys(one.sweep.why_not for one in context.peer_probes if one.sweep):
+        if reason:
+            yield skip(f"Not all ports were tried: {reason}.")
     for probe in context.peer_probes:
+        if _is_swept(probe):
+            continue
         silent = [port for port, outcome in probe.result.ports.items() if outcome not in ANSWERED]
         if silent:
             yield warn(
@@ -76,16 +85,47 @@ def check_ports(context: Context) -> Iterator[CheckResult]:
 
 @check("peer.tcp", "The peer answers TCP over each ENI", needs.machine)
 def check_tcp(context: Context) -> Iterator[CheckResult]:
-    """Look at TCP: HARP's control connection goes to a port of the kernel's choice."""
+    """Look at the ports on which HARP accepts connections, as at those of UDP, and at the responder's."""
+    yield from _closed(context, "tcp")
     for probe in context.peer_probes:
         wrong = {
-            port: outcome for port, outcome in probe.result.tcp.items() if outcome not in {ECHO, REFUSED}
+            port: outcome
+            for port, outcome in probe.result.tcp.items()
+            if outcome not in {ECHO, REFUSED} and (port == context.options.port or not _is_swept(probe))
         }
         if wrong:
             yield fail(
                 f"{probe.name}: TCP port {_list(list(wrong))}: {_words(next(iter(wrong.values())))}.",
                 *_allow(probe, context, "tcp"),
             )
+
+
+def _is_swept(probe: PeerProbe) -> bool:
+    return probe.sweep is not None and not probe.sweep.why_not
+
+
+def _closed(context: Context, kind: str) -> Iterator[CheckResult]:
+    """Report the ports that packets do not reach: one result for the pairs with the same ones."""
+    groups: dict[Ranges, list[PeerProbe]] = {}
+    for probe in context.peer_probes:
+        sweep = probe.sweep if _is_swept(probe) else None
+        if sweep and (closed := sweep.udp if kind == "udp" else sweep.tcp):
+            groups.setdefault(closed, []).append(probe)
+    for closed, probes in groups.items():
+        count = sum(high - low + 1 for low, high in closed)
+        whole = probes[0].ports[-1] - probes[0].ports[0] + 1
+        names = ", ".join(probe.name for probe in probes)
+        yield fail(
+            f"{kind.upper()} does not reach {count} of {whole} ports, {_spans(closed)}: {names}.",
+            *(repair for probe in probes for repair in _allow(probe, context, kind)),
+        )
+
+
+def _spans(closed: Ranges) -> str:
+    """Return ranges in words, the first few of many."""
+    words = [str(low) if low == high else f"{low}-{high}" for low, high in closed]
+    more = f" and {len(words) - SPANS_SHOWN} more ranges" if len(words) > SPANS_SHOWN else ""
+    return ", ".join(words[:SPANS_SHOWN]) + more
 
 
 def _words(outcome: str) -> str:
@@ -97,7 +137,7 @@ def _list(numbers: list[int]) -> str:
 
 
 def _allow(probe: PeerProbe, context: Context, kind: str) -> tuple[str, ...]:
-    low, high = (probe.ports[0], probe.ports[-1]) if kind == "udp" else ephemeral_ports(context.host)
+    low, high = probe.ports[0], probe.ports[-1]
     rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {probe.source} accept"
     if is_ipv6(probe.source):
         rule = rule.replace("ip saddr", "ip6 saddr")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,8 @@ import msgspec
 
 from harpctl.confs.conf import Conf
 from harpctl.doctor.machine import Machine
-from harpctl.doctor.path_probe import ProbeResult
+from harpctl.doctor.path_probe import ECHO, ProbeResult
+from harpctl.doctor.port_sweep import Sweep
 from harpctl.facts.model import Eni
 from harpctl.host.host import Host
 from harpctl.ip import first_address, same_version
@@ -19,6 +21,7 @@ EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 EPHEMERAL_DEFAULT = (32768, 60999)
 MTU_DEFAULT = 1500
 PARALLEL = 64
+SWEEPS_S = 90.0
 
 
 class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,7 @@ class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
     mtu: int
     ports: tuple[int, ...]  # to be tried: the lowest and the highest that HARP may use, and some between
     result: ProbeResult = ProbeResult(udp="")
+    sweep: Sweep | None = None  # of all ports from the lowest to the highest; None: not tried
 
     @property
     def name(self) -> str:
@@ -62,6 +66,24 @@ def run_probes(machine: Machine, port: int, probes: Iterable[PeerProbe]) -> tupl
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return tuple(pool.map(probed, probes))
+
+
+def run_sweeps(machine: Machine, port: int, probes: Iterable[PeerProbe]) -> tuple[PeerProbe, ...]:
+    """Try all ports where a responder answered, pair by pair of addresses, for SWEEPS_S at most."""
+    end = time.monotonic() + SWEEPS_S
+    done = []
+    for probe in probes:
+        left = end - time.monotonic()
+        if probe.result.udp == ECHO and left > 0:
+            ends = (probe.ports[0], probe.ports[-1])
+            found = machine.sweep_ports(probe.source, probe.target, port, ends, left)
+            done.append(msgspec.structs.replace(probe, sweep=found))
+        elif probe.result.udp == ECHO:
+            late = Sweep(why_not=f"{SWEEPS_S:g} s were used up")
+            done.append(msgspec.structs.replace(probe, sweep=late))
+        else:
+            done.append(probe)
+    return tuple(done)
 
 
 def ephemeral_ports(host: Host) -> tuple[int, int]:

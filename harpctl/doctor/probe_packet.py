@@ -14,8 +14,11 @@ PORT = 17700
 PORT_MIN, PORT_MAX = 1024, 65535  # that an operator may choose
 MAGIC = b"HARPdoc1"
 REQUEST, ANSWER = b"?", b"!"
+WATCH, PROBE = b"W", b"#"  # begins a watch over TCP; a datagram to any port, which is noted and not answered
 NONCE_BYTES = 15
 HEAD_BYTES = len(MAGIC) + 1 + NONCE_BYTES
+PORT_BYTES = (1 << 16) // 8  # a bit for each port
+REPORT_BYTES = 2 * PORT_BYTES  # of UDP, then of TCP
 DATAGRAM_BYTES_MAX = 65_507  # IPv4's
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3  # linux/in.h
 IPV6_DONTFRAG = 62
@@ -33,6 +36,28 @@ def answer_to(request: bytes) -> bytes | None:
     if len(request) < HEAD_BYTES or not request.startswith(MAGIC + REQUEST):
         return None
     return MAGIC + ANSWER + request[len(MAGIC) + 1 :]
+
+
+def make_watch() -> bytes:
+    """Return what begins a watch of ports (port_watch.py) on a connection."""
+    return MAGIC + WATCH + secrets.token_bytes(NONCE_BYTES)
+
+
+def nonce_of_watch(request: bytes) -> bytes | None:
+    """Return the nonce of such a request; None for what is none."""
+    return (
+        request[-NONCE_BYTES:] if request.startswith(MAGIC + WATCH) and len(request) == HEAD_BYTES else None
+    )
+
+
+def probe_of(watch: bytes) -> bytes:
+    """Return the datagram that belongs to a watch."""
+    return MAGIC + PROBE + watch[-NONCE_BYTES:]
+
+
+def nonce_of_probe(datagram: bytes) -> bytes | None:
+    """Return the nonce of such a datagram; None for what is none."""
+    return datagram[len(MAGIC) + 1 :] if datagram.startswith(MAGIC + PROBE) else None
 
 
 def forbid_fragments(out: socket.socket) -> None:

@@ -2,7 +2,8 @@
 """The other side of `harpctl doctor --peer`: answers its probes for a while, and nothing else.
 
 It answers only what is a probe, with as many bytes as it got, so many times a second at most, and ends by
-itself. One socket per address of this host, so that an answer leaves from the address that was queried.
+itself. On a connection it says to which ports packets of that host came. One socket per address of this host,
+so that an answer leaves from the address that was queried.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from functools import partial
 
 import psutil
 
-from harpctl.doctor.probe_packet import answer_to, forbid_fragments
+from harpctl.doctor.port_watch import PortWatch, Watch
+from harpctl.doctor.probe_packet import HEAD_BYTES, answer_to, forbid_fragments, nonce_of_watch
 from harpctl.errors import ExitCode, HarpError
 from harpctl.ip import family
 
 SECONDS = 600
 ANSWERS_PER_S = 2000
 BACKLOG = 64
+PACKETS_QUEUED_MAX = 1 << 18  # more than a raw socket has room for
+VISITORS_MAX = 256  # connections at a time; the oldest one leaves for another
 TURN_S = 0.5  # how often it looks whether its time is up
 
 
@@ -39,9 +43,13 @@ class Responder:
     def __init__(self, addresses: Iterable[str], port: int) -> None:
         self._selector = selectors.DefaultSelector()
         self._stack = contextlib.ExitStack()
+        self._ports = PortWatch()
+        self._stack.callback(self._ports.close)
+        self._watched: set[socket.socket] = set()  # of those of _ports
         self.answered = 0
         self.rate = ANSWERS_PER_S
         self._budget = float(ANSWERS_PER_S)
+        self._visitors: dict[socket.socket, Watch | None] = {}  # connections, and the watch of each
         self._counted = time.monotonic()
         try:
             for address in addresses:
@@ -58,6 +66,8 @@ class Responder:
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        for connection in list(self._visitors):
+            self._leave(connection)
         self._stack.close()
         self._selector.close()
 
@@ -81,9 +91,50 @@ class Responder:
                 with contextlib.suppress(OSError):  # a peer that went away, an answer that does not fit
                     key.data()
 
-    @staticmethod
-    def _greet(one: socket.socket) -> None:
-        one.accept()[0].close()
+    def _greet(self, one: socket.socket) -> None:
+        connection, peer = one.accept()
+        while len(self._visitors) >= VISITORS_MAX:
+            self._leave(next(iter(self._visitors)))
+        connection.setblocking(False)
+        self._visitors[connection] = None
+        serve = partial(self._hear, connection, one.getsockname()[0], peer[0])
+        self._selector.register(connection, selectors.EVENT_READ, serve)
+
+    def _hear(self, connection: socket.socket, address: str, source: str) -> None:
+        """Begin a watch of ports, or report of it; what else comes ends the connection."""
+        if connection not in self._visitors:
+            return  # it left for another one, in the same turn
+        watch = self._visitors[connection]
+        try:
+            request = connection.recv(HEAD_BYTES)
+            if watch is not None and request == b"?":
+                self._ports.read(PACKETS_QUEUED_MAX)
+                connection.sendall(watch.report())
+                return
+            nonce = nonce_of_watch(request)
+            begun = None if watch or nonce is None else self._ports.begin(address, source, nonce)
+            if begun is not None:
+                self._visitors[connection] = begun
+                for raw in set(self._ports.sockets) - self._watched:
+                    self._watched.add(raw)
+                    self._selector.register(raw, selectors.EVENT_READ, self._ports.read)
+                connection.sendall(b"+")
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._leave(connection)
+
+    def _leave(self, connection: socket.socket) -> None:
+        watch = self._visitors.pop(connection)
+        if watch is not None and self._ports.end(watch):
+            for raw in self._watched:
+                self._selector.unregister(raw)
+            self._watched.clear()
+            self._ports.close()
+        self._selector.unregister(connection)
+        connection.close()
 
     def _echo(self, one: socket.socket) -> None:
         request, sender = one.recvfrom(1 << 16)

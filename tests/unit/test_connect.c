@@ -543,6 +543,30 @@ static void keep_last(enum harp_log_level level, const char *file, int line, con
   warn_count += level == HARP_LOG_WARN;
 }
 
+/* A firewall may open `ports` alone. */
+static void test_it_listens_inside_ports_while_one_is_free(void **state) {
+  (void)state;
+  enum { COUNT = 4 };
+  struct harp_engine *e = loopback_open_engine();
+  struct harp_listener *listeners[COUNT];
+  struct harp_handle handle;
+  assert_int_equal(harp_listener_open(&listeners[0], e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
+  uint16_t port = listeners[0]->port;
+  harp_listener_close(listeners[0]);
+  e->enis[0].ports = (struct harp_ports){port, port};
+  harp_log_set_sink(keep_last);
+  last_info[0] = warn_count = 0;
+  for (unsigned i = 0; i < COUNT; i++) {
+    assert_int_equal(harp_listener_open(&listeners[i], e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
+    assert_true((listeners[i]->port == port) == !i);
+    assert_true((strstr(last_info, "no TCP port of `ports`") != NULL) == (i > 0));
+  }
+  harp_log_set_sink(NULL);
+  assert_int_equal(warn_count, 0);
+  for (unsigned i = 0; i < COUNT; i++) harp_listener_close(listeners[i]);
+  harp_engine_close(e);
+}
+
 /* What is full, and at which side. */
 enum full { FULL_LINKS, FULL_LINKS_THERE, FULL_LINKS_THERE_AT_FIRST, FULL_STREAMS, FULL_PEERS, FULL_FILES };
 
@@ -746,6 +770,7 @@ int main(void) {
       cmocka_unit_test(test_dead_links_are_not_counted),
       cmocka_unit_test(test_a_link_with_a_message_stays),
       cmocka_unit_test(test_tokens_of_an_engine_begin_alike),
+      cmocka_unit_test(test_it_listens_inside_ports_while_one_is_free),
       cmocka_unit_test(test_each_limit_is_named),
       cmocka_unit_test(test_states_have_words),
       cmocka_unit_test(test_final_confirms_no_connect),

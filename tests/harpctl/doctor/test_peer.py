@@ -76,9 +76,20 @@ class Site:
         self.ip("m", "link", "set", "dev", "to_b", "mtu", str(mtu))
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serving(self, *before: str) -> Iterator[None]:
         """Run the responder on `b`."""
-        argv = [sys.executable, "-m", "harpctl", "doctor", "--serve", "--port", str(PORT), "--seconds", "300"]
+        argv = [
+            *before,
+            sys.executable,
+            "-m",
+            "harpctl",
+            "doctor",
+            "--serve",
+            "--port",
+            str(PORT),
+            "--seconds",
+            "300",
+        ]
         with subprocess.Popen(self.inside("b", *argv), stderr=subprocess.PIPE, text=True) as child:
             try:
                 assert child.stderr is not None
@@ -193,8 +204,30 @@ def ports_of_the_conf_dropped(site: Site) -> None:
     site.filter("b", "input", "udp dport 41000-41999 drop")
     with site.serving():
         found = site.doctor(ports="40000-41000")
-    assert levels(found) == {"peer.ports": "warn"}
-    assert "UDP port 41000 is silent" in found["peer.ports"]["cause"]
+    assert levels(found) == {"peer.ports": "fail"}
+    way = f"eth1 ({HERE}) to {THERE}."
+    assert found["peer.ports"]["cause"] == f"UDP does not reach 1 of 1001 ports, 41000: {way}"
+
+
+@case_of_both_families
+def a_hole_in_the_range(site: Site, peer: str) -> None:
+    """A firewall that refuses connections as the kernel does, and one that drops datagrams, both inside."""
+    site.filter("b", "input", "udp dport {40300, 40310-40319} drop")
+    site.filter("b", "input", "tcp dport 40500-40599 reject with tcp reset")
+    with site.serving():
+        found = site.doctor(peer, ports="40000-41000")
+    assert levels(found) == {"peer.ports": "fail", "peer.tcp": "fail"}
+    assert "UDP does not reach 11 of 1001 ports, 40300, 40310-40319: eth1" in found["peer.ports"]["cause"]
+    assert "TCP does not reach 100 of 1001 ports, 40500-40599: eth1" in found["peer.tcp"]["cause"]
+
+
+@case
+def a_responder_that_is_not_root(site: Site) -> None:
+    site.filter("b", "input", "udp dport 40300 drop")
+    with site.serving("setpriv", "--bounding-set=-all", "--inh-caps=-all"):
+        found = site.doctor(ports="40000-41000")
+    assert levels(found) == {"peer.ports": "skip"}
+    assert "the responder of 10.77.2.1 does not see all ports" in found["peer.ports"]["cause"]
 
 
 @case
@@ -203,7 +236,7 @@ def tcp_dropped(site: Site) -> None:
     with site.serving():
         found = site.doctor()
     assert levels(found) == {"peer.tcp": "fail"}
-    assert "TCP port 32768 and 60999: no answer" in found["peer.tcp"]["cause"]
+    assert "TCP does not reach 28232 of 28232 ports, 32768-60999: eth1" in found["peer.tcp"]["cause"]
 
 
 @case

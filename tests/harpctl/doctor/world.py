@@ -17,6 +17,7 @@ from harpctl.doctor.examine import examine
 from harpctl.doctor.host_clock import ClockState
 from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ECHO, REFUSED, ProbeResult
+from harpctl.doctor.port_sweep import Sweep
 from harpctl.facts.elf import Elf
 from harpctl.facts.model import (
     GIB,
@@ -68,6 +69,7 @@ class FakeMachine:
             udp=ECHO, full=ECHO, passed=9000, ports={1: REFUSED}, tcp={17700: ECHO, 1: REFUSED}
         )
     )
+    swept: Sweep = field(default_factory=Sweep)
     probed: list[tuple[str, str, int, int, tuple[int, ...]]] = field(default_factory=list)
 
     def use_page(self, size: int) -> str:
@@ -92,6 +94,14 @@ class FakeMachine:
     def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
         self.probed.append((source, peer, port, mtu, tuple(ports)))
         return self.reached
+
+    def sweep_ports(
+        self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
+    ) -> Sweep:
+        assert (source, peer, port) in {probe[:3] for probe in self.probed}
+        assert ports == (32768, 60999)
+        assert within_s > 0
+        return self.swept
 
 
 class FakeRunner:

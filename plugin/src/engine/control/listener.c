@@ -135,25 +135,50 @@ static bool has_family(const struct harp_instance *enis, unsigned count, int fam
   return i < count;
 }
 
-/* Draws the secret and listens; stores the port. Returns 0 or -errno. */
-static int open_socket(struct harp_listener *l, const struct harp_instance *enis, unsigned count) {
-  struct sockaddr_storage a = address_of(enis, count);
+/* Listens at an address; stores the port. Returns 0 or -errno. */
+static int listen_at(struct harp_listener *l, struct sockaddr_storage a, int v6_only) {
   socklen_t n = harp_address_bytes(&a);
-  int err = harp_random_fill(l->secret, sizeof l->secret), v6_only = !has_family(enis, count, AF_INET);
-  if (err) return err;
+  int one = 1;
   l->fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (l->fd < 0) return -errno;
   harp_files_own(l->fd);
   (void)harp_socket_set_free_bind(l->fd); /* a new IPv6 address cannot be bound to for some seconds */
   if (a.ss_family == AF_INET6) setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only);
+  /* connections of an earlier job may be in TIME_WAIT */
+  if (harp_address_port(&a)) setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (bind(l->fd, (struct sockaddr *)&a, n) || listen(l->fd, BACKLOG) ||
       getsockname(l->fd, (struct sockaddr *)&a, &n)) {
-    err = -errno;
+    int err = -errno;
     harp_files_close(l->fd);
     return err;
   }
   l->port = harp_address_port(&a);
   return 0;
+}
+
+/* Draws the secret and listens: at the highest free port of `ports`, since the engines' own begin at the
+ * lowest; without such ports, or a free one, at a port of the kernel's choice. Returns 0 or -errno. */
+static int open_socket(struct harp_listener *l, const struct harp_instance *enis, unsigned count) {
+  struct sockaddr_storage a = address_of(enis, count);
+  const struct harp_ports *ports = &enis->ports;
+  int err = harp_random_fill(l->secret, sizeof l->secret), v6_only = !has_family(enis, count, AF_INET);
+  if (err) return err;
+  err = -EADDRINUSE;
+  for (uint32_t port = ports->high; err == -EADDRINUSE && port && port >= ports->low; port--) {
+    harp_address_set_port(&a, (uint16_t)port);
+    err = listen_at(l, a, v6_only);
+  }
+  if (err != -EADDRINUSE) return err;
+  harp_address_set_port(&a, 0);
+  err = listen_at(l, a, v6_only);
+  if (ports->low && !err && !l->engine->is_outside_ports_logged) {
+    l->engine->is_outside_ports_logged = true;
+    HARP_INFO(
+        "%s: no TCP port of `ports` (%u to %u) is free: listening at port %u; a firewall that opens `ports` "
+        "alone keeps peers away: widen `ports`",
+        l->engine->name, ports->low, ports->high, l->port);
+  }
+  return err;
 }
 
 /* Returns what the handle is to say: the addresses in the order of the interfaces. */

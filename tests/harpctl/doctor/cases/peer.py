@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from harpctl.doctor.context import DoctorOptions
 from harpctl.doctor.path_probe import REFUSED, SILENT, TOO_BIG
+from harpctl.doctor.port_sweep import Sweep
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 
@@ -81,11 +82,46 @@ def no_responder(world: World) -> None:
     _peer(world, udp=REFUSED, full=REFUSED)
 
 
+@case(
+    "peer.ports",
+    "fail",
+    "UDP does not reach 3 of 28232 ports, 40000-40001, 50000: eth1 (10.0.1.11) to 10.0.1.99, eth2 (10.0.2.12)"
+    " to 10.0.1.99.",
+    *_allow("udp", "10.0.1.11"),
+    *_allow("udp", "10.0.2.12"),
+)
+def closed_ports(world: World) -> None:
+    _peer(world)
+    assert world.machine
+    world.machine.swept = Sweep(udp=((40000, 40001), (50000, 50000)))
+
+
+@case("peer.ports", "skip", "Not all ports were tried: 90 s were used up.")
+def no_time_for_ports(world: World) -> None:
+    _peer(world)
+    assert world.machine
+    world.machine.swept = Sweep(why_not="90 s were used up")
+
+
+@case(
+    "peer.tcp",
+    "fail",
+    "TCP does not reach 40 of 28232 ports, 40000, 40002, 40004, 40006, 40008, 40010, 40012, 40014 and 32 more"
+    " ranges: eth1",
+    *_allow("tcp", "10.0.1.11"),
+    *_allow("tcp", "10.0.2.12"),
+)
+def closed_tcp_ports(world: World) -> None:
+    _peer(world)
+    assert world.machine
+    world.machine.swept = Sweep(tcp=tuple((port, port) for port in range(40000, 40080, 2)))
+
+
 @case("peer.ports", "warn", "UDP port 60999 is silent", *_allow("udp", "10.0.1.11"))
 def dropped_port(world: World) -> None:
-    _peer(world, ports={32768: REFUSED, 60999: SILENT})
+    _peer(world, udp=REFUSED, ports={32768: REFUSED, 60999: SILENT})
 
 
 @case("peer.tcp", "fail", "TCP port 60999: no answer", *_allow("tcp", "10.0.1.11"))
 def dropped_tcp(world: World) -> None:
-    _peer(world, tcp={17700: REFUSED, 60999: SILENT})
+    _peer(world, udp=REFUSED, tcp={17700: REFUSED, 60999: SILENT})
