@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec, Offload
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import LabSpec, Offload, run_inside
 from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, drop, dropped, until
 
 pytestmark = pytest.mark.lab
@@ -110,3 +110,31 @@ def test_a_path_that_never_lived(
     with Job(lab, plugin_file, mode="stream", sizes="8,64K,1M", words=words, env=env) as job:
         _checked(job, paths)
         assert dropped(lab, 1) > 0
+
+
+def test_a_firewall_opens_ports_alone(
+    make_lab: MakeLab, plugin_file: Path, ports: dict[str, str], tmp_path: Path
+) -> None:
+    """Datagrams, TCP for data and control connections arrive inside `ports`."""
+    lab = make_lab(LabSpec())
+    opened = f"{FIRST_PORT}-{FIRST_PORT + PORTS - 1}"
+    rules = f"""table inet ports {{ chain input {{
+        type filter hook input priority 0; policy drop;
+        iif lo accept
+        ct state established,related accept
+        tcp dport {opened} accept
+        udp dport {opened} accept
+        meta l4proto {{ icmp, ipv6-icmp }} accept
+    }}
+    }}"""
+    for host in lab.hosts[:2]:
+        run_command(run_inside(host, "nft", "-f", "-", stdin=rules))
+    env = {**ports, "HARP_DRIVER": "udp+tcp"}
+    words = (*FEW, "--connections", "4")
+    job = Job(
+        lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env, meeting=tmp_path / "meeting"
+    )
+    with job:
+        job.finish()
+        assert job.statistics()["rx_records"] > 0
+        assert "no TCP port of" not in job.log(0) + job.log(1)
