@@ -1,11 +1,12 @@
 #!/bin/bash
+trap 'echo "harp_setup: the download is not complete. Nothing was changed." >&2; exit 1' EXIT # until harp_main
 # SPDX-License-Identifier: Apache-2.0
 # HARP @VERSION@ for @ARCH@: the host tool `harpctl`, all that it needs, and the plugin, in one file.
 #
 #   curl -s -L URL/harp_setup.sh | bash                    prepares this host: `harpctl setup --yes`
 #   curl -s -L URL/harp_setup.sh | bash -s -- --gpus 4     the same with options
 #   bash harp_setup.sh COMMAND ...                         any command of harpctl, such as doctor
-#   bash harp_setup.sh uninstall                           removes the tool (after `harpctl rollback`)
+#   bash harp_setup.sh uninstall [--root DIR]              removes the tool (after `harpctl rollback`)
 #
 # Above the last line of text there are functions only, and an archive follows it, which is checked before
 # anything of it is used: a download that was cut off anywhere changes nothing.
@@ -84,12 +85,20 @@ harp_remove() {
   rmdir "$harp_root$harp_tools" "$harp_root${harp_tools%/*}" "$harp_root${harp_tools%/*/*}" 2>/dev/null
 }
 
-# harp_uninstall: removes the tool, unless setup's changes are there, which only the tool can undo.
+# harp_uninstall [--root DIR]: removes the tool, unless setup's changes are there, which only the tool can undo.
 harp_uninstall() {
-  [ "$(id -u)" -eq 0 ] || harp_die "removing the tool needs root."
-  [ ! -L "$harp_program" ] || harp_die "$harp_program is still there: this host is still set up." "First: $harp_program rollback"
-  harp_root='' && harp_remove "$harp_tools"
-  echo "harp_setup: removed $harp_tools"
+  harp_root=''
+  case ${1-} in
+    '') [ "$(id -u)" -eq 0 ] || harp_die "removing the tool needs root." ;;
+    --root) harp_root=${2-} ;;
+    --root=*) harp_root=${1#--root=} ;;
+  esac
+  harp_root=${harp_root%/}
+  [ $# -eq 0 ] || [ -d "$harp_root" ] || harp_die "uninstall takes --root DIR, and nothing else."
+  [ ! -L "$harp_root$harp_program" ] ||
+    harp_die "$harp_root$harp_program is still there: this is still set up." "First: harpctl rollback${harp_root:+ --root $harp_root}"
+  harp_remove "$harp_root$harp_tools"
+  echo "harp_setup: removed $harp_root$harp_tools"
 }
 
 # harp_where ARGUMENT...: says with harp_stays whether the tool is to stay on the host, with harp_root below what.
@@ -112,6 +121,7 @@ harp_where() {
 
 # harp_main FILE LENGTH SHA256 ARGUMENT...: FILE is empty where the script comes from a pipe.
 harp_main() {
+  trap - EXIT
   umask 022
   harp_file=$1 harp_length=$2 harp_sha=$3 harp_fresh=''
   shift 3
@@ -122,7 +132,7 @@ harp_main() {
   [ -z "$harp_file" ] || [ -f "$harp_file" ] || harp_die "$harp_file is no file that can be read twice." "Save it first, or pipe it into bash."
   [ "$(uname -s) $(uname -m)" = "Linux $harp_arch" ] ||
     harp_die "this file is for Linux on $harp_arch; here it is $(uname -s) on $(uname -m)."
-  [ "${1-}" != uninstall ] || { harp_uninstall && return 0; }
+  [ "${1-}" != uninstall ] || { shift && harp_uninstall "$@" && return 0; }
   case ${1-} in
     '') set -- setup --yes ;;
     -h | --help | --version | --debug) ;;

@@ -18,7 +18,7 @@ from harpctl.change.diff import render
 from harpctl.change.rollback import recover
 from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, needed
 from harpctl.confs.table import KEYS
-from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
+from harpctl.console import ConsoleProgress, NoProgress, Progress, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host, open_host
 from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
@@ -62,8 +62,8 @@ def edit(
     if as_json:
         print_json(result)
     else:
-        done = result.plan.rstrip() or f"{file}: changed."
-        OUT.print(done if result.changed else f"{file} is so already.", markup=False)
+        done = result.plan or f"{file}: changed.\n"
+        print_lines(done if result.changed else f"{file} is so already.\n")
 
 
 class EditResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterator
 
 from harpctl.change.steps import WriteFile
@@ -11,7 +12,7 @@ from harpctl.confs.conf import TOOLS_DIR, Conf
 from harpctl.confs.table import BOUNDS, JOB, KEYS
 from harpctl.doctor import needs
 from harpctl.doctor.context import IFNAME, Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, of_link, skip, warn
 from harpctl.facts.model import Eni, Facts
 
 OTHERS_WRITE = 0o002
@@ -81,7 +82,7 @@ def check_mode(context: Context) -> Iterator[CheckResult]:
             continue
         mode = status.st_mode & 0o7777 & ~OTHERS_WRITE
         step = WriteFile(path=path, data=data, mode=mode, why="only its owner may write it")
-        yield warn(f"Anyone may write {path}.", f"chmod o-w {path}", steps=[step])
+        yield warn(f"Anyone may write {path}.", shlex.join(["chmod", "o-w", path]), steps=[step])
 
 
 # ---- against the host ----
@@ -138,7 +139,7 @@ def check_mtu(context: Context) -> Iterator[CheckResult]:
     for path, conf, eni in context.pairs:
         if conf.mtu is not None and eni.mtu and conf.mtu > eni.mtu:
             fits = not eni.mtu_max or conf.mtu <= eni.mtu_max
-            raised = f"ip link set dev {eni.name} mtu {conf.mtu}"
+            raised = of_link(eni.name, "mtu", conf.mtu)
             repair = raised if fits and context.is_running else _set(path, "mtu", eni.mtu)
             yield fail(f"{path}: mtu = {conf.mtu}, but {eni.name} has {eni.mtu}.", repair)
 

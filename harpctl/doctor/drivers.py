@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import msgspec
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit, fail, of_link, skip, warn
 from harpctl.facts.xdp import ZERO_COPY, is_tried, release_of
 
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp/modes.c)
@@ -126,8 +127,8 @@ def check_program(context: Context) -> Iterator[CheckResult]:
             yield warn(
                 f"An XDP program is attached to {eni.name}: HARP's while a job uses it, else another's."
                 " Joining HARP's needs CAP_SYS_ADMIN, and queues that the job does not use (key queues).",
-                f"bpftool net show dev {eni.name}",
-                f"ip link set dev {eni.name} xdp off",
+                shlex.join(["bpftool", "net", "show", "dev", eni.name]),
+                of_link(eni.name, "xdp", "off"),
             )
 
 

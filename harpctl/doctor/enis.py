@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import shlex
 from collections.abc import Iterator
 
 from harpctl.change.steps import Run, SetControl
@@ -12,7 +13,7 @@ from harpctl.confs.table import BOUNDS
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import configured_drivers
-from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, of_link, skip, warn
 from harpctl.errors import HarpError
 from harpctl.facts.model import Eni
 from harpctl.network.big_tcp import reason_against, sizes_to_raise
@@ -40,7 +41,9 @@ def check_count(context: Context) -> Iterator[CheckResult]:
 def _usual(context: Context) -> str:
     """Return the setup command with the ENIs that suit best; with too few, one that names what is lacking."""
     names = context.usual_enis
-    return f"harpctl setup --enis {','.join(names) if names else 'NAME,...  # with secondary ENIs'}"
+    if not names:
+        return "harpctl setup --enis NAME,...  # with secondary ENIs"
+    return shlex.join(["harpctl", "setup", "--enis", ",".join(names)])
 
 
 @check("enis.default_route", "No ENI of HARP carries the default route", needs.pair, validates=False)
@@ -69,7 +72,7 @@ def check_up(context: Context) -> Iterator[CheckResult]:
         if not eni.is_up:
             up, down = (("ip", "link", "set", "dev", eni.name, state) for state in ("up", "down"))
             step = Run(argv=up, undo=down, always=True, fleeting=True, why=f"{eni.name} is down")
-            yield fail(f"{eni.name} is down.", " ".join(up), steps=[step])
+            yield fail(f"{eni.name} is down.", shlex.join(up), steps=[step])
 
 
 @check("enis.link", "The ENIs have a link", needs.machine, needs.pair)
@@ -78,7 +81,9 @@ def check_link(context: Context) -> Iterator[CheckResult]:
     for eni in context.enis:
         if eni.is_up and not eni.has_link:
             yield fail(
-                f"{eni.name} is up and has no link.", f"ethtool {eni.name}", f"dmesg | grep {eni.name}"
+                f"{eni.name} is up and has no link.",
+                shlex.join(["ethtool", eni.name]),
+                f"dmesg | {shlex.join(['grep', eni.name])}",
             )
 
 
@@ -89,7 +94,8 @@ def check_address(context: Context) -> Iterator[CheckResult]:
         if any(_usable(address) for address in eni.addresses):
             continue
         known = (
-            f"harpctl setup --address {eni.name}={conf.address}/24  # with its subnet's length"
+            shlex.join(["harpctl", "setup", "--address", f"{eni.name}={conf.address}/24"])
+            + "  # with its subnet's length"
             if conf.address
             else "harpctl setup"
         )
@@ -108,9 +114,8 @@ def check_address_once(context: Context) -> Iterator[CheckResult]:
         for address in eni.addresses:
             ip = address.partition("/")[0]
             if ip in owner and _usable(address):
-                yield fail(
-                    f"{ip} is on {owner[ip]} and on {eni.name}.", f"ip addr del {address} dev {eni.name}"
-                )
+                repair = shlex.join(["ip", "addr", "del", address, "dev", eni.name])
+                yield fail(f"{ip} is on {owner[ip]} and on {eni.name}.", repair)
             owner.setdefault(ip, eni.name)
 
 
@@ -123,7 +128,7 @@ def check_mtu_equal(context: Context) -> Iterator[CheckResult]:
         small = [eni for eni in enis if eni.mtu < most]
         yield warn(
             ", ".join(f"{eni.name} has {eni.mtu}" for eni in enis) + ".",
-            *(f"ip link set dev {eni.name} mtu {most}" for eni in small if not 0 < eni.mtu_max < most),
+            *(of_link(eni.name, "mtu", most) for eni in small if not 0 < eni.mtu_max < most),
         )
 
 
@@ -131,7 +136,7 @@ def check_mtu_equal(context: Context) -> Iterator[CheckResult]:
 def check_mtu_least(context: Context) -> Iterator[CheckResult]:
     """Look for MTUs that HARP refuses, and for those below Ethernet's."""
     for _path, conf, eni in context.pairs:
-        mtu, repair = conf.mtu or eni.mtu, f"ip link set dev {eni.name} mtu {ETHERNET_MTU}"
+        mtu, repair = conf.mtu or eni.mtu, of_link(eni.name, "mtu", ETHERNET_MTU)
         if 0 < mtu < BOUNDS.mtu_min:
             yield fail(f"{eni.name} has MTU {mtu}, and HARP needs {BOUNDS.mtu_min}.", repair)
         elif 0 < mtu < ETHERNET_MTU:
@@ -284,6 +289,6 @@ def _wrong_setting(eni: Eni, setting: str, have: int, value: int) -> CheckResult
     step = SetControl(path=f"{NET}/{eni.name}/{setting}", value=str(value), why=f"{eni.name} shares a subnet")
     return fail(
         f"{eni.name} shares its subnet with another interface, and its {setting} is {have}.",
-        f"sysctl -w net/ipv4/conf/{eni.name}/{setting}={value}",
+        shlex.join(["sysctl", "-w", f"net/ipv4/conf/{eni.name}/{setting}={value}"]),
         steps=[step],
     )

@@ -100,6 +100,11 @@ def worst(findings: Iterable[Finding]) -> Level:
     return next((level for level in LEVELS if level in found), "ok")
 
 
+def of_link(name: str, *words: object) -> str:
+    """Return the command that sets something of an interface, whatever its name holds."""
+    return shlex.join(["ip", "link", "set", "dev", name, *map(str, words)])
+
+
 def edit(path: str, *words: str) -> str:
     """Return the command that changes a file so that rollback knows of it (harpctl/edit.py)."""
     return shlex.join(["harpctl", "edit", path, *words])

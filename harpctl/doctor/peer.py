@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, fail, of_link, skip, warn
 from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
 from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.doctor.port_sweep import Ranges
@@ -48,7 +48,7 @@ def check_mtu(context: Context) -> Iterator[CheckResult]:
         how = "a router reports that it is too big" if probe.result.full == TOO_BIG else "it is lost"
         yield fail(
             f"{probe.name}: of the MTU {probe.mtu}, {how}; {probe.result.passed} bytes pass.",
-            f"ip link set dev {probe.eni} mtu {probe.result.passed}  # on both hosts, or raise it on the way",
+            f"{of_link(probe.eni, 'mtu', probe.result.passed)}  # on both hosts, or raise it on the way",
         )
 
 

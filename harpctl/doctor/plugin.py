@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from harpctl.change.steps import WriteFile
@@ -126,7 +127,8 @@ def check_readable(context: Context) -> Iterator[CheckResult]:
         if copy.is_harp and status and data and status.st_mode & READ_ALL != READ_ALL:
             mode = status.st_mode & 0o7777
             step = WriteFile(path=copy.path, data=data, mode=mode | READ_ALL, why="jobs of any user load it")
-            yield fail(f"{copy.path} has mode {mode:04o}.", f"chmod a+r {copy.path}", steps=[step])
+            repair = shlex.join(["chmod", "a+r", copy.path])
+            yield fail(f"{copy.path} has mode {mode:04o}.", repair, steps=[step])
 
 
 @check("plugin.sound", "The installed plugin is a whole NCCL plugin")

@@ -7,7 +7,6 @@ keep the earlier setup's choices, and paths get the tree's root.
 
 from __future__ import annotations
 
-import re
 import shlex
 
 from harpctl.doctor.context import Context
@@ -40,7 +39,7 @@ def _for_tree(command: str, root: str) -> str:
     if command.startswith("systemctl "):
         return command.replace("systemctl ", f"systemctl --root={folder} ", 1)
     if command.startswith(OF_FILES):
-        return re.sub(r"(?<= )/\S+", lambda path: folder + path[0], command)
+        return shlex.join(f"{root}{word}" if word.startswith("/") else word for word in shlex.split(command))
     return command
 
 
@@ -52,7 +51,7 @@ def _kept(command: str, context: Context) -> list[str]:
     names = tuple(conf.interface for _path, conf in context.confs)
     have_all = len(context.pairs) == len(context.conf_files) == len(set(names)) > 0
     if "--enis" not in command and have_all and names != context.usual_enis:
-        options.append(f"--enis {','.join(names)}")
+        options.append(shlex.join(["--enis", ",".join(names)]))
     if "--hugepages" not in command and not context.facts.gpus and (pages := next_boot(context)):
         options.append(f"--hugepages {pages}")
     return options

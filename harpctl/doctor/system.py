@@ -28,8 +28,8 @@ def check_distribution(context: Context) -> Iterator[CheckResult]:
     if not system.family:
         yield warn(
             f"{system.name or system.id or 'This system'} is neither of the Debian nor of the Red Hat family:"
-            " harpctl setup will not touch it.",
-            "set it up by hand, as docs/operations.md describes",
+            " harpctl setup does not know its boot loader.",
+            "harpctl setup --no-kernel-args  # and add the kernel arguments by hand",
         )
 
 

@@ -14,9 +14,12 @@ from typing import Protocol
 
 import msgspec
 
+from harpctl.host.host import Host
+
+VENDOR = "/sys/class/dmi/id/sys_vendor"
 TIMEOUT_S = 2.0
 ANSWER_BYTES_MAX = 4096
-TENCENT_URL = "http://metadata.tencentyun.com/latest/meta-data"
+TENCENT_URL = "http://169.254.0.23/latest/meta-data"
 EC2_URL = "http://169.254.169.254/latest"
 SESSION_S = "60"
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -31,6 +34,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 class Source(Protocol):
     """A metadata service."""
+
+    vendor: str  # as the firmware of the cloud's machines names it
 
     def find(self, mac: str) -> Address | None:
         """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
@@ -62,6 +67,8 @@ def _make(ip: str, size: str, gateway: str) -> Address | None:
 class Tencent:
     """Tencent Cloud."""
 
+    vendor = "Tencent Cloud"
+
     def __init__(self, url: str = TENCENT_URL) -> None:
         self._macs = f"{url}/network/interfaces/macs"
 
@@ -77,6 +84,8 @@ class Tencent:
 
 class Ec2:
     """EC2: asked with a session token (IMDSv2). Its router is the first address of each subnet."""
+
+    vendor = "Amazon EC2"
 
     def __init__(self, url: str = EC2_URL) -> None:
         self._url = url
@@ -109,13 +118,19 @@ class Ec2:
         return _fetch(f"{self._url}/meta-data/{path}", headers=headers)
 
 
-def lookup(macs: Sequence[str], sources: Sequence[Source] | None = None) -> dict[str, Address]:
+def sources_of(host: Host) -> tuple[Source, ...]:
+    """Return the service of the cloud that the firmware names; elsewhere anybody might answer."""
+    vendor = host.read_word(VENDOR)
+    return tuple(source for source in (Tencent(), Ec2()) if source.vendor == vendor)
+
+
+def lookup(macs: Sequence[str], sources: Sequence[Source]) -> dict[str, Address]:
     """Return the addresses that the cloud knows for some MAC addresses; {} where there is no service.
 
     A source that doesn't answer is not asked again. Where there is none at all it takes some seconds.
     """
     found: dict[str, Address] = {}
-    for source in (Tencent(), Ec2()) if sources is None else sources:
+    for source in sources:
         try:
             for mac in macs:
                 if mac not in found and (address := source.find(mac.lower())):

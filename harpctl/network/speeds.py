@@ -10,10 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from harpctl.host.host import Host
-from harpctl.network.metadata import Ec2
-
-VENDOR = "/sys/class/dmi/id/sys_vendor"
-EC2_VENDOR = "Amazon EC2"
+from harpctl.network.metadata import VENDOR, Ec2
 
 
 class Speed(msgspec.Struct, frozen=True):
@@ -55,7 +52,7 @@ EC2_SPEEDS = {
 
 def known_speed(host: Host, enis: int, source: Ec2 | None = None) -> tuple[int, str]:
     """Return the speed of each of so many ENIs in Mbit/s, and the kind of the machine; 0 where unknown."""
-    if host.read_word(VENDOR) != EC2_VENDOR:
+    if host.read_word(VENDOR) != Ec2.vendor:
         return 0, ""
     try:
         kind = (source or Ec2()).instance_type()

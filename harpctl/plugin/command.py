@@ -17,7 +17,7 @@ from rich.text import Text
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.rollback import recover
-from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
+from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json, print_lines, print_table
 from harpctl.errors import ExitCode
 from harpctl.facts.library_dirs import search_dirs
 from harpctl.facts.plugin_files import NAME, SUFFIXED
@@ -100,9 +100,9 @@ def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, a
     if as_json:
         print_json(result)
     else:
-        for line in (result.plan.rstrip(), result.summary, *(f"Note: {note}" for note in result.notes)):
-            if line:
-                OUT.print(line, markup=False)
+        print_lines(result.plan)
+        for line in (result.summary, *(f"Note: {note}" for note in result.notes)):
+            OUT.print(line, markup=False)
     if not result.ok:
         raise typer.Exit(int(ExitCode.FAILED))
 

@@ -25,7 +25,7 @@ from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
-from harpctl.network.metadata import lookup
+from harpctl.network.metadata import lookup, sources_of
 from harpctl.network.speeds import known_speed
 from harpctl.option_types import AsJson, DryRun, Root
 from harpctl.setup.choose import choose_enis
@@ -74,7 +74,7 @@ def _own_program(host: Host) -> str:
     return str(Path(found).absolute()) if Path(found).name.startswith("harp") else PROGRAM
 
 
-def _with_metadata(facts: Facts, overrides: Overrides, enis: tuple[str, ...]) -> Overrides:
+def _with_metadata(host: Host, facts: Facts, overrides: Overrides, enis: tuple[str, ...]) -> Overrides:
     """Ask the cloud for the addresses of ENIs that have none in this guest."""
     bare = [
         eni
@@ -87,7 +87,7 @@ def _with_metadata(facts: Facts, overrides: Overrides, enis: tuple[str, ...]) ->
     ]
     if not bare:
         return overrides
-    found = lookup([eni.mac for eni in bare])
+    found = lookup([eni.mac for eni in bare], sources_of(host))
     addresses = {eni.name: found[eni.mac].cidr for eni in bare if eni.mac in found}
     gateways = {
         eni.name: found[eni.mac].gateway for eni in bare if eni.mac in found and found[eni.mac].gateway
@@ -138,7 +138,7 @@ def run_setup(
     with progress.working("Looking at the host"):
         facts = collect_facts(host, options)
         if host.is_real and options.network:
-            overrides = _with_metadata(facts, options.overrides, options.enis)
+            overrides = _with_metadata(host, facts, options.overrides, options.enis)
             options = msgspec.structs.replace(options, overrides=overrides)
         options = _with_speed(host, facts, options)
     setup = make_setup(facts, host, options)
@@ -181,7 +181,7 @@ def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
     for note in result.notes:
         OUT.print(f"Note: {note}", markup=False)
     if dry_run:
-        OUT.print(result.plan.rstrip() or "Nothing to do: all of it holds already.", markup=False)
+        print_lines(f"{result.plan.rstrip() or 'Nothing to do: all of it holds already.'}\n")
         return
     for line in result.unmet:
         OUT.print(f"Not met: {line}", markup=False)

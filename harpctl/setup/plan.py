@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 
 import msgspec
@@ -175,11 +176,23 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
     if without := [choice.eni.name for choice in choices if not choice.cores]:
         why = "No core to spare" if facts.cpus else "The processors are not known here, so no core"
         notes.append(f"{why} for {', '.join(without)}: their engines run inside NCCL's threads.")
-    names = [choice.eni.name for choice in choices if options.network and not choice.gateway]
-    if names:
+    speeds = (options.speed_mbps, options.cloud_mbps)
+    if names := [one.eni.name for one in choices if not any((*speeds, one.eni.speed_mbps))]:
+        note = f"The speed of {', '.join(names)} is not known, and NCCL is told 10000 Mbit/s"
+        notes.append(f"{note}; --speed MBPS sets it.")
+    alone = [choice for choice in choices if options.network and not choice.gateway and _is_alone(choice)]
+    for choice in alone:
+        note = f"{choice.eni.name} has {choice.address} and no gateway known: it reaches no other host"
+        notes.append(f"{note}; --gateway {choice.eni.name}=ADDRESS adds one.")
+    if names := [one.eni.name for one in choices if options.network and not one.gateway and one not in alone]:
         note = f"No gateway known for {', '.join(names)}: only hosts of the same subnet are reached"
         notes.append(f"{note}; --gateway {names[0]}=ADDRESS adds one.")
     return notes
+
+
+def _is_alone(choice: Choice) -> bool:
+    """Return whether an ENI's subnet has its own address only, as on some clouds."""
+    return bool(choice.address) and ipaddress.ip_interface(choice.address).network.num_addresses == 1
 
 
 def _big_tcp(

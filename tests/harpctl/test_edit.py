@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def test_what_changes(root: Path, words: tuple[str, ...], expected: bytes) -> No
     assert run(root, "edit", FILE, *words) == (0, f"{FILE} is so already.\n") or "--comment" in words
     assert run(root, "rollback")[0] == 0
     assert path.read_bytes() == CONF
+
+
+def test_the_plan_is_a_patch(root: Path) -> None:
+    (root / "etc/x.conf").write_bytes(b"\tone = 1\n\ttwo = 2\n")
+    code, output = run(root, "edit", "/etc/x.conf", "--set", "one=3", "--dry-run")
+    assert code == 0
+    subprocess.run(
+        ["patch", "-p1", "-d", str(root)], input=output, text=True, check=True, capture_output=True
+    )
+    assert (root / "etc/x.conf").read_bytes() == b"\tone = 3\n\ttwo = 2\n"
 
 
 def test_a_file_is_moved_and_removed(root: Path) -> None:

@@ -166,6 +166,7 @@ def test_a_broken_tool_is_replaced(run: Run, file: Path, tmp_path: Path) -> None
 def test_a_download_that_was_cut_off_changes_nothing(run: Run, file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     head = data.index(b"\nharp_main ") + 1
+    begun = data.index(b"\n", data.index(b"\n") + 1)  # the first two lines: from then on it knows
     line = data.index(b"\n", head) + 1
     cuts = {
         *range(0, head, 499),
@@ -182,6 +183,9 @@ def test_a_download_that_was_cut_off_changes_nothing(run: Run, file: Path, tmp_p
         done = run(["-s", "--", "setup", "--root", str(tree)], data[:cut])
         assert "called" not in done.stdout, f"cut at {cut}"
         assert names(tree) == set(), f"cut at {cut}"
+        if cut > begun:
+            assert done.returncode != 0, f"cut at {cut}"
+            assert done.stderr, f"cut at {cut}"
         if cut > line:
             assert done.returncode == 1
             assert "not complete" in done.stderr
@@ -236,6 +240,24 @@ def test_uninstall_waits_for_rollback(run: Run, file: Path, tmp_path: Path) -> N
     link.unlink()
     assert piped(run, file, "uninstall").returncode == 0
     assert names(tmp_path / "host") == {"usr", "usr/local", "usr/local/bin"}
+
+
+@pytest.mark.parametrize("words", [("--root", "{}"), ("--root={}/",)])
+def test_uninstall_of_a_tree(run: Run, genuine: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    piped(run, genuine, "setup", "--root", str(tree))
+    assert list((tree / TOOLS).iterdir())
+    (tree / "usr/local/bin").mkdir()
+    (tree / "usr/local/bin/harpctl").symlink_to("nowhere")
+    given = [word.format(tree) for word in words]
+    done = piped(run, genuine, "uninstall", *given)
+    assert done.returncode == 1
+    assert f"rollback --root {tree}" in done.stderr
+    (tree / "usr/local/bin/harpctl").unlink()
+    assert piped(run, genuine, "uninstall", *given).returncode == 0
+    assert names(tree) == {"usr", "usr/local", "usr/local/bin"}
+    assert piped(run, genuine, "uninstall", "--root", str(tmp_path / "none")).returncode == 1
 
 
 def test_the_same_folder_gives_the_same_bytes(stage: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from harpctl.facts.model import MIB, HugeMount, Pages
 from tests.harpctl.doctor.cases import CASES, Case
 from tests.harpctl.doctor.cases.hugepages import no_pages, pages_after_reboot
 from tests.harpctl.doctor.cases.system import undisciplined_clock
-from tests.harpctl.doctor.world import World, plugin
+from tests.harpctl.doctor.world import LIBRARY, World, plugin
 
 
 def test_healthy_host(world: World) -> None:
@@ -163,6 +164,26 @@ def test_repairs_are_plans_of_their_own(world: World) -> None:
         "enis.up: ip link set dev eth1 up",
         "system.unit: systemctl enable harp.service",
     ]
+
+
+def test_no_name_ends_a_command(world: World) -> None:
+    """What is pasted runs what was printed, whatever files and interfaces are called."""
+    name, evil = "e;id>x", "/usr/local/tfabric/tools/config/ztcp;touch PWN;.conf"
+    for number, eni in ((1, "eth1"), (2, "eth2")):
+        world.conf(number, interface=name if number == 1 else eni)
+    world.eni("eth1", is_up=False, mtu=500, addresses=(), xdp_attached=True)
+    enis = tuple(replace(eni, name=name) if eni.name == "eth1" else eni for eni in world.facts.enis)
+    world.facts = replace(world.facts, enis=enis)
+    world.write(evil, f"[eni]\ninterface = {name}\n")
+    (world.root / evil[1:]).chmod(0o666)
+    world.copies = (plugin(LIBRARY.replace("libnccl", "lib;touch PWN;nccl")),)
+    commands = [command for finding in world.findings() for command in finding.repair]
+    concerned = [command for command in commands if "PWN" in command or name in command]
+    assert len(concerned) > 5
+    for command in concerned:
+        words = shlex.shlex(command.partition("  # ")[0], posix=True, punctuation_chars=";&>")
+        words.whitespace_split = True
+        assert not {";", ">", "&"} & set(words), command
 
 
 SAFE = [one for one in CASES if one.is_safe]

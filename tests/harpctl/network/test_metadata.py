@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from harpctl.host.host import Host
-from harpctl.network.metadata import Address, Ec2, Tencent, lookup
-from harpctl.network.speeds import VENDOR, known_speed
+from harpctl.network.metadata import EC2_URL, TENCENT_URL, VENDOR, Address, Ec2, Tencent, lookup, sources_of
+from harpctl.network.speeds import known_speed
 
 MAC1, MAC2, MAC3 = "52:54:00:00:00:11", "52:54:00:00:00:12", "52:54:00:00:00:13"
 MACS = "/latest/meta-data/network/interfaces/macs"
@@ -98,6 +100,23 @@ def test_the_mac_is_requested_in_lower_case_and_returned_as_it_was_given(service
 def test_the_next_source_is_queried_where_the_first_has_nothing(service: Service) -> None:
     service.paths, service.wants_token = EC2, True
     assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data"), Ec2(service.url)])
+
+
+@pytest.mark.parametrize(
+    ("vendor", "names"),
+    [("Tencent Cloud", ["Tencent"]), ("Amazon EC2", ["Ec2"]), ("Dell Inc.", []), ("", [])],
+)
+def test_only_the_cloud_that_the_firmware_names_is_queried(
+    tmp_path: Path, vendor: str, names: list[str]
+) -> None:
+    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
+    (tmp_path / "sys/class/dmi/id/sys_vendor").write_text(f"{vendor}\n")
+    assert [type(source).__name__ for source in sources_of(Host(tmp_path))] == names
+
+
+def test_the_services_need_no_name_server() -> None:
+    hosts = [urlsplit(url).hostname for url in (TENCENT_URL, EC2_URL)]
+    assert all(ipaddress.ip_address(str(host)).is_link_local for host in hosts)
 
 
 def test_no_service(service: Service) -> None:

@@ -308,6 +308,46 @@ def test_without_kernel_arguments_no_page_is_asked_for(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
+def test_the_plan_keeps_tabs(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-24.04", with_shape("gpu2", memory_gib=64))
+    shown = harpctl(root, "setup", "--dry-run", *GIVEN).stdout
+    plan = json.loads(harpctl(root, "setup", "--dry-run", "--json", *GIVEN).stdout)["plan"]
+    assert "\t" in plan
+    assert shown.endswith(f"{plan.rstrip()}\n")
+
+
+def test_speeds_that_nobody_knows_are_named(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-22.04", with_shape("gpu2", memory_gib=64))
+    noted = " ".join(harpctl(root, "setup", "--dry-run", *GIVEN).stdout.split())
+    assert "The speed of eth1, eth2 is not known, and NCCL is told 10000 Mbit/s; --speed MBPS" in noted
+    given = harpctl(root, "setup", "--dry-run", "--speed", "25000", *GIVEN).stdout
+    assert "The speed of" not in given
+
+
+def test_an_address_without_a_subnet_or_gateway_is_named(tmp_path: Path) -> None:
+    root = build(tmp_path, "ubuntu-22.04", with_shape("gpu2", memory_gib=64))
+    noted = harpctl(root, "setup", "--dry-run", "--address", "eth2=10.0.2.11/32").stdout
+    noted = " ".join(noted.split())
+    assert (
+        "eth2 has 10.0.2.11/32 and no gateway known: it reaches no other host; --gateway eth2=ADDRESS"
+        in noted
+    )
+    words = ("--address", "eth2=10.0.2.11/32", "--gateway", "eth2=10.0.2.1")
+    assert "reaches no other host" not in harpctl(root, "setup", "--dry-run", *words).stdout
+
+
+@pytest.mark.parametrize("name", ["arch", "suse"])
+def test_another_distribution_without_kernel_arguments(tmp_path: Path, name: str) -> None:
+    root = build(tmp_path, "ubuntu-22.04", "gpu2")
+    (root / "etc/os-release").write_text(f"ID={name}\nPRETTY_NAME={name}\n")
+    refused = harpctl(root, "setup", *GIVEN)
+    assert refused.exit_code != 0
+    assert "--no-kernel-args" in refused.output
+    done = harpctl(root, "setup", "--no-kernel-args", "--no-network", "--no-unit", *GIVEN)
+    assert done.exit_code == 0, done.output
+    assert list((root / CONF_DIR[1:]).glob("ztcp*.conf"))
+
+
 def test_without_root_a_host_is_looked_at_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tests.harpctl.doctor.world import World
     "system.distribution",
     "warn",
     "Arch Linux is neither",
-    "set it up by hand, as docs/operations.md describes",
+    "harpctl setup --no-kernel-args  # and add the kernel arguments by hand",
 )
 def unknown_distribution(world: World) -> None:
     world.change("system", family="", name="Arch Linux")
