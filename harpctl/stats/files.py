@@ -42,6 +42,12 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     file: str
     page: Page
+    namespace: int = 0  # that its number belongs to, where that is not ours
+
+    @property
+    def name(self) -> str:
+        """Return what names it among all processes of a machine, those of containers too."""
+        return f"{self.pid}@{self.namespace}" if self.namespace else str(self.pid)
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +142,8 @@ def _read(host: Host, path: str, room: _Room) -> Process:
         room.take(owner, page)
     late_s = round(time.monotonic() - page.updated_ns / 1e9, 3)
     state = _state(host, page, late_s)
-    is_here = state != "gone" and _is_same_namespace(host, page)
+    is_ours = _is_same_namespace(host, page)
+    is_here = state != "gone" and is_ours
     return Process(
         pid=page.pid,
         state=state,
@@ -145,6 +152,7 @@ def _read(host: Host, path: str, room: _Room) -> Process:
         command=_command(host, page.pid) if is_here else "",
         file=path,
         page=page,
+        namespace=0 if is_ours else page.pid_namespace,
     )
 
 

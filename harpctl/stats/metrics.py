@@ -74,9 +74,9 @@ class Totals:
     def forget(self, found: Found) -> None:
         """Forget the processes that are gone."""
         files = {process.file for process in found.processes}
-        pids = {str(process.pid) for process in found.processes}
+        names = {process.name for process in found.processes}
         self._last = {entry: value for entry, value in self._last.items() if entry[0] in files}
-        self._sums = Counter({key: value for key, value in self._sums.items() if key[0][0] in pids})
+        self._sums = Counter({key: value for key, value in self._sums.items() if key[0][0] in names})
         self._peers = {file: named for file, named in self._peers.items() if file in files}
 
 
@@ -125,7 +125,7 @@ PATH_STATES = ("new", "up", "silent", "down", "dormant")
 
 
 def _own(process: Process) -> tuple[str, str]:
-    return str(process.pid), process.rank
+    return process.name, process.rank
 
 
 def _engine_name(row: Row) -> tuple[str, str]:

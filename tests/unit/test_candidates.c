@@ -108,6 +108,29 @@ static void test_gateway(void **state) {
   assert_string_equal(order(with_gateway), "0>1 1>1 1>0 0>0");
 }
 
+/* Two interfaces of one subnet without rules for their addresses: the kernel sends all by the first. */
+static struct harp_route by_the_first(const struct sockaddr_storage *from, unsigned ifindex,
+                                      const struct sockaddr_storage *to) {
+  (void)from, (void)to;
+  return (struct harp_route){ifindex == 1 ? HARP_ROUTE_LINK : HARP_ROUTE_OTHER, 0};
+}
+
+static int diverted(harp_route_finder *find) {
+  struct harp_candidate out[HARP_CANDIDATES_MAX];
+  return harp_candidates_diverted(out, harp_candidates_make(enis, eni_count, &contact, find, out));
+}
+
+static void test_an_interface_that_sends_nothing(void **state) {
+  (void)state;
+  set((const char *const[]){"10.0.1.1", "10.0.1.2", NULL},
+      (const char *const[]){"10.0.1.3", "10.0.1.4", NULL});
+  assert_int_equal(diverted(by_the_first), 1);
+  assert_int_equal(diverted(all_linked), -1);
+  set((const char *const[]){"10.0.1.1", "10.0.2.1", NULL},
+      (const char *const[]){"10.0.1.3", "10.0.2.3", NULL});
+  assert_int_equal(diverted(with_gateway), -1); /* each has the peer's address of its own subnet */
+}
+
 /* Where each interface has a gateway, the one with a route to that network before those with a default
  * route. */
 static void test_longest_prefix(void **state) {
@@ -156,10 +179,15 @@ static void test_routes_of_loopback(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_network), cmocka_unit_test(test_cables),
-      cmocka_unit_test(test_gateway),     cmocka_unit_test(test_longest_prefix),
-      cmocka_unit_test(test_own_address), cmocka_unit_test(test_families_do_not_mix),
-      cmocka_unit_test(test_link_local),  cmocka_unit_test(test_routes_of_loopback),
+      cmocka_unit_test(test_one_network),
+      cmocka_unit_test(test_cables),
+      cmocka_unit_test(test_gateway),
+      cmocka_unit_test(test_an_interface_that_sends_nothing),
+      cmocka_unit_test(test_longest_prefix),
+      cmocka_unit_test(test_own_address),
+      cmocka_unit_test(test_families_do_not_mix),
+      cmocka_unit_test(test_link_local),
+      cmocka_unit_test(test_routes_of_loopback),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

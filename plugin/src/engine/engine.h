@@ -119,8 +119,9 @@ struct harp_engine {
   /* control: epoll of all control connections, and the earliest time of each check */
   int control_fd;
   int spare_fd; /* closed when there are no files, so that a listener can refuse a connection; -1: none */
-  bool is_spare_lent;           /* to a connection that is being refused */
-  bool is_outside_ports_logged; /* that a listener found no free port of `ports` */
+  bool is_spare_lent;              /* to a connection that is being refused */
+  _Atomic bool is_diverted_logged; /* that an interface sends by another one */
+  bool is_outside_ports_logged;    /* that a listener found no free port of `ports` */
   harp_ns control_check_ns, pending_check_ns;
   harp_ns tend_ns;                       /* peers with several interfaces */
   harp_ns linger_ns;                     /* peers without links */

@@ -97,11 +97,11 @@ def page(
     return ((head + tables).ljust(512, b"\0") + SCHEMA.encode()).ljust(HEADER_BYTES, b"\0") + data
 
 
-def put(root: Path, pid: int, data: bytes) -> Path:
+def put(root: Path, pid: int, data: bytes, number: int | None = None) -> Path:
     """Write a file where a host below a root has it."""
     folder = root / "run" / "harp"
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{pid}-{START}.stats"
+    file = folder / f"{pid}-{START if number is None else number}.stats"
     file.write_bytes(data)
     return file
 

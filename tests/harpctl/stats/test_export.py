@@ -111,6 +111,17 @@ def test_processes_that_are_gone_have_no_series(tmp_path: Path) -> None:
     assert {labels[0] for labels in values(metrics, "harp_peer_sent_bytes")} == {"10"}
 
 
+def test_processes_of_two_containers_with_one_number_are_two(tmp_path: Path) -> None:
+    """Prometheus rejects a scrape in which a series is there twice."""
+    for number, namespace in enumerate((1000, 2000)):
+        put(tmp_path, 7, page(7, rows(1000, 100, 0), namespace=namespace), number)
+    metrics = list(Collector(Host(tmp_path)).metrics())
+    for metric in metrics:
+        labels = [point.labels for point in metric.points]
+        assert len(set(labels)) == len(labels), metric.name
+    assert {label[0] for label in values(metrics, "harp_process_late_seconds")} == {"7@1000", "7@2000"}
+
+
 def test_a_bad_file_is_counted(tmp_path: Path) -> None:
     put(tmp_path, 12, b"nothing")
     assert values(Collector(host(tmp_path, 10)).metrics(), "harp_unreadable_files") == {(): 1.0}
@@ -134,7 +145,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_output(here: Path) -> None:
     done = export()
     assert done.exit_code == 0
-    assert 'harp_peer_sent_bytes_total{peer="n1",pid="10",rank=""} 1000.0' in done.output
+    assert 'harp_peer_sent_bytes_total{peer="n1",pid="10@1",rank=""} 1000.0' in done.output
     metrics: list[dict[str, Any]] = json.loads(export("--json").output)
     assert len([metric for metric in metrics if metric["name"] == "harp_peer_sent_bytes"]) == 1
     assert here

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
+from harpctl.stats import files
 from harpctl.stats.files import find, find_one
 from tests.harpctl.stats.build import START, page, put, run
 
@@ -51,6 +53,22 @@ def test_the_rest_is_shown_beside_a_bad_file(tmp_path: Path) -> None:
     assert [process.pid for process in found.processes] == [10]
     assert [unread.file for unread in found.unread] == ["/run/harp/11-4711.stats"]
     assert found.exit_code() == ExitCode.WRONG_DATA
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_one_users_files_hide_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FILES_MAX", 2)
+    for pid in (10, 11, 12, 13, 20):
+        run(tmp_path, pid)
+        path = put(tmp_path, pid, page(pid, {}))
+        os.chown(path, 1000 if pid < 20 else 2000, -1)
+    found = files.find(Host(tmp_path))
+    assert [process.pid for process in found.processes] == [10, 11, 20]
+    (unread,) = found.unread
+    assert "The user with the number 1000 has more statistics files" in unread.error
+    monkeypatch.setattr(files, "FILES_MAX", 256)
+    monkeypatch.setattr(files, "BYTES_MAX", -1)
+    assert files.find(Host(tmp_path)).processes == ()
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:

@@ -52,3 +52,14 @@ unsigned harp_candidates_make(const struct harp_instance *enis, unsigned eni_cou
   }
   return count;
 }
+
+int harp_candidates_diverted(const struct harp_candidate *candidates, unsigned count) {
+  uint64_t own = 0, other = 0; /* interfaces by which packets leave, and by others than which */
+  _Static_assert(HARP_ENDPOINT_ENIS_MAX <= 64, "a bit for each interface");
+  for (unsigned i = 0; i < count; i++) {
+    const struct harp_candidate *c = &candidates[i];
+    *(c->route.kind == HARP_ROUTE_OTHER ? &other : &own) |=
+        c->route.kind < HARP_ROUTE_SELF ? 1ull << c->from : 0;
+  }
+  return __builtin_ffsll((long long)(other & ~own)) - 1;
+}

@@ -31,6 +31,10 @@ unsigned harp_candidates_make(const struct harp_instance *enis, unsigned eni_cou
                               const struct harp_contact *contact, harp_route_finder *find,
                               struct harp_candidate out[HARP_CANDIDATES_MAX]);
 
+/* Returns the first interface of which all packets to the peer leave by other ones, as the routing tables
+ * say; -1: there is none. */
+int harp_candidates_diverted(const struct harp_candidate *candidates, unsigned count);
+
 /* Returns the peer's address of a pair; a link-local one has the scope of our interface, since what the peer
  * calls its own means nothing here. */
 struct sockaddr_storage harp_candidate_to(const struct harp_instance *from,

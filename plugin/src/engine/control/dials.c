@@ -61,6 +61,18 @@ static void dial_on(struct harp_dials *d, const struct harp_engine *e, const str
   d->next_ns = now + (d->next < d->candidate_count ? HARP_DIAL_NEXT_NS : HARP_DIAL_ROUND_NS);
 }
 
+/* Reports once that an interface is of no use for what this host sends, whatever its address is. */
+static void log_diverted(const struct harp_dials *d, struct harp_engine *e,
+                         const struct harp_instance *enis) {
+  char ip[HARP_ADDRESS_TEXT_BYTES];
+  int eni = harp_candidates_diverted(d->candidates, d->candidate_count);
+  if (eni < 0 || atomic_exchange(&e->is_diverted_logged, true)) return;
+  HARP_INFO(
+      "%s: packets from its address, %s, leave by another interface, as this host's routing tables say: "
+      "see `harpctl doctor`, or docs/operations.md for rules and tables",
+      enis[eni].ifname, harp_address_ip_text(&enis[eni].addr, ip));
+}
+
 void harp_dials_begin(struct harp_dials *d, struct harp_engine *e, const struct harp_contact *contact,
                       harp_ns now) {
   struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
@@ -70,6 +82,7 @@ void harp_dials_begin(struct harp_dials *d, struct harp_engine *e, const struct 
     d->candidate_count =
         harp_candidates_make(enis, harp_engine_copy_enis(e, enis), contact, harp_route_find, d->candidates);
     d->next = 0;
+    log_diverted(d, e, enis);
   }
   dial_on(d, e, contact, now);
 }
