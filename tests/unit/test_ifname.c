@@ -4,6 +4,13 @@
 #include "unit/host_tree.h"
 
 static struct harp_error error;
+static const char *alternative; /* another name of eth1 */
+
+unsigned if_nametoindex(const char *name) {
+  for (unsigned i = 0; i < tree_eni_count && alternative && !strcmp(name, alternative); i++)
+    if (!strcmp(tree_enis[i].name, "eth1")) return (unsigned)tree_enis[i].index;
+  return 0;
+}
 
 /* Writes what a list chooses, "eth1 eth10!", where ! marks a name given in full; or the error's sentence. */
 static const char *pick_family(const char *list, int family) {
@@ -51,6 +58,25 @@ static void test_prefixes_and_names(void **state) {
   assert_string_equal(pick("=eth10,eth0"), "eth10! eth0!");
   assert_string_equal(pick("eth1,eth"), "eth1! eth10 eth0");
   assert_string_equal(pick("eth0,,eth0,"), "eth0!");
+}
+
+static void test_blanks_beside_names(void **state) {
+  (void)state;
+  assert_string_equal(pick("eth0 "), "eth0!");
+  assert_string_equal(pick(" eth0, eth1\n"), "eth0! eth1! eth10");
+  assert_string_equal(pick(" = eth0 ,\teth1\r\n"), "eth0! eth1!");
+  assert_string_equal(pick("^docker, eth1 ,six\n"), "eth0");
+}
+
+static void test_alternative_names(void **state) {
+  (void)state;
+  alternative = "enp3s0";
+  assert_string_equal(pick("enp3s0"), "eth1!");
+  assert_string_equal(pick("=eth0,enp3s0"), "eth0! eth1!");
+  assert_string_equal(pick("eth1,enp3s0"), "eth1! eth10");
+  assert_string_equal(pick("enp3"), "HARP_IFNAME: no interface of this network namespace begins with 'enp3' "
+                                    "(loopback counts only by its whole name)");
+  alternative = NULL;
 }
 
 static void test_exclusion(void **state) {
@@ -121,7 +147,8 @@ static void test_bad_lists(void **state) {
   assert_string_equal(pick(",,"), "HARP_IFNAME = ',,': expected at least one interface name");
   assert_string_equal(pick("eth0,sixteen--letters"),
                       "HARP_IFNAME = 'eth0,sixteen--letters': expected names of 1 to 15 characters");
-  assert_string_equal(pick("eth0, eth1"), "HARP_IFNAME = 'eth0, eth1': expected names of 1 to 15 characters");
+  assert_string_equal(pick("eth0,e 1"), "HARP_IFNAME = 'eth0,e 1': expected names of 1 to 15 characters");
+  assert_string_equal(pick(" , "), "HARP_IFNAME = ' , ': expected at least one interface name");
   assert_non_null(strstr(pick("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,A,B,C,D,E,F,G"),
                          "expected at most 32 names"));
 }
@@ -140,6 +167,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_prefixes_and_names, setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_exclusion, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_blanks_beside_names, setup, tree_teardown),
+      cmocka_unit_test_setup_teardown(test_alternative_names, setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_loopback_and_link_local_only_in_full, setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_unusable_is_named, setup, tree_teardown),
       cmocka_unit_test_setup_teardown(test_what_is_absent, setup, tree_teardown),

@@ -3,6 +3,7 @@
 #include "host/ifname.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,11 +11,13 @@
 #include "host/option.h"
 
 #define VARIABLE "HARP_IFNAME"
+#define BLANKS   " \t\r\n" /* beside names: files and lists that were put together have them */
 
 int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struct harp_error *error) {
   char quote[HARP_QUOTE_BYTES];
   memset(filter, 0, sizeof *filter);
   harp_error_quote(text, quote);
+  text += strspn(text, BLANKS);
   if (*text == '^') {
     filter->is_exclude = true;
     text++;
@@ -24,7 +27,9 @@ int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struc
     text++;
   }
   while (*text) {
-    size_t length = strcspn(text, ",");
+    text += strspn(text, BLANKS);
+    size_t all = strcspn(text, ","), length = all;
+    while (length && strchr(BLANKS, text[length - 1])) length--;
     char *entry = filter->entries[filter->count];
     char name[HARP_ENI_NAME_BYTES] = {0};
     if (length > 0) {
@@ -37,7 +42,7 @@ int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struc
                               quote);
       filter->count++;
     }
-    text += length;
+    text += all;
     if (*text == ',') text++;
   }
   if (filter->count == 0 && !filter->is_exclude)
@@ -105,6 +110,16 @@ static int choose(struct selection *selection, const char *name, bool is_explici
   return 0;
 }
 
+/* Chooses the interface that has an alternative name (`ip link property`). Returns as choose does; 1: there
+ * is none. */
+static int choose_alternative(struct selection *selection, const char *name, const struct harp_eni *enis,
+                              unsigned count) {
+  unsigned index = if_nametoindex(name);
+  for (unsigned i = 0; i < count && index; i++)
+    if (enis[i].index == (int)index) return choose(selection, enis[i].name, true);
+  return 1;
+}
+
 /* Says why a prefix selects nothing. Returns -errno. */
 static int explain(const struct harp_ifname_filter *filter, unsigned entry, const struct harp_eni *enis,
                    unsigned count, struct harp_error *why) {
@@ -132,6 +147,7 @@ static int select_entry(struct selection *selection, const struct harp_ifname_fi
     else
       HARP_INFO(VARIABLE ": interface '%s' is left out: it has no address to use", enis[i].name);
   }
+  if (rc == 1) rc = choose_alternative(selection, filter->entries[entry], enis, count);
   return rc == 1 && filter->is_exact ? choose(selection, filter->entries[entry], true) : rc;
 }
 
