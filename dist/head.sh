@@ -1,6 +1,6 @@
 #!/bin/bash
-trap 'echo "harp_setup: the download is not complete. Nothing was changed." >&2; exit 1' EXIT # until harp_main
 # SPDX-License-Identifier: Apache-2.0
+trap 'echo "harp_setup: the download is not complete. Nothing was changed." >&2; exit 1' EXIT # until harp_main
 # HARP @VERSION@ for @ARCH@: the host tool `harpctl`, all that it needs, and the plugin, in one file.
 #
 #   curl -s -L URL/harp_setup.sh | bash                    prepares this host: `harpctl setup --yes`

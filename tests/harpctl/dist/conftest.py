@@ -68,7 +68,9 @@ class Chroot:
         """Run a command there, with a loopback interface and nothing else."""
         script = ENTER.format(before=READ_ONLY if read_only else "")
         return run(
-            *("unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", script, self.folder), *words, code=code
+            *("unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", script, self.folder),
+            *words,
+            code=code,
         )
 
     def files(self) -> set[str]:
@@ -76,7 +78,9 @@ class Chroot:
         found = set()
         for folder, folders, names in os.walk(self.folder):
             at = os.path.relpath(folder, self.folder)
-            folders[:] = [name for name in folders if not f"{at}/{name}".removeprefix("./").startswith(PASSED)]
+            folders[:] = [
+                name for name in folders if not f"{at}/{name}".removeprefix("./").startswith(PASSED)
+            ]
             found |= {f"{at}/{name}" for name in (*folders, *names)}
         return found
 

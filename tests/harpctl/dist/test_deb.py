@@ -32,7 +32,9 @@ def test_its_name_version_and_files(deb: Path) -> None:
     assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
     names = {line.split()[-1] for line in run("dpkg-deb", "-c", deb).splitlines()}
     assert {f".{LIBRARY}", "./usr/bin/harpctl", "./usr/bin/harp-perf"} <= names
-    assert {f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")} <= names
+    assert {
+        f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")
+    } <= names
     assert not any(name.endswith(f"/{triplet()}/{NAME}") for name in names)
 
 
@@ -59,7 +61,9 @@ def test_it_is_installed_used_and_purged(deb: Path, debian: Debian, release: str
     host.run("dpkg", "-i", host.put(deb))
     assert host.run("harpctl", "--version") == f"harpctl {build_version()}\n"
     assert host.run("harpctl", "demo").count("every byte checked") == 2
-    words = host.run("env", "_HARPCTL_COMPLETE=complete_bash", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl")
+    words = host.run(
+        "env", "_HARPCTL_COMPLETE=complete_bash", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl"
+    )
     assert words.split() == ["stats", "status"]
     assert "harp.lua" in host.run("harpctl", "dissector", "/tmp")
     assert "NCCL_NET_PLUGIN=harp" in host.run("harpctl", "status", code=1)

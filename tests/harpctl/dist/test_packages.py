@@ -53,7 +53,9 @@ def test_the_bill_of_materials_names_every_file_and_what_is_in_it(out: Path) -> 
     assert packages <= inside[one(out, "harp_*.deb").name]
     assert inside[one(out, "*.whl").name] == set()
     assert any(ref.startswith("pkg:deb/debian/python3") for ref in inside["harp_setup.sh"])
-    assert all(each.get("licenses") for each in bill["components"] if each.get("purl", "").startswith("pkg:pypi"))
+    assert all(
+        each.get("licenses") for each in bill["components"] if each.get("purl", "").startswith("pkg:pypi")
+    )
 
 
 @whole
@@ -97,7 +99,9 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
         ["./harp_setup", "setup", "--help"], cwd=copy, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (stated,) = [int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line]
+    (stated,) = [
+        int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line
+    ]
     packages = next((copy / ".venv/lib").glob("python3.*/site-packages"))
     apart = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}  # of the environment itself
     files = [
@@ -114,7 +118,11 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
 
 def test_the_messages_in_the_document_exist(root: Path) -> None:
     text = (root / "docs" / "install.md").read_text()
-    rows = [line.split("|")[1] for line in text.split("## When it does not install")[1].splitlines() if "|" in line]
+    rows = [
+        line.split("|")[1]
+        for line in text.split("## When it does not install")[1].splitlines()
+        if "|" in line
+    ]
     phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
     assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
