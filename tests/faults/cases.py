@@ -107,6 +107,7 @@ XDP_ERRNOS: dict[str, tuple[int, ...]] = {
     "ioctl": (errno.EOPNOTSUPP, errno.ENODEV),
     "madvise": (errno.ENOMEM,),
     "mmap": (errno.ENOMEM,),
+    "pthread_create": (errno.EAGAIN,),
     "recv": (errno.EINTR, errno.ENOBUFS),
     "sendto": (errno.ENOBUFS, errno.EBUSY, errno.ENETDOWN, errno.ENXIO),
     "setsockopt": (errno.ENOBUFS, errno.ENOMEM, errno.EPERM),

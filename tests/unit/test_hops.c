@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Next hops of a driver's routes, in a network namespace: what the kernel's news change without a look-up,
- * which of them have hops looked up again, and how many look-ups a pass may make at most. This program counts
- * them: it has its own socket, which netlink's requests reach. Needs root; skipped without. */
+ * which of them have hops looked up again, and that nobody waits for a kernel that answers late. This program
+ * counts look-ups and delays them: it has its own socket and sendto, which netlink's requests reach. Needs
+ * root; skipped without. */
 #include <errno.h>
 #include <linux/netlink.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,19 +25,34 @@
 #include "lib/netns.h"
 
 #define MAC "02:48:41:52:50:07"
-enum { PEERS = 100, ROUTES = 7 /* to each */ };
+enum { PEERS = 100, ROUTES = 7 /* to each */, PATIENCE_S = 60 };
 
 static const uint8_t mac[6] = {0x02, 0x48, 0x41, 0x52, 0x50, 0x07};
 static const uint8_t own_mac[6] = {0x02, 0x48, 0x41, 0x52, 0x50, 0x00};
 static bool has_namespace;
-static unsigned request_count; /* of netlink */
 static harp_ns now_ns;
 static struct harp_xdp_hops hops;
+
+/* ---- the kernel, as the look-ups see it ---- */
+
+static _Atomic unsigned request_count; /* of netlink */
+static pthread_mutex_t rtnl = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic unsigned waiting_count; /* requests that wait for it, or have */
 
 int socket(int family, int type, int protocol) {
   request_count += family == AF_NETLINK;
   return (int)syscall(SYS_socket, family, type, protocol);
 }
+
+ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to,
+               socklen_t to_bytes) {
+  waiting_count++;
+  pthread_mutex_lock(&rtnl);
+  pthread_mutex_unlock(&rtnl);
+  return syscall(SYS_sendto, fd, data, bytes, flags, to, to_bytes);
+}
+
+/* ---- hops ---- */
 
 static int enter(void **state) {
   (void)state;
@@ -77,9 +96,19 @@ static bool review(void) {
   return harp_xdp_hops_review(&hops, now_ns);
 }
 
+static bool is_settled(void) {
+  return !hops.due_count && !hops.round;
+}
+
+/* Reviews until nothing is looked up any more. Returns whether a hop has changed. */
+static bool review_all(void) {
+  bool has_changed = review();
+  for (; !is_settled(); has_changed |= review()) (void)sched_yield();
+  return has_changed;
+}
+
 static void settle(void) {
-  do (void)review();
-  while (hops.due_count);
+  (void)review_all();
   request_count = 0;
 }
 
@@ -102,8 +131,11 @@ static void test_one_look_up_for_a_peer(void **state) {
       assert_true(!route || same == hop);
       hop = same;
     }
-    assert_resolved(hop);
+    assert_false(hop->is_resolved);
   }
+  assert_int_equal(request_count, 0);
+  assert_true(review_all());
+  for (hop = hops.first; hop; hop = hop->next) assert_resolved(hop);
   assert_int_equal(request_count, PEERS + 1);
 }
 
@@ -143,7 +175,7 @@ static void test_a_new_address_of_our_own(void **state) {
   assert_false(hops.is_gone);
 }
 
-/* A route that changes has only those looked up that it can concern, one in a pass. */
+/* A route that changes has only those looked up that it can concern, in one round. */
 static void test_a_route_concerns_few(void **state) {
   (void)state;
   struct harp_xdp_hop *hop[4];
@@ -158,19 +190,13 @@ static void test_a_route_concerns_few(void **state) {
   (void)review();
   assert_int_equal(request_count, 0);
   netns_run("ip route add 10.10.1.0/24 via 10.9.0.7 dev v0");
-  (void)review();
-  assert_int_equal(request_count, 1); /* its gateway is known by another peer */
-  assert_int_equal(hops.due_count, 1);
-  assert_false(harp_xdp_hops_review(&hops, now_ns + HARP_XDP_HOPS_LOOK_NS - 1));
-  assert_int_equal(request_count, 1);
-  (void)review();
-  assert_int_equal(request_count, 2);
-  assert_int_equal(hops.due_count, 0);
+  (void)review_all();
+  assert_int_equal(request_count, 3); /* two routes by one gateway */
   assert_true(harp_neighbour_is_same(&hop[1]->via, &hop[0]->via));
   assert_true(harp_neighbour_is_same(&hop[2]->via, &hop[0]->via));
   assert_false(harp_neighbour_is_same(&hop[3]->via, &hop[0]->via));
   netns_run("ip route add blackhole 10.10.2.1/32");
-  assert_true(review());
+  assert_true(review_all());
   assert_false(hop[3]->is_resolved);
   netns_run("ip route del 10.10.1.0/24 && ip route del blackhole 10.10.2.1/32 && ip route del 10.99.0.0/16");
   settle();
@@ -191,8 +217,8 @@ static void test_lost_news(void **state) {
             " dev v1 nud permanent; done | ip -batch -");
   netns_run("ip neighbour replace 10.9.0.254 lladdr 02:00:00:00:00:01 dev v0 nud permanent");
   request_count = 0;
-  for (unsigned i = 0; i < 10000 && (!hops.due_count || i < 100); i++) (void)review();
-  while (hops.due_count) (void)review();
+  for (unsigned i = 0; i < 10000 && (is_settled() || i < 100); i++) (void)review();
+  (void)review_all();
   for (unsigned i = 0; i < 2; i++) {
     assert_true(hop[i]->is_resolved);
     assert_int_equal(hop[i]->mac[5], 1);
@@ -209,6 +235,59 @@ static void test_the_interface_goes(void **state) {
   assert_true(hops.is_gone);
 }
 
+/* Another process holds the lock by which the kernel answers. */
+static void test_nobody_waits_for_the_kernel(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  (void)alarm(PATIENCE_S); /* who waits does so for ever */
+  waiting_count = 0;
+  pthread_mutex_lock(&rtnl);
+  struct harp_xdp_hop *hop = take("10.10.0.1");
+  for (unsigned i = 0; i < 100; i++) assert_false(review());
+  while (!waiting_count) assert_false(review());
+  struct harp_xdp_hop *other = take("10.10.0.2");
+  assert_false(review());
+  harp_xdp_hops_give(&hops, hop); /* its peer has left */
+  pthread_mutex_unlock(&rtnl);
+  assert_true(review_all());
+  assert_resolved(other);
+  (void)alarm(0);
+}
+
+/* The driver closes meanwhile, and another opens. */
+static void test_close_does_not_wait_either(void **state) {
+  if (!has_namespace) skip();
+  (void)alarm(PATIENCE_S);
+  waiting_count = 0;
+  pthread_mutex_lock(&rtnl);
+  (void)take("10.10.0.1");
+  while (!waiting_count) (void)review();
+  close_hops(state);
+  pthread_mutex_unlock(&rtnl);
+  open_hops(state);
+  struct harp_xdp_hop *hop = take("10.10.0.1");
+  settle();
+  assert_resolved(hop);
+  (void)alarm(0);
+}
+
+/* What the kernel said before that is older. */
+static void test_news_during_a_round_count(void **state) {
+  (void)state;
+  if (!has_namespace) skip();
+  struct harp_xdp_hop *hop = take("10.9.0.9");
+  waiting_count = 0;
+  pthread_mutex_lock(&rtnl);
+  while (!waiting_count) (void)review();
+  netns_run("ip neighbour replace 10.9.0.9 lladdr " MAC " dev v0 nud permanent");
+  (void)review();
+  assert_int_equal(hops.due_count, 1);
+  pthread_mutex_unlock(&rtnl);
+  assert_true(review_all());
+  assert_resolved(hop);
+  netns_run("ip neighbour del 10.9.0.9 dev v0");
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, open_hops, close_hops)
 
 int main(void) {
@@ -218,6 +297,9 @@ int main(void) {
       T(test_a_new_address_of_our_own),
       T(test_a_route_concerns_few),
       T(test_lost_news),
+      T(test_nobody_waits_for_the_kernel),
+      T(test_close_does_not_wait_either),
+      T(test_news_during_a_round_count),
       T(test_the_interface_goes),
   };
   return cmocka_run_group_tests(tests, enter, NULL);

@@ -23,6 +23,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "io/ecn.h"
 #include "io/io.h"
 #include "io/nic.h"
@@ -42,6 +43,7 @@ static struct harp_counters counters;
 /* ---- the kernel, as the driver sees it ---- */
 
 static int wake_answer;                /* of waking a queue to send: 0, or -errno */
+static unsigned wakes;                 /* so answered */
 static bool wake_is_ignored;           /* the kernel takes the wake-up and does nothing */
 static int ignored_fd = -1;            /* the same, of this queue only */
 static int64_t clock_ahead_ns, nap_ns; /* how far the clock is ahead; how far each nap takes it */
@@ -50,7 +52,7 @@ static int64_t doom_ns;
 
 ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to,
                socklen_t to_bytes) {
-  if (!data && wake_answer) return errno = -wake_answer, -1;
+  if (!data && wake_answer) return wakes++, errno = -wake_answer, -1;
   if (!data && (wake_is_ignored || fd == ignored_fd)) return 0;
   return syscall(SYS_sendto, fd, data, bytes, flags, to, to_bytes);
 }
@@ -300,12 +302,27 @@ static void test_a_queue_that_stays_in_use_is_an_error(void **state) {
 /* ---- sending ---- */
 
 enum { SEGMENT_BYTES = 1000, SEGMENTS = 3, REAPS_MAX = 100000, SOCKET_BUFFER_MAX_BYTES = 8 << 20 };
+#define OF_A_SOCKET (1u << 31) /* in the name of a frame */
 
 static struct {
   struct harp_io *io;
   uint8_t *frames;
   struct harp_io_route *route;
 } eni;
+
+/* Waits until frames of a queue are lent: until then the kernel is asked for the next hop, and sockets send.
+ */
+static bool await_queue(struct harp_io *io, struct harp_io_route *route) {
+  struct harp_tx_superframe sf;
+  for (int i = 0; i < PATIENCE_MS; i++) {
+    (void)io->ops->reap(io);
+    bool is_fast = io->ops->tx_take(io, route, SEGMENT_BYTES, &sf) && !(sf.frame & OF_A_SOCKET);
+    io->ops->tx_give_back(io, &sf);
+    if (is_fast) return true;
+    (void)poll(NULL, 0, POLL_MS);
+  }
+  return false;
+}
 
 static int open_eni(void **state) {
   (void)state;
@@ -320,7 +337,7 @@ static int open_eni(void **state) {
   }
   struct sockaddr_storage peer = address("10.9.0.7", PEER_PORT);
   eni.route = eni.io->ops->route_open(eni.io, 0, &peer, -1);
-  return !eni.route;
+  return !eni.route || !await_queue(eni.io, eni.route);
 }
 
 static int close_eni(void **state) {
@@ -388,10 +405,27 @@ static void test_sends_are_retried_after_eagain(void **state) {
     send_one();
     assert_int_equal(eni.io->ops->reap(eni.io), 0);
     wake_answer = 0;
+    clock_ahead_ns += HARP_MS(1);
     until_back(2 * SEGMENTS);
   }
   assert_int_equal(counters.driver_fallbacks, 0);
   assert_string_equal(eni.io->info.mode, "xdp generic copy");
+}
+
+/* A kernel that has no memory is asked once in a while. */
+static void test_no_memory_is_tried_rarely(void **state) {
+  (void)state;
+  enum { FLUSHES = 100000 };
+  if (!has_namespace) skip();
+  wake_answer = -ENOBUFS;
+  wakes = 0;
+  harp_ns from_ns = harp_clock_ns();
+  send_one();
+  for (unsigned i = 0; i < FLUSHES; i++) eni.io->ops->tx_flush(eni.io);
+  assert_in_range(wakes, 1, (harp_clock_ns() - from_ns) / HARP_MS(1) + 1);
+  wake_answer = 0;
+  clock_ahead_ns += HARP_MS(1);
+  until_back(SEGMENTS);
 }
 
 /* The kernel knows no next hop for the peer, and the socket's send buffer is full. */
@@ -487,7 +521,10 @@ static void test_falls_back_when_one_queue_is_stuck(void **state) {
   port_count = 1;
   if (err) fail_msg("%d %s", err, error.text);
   assert_string_equal(eni.io->info.queues, "queues 0-1");
-  for (unsigned i = 0; i < QUEUES; i++) routes[i] = eni.io->ops->route_open(eni.io, i, &peer, -1);
+  for (unsigned i = 0; i < QUEUES; i++) {
+    routes[i] = eni.io->ops->route_open(eni.io, i, &peer, -1);
+    assert_true(await_queue(eni.io, routes[i]));
+  }
   ignored_fd = fds[eni.io->ops->fds(eni.io, fds) - 1].fd;
   for (int half_second = 0; half_second < 6; half_second++) {
     for (unsigned i = 0; i < QUEUES; i++) {
@@ -775,6 +812,7 @@ int main(void) {
       cmocka_unit_test(test_a_queue_without_completions_is_refused),
       ON_ENI(test_frames_that_are_sent_come_back),
       ON_ENI(test_sends_are_retried_after_eagain),
+      ON_ENI(test_no_memory_is_tried_rarely),
       ON_ENI(test_what_a_full_socket_refuses_leaves_later),
       ON_ENI(test_falls_back_when_the_interface_is_gone),
       ON_ENI(test_falls_back_when_an_idle_interface_goes),

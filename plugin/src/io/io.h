@@ -11,8 +11,7 @@
  *
  * One instance belongs to one engine; every function is called by the thread that runs the engine's pass, or
  * under the engine's lock. Only `open` waits long: with AF_XDP up to 10 s, while the kernel still releases an
- * earlier socket. reap and a failed send may query the kernel by netlink, which can wait for its rtnl
- * lock. */
+ * earlier socket; no other function waits for the kernel's rtnl lock. */
 #ifndef HARP_IO_H
 #define HARP_IO_H
 

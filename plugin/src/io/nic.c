@@ -19,6 +19,7 @@ enum {
   LINK_XDP = 43,      /* IFLA_XDP */
   XDP_NATIVE_ID = 5,  /* IFLA_XDP_DRV_PROG_ID, within it */
   XDP_GENERIC_ID = 6, /* IFLA_XDP_SKB_PROG_ID */
+  BIND_TO_INDEX = 62, /* SO_BINDTOIFINDEX, Linux 5.1 */
 };
 
 /* Runs a command of linux/ethtool.h: a struct with `cmd` first, where the kernel driver writes its answer.
@@ -55,7 +56,22 @@ static int get_link(unsigned ifindex, void *reply) {
   return harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWLINK, reply);
 }
 
+/* Binds a socket to the interface, for which the kernel looks the name up without any lock. Returns the
+ * index, or -errno: before Linux 5.7 -EPERM without privileges. */
+static int index_by_binding(const char *ifname) {
+  int index = 0, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  socklen_t bytes = sizeof index;
+  if (fd < 0) return -errno;
+  bool answered = !setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, ifname, (socklen_t)strlen(ifname) + 1) &&
+                  !getsockopt(fd, SOL_SOCKET, BIND_TO_INDEX, &index, &bytes);
+  int err = answered ? 0 : -errno;
+  close(fd);
+  return err ? err : index;
+}
+
 unsigned harp_nic_index(const char *ifname) {
+  int index = index_by_binding(ifname);
+  if (index > 0 || index == -ENODEV) return index > 0 ? (unsigned)index : 0;
   _Alignas(struct nlmsghdr) uint8_t reply[HARP_NETLINK_REPLY_BYTES];
   struct harp_netlink_request r;
   harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);

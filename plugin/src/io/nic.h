@@ -13,8 +13,8 @@ enum { HARP_NIC_DRIVER_BYTES = 32 };
 /* Reads the name of an interface's kernel driver ("veth", "mlx5_core"); "" when it has none. */
 void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]);
 
-/* Returns the index of the interface of that name, or 0. By netlink, because the ioctl behind if_nametoindex
- * runs modprobe for an unknown name and waits for it. */
+/* Returns the index of the interface of that name, or 0. Waits for nothing; on a kernel before 5.7 by
+ * netlink, because the ioctl behind if_nametoindex runs modprobe for an unknown name and waits for it. */
 unsigned harp_nic_index(const char *ifname);
 
 /* Returns the number of receive queues in use, at least 1 (also when the driver does not report it). */

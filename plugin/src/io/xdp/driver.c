@@ -38,6 +38,7 @@ enum {
   INNER_EVERY = 16,       /* receive calls between two reads of the sockets while these are idle */
 };
 #define CHECK_NS HARP_MS(50)
+#define RETRY_NS HARP_MS(1) /* after the kernel had no memory for a queue's packets */
 
 struct harp_io_route {
   struct harp_io_route *next;
@@ -64,6 +65,7 @@ struct xdp {
   harp_ns check_ns;
   bool inner_is_busy; /* its last rx returned packets */
   uint32_t queued;    /* queues with packets for tx_flush, a bit each */
+  harp_ns retry_ns;   /* when to flush them again; 0: at each tx_flush */
 
   uint64_t dropped_counted; /* packets dropped by the program that `counters` includes */
   struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* of each queue */
@@ -410,8 +412,10 @@ static int xdp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
 static void xdp_tx_flush(struct harp_io *io) {
   struct xdp *x = xdp_of(io);
   uint32_t bits = x->queued;
-  x->queued = 0;
   x->inner->ops->tx_flush(x->inner);
+  if (harp_unlikely(x->retry_ns) && harp_clock_ns() < x->retry_ns) return;
+  x->queued = 0;
+  x->retry_ns = 0;
   for (; bits && is_open(x); bits &= bits - 1) {
     unsigned queue = (unsigned)__builtin_ctz(bits);
     int err = harp_xdp_queue_tx_flush(queue_at(x, queue));
@@ -420,6 +424,7 @@ static void xdp_tx_flush(struct harp_io *io) {
       x->queued |= 1u << queue;
     else if (err)
       fall_back(x, why_lost(err));
+    if (harp_unlikely(err == -ENOBUFS)) x->retry_ns = harp_clock_ns() + RETRY_NS;
   }
 }
 

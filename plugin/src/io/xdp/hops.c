@@ -18,61 +18,57 @@ static void note_change(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
 
 /* Sets what is known of a hop; mac NULL: it is not resolved. */
 static void set_mac(struct harp_xdp_hops *h, struct harp_xdp_hop *hop, const uint8_t *mac) {
-  hop->is_mac_due = false;
   if (hop->is_resolved == (mac != NULL) && (!mac || !memcmp(hop->mac, mac, sizeof hop->mac))) return;
   hop->is_resolved = mac != NULL;
   if (mac) memcpy(hop->mac, mac, sizeof hop->mac);
   note_change(h, hop);
 }
 
-static void make_due(struct harp_xdp_hops *h, struct harp_xdp_hop *hop, bool is_mac_due) {
-  hop->is_mac_due |= is_mac_due;
+static void make_due(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
   if (!hop->is_due) h->due_count++;
   hop->is_due = true;
 }
 
-/* ---- looking up ---- */
+/* ---- rounds ---- */
 
-/* Returns another hop by the same gateway, whose MAC address is up to date. */
-static const struct harp_xdp_hop *find_known(const struct harp_xdp_hops *h, const struct harp_xdp_hop *like) {
-  const struct harp_xdp_hop *hop = h->first;
-  while (hop &&
-         (hop == like || !hop->has_via || hop->is_mac_due || !harp_neighbour_is_same(&hop->via, &like->via)))
-    hop = hop->next;
-  return hop;
+static void take_answer(struct harp_xdp_hops *h, struct harp_xdp_hop *hop,
+                        const struct harp_xdp_look_up *answer) {
+  hop->has_via = answer->has_via;
+  hop->via = answer->via;
+  set_mac(h, hop, answer->is_resolved ? answer->mac : NULL);
 }
 
-static void find_mac(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
-  uint8_t mac[6];
-  const struct harp_xdp_hop *known = find_known(h, hop);
-  if (known)
-    set_mac(h, hop, known->is_resolved ? known->mac : NULL);
-  else
-    set_mac(h, hop, harp_neighbour_find_mac(h->ifindex, &hop->via, mac) ? NULL : mac);
-}
-
-static void look_up(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
-  struct harp_neighbour via;
-  HARP_ASSERT(hop->is_due && h->due_count);
-  hop->is_due = false;
-  h->due_count--;
-  bool has_via = !harp_neighbour_find(h->ifindex, &h->local, &hop->peer, &via);
-  bool is_same = has_via && hop->has_via && harp_neighbour_is_same(&via, &hop->via);
-  hop->has_via = has_via;
-  if (!has_via) {
-    set_mac(h, hop, NULL);
-  } else if (!is_same || hop->is_mac_due) {
-    hop->via = via;
-    hop->is_mac_due = true;
-    find_mac(h, hop);
+static void end_round(struct harp_xdp_hops *h) {
+  for (struct harp_xdp_hop *hop = h->first; hop; hop = hop->next) {
+    /* One that is due again has had news since. */
+    if (hop->place && !hop->is_due) take_answer(h, hop, &h->round->at[hop->place - 1]);
+    hop->place = 0;
   }
+  harp_xdp_look_ups_free(h->round);
+  h->round = NULL;
 }
 
-static void look_up_one(struct harp_xdp_hops *h) {
-  struct harp_xdp_hop *hop = h->first;
-  while (hop && !hop->is_due) hop = hop->next;
-  HARP_ASSERT(hop);
-  look_up(h, hop);
+/* Starts a round of all that are due. Returns 0 or -errno. */
+static int start_round(struct harp_xdp_hops *h) {
+  struct harp_xdp_look_ups *round = harp_xdp_look_ups_make(h->ifindex, &h->local, h->due_count);
+  unsigned n = 0;
+  if (!round) return -ENOMEM;
+  for (struct harp_xdp_hop *hop = h->first; hop; hop = hop->next)
+    if (hop->is_due) round->at[n++].peer = hop->peer;
+  HARP_ASSERT(n == h->due_count);
+  int err = harp_xdp_look_ups_start(round);
+  if (err) {
+    harp_xdp_look_ups_free(round);
+    return err;
+  }
+  n = 0;
+  for (struct harp_xdp_hop *hop = h->first; hop; hop = hop->next) {
+    if (hop->is_due) hop->place = ++n;
+    hop->is_due = false;
+  }
+  h->due_count = 0;
+  h->round = round;
+  return 0;
 }
 
 /* ---- news ---- */
@@ -98,15 +94,14 @@ static void take_news(struct harp_xdp_hops *h, struct harp_xdp_hop *hop,
   case HARP_NEIGHBOUR_FAILED:
     if (hop->has_via && harp_neighbour_is_same(&hop->via, &news->hop))
       set_mac(h, hop, news->has_mac ? news->mac : NULL);
+    if (hop->place) make_due(h, hop); /* it may be the next hop that the round finds */
     return;
   case HARP_NEIGHBOUR_ROUTE:
-    if (begins_with(&hop->peer, &news->hop, news->bits)) make_due(h, hop, false);
+    if (begins_with(&hop->peer, &news->hop, news->bits)) make_due(h, hop);
     return;
-  case HARP_NEIGHBOUR_LINK:
-    make_due(h, hop, false); /* the kernel removes routes without a word */
-    return;
+  case HARP_NEIGHBOUR_LINK: /* the kernel removes routes without a word */
   case HARP_NEIGHBOUR_LOST:
-    make_due(h, hop, true);
+    make_due(h, hop);
     return;
   default:
     return;
@@ -135,10 +130,9 @@ bool harp_xdp_hops_review(struct harp_xdp_hops *h, harp_ns now) {
     h->read_ns = is_more ? now : now + HARP_XDP_HOPS_READ_NS;
     if (h->is_mac_due) read_own_mac(h);
   }
-  if (harp_unlikely(h->due_count) && now >= h->look_ns) {
-    h->look_ns = now + HARP_XDP_HOPS_LOOK_NS;
-    look_up_one(h);
-  }
+  if (harp_unlikely(h->round != NULL) && harp_xdp_look_ups_are_done(h->round)) end_round(h);
+  if (harp_unlikely(h->due_count) && !h->round && now >= h->round_ns && start_round(h))
+    h->round_ns = now + HARP_XDP_HOPS_READ_NS;
   bool has_changed = h->has_changed;
   h->has_changed = false;
   return has_changed;
@@ -154,6 +148,8 @@ void harp_xdp_hops_open(struct harp_xdp_hops *h, unsigned ifindex, const struct 
 
 void harp_xdp_hops_close(struct harp_xdp_hops *h) {
   HARP_ASSERT(!h->first);
+  harp_xdp_look_ups_free(h->round);
+  h->round = NULL;
   if (h->watch_fd >= 0) close(h->watch_fd);
   h->watch_fd = -1;
 }
@@ -167,8 +163,7 @@ struct harp_xdp_hop *harp_xdp_hops_take(struct harp_xdp_hops *h, const struct so
     hop->peer = *peer;
     hop->next = h->first;
     h->first = hop;
-    make_due(h, hop, true);
-    look_up(h, hop);
+    make_due(h, hop);
   }
   hop->users++;
   return hop;

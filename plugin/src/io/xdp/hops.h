@@ -2,17 +2,18 @@
 /* The next hops of a driver's routes: one for each peer's address, however many routes lead there, with the
  * MAC address that frames to it have.
  *
- * The kernel's news say most: a neighbour's MAC address, and the interface's own. Only a route that changes,
- * a link that changes, and news that were lost have next hops looked up again, those that it may concern, one
- * after the other with HARP_XDP_HOPS_LOOK_NS between: what is known is used meanwhile. A look-up takes some
- * 20 us, and the caller has the engine's lock. Called by the xdp driver, in passes. */
+ * The kernel's news say most: a neighbour's MAC address, and the interface's own. New hops are looked up, and
+ * after a route that changes, a link that changes, and news that were lost, those that it may concern: all
+ * together in a round by a thread of its own (look_up.h). What is known is used meanwhile. News that come
+ * during a round may be newer than its answers: the hops that they may concern are looked up once more.
+ * Called by the xdp driver, under the engine's lock. */
 #ifndef HARP_IO_XDP_HOPS_H
 #define HARP_IO_XDP_HOPS_H
 
-#include "io/xdp/neighbour.h"
+#include "io/xdp/look_up.h"
 
-#define HARP_XDP_HOPS_LOOK_NS HARP_US(200)
-#define HARP_XDP_HOPS_READ_NS HARP_MS(50) /* between two reads of the news */
+/* Between two reads of the news, and before a round is tried again that cannot start. */
+#define HARP_XDP_HOPS_READ_NS HARP_MS(50)
 
 struct harp_xdp_hop {
   struct harp_xdp_hop *next;
@@ -22,8 +23,9 @@ struct harp_xdp_hop {
   struct harp_neighbour via; /* the next hop of that */
   bool is_resolved;
   uint8_t mac[6];
-  bool is_due, is_mac_due; /* to be looked up again: the route, and also the MAC address */
-  unsigned version;        /* changes with is_resolved, and with either MAC address */
+  bool is_due;      /* to be looked up in the next round */
+  unsigned place;   /* in the round that is under way, from 1; 0: none */
+  unsigned version; /* changes with is_resolved, and with either MAC address */
 };
 
 struct harp_xdp_hops {
@@ -36,7 +38,8 @@ struct harp_xdp_hops {
   int watch_fd;     /* < 0: nothing is noticed */
   struct harp_xdp_hop *first;
   unsigned due_count;
-  harp_ns look_ns, read_ns;
+  struct harp_xdp_look_ups *round; /* under way; NULL: none */
+  harp_ns round_ns, read_ns;       /* when the next round may start, and the news are read next */
 };
 
 /* Begins to notice changes. `mac`: of the interface. */
@@ -44,13 +47,13 @@ void harp_xdp_hops_open(struct harp_xdp_hops *h, unsigned ifindex, const struct 
                         const uint8_t mac[6]);
 void harp_xdp_hops_close(struct harp_xdp_hops *h);
 
-/* Returns the hop to a peer for one more user; its port counts for nothing. Looks up a new one. NULL: no
- * memory. */
+/* Returns the hop to a peer for one more user; its port counts for nothing. A new one is not resolved yet.
+ * NULL: no memory. */
 struct harp_xdp_hop *harp_xdp_hops_take(struct harp_xdp_hops *h, const struct sockaddr_storage *peer);
 void harp_xdp_hops_give(struct harp_xdp_hops *h, struct harp_xdp_hop *hop);
 
-/* Reads news and looks one hop up, each when it is time. Returns whether a hop has changed since the last
- * call. */
+/* Reads news when it is time, takes the answers of a round, and starts the next. Waits for nothing. Returns
+ * whether a hop has changed since the last call. */
 bool harp_xdp_hops_review(struct harp_xdp_hops *h, harp_ns now);
 
 #endif

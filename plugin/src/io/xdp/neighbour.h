@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel's routing and neighbour tables say of next hops, and its news of them (hops.h keeps them).
  *
- * Read by netlink; nothing here sends ARP or waits for it. To resolve an address the
- * driver sends through an ordinary socket meanwhile, and the kernel does the rest. Called by the xdp driver's
- * thread. Source: rtnetlink(7). */
+ * Read by netlink; nothing here sends ARP or waits for it. To resolve an address the driver sends through an
+ * ordinary socket meanwhile, and the kernel does the rest. Look-ups are called by a thread of their own
+ * (look_up.h), since they may wait for whoever changes the kernel's network configuration; the news are read
+ * under the engine's lock. Source: rtnetlink(7). */
 #ifndef HARP_IO_XDP_NEIGHBOUR_H
 #define HARP_IO_XDP_NEIGHBOUR_H
 
@@ -28,8 +29,7 @@ static inline bool harp_neighbour_is_same(const struct harp_neighbour *a, const 
 HARP_MUST_CHECK int harp_neighbour_find(unsigned ifindex, const struct sockaddr_storage *local,
                                         const struct sockaddr_storage *peer, struct harp_neighbour *hop);
 
-/* Finds its MAC address. Returns 0, -EAGAIN when it is not resolved yet, or another -errno. May wait for
- * whoever changes the kernel's network configuration. */
+/* Finds its MAC address. Returns 0, -EAGAIN when it is not resolved yet, or another -errno. */
 HARP_MUST_CHECK int harp_neighbour_find_mac(unsigned ifindex, const struct harp_neighbour *hop,
                                             uint8_t mac[6]);
 
