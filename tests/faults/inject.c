@@ -9,8 +9,8 @@
  * sends MESSAGES messages and receives as many, and closes everything. A run is right when each process
  * either moved all messages or got an error with a WARN, in time; when no WARN came without an error; when
  * all bytes were right; when nothing of the plugin's is left in the process; and when no call that fails for
- * good was repeated without end. It prints a line for each process, and on failure one that begins with
- * "FAILURE".
+ * good was repeated without end, nor one of the data path for which there is no memory in each pass. It
+ * prints a line for each process, and on failure one that begins with "FAILURE".
  *
  * The functions of libc are defined here, so that the plugin's calls come here first: calls whose return
  * address is in the plugin are counted. All of them take integers and pointers, at most EIGHT of them. */
@@ -45,6 +45,9 @@ enum {
   /* Of a call that fails for good, unless NCCL's polling or the data path makes it. AF_XDP tries a queue that
    * another process has for 10 s, every 5 ms. */
   REPEATS_MAX = 3000,
+  /* Of a call for which the kernel has no memory, in a second: it is tried once in a millisecond, on each of
+   * two sockets. */
+  SHORT_REPEATS_MAX = 4000,
   POLL_US = 50,
 };
 /* The peer timeout of 2 s, and what a loaded machine gets beside it. */
@@ -79,10 +82,11 @@ enum {
   X(ioctl)                                                                                                   \
   X(listen)                                                                                                  \
   X(madvise)                                                                                                 \
-  X(memfd_create) X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv)     \
-      X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg)          \
-          X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf)  \
-              X(unlink) X(unlinkat) X(vmsplice) X(write)
+  X(memfd_create)                                                                                            \
+  X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) X(recv) X(recvfrom) \
+      X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto)         \
+          X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) \
+              X(vmsplice) X(write)
 
 #define NAME(function) F_##function,
 #define TEXT(function) #function,
@@ -429,6 +433,8 @@ static void run_side(const char *plugin) {
   if (atomic_load(&allocations) > 0) fail("MEMORY IS LEFT");
   if (failing >= 0 && s->failures > REPEATS_MAX && !is_polled(names[failing]))
     fail("THE CALL IS REPEATED WITHOUT END");
+  if (failing >= 0 && error_code == ENOBUFS && s->failures > SHORT_REPEATS_MAX * (1 + s->seconds))
+    fail("THE CALL IS REPEATED IN EACH PASS");
   exit(0);
 }
 

@@ -15,7 +15,8 @@
  *
  * Frames. Sending copies into the kernel, so a frame is free again when tx_submit returns, and the next
  * superframe reuses the cached memory. Only a superframe that does not fit the socket's send buffer keeps its
- * frame; tx_take then returns false for routes of this socket until tx_flush has sent it.
+ * frame; tx_take then returns false for routes of this socket until tx_flush has sent it. The same holds when
+ * the kernel has no memory for it (ENOBUFS), but tx_flush tries only once in RETRY_NS then.
  *
  * Packets have DF set; the protocol probes their size and ignores ICMP. */
 #include <errno.h>
@@ -30,6 +31,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/shortage.h"
 #include "io/ecn.h"
@@ -51,6 +53,7 @@ enum {
   CONNECTED_SHARE = 16,       /* connected sockets of all instances: at most RLIMIT_NOFILE divided by this */
   SOCKETS_MAX = HARP_IO_PORTS_MAX + CONNECTED_MAX,
 };
+#define RETRY_NS HARP_MS(1)
 
 struct udp_socket {
   int fd;          /* -1: none */
@@ -89,8 +92,9 @@ struct udp {
   uint8_t *tx_frames, *rx_frames;
   uint32_t tx_free;                    /* frames, a bit each */
   uint32_t tx_deferred;                /* frames whose superframe is deferred, a bit each */
+  harp_ns retry_ns;                    /* when to try these again; 0: at each flush */
   struct deferred deferred[TX_FRAMES]; /* by frame */
-  /* Sockets of the deferred superframes, by frame; -1: none. Read by fds without the lock. */
+  /* Full sockets, by frame of the superframe that is deferred; -1: none. Read by fds without the lock. */
   _Atomic int full_fds[TX_FRAMES];
   struct udp_socket sockets[SOCKETS_MAX]; /* of the ports, then connected ones */
   unsigned socket_end;                    /* sockets from here on were never open */
@@ -488,13 +492,21 @@ static void pack(struct harp_tx_superframe *sf) {
   sf->gather = false;
 }
 
-static void defer(struct udp *u, const struct harp_tx_superframe *sf) {
+/* Notes why a deferred superframe was not sent. A socket without room is waited for; one whose packet found
+ * no memory may be writable all the time. */
+static void note_refusal(struct udp *u, uint32_t frame, int e) {
+  int fd = e == -EAGAIN ? u->sockets[u->deferred[frame].route.socket].fd : -1;
+  atomic_store_explicit(&u->full_fds[frame], fd, memory_order_relaxed);
+  if (harp_unlikely(e == -ENOBUFS)) u->retry_ns = harp_clock_ns() + RETRY_NS;
+}
+
+static void defer(struct udp *u, const struct harp_tx_superframe *sf, int e) {
   struct deferred *d = &u->deferred[sf->frame];
   *d = (struct deferred){.route = *sf->route, .sf = *sf};
   d->sf.route = &d->route;
   if (sf->gather) pack(&d->sf);
   u->tx_deferred |= 1u << sf->frame;
-  atomic_store_explicit(&u->full_fds[sf->frame], u->sockets[d->route.socket].fd, memory_order_relaxed);
+  note_refusal(u, sf->frame, e);
   u->counters->tx_deferred++;
 }
 
@@ -511,7 +523,7 @@ static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   if (harp_unlikely(u->ifname[0] && !u->options.ifindex)) follow_interface(u);
   int e = send_superframe(u, sf);
   if (harp_unlikely(is_retryable(e))) {
-    defer(u, sf);
+    defer(u, sf, e);
     return 0;
   }
   finish(u, sf, e);
@@ -521,10 +533,15 @@ static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
 static void udp_tx_flush(struct harp_io *io) {
   struct udp *u = udp_of(io);
   if (harp_likely(!u->tx_deferred)) return;
+  if (harp_unlikely(u->retry_ns) && harp_clock_ns() < u->retry_ns) return;
+  u->retry_ns = 0;
   for (uint32_t bits = u->tx_deferred; bits; bits &= bits - 1) {
     unsigned frame = (unsigned)__builtin_ctz(bits);
     int e = send_superframe(u, &u->deferred[frame].sf);
-    if (is_retryable(e)) continue;
+    if (is_retryable(e)) {
+      note_refusal(u, frame, e);
+      continue;
+    }
     u->tx_deferred &= ~(1u << frame);
     atomic_store_explicit(&u->full_fds[frame], -1, memory_order_relaxed);
     finish(u, &u->deferred[frame].sf, e);
