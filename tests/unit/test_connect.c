@@ -37,7 +37,7 @@ static int connect_raw(const struct harp_handle *handle) {
 }
 
 static bool control_is_ready(const struct harp_engine *e) {
-  struct pollfd p = {.fd = e->control_fd, .events = POLLIN};
+  struct pollfd p = {.fd = e->ready.fd, .events = POLLIN};
   return poll(&p, 1, 0) > 0;
 }
 
@@ -108,7 +108,7 @@ static int connect_to_port(uint16_t port) {
 }
 
 static bool tcp_is_ready(const struct harp_engine *e) {
-  struct pollfd p = {.fd = e->tcp->fd, .events = POLLIN};
+  struct pollfd p = {.fd = e->ready.fd, .events = POLLIN};
   return poll(&p, 1, 0) > 0;
 }
 
@@ -149,11 +149,11 @@ static void test_unwatched_listener(void **state) {
   struct harp_engine *e = loopback_open_engine();
   struct harp_listener *l;
   struct harp_handle handle;
-  int control_fd = e->control_fd;
+  int fd_of_set = e->ready.fd;
   harp_log_set_sink(count_slow);
-  e->control_fd = -1;
+  e->ready.fd = -1;
   assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
-  e->control_fd = control_fd;
+  e->ready.fd = fd_of_set;
   harp_log_set_sink(NULL);
   assert_int_equal(slow_count, 1);
   int fd = connect_raw(&handle);

@@ -123,10 +123,10 @@ static void open_scene_with(struct scene *s, enum harp_role role, uint16_t peer_
       .traffic_class = -1,
       .keys = {.tx_token = peer.token, .rx_token = self.token, .tx_seed = 1, .rx_seed = 2}};
   link.peer_addr.ss_family = AF_INET;
-  int control_fd = s->engine->control_fd;
-  if (epoll_is_full) s->engine->control_fd = -1;
+  int fd_of_set = s->engine->ready.fd;
+  if (epoll_is_full) s->engine->ready.fd = -1;
   s->link = new_link(s->engine, &link);
-  s->engine->control_fd = control_fd;
+  s->engine->ready.fd = fd_of_set;
   assert_non_null(s->link);
 }
 
@@ -156,7 +156,7 @@ static void run_for(struct scene *s, harp_ns ns, harp_ns step_ns) {
 }
 
 static bool control_is_ready(const struct scene *s) {
-  struct pollfd p = {.fd = s->engine->control_fd, .events = POLLIN};
+  struct pollfd p = {.fd = s->engine->ready.fd, .events = POLLIN};
   return poll(&p, 1, 0) > 0;
 }
 

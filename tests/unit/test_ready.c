@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sockets have something: the kernel is queried when no mark is left, seldom while one is or while all
- * comes from one socket, and no socket waits long for another. */
+/* Which sources have something: the kernel is queried when no mark is left, seldom while one is or while all
+ * comes from one source, and none waits long for another. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -23,11 +23,14 @@ int epoll_wait(int fd, struct epoll_event *events, int max, int timeout_ms) {
 }
 
 static struct harp_io_ready ready;
+static harp_ns now_ns;
+static struct epoll_event others[HARP_READY_EVENTS];
 static int ends[SOCKETS][2];
 
 static int open_all(void **state) {
   (void)state;
   queries = 0;
+  now_ns = HARP_SEC(1);
   assert_int_equal(harp_io_ready_open(&ready), 0);
   for (unsigned i = 0; i < SOCKETS; i++) {
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends[i]), 0);
@@ -43,6 +46,11 @@ static int close_all(void **state) {
   return 0;
 }
 
+/* Begins a pass. Returns how many events of other sources there are. */
+static unsigned refresh(void) {
+  return harp_io_ready_refresh(&ready, false, now_ns, others);
+}
+
 static void bring(unsigned i) {
   assert_int_equal(write(ends[i][1], "x", 1), 1);
 }
@@ -52,7 +60,7 @@ static bool take(unsigned i) {
   char byte;
   if (!harp_io_ready_marked(&ready, i)) return false;
   if (read(ends[i][0], &byte, 1) == 1) {
-    harp_io_ready_received(&ready, i);
+    harp_io_ready_received(&ready, harp_io_ready_name(HARP_READY_SOCKET, i));
     return true;
   }
   harp_io_ready_unmark(&ready, i);
@@ -62,11 +70,11 @@ static bool take(unsigned i) {
 static void test_idle_queries_each_time(void **state) {
   (void)state;
   for (unsigned n = 1; n <= 20; n++) {
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     assert_int_equal(queries, n);
   }
   bring(SOCKETS - 1);
-  harp_io_ready_refresh(&ready);
+  (void)refresh();
   for (unsigned i = 0; i < SOCKETS; i++) assert_int_equal(take(i), i == SOCKETS - 1);
 }
 
@@ -75,7 +83,7 @@ static void test_a_busy_socket_is_not_queried(void **state) {
   enum { CALLS = 10 * HARP_READY_EVERY };
   for (unsigned n = 0; n < CALLS; n++) {
     bring(3);
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     assert_true(take(3));
   }
   assert_in_range(queries, 1, CALLS / HARP_READY_EVERY + 1);
@@ -87,13 +95,13 @@ static void test_a_busy_socket_starves_none(void **state) {
     unsigned waited = 0;
     for (unsigned n = 0; n < 2 * HARP_READY_EVERY + phase; n++) {
       bring(0);
-      harp_io_ready_refresh(&ready);
+      (void)refresh();
       assert_true(take(0));
     }
     bring(70);
     for (bool taken = false; !taken; waited++) {
       bring(0);
-      harp_io_ready_refresh(&ready);
+      (void)refresh();
       assert_true(take(0));
       taken = take(70);
     }
@@ -108,7 +116,7 @@ static void test_the_only_busy_socket_is_tried(void **state) {
   enum { CALLS = 10 * HARP_READY_EVERY };
   for (unsigned n = 0; n < CALLS; n++) {
     if (n % 3 == 0) bring(3);
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     (void)take(3);
   }
   assert_in_range(queries, CALLS / HARP_READY_EVERY, CALLS / HARP_READY_EVERY + 4);
@@ -116,7 +124,7 @@ static void test_the_only_busy_socket_is_tried(void **state) {
   bring(4);
   unsigned waited = 0;
   for (bool taken = false; !taken; waited++) {
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     assert_false(take(3));
     taken = take(4);
   }
@@ -125,13 +133,13 @@ static void test_the_only_busy_socket_is_tried(void **state) {
   for (unsigned n = 0; n < 20; n++) {
     unsigned i = 3 + n % 2, before = queries;
     bring(i);
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     assert_int_equal(queries, before + 1);
     assert_true(take(i));
     assert_false(take(i));
   }
   harp_io_ready_remove(&ready, ends[4][0], 4);
-  harp_io_ready_refresh(&ready);
+  (void)refresh();
   for (unsigned i = 0; i < SOCKETS; i++) assert_false(take(i));
 }
 
@@ -142,7 +150,7 @@ static void test_all_at_once(void **state) {
   for (unsigned i = 0; i < SOCKETS; i++) bring(i);
   for (unsigned n = 0; left; n++) {
     assert_true(n < 4 * SOCKETS);
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     for (unsigned i = 0; i < SOCKETS; i++) left -= take(i);
   }
 }
@@ -152,14 +160,81 @@ static void test_marks_are_level_triggered(void **state) {
   (void)state;
   bring(5);
   for (unsigned n = 0; n < 3; n++) {
-    harp_io_ready_refresh(&ready);
+    (void)refresh();
     assert_true(harp_io_ready_marked(&ready, 5));
     harp_io_ready_unmark(&ready, 5); /* after an error, say */
   }
   assert_int_equal(queries, 3);
-  harp_io_ready_refresh(&ready);
+  (void)refresh();
   assert_true(take(5));
   assert_false(take(5));
+}
+
+/* However seldom passes come. */
+static void test_a_look_is_due_after_a_time(void **state) {
+  (void)state;
+  (void)refresh();
+  for (unsigned n = 0; n < 2; n++) bring(0), (void)refresh(), assert_true(take(0));
+  while (take(0)) continue;
+  bring(1);
+  unsigned before = queries;
+  now_ns += HARP_READY_LOOK_NS - 1;
+  ready.look_ns = now_ns + 1;
+  ready.calls = 0;
+  (void)refresh();
+  assert_int_equal(queries, before);
+  (void)take(0);
+  now_ns++;
+  (void)refresh();
+  assert_int_equal(queries, before + 1);
+  assert_true(take(1));
+}
+
+/* A connection whose events are its owner's, and rings that have none: tried alike. */
+static void test_other_sources(void **state) {
+  (void)state;
+  int pair[2];
+  static _Alignas(8) int owner;
+  const uint64_t name = harp_io_ready_address_name(HARP_READY_TCP_PATH, &owner);
+  const uint64_t rings = harp_io_ready_name(HARP_READY_RINGS, 0);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  assert_int_equal(harp_io_ready_watch(&ready, pair[0], EPOLLIN | EPOLLET, name), 0);
+  assert_int_equal(refresh(), 0);
+  bring(2);
+  assert_int_equal(write(pair[1], "x", 1), 1);
+  assert_int_equal(refresh(), 1);
+  assert_int_equal(others[0].data.u64, name);
+  assert_int_equal(others[0].events, EPOLLIN);
+  assert_ptr_equal(harp_io_ready_address(name), &owner);
+  assert_true(take(2));
+  assert_false(take(2));
+  unsigned before = queries;
+  assert_int_equal(harp_io_ready_refresh(&ready, true, now_ns, others), 0); /* it has more */
+  assert_int_equal(queries, before);
+  assert_int_equal(ready.tried, HARP_READY_NONE);
+  for (unsigned n = 0; n < 2; n++) {
+    uint64_t source = n ? rings : name;
+    for (unsigned i = 0; i < 2; i++) harp_io_ready_received(&ready, source);
+    before = queries;
+    for (unsigned i = 0; i < 10 * HARP_READY_EVERY; i++) {
+      unsigned so_far = queries;
+      assert_int_equal(refresh(), 0);
+      assert_int_equal(ready.tried, queries == so_far ? source : HARP_READY_NONE);
+    }
+    assert_in_range(queries - before, 10, 11);
+  }
+  harp_io_ready_received(&ready, name);
+  harp_io_ready_received(&ready, name);
+  (void)refresh();
+  harp_io_ready_forget(&ready, name);
+  assert_int_equal(ready.tried, HARP_READY_NONE);
+  before = queries;
+  (void)refresh();
+  assert_int_equal(queries, before + 1);
+  harp_io_ready_unwatch(&ready, pair[0]);
+  assert_int_equal(write(pair[1], "x", 1), 1);
+  assert_int_equal(refresh(), 0);
+  close(pair[0]), close(pair[1]);
 }
 
 int main(void) {
@@ -171,6 +246,8 @@ int main(void) {
       ROW(test_the_only_busy_socket_is_tried),
       ROW(test_all_at_once),
       ROW(test_marks_are_level_triggered),
+      ROW(test_a_look_is_due_after_a_time),
+      ROW(test_other_sources),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

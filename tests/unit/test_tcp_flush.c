@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -120,7 +119,7 @@ static void make(const int fds[2]) {
   engine->tcp = calloc(1, sizeof *engine->tcp);
   assert_non_null(engine->tcp);
   harp_page_pipe_init(&engine->tcp->pages);
-  engine->tcp->fd = epoll_create1(EPOLL_CLOEXEC);
+  assert_int_equal(harp_io_ready_open(&engine->ready), 0);
   peer->engine = engine;
   harp_log_limit_init(&peer->log, &counters.log_left_out);
   peer->tcp = p;
@@ -166,7 +165,7 @@ static int fini(void **state) {
   close(other);
   assert_int_equal(engine->tcp->pages.bytes, 0);
   harp_page_pipe_close(&engine->tcp->pages);
-  close(engine->tcp->fd);
+  harp_io_ready_close(&engine->ready);
   free(peer->session.sender), free(peer->session.receiver);
   free(engine->tcp), free(engine), free(peer), free(p);
   return 0;

@@ -50,8 +50,8 @@ void harp_engine_release_slot(struct harp_engine *e, uint32_t slot) {
 
 static int set_control(struct harp_engine *e, const struct harp_peer *peer, int operation, bool writable) {
   struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | (writable ? EPOLLOUT : 0u),
-                           .data.u64 = peer->slot};
-  return epoll_ctl(e->control_fd, operation, peer->monitor.fd, &ev);
+                           .data.u64 = harp_io_ready_name(HARP_READY_PEER, peer->slot)};
+  return epoll_ctl(e->ready.fd, operation, peer->monitor.fd, &ev);
 }
 
 int harp_engine_attach(struct harp_engine *e, struct harp_peer *peer) {
@@ -66,7 +66,7 @@ void harp_engine_watch_control(struct harp_engine *e, struct harp_peer *peer, bo
 }
 
 void harp_engine_ignore_control(struct harp_engine *e, struct harp_peer *peer) {
-  if (peer->monitor.fd >= 0) epoll_ctl(e->control_fd, EPOLL_CTL_DEL, peer->monitor.fd, NULL);
+  if (peer->monitor.fd >= 0) harp_io_ready_unwatch(&e->ready, peer->monitor.fd);
 }
 
 void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer) {

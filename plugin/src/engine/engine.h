@@ -29,6 +29,7 @@
 #include "host/shared_clock.h"
 #include "io/bundle.h"
 #include "io/io.h"
+#include "io/ready.h"
 
 enum {
   HARP_DEVICES_MAX = 64, /* of a process, merged ones included */
@@ -104,8 +105,6 @@ struct harp_engine {
   /* owned by the lock's holder */
   struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
   harp_ns looked_ns;  /* when the last pass looked for input */
-  /* When the last datagrams came, and when the driver is polled for them next. */
-  harp_ns datagrams_ns, datagrams_poll_ns;
   /* The request whose test made the last pass, when that found nothing; else NULL. */
   const void *looked_for;
   harp_ns look_again_ns; /* until then such a pass stands for the tests of other requests; 0: not known */
@@ -116,8 +115,9 @@ struct harp_engine {
   size_t blocks_used, block_count;
   void *block_free; /* list of blocks given back */
 
-  /* control: epoll of all control connections, and the earliest time of each check */
-  int control_fd;
+  struct harp_io_ready ready; /* all sockets that something may come from */
+
+  /* control, and the earliest time of each check */
   int spare_fd; /* closed when there are no files, so that a listener can refuse a connection; -1: none */
   bool is_spare_lent;              /* to a connection that is being refused */
   _Atomic bool is_diverted_logged; /* that an interface sends by another one */

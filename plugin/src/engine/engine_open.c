@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,11 +32,9 @@ static harp_ns host_clock(void) {
 
 static int open_fds(struct harp_engine *e, struct harp_error *error) {
   e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  e->control_fd = epoll_create1(EPOLL_CLOEXEC);
-  e->spare_fd = eventfd(0, EFD_CLOEXEC);
-  if (e->wake_fd >= 0 && e->control_fd >= 0 && e->spare_fd >= 0) return 0;
-  int err = errno;
-  return harp_shortage_set(error, -err, "cannot open an eventfd or epoll");
+  e->spare_fd = e->wake_fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC);
+  int err = e->spare_fd < 0 ? -errno : harp_io_ready_open(&e->ready);
+  return err ? harp_shortage_set(error, err, "cannot open an eventfd or epoll") : 0;
 }
 
 /* The first ENI's configuration stands for the engine, but one that is to have a thread gives all a
@@ -78,7 +75,7 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis,
   set_place(e, place);
   e->cc = harp_cc_find(harp_setting_word(HARP_SETTING_CONGESTION, e->instance.congestion));
   HARP_ASSERT(e->cc); /* test_setting.c holds the words against proto/ */
-  e->wake_fd = e->control_fd = e->spare_fd = -1;
+  e->wake_fd = e->ready.fd = e->spare_fd = -1;
   harp_log_limit_init(&e->strangers_log, &e->counters.log_left_out);
   harp_log_limit_init(&e->outages.log, &e->counters.log_left_out);
   return e;
@@ -87,7 +84,7 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis,
 static void release(struct harp_engine *e) {
   harp_tcp_close(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
-  if (e->control_fd >= 0) close(e->control_fd);
+  harp_io_ready_close(&e->ready);
   if (e->spare_fd >= 0) close(e->spare_fd);
   free(e);
 }
@@ -202,6 +199,7 @@ static struct harp_io_config config_of(struct harp_engine *e, const struct harp_
                                        uint8_t *frames) {
   struct harp_io_config config = io_config(instance, e->number, e->number_count);
   config.counters = &e->counters;
+  config.ready = &e->ready;
   config.token_prefix = e->token_prefix;
   config.frames = frames;
   config.frames_bytes = frames_bytes_of(choose_driver(instance), &config);

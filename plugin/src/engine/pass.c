@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/pass.h"
 
-#include <sys/epoll.h>
-
 #include "base/assert.h"
-#include "engine/control/dispatch.h"
 #include "engine/control/listener.h"
 #include "engine/control/liveness.h"
 #include "engine/engine.h"
 #include "engine/inbound.h"
 #include "engine/link_close.h"
+#include "engine/look.h"
 #include "engine/peer_life.h"
 #include "engine/receive.h"
 #include "engine/transmit.h"
 #include "engine/watch/dump.h"
 #include "engine/watch/packet_sizes.h"
 
-enum {
-  CONTROL_EVENTS = 16,
-  KEEPALIVES = 4, /* of idle paths, in the time after which silence means that the peer is lost */
-};
+enum { KEEPALIVES = 4 /* of idle paths, in the time after which silence means that the peer is lost */ };
 #define CONTROL_CHECK_NS HARP_MS(1)
 
 _Static_assert(HARP_ENGINE_LINKS_MAX % (64 * 64) == 0, "each summary bit stands for as many words");
@@ -71,20 +66,7 @@ static void expire_silent_peers(struct harp_engine *e, harp_ns now) {
 }
 
 static void check_control(struct harp_engine *e, harp_ns now) {
-  struct epoll_event events[CONTROL_EVENTS];
   e->control_check_ns = now + CONTROL_CHECK_NS;
-  int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
-  for (int i = 0; i < n; i++) {
-    if (events[i].data.u64 >= HARP_ENGINE_PEERS_MAX) {
-      harp_listeners_on_ready(events[i].data.u64, now);
-      continue;
-    }
-    struct harp_peer *peer = harp_engine_peer_at(e, (uint32_t)events[i].data.u64);
-    if (!peer) continue;
-    if (events[i].events & EPOLLOUT) harp_monitor_on_writable(peer, now);
-    if (events[i].events & ~(uint32_t)EPOLLOUT) harp_dispatch_control(peer, now);
-    harp_peer_settle(peer);
-  }
   harp_listeners_tend(e, now);
   harp_tcp_tend(e, now);
   if (e->linger_ns <= now) {
@@ -103,6 +85,7 @@ static void check_control(struct harp_engine *e, harp_ns now) {
 unsigned harp_engine_pass(struct harp_engine *e) {
   e->counters.passes++;
   e->io->ops->reap(e->io);
+  harp_look(e);
   unsigned moved = harp_receive_datagrams(e);
   harp_ns now = e->looked_ns = e->clock();
   if (e->tcp) moved += harp_receive_records(e, &now);

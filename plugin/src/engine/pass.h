@@ -2,10 +2,11 @@
 /* One pass of an engine: everything that moves, moves here.
  *
  *   reap        frames that the driver has sent
+ *   look        which sources have something; what came on control connections (look.h)
  *   receive     superframes from the driver (receive.h), records from tcp paths (tcp.h)
  *   submissions what NCCL's threads submitted
  *   transmit    for the active peers in turn: timers, data, acknowledgements (transmit.h)
- *   control     now and then: what the control connections say
+ *   control     now and then: what is due by time alone
  *
  * Each stage has a budget, so a pass is bounded and no peer starves another. The mailbox needs none: each
  * link has at most HARP_REQUESTS_MAX submissions, and NCCL's threads submit no more before some are done. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/receive.h"
 
-#include <sys/epoll.h>
-
 #include "base/assert.h"
 #include "engine/control/listener.h"
 #include "engine/engine.h"
@@ -12,24 +10,13 @@
 enum {
   RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */
   RX_AGAIN_BYTES = 16384,
-  CONTROL_EVENTS = 16,
   RECORD_READS = 2, /* of one tcp path in a pass */
 };
-#define PENDING_CHECK_NS  HARP_US(50)
-#define DATAGRAMS_IDLE_NS HARP_MS(1)
-#define DATAGRAMS_POLL_NS HARP_US(5)
+#define PENDING_CHECK_NS HARP_US(50)
 
 _Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name the slot");
 
 /* ---- datagrams ---- */
-
-/* Drives handshakes for which something has come. Peers' events stay where they are until check_control. */
-static void check_handshakes(struct harp_engine *e, harp_ns now) {
-  struct epoll_event events[CONTROL_EVENTS];
-  int n = epoll_wait(e->control_fd, events, CONTROL_EVENTS, 0);
-  for (int i = 0; i < n; i++)
-    if (events[i].data.u64 >= HARP_ENGINE_PEERS_MAX) harp_listeners_on_ready(events[i].data.u64, now);
-}
 
 static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
   uint32_t slot = token & 0xffff;
@@ -37,7 +24,7 @@ static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, ha
   if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->pending_check_ns) {
     /* The peer's first packet has overtaken the end of its handshake, unless it is from another process. */
     e->pending_check_ns = now + PENDING_CHECK_NS;
-    check_handshakes(e, now);
+    harp_listeners_drive(e, now);
   }
   struct harp_peer *peer = e->peers[slot];
   return peer && peer != HARP_SLOT_RESERVED && peer->session.keys.rx_token == token ? peer : NULL;
@@ -105,21 +92,8 @@ static void receive_superframe(struct harp_engine *e, const struct harp_rx_super
   e->counters.rx_bytes += sf->bytes;
 }
 
-/* While messages come over TCP and no datagram has come for DATAGRAMS_IDLE_NS, the driver is polled once in
- * DATAGRAMS_POLL_NS: a receive that finds nothing takes about 1 us. */
-static bool skips_datagrams(const struct harp_engine *e) {
-  return e->tcp && harp_tcp_is_live(e->tcp, e->looked_ns) && e->looked_ns < e->datagrams_poll_ns;
-}
-
-static void note_datagrams(struct harp_engine *e, bool any) {
-  if (any) e->datagrams_ns = e->looked_ns;
-  e->datagrams_poll_ns =
-      e->looked_ns - e->datagrams_ns > DATAGRAMS_IDLE_NS ? e->looked_ns + DATAGRAMS_POLL_NS : 0;
-}
-
 unsigned harp_receive_datagrams(struct harp_engine *e) {
   unsigned total = 0;
-  if (skips_datagrams(e)) return 0;
   while (total < RX_BUDGET) {
     struct harp_rx_superframe batch[HARP_RX_BATCH_MAX];
     unsigned n = e->io->ops->rx(e->io, batch, e->io->info.rx_batch);
@@ -131,14 +105,13 @@ unsigned harp_receive_datagrams(struct harp_engine *e) {
     /* A small superframe emptied the queue, most likely: hand on what it brought instead of asking again. */
     if (batch[n - 1].bytes < RX_AGAIN_BYTES) break;
   }
-  note_datagrams(e, total);
   return total;
 }
 
 /* ---- records ---- */
 
 unsigned harp_receive_records(struct harp_engine *e, harp_ns *now) {
-  struct harp_tcp_path *p = harp_tcp_begin_turn(e, *now);
+  struct harp_tcp_path *p = harp_tcp_begin_turn(e);
   enum harp_tcp_read last = HARP_TCP_READ_NOTHING;
   if (!p) return 0;
   for (unsigned i = 0; i < RECORD_READS && p->fd >= 0; i++) {
@@ -148,6 +121,6 @@ unsigned harp_receive_records(struct harp_engine *e, harp_ns *now) {
     harp_peer_settle(p->peer);
     if (what != HARP_TCP_READ_MORE) break;
   }
-  harp_tcp_end_turn(p, last, *now);
+  harp_tcp_end_turn(p, last);
   return last != HARP_TCP_READ_NOTHING;
 }

@@ -21,9 +21,9 @@
 /* And sleeps no longer than this, in case anything was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
 
-/* What a thread sleeps on: the wake-up, then for packets the control set and the sockets. */
+/* What a thread sleeps on: the wake-up, then for packets the sockets and the driver. */
 struct sleep_fds {
-  struct pollfd at[HARP_IO_FDS_MAX + 3];
+  struct pollfd at[HARP_IO_FDS_MAX + 2];
   nfds_t count;
 };
 
@@ -32,26 +32,21 @@ static void gather(const struct harp_engine *e, struct sleep_fds *fds, bool for_
   nfds_t n = 0;
   fds->at[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
   if (for_packets) {
-    fds->at[n++] = (struct pollfd){.fd = e->control_fd, .events = POLLIN};
-    if (e->tcp) fds->at[n++] = (struct pollfd){.fd = e->tcp->fd, .events = POLLIN};
+    fds->at[n++] = (struct pollfd){.fd = e->ready.fd, .events = POLLIN};
     n += e->io->ops->fds(e->io, fds->at + n);
   }
   HARP_ASSERT(n <= HARP_ARRAY_COUNT(fds->at));
   fds->count = n;
 }
 
-/* Sleeps until a packet, a control message, a wake-up or `until_ns`. Returns whether there is a control
- * message. */
-static bool sleep_until(struct harp_engine *e, struct sleep_fds *fds, harp_ns until_ns) {
+/* Sleeps until a packet, a control message, a wake-up or `until_ns`. */
+static void sleep_until(struct harp_engine *e, struct sleep_fds *fds, harp_ns until_ns) {
   harp_ns now = e->clock();
   harp_ns wait_ns = until_ns > now ? HARP_MIN(until_ns - now, SLEEP_MAX_NS) : 0;
   struct timespec timeout = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
-  if (ppoll(fds->at, fds->count, &timeout, NULL) <= 0) return false;
-  if (fds->at[0].revents) {
-    uint64_t count;
-    (void)!read(e->wake_fd, &count, sizeof count);
-  }
-  return fds->count > 1 && fds->at[1].revents;
+  if (ppoll(fds->at, fds->count, &timeout, NULL) <= 0 || !fds->at[0].revents) return;
+  uint64_t count;
+  (void)!read(e->wake_fd, &count, sizeof count);
 }
 
 /* Releases the lock; an engine that found nothing to do is marked as sleeping before that, so that from
@@ -61,13 +56,10 @@ static void unlock(struct harp_engine *e, bool idle) {
   harp_engine_unlock(e);
 }
 
-/* Sleeps after an unlock as idle. Returns whether there is a control message. */
-static bool sleep_idle(struct harp_engine *e, struct sleep_fds *fds, harp_ns until_ns) {
-  bool control_ready = false;
-  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst))
-    control_ready = sleep_until(e, fds, until_ns);
+/* Sleeps after an unlock as idle. */
+static void sleep_idle(struct harp_engine *e, struct sleep_fds *fds, harp_ns until_ns) {
+  if (!atomic_load_explicit(&e->doorbell_words, memory_order_seq_cst)) sleep_until(e, fds, until_ns);
   atomic_store_explicit(&e->sleeping, false, memory_order_relaxed);
-  return control_ready;
 }
 
 static bool stopping(struct harp_engine *e) {
@@ -91,14 +83,14 @@ static bool tick(struct harp_engine *e, harp_ns now) {
 static void run_thread(struct harp_engine *e) {
   struct sleep_fds fds;
   harp_ns busy_ns = e->clock();
-  bool control_ready = false;
+  bool has_slept = false;
   for (uint32_t turns = 1; !stopping(e); turns++) {
     atomic_store_explicit(&e->turn_count, turns, memory_order_relaxed);
     if (!harp_engine_try_lock(e)) {
       sched_yield(); /* a control call is at work */
       continue;
     }
-    if (control_ready) e->control_check_ns = 0;
+    if (has_slept) e->ready.look_ns = 0;
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e), now = e->clock();
     if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
@@ -106,7 +98,8 @@ static void run_thread(struct harp_engine *e) {
     bool idle = now - busy_ns > SPIN_NS;
     if (idle) gather(e, &fds, true);
     unlock(e, idle);
-    control_ready = idle && sleep_idle(e, &fds, deadline_ns);
+    has_slept = idle;
+    if (idle) sleep_idle(e, &fds, deadline_ns);
     if (idle) busy_ns = e->clock();
     if (tick(e, now)) return;
   }
@@ -126,7 +119,6 @@ static void run_watchdog(struct harp_engine *e) {
   uint32_t seen = 0, wakeups = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;
   struct sleep_fds fds;
-  bool control_ready = false;
   while (!stopping(e)) {
     if (tick(e, e->clock())) return;
     uint32_t visited = atomic_load_explicit(&e->visit_count, memory_order_relaxed), visits = visited - seen;
@@ -140,7 +132,7 @@ static void run_watchdog(struct harp_engine *e) {
       sleep_until(e, &fds, e->clock() + nap_ns);
       continue;
     }
-    if (control_ready) e->control_check_ns = 0;
+    e->ready.look_ns = 0; /* it has slept */
     unsigned moved = harp_engine_pass(e);
     harp_ns deadline_ns = harp_engine_deadline_ns(e);
     e->looked_for = NULL;
@@ -151,7 +143,7 @@ static void run_watchdog(struct harp_engine *e) {
     if (is_over(e)) e->tick_ns = 0;
     if (idle) gather(e, &fds, true);
     unlock(e, idle);
-    control_ready = idle && sleep_idle(e, &fds, deadline_ns);
+    if (idle) sleep_idle(e, &fds, deadline_ns);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/assert.h"
 #include "base/shortage.h"
-#include "io/ready.h"
 
 struct harp_io_route {
   struct harp_io *member;
@@ -17,7 +16,6 @@ struct harp_io_route {
 
 struct bundle {
   struct harp_io io;
-  struct harp_io_ready ready;
   unsigned count;
   unsigned next;            /* member where the next rx starts, for fairness */
   struct harp_io *received; /* member whose superframes rx has lent */
@@ -32,10 +30,8 @@ static struct bundle *bundle_of(struct harp_io *io) {
 
 struct harp_io *harp_io_bundle_make(struct harp_error *error) {
   struct bundle *b = calloc(1, sizeof *b);
-  int err = b ? harp_io_ready_open(&b->ready) : -ENOMEM;
-  if (err) {
-    harp_shortage_set(error, err, "cannot open several interfaces as one");
-    free(b);
+  if (!b) {
+    harp_shortage_set(error, -ENOMEM, "cannot open several interfaces as one");
     return NULL;
   }
   b->io.ops = &harp_io_bundle;
@@ -58,11 +54,9 @@ void harp_io_bundle_take(struct harp_io *io, struct harp_io *member) {
   take_in_info(&io->info, &member->info);
 }
 
-static int open_member(struct harp_io *io, const struct harp_io_ops *driver,
-                       const struct harp_io_config *config, struct harp_io **member,
-                       struct harp_error *error) {
+static int open_member(const struct harp_io_ops *driver, const struct harp_io_config *config,
+                       struct harp_io **member, struct harp_error *error) {
   struct harp_io_config own = *config;
-  own.ready = &bundle_of(io)->ready;
   own.is_one_of_many = true;
   return driver->open(member, &own, error);
 }
@@ -70,7 +64,7 @@ static int open_member(struct harp_io *io, const struct harp_io_ops *driver,
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
                        const struct harp_io_config *config, struct harp_error *error) {
   struct harp_io *member;
-  int err = open_member(io, driver, config, &member, error);
+  int err = open_member(driver, config, &member, error);
   if (!err) harp_io_bundle_take(io, member);
   return err;
 }
@@ -80,7 +74,7 @@ int harp_io_bundle_replace(struct harp_io *io, unsigned i, const struct harp_io_
   struct bundle *b = bundle_of(io);
   struct harp_io *member;
   HARP_ASSERT(i < b->count);
-  int err = open_member(io, driver, config, &member, error);
+  int err = open_member(driver, config, &member, error);
   if (err) return err;
   b->members[i]->ops->close(b->members[i]);
   b->members[i] = member;
@@ -97,7 +91,6 @@ struct harp_io *harp_io_bundle_member(struct harp_io *io, unsigned i) {
 static void bundle_close(struct harp_io *io) {
   struct bundle *b = bundle_of(io);
   for (unsigned i = 0; i < b->count; i++) b->members[i]->ops->close(b->members[i]);
-  harp_io_ready_close(&b->ready);
   free(b);
 }
 
@@ -171,7 +164,6 @@ static unsigned bundle_reap(struct harp_io *io) {
 
 static unsigned bundle_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
   struct bundle *b = bundle_of(io);
-  harp_io_ready_refresh(&b->ready);
   for (unsigned i = 0; i < b->count; i++) {
     struct harp_io *member = b->members[b->next];
     b->next = b->next + 1 == b->count ? 0 : b->next + 1;
@@ -190,7 +182,6 @@ static void bundle_rx_release(struct harp_io *io, const struct harp_rx_superfram
 static unsigned bundle_fds(struct harp_io *io, struct pollfd *fds) {
   struct bundle *b = bundle_of(io);
   unsigned n = 0;
-  fds[n++] = (struct pollfd){.fd = b->ready.fd, .events = POLLIN};
   for (unsigned i = 0; i < b->count; i++) n += b->members[i]->ops->fds(b->members[i], fds + n);
   return n;
 }

@@ -10,11 +10,11 @@
 
 enum { HARP_BUNDLE_MAX = 8 };
 
-/* Creates an empty bundle. NULL, with a sentence in `error`, without memory or file descriptors. */
+/* Creates an empty bundle. NULL, with a sentence in `error`, without memory. */
 struct harp_io *harp_io_bundle_make(struct harp_error *error);
 
-/* Opens one more member with this driver and configuration, whose `ready` and `is_one_of_many` are ignored.
- * Blocks as the driver's open does. Returns 0, or -errno with the driver's sentence. */
+/* Opens one more member with this driver and configuration, whose `is_one_of_many` is ignored. Blocks as the
+ * driver's open does. Returns 0, or -errno with the driver's sentence. */
 int harp_io_bundle_add(struct harp_io *io, const struct harp_io_ops *driver,
                        const struct harp_io_config *config, struct harp_error *error) HARP_MUST_CHECK;
 

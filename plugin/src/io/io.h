@@ -89,7 +89,8 @@ struct harp_io_config {
   struct harp_counters *counters;
   uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts with a faulty offload */
   bool ecn;         /* most superframes will have `ect` set */
-  /* Set to which the driver adds its sockets, refreshed by its owner; NULL: the driver has its own. */
+  /* Set to which the driver adds its sockets, refreshed by its owner before rx; NULL: the driver has its own.
+   */
   struct harp_io_ready *ready;
 
   /* Packets must leave by this interface, even if the routing tables prefer another one. */

@@ -58,7 +58,8 @@ enum {
 struct udp_socket {
   int fd;          /* -1: none */
   unsigned number; /* in the ready set */
-  bool receives;   /* it is in the ready set */
+  bool receives;
+  bool is_watched; /* it is in the ready set */
   /* Of a connected one: */
   unsigned users; /* routes */
   unsigned port;
@@ -98,7 +99,7 @@ struct udp {
   _Atomic int full_fds[TX_FRAMES];
   struct udp_socket sockets[SOCKETS_MAX]; /* of the ports, then connected ones */
   unsigned socket_end;                    /* sockets from here on were never open */
-  struct harp_io_ready *ready;            /* own_ready or the bundle's */
+  struct harp_io_ready *ready;            /* the engine's; own_ready of a driver that is used alone */
   struct harp_io_ready own_ready;
 };
 
@@ -169,6 +170,7 @@ static int watch_ports(struct udp *u, struct harp_io_ready *shared, struct harp_
     if (!u->sockets[i].receives) continue;
     e = harp_io_ready_add(u->ready, u->sockets[i].fd);
     u->sockets[i].number = (unsigned)e;
+    u->sockets[i].is_watched = e >= 0;
   }
   if (e >= 0) return 0;
   return harp_shortage_set(error, e == -ENOSPC ? -HARP_EWATCHES : e, "cannot watch UDP sockets");
@@ -205,7 +207,11 @@ static void disconnect(struct udp *u, unsigned socket);
 static void udp_close(struct harp_io *io) {
   struct udp *u = udp_of(io);
   for (unsigned i = u->io.info.port_count; i < u->socket_end; i++) disconnect(u, i);
-  for (unsigned i = 0; i < u->io.info.port_count; i++) harp_files_close(u->sockets[i].fd);
+  for (unsigned i = 0; i < u->io.info.port_count; i++) {
+    const struct udp_socket *s = &u->sockets[i];
+    if (s->is_watched) harp_io_ready_remove(u->ready, s->fd, s->number);
+    harp_files_close(s->fd);
+  }
   harp_io_ready_close(&u->own_ready);
   free(u);
 }
@@ -275,6 +281,7 @@ static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
   harp_files_own(fd);
   u->sockets[place] = (struct udp_socket){.fd = fd,
                                           .receives = receives,
+                                          .is_watched = receives,
                                           .number = (unsigned)number,
                                           .port = r->port,
                                           .peer = r->peer,
@@ -293,7 +300,7 @@ static void disconnect(struct udp *u, unsigned socket) {
     u->deferred[frame].route.socket = s->port;
     atomic_store_explicit(&u->full_fds[frame], u->sockets[s->port].fd, memory_order_relaxed);
   }
-  if (s->receives) harp_io_ready_remove(u->ready, s->fd, s->number);
+  if (s->is_watched) harp_io_ready_remove(u->ready, s->fd, s->number);
   harp_files_close(s->fd);
   s->fd = -1;
   atomic_fetch_sub(&connected_count, 1);
@@ -666,14 +673,16 @@ static unsigned udp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   unsigned got = 0, slots = io->info.rx_batch;
   max = HARP_MIN(max, u->options.gro ? u->gro_batch : slots);
   unsigned slot = u->options.gro ? 0 : slots - max;
-  if (u->ready == &u->own_ready) harp_io_ready_refresh(u->ready);
+  struct epoll_event none[HARP_READY_EVENTS];
+  if (u->ready == &u->own_ready) (void)harp_io_ready_refresh(u->ready, false, harp_clock_ns(), none);
+  if (!harp_io_ready_has_marks(u->ready)) return 0;
   for (unsigned i = 0; i < u->socket_end && got < max && slot < slots; i++) {
     const struct udp_socket *s = &u->sockets[(u->next_socket + i) % u->socket_end];
     if (s->fd < 0 || !s->receives || !harp_io_ready_marked(u->ready, s->number)) continue;
     unsigned n =
         u->options.gro ? rx_gro(u, s->fd, &slot, &out[got], max - got) : rx_each(u, s->fd, &slot, &out[got]);
     if (n)
-      harp_io_ready_received(u->ready, s->number);
+      harp_io_ready_received(u->ready, harp_io_ready_name(HARP_READY_SOCKET, s->number));
     else
       harp_io_ready_unmark(u->ready, s->number);
     got += n;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,32 +23,16 @@
 #include "io/tcp_socket.h"
 #include "proto/pairing.h"
 
-/* The work that one event of the control epoll may cause; the rest is another event. */
+/* The work that one event may cause; the rest is another event. */
 enum { ACCEPTS_PER_EVENT = 4 };
 enum { BACKLOG = 1024, TENDED_PER_CHECK = 4 /* listeners */ };
 
-/* In the control epoll a link is named by its slot, a pending peer by its address, and a listener by
- * its own with this bit. */
-enum { IS_LISTENER = 1 };
-
 static uint64_t name_of_listener(const struct harp_listener *l) {
-  return (uintptr_t)l | IS_LISTENER;
+  return harp_io_ready_address_name(HARP_READY_LISTENER, l);
 }
 
 static uint64_t name_of_pending(const struct harp_pending_peer *p) {
-  return (uintptr_t)p;
-}
-
-/* Makes passes, and the runner's sleep, look at the socket. Returns 0 or -errno. */
-static int watch(struct harp_engine *e, int fd, uint64_t name) {
-  struct epoll_event ev = {.events = EPOLLIN, .data.u64 = name};
-  return epoll_ctl(e->control_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
-}
-
-/* Before the socket is closed or becomes a link's: a copy of a child that was just forked would keep it in
- * the epoll set. */
-static void unwatch(struct harp_engine *e, int fd) {
-  epoll_ctl(e->control_fd, EPOLL_CTL_DEL, fd, NULL);
+  return harp_io_ready_address_name(HARP_READY_PENDING, p);
 }
 
 /* Stops waiting for the listening socket while accept fails: it would stay ready and the runner would spin.
@@ -57,9 +40,9 @@ static void unwatch(struct harp_engine *e, int fd) {
 static void pause_accept(struct harp_listener *l, bool pause) {
   if (l->accept_paused == pause) return;
   if (pause)
-    unwatch(l->engine, l->fd);
+    harp_io_ready_unwatch(&l->engine->ready, l->fd);
   else
-    pause = watch(l->engine, l->fd, name_of_listener(l)) != 0;
+    pause = harp_io_ready_watch(&l->engine->ready, l->fd, EPOLLIN, name_of_listener(l)) != 0;
   l->accept_paused = pause;
 }
 
@@ -110,7 +93,7 @@ static void restore_spare(struct harp_engine *e) {
 static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   if (p->fd >= 0) {
     HARP_ASSERT(p->listener == l && l->pending_count);
-    unwatch(l->engine, p->fd);
+    harp_io_ready_unwatch(&l->engine->ready, p->fd);
     l->pending_count--;
   }
   harp_pending_peer_end(p, l->engine);
@@ -212,7 +195,7 @@ enum harp_status harp_listener_open(struct harp_listener **out, struct harp_engi
   const struct harp_contact contact = contact_of(l, enis, eni_count);
   harp_handle_encode(handle, handle_bytes, &contact);
   harp_engine_lock(e);
-  err = watch(e, l->fd, name_of_listener(l));
+  err = harp_io_ready_watch(&e->ready, l->fd, EPOLLIN, name_of_listener(l));
   l->accept_paused = err != 0;
   l->next = e->listeners;
   e->listeners = l;
@@ -320,7 +303,7 @@ void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
 /* Makes a link of a pending peer whose handshake is done. */
 static void make_link(struct harp_listener *l, struct harp_pending_peer *p) {
   HARP_ASSERT(p->fd >= 0 && l->pending_count);
-  unwatch(l->engine, p->fd);
+  harp_io_ready_unwatch(&l->engine->ready, p->fd);
   l->pending_count--;
   struct harp_link *link = harp_pending_peer_link(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
   if (!link) return; /* logged; the peer sees the connection closed and tries again */
@@ -460,7 +443,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     harp_tcp_socket_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     l->pending_count++;
-    err = watch(l->engine, fd, name_of_pending(p));
+    err = harp_io_ready_watch(&l->engine->ready, fd, EPOLLIN, name_of_pending(p));
     if (!err) err = harp_pending_peer_start(p, l->engine, false, l->secret);
     if (!err)
       drive_pending(p, now);
@@ -469,13 +452,28 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
   }
 }
 
-void harp_listeners_on_ready(uint64_t what, harp_ns now) {
-  if (what & IS_LISTENER) {
-    accept_some((struct harp_listener *)(uintptr_t)(what - IS_LISTENER), now);
+void harp_listeners_on_ready(uint64_t name, harp_ns now) {
+  if (harp_io_ready_kind(name) == HARP_READY_LISTENER) {
+    accept_some(harp_io_ready_address(name), now);
     return;
   }
-  struct harp_pending_peer *p = (struct harp_pending_peer *)(uintptr_t)what;
+  struct harp_pending_peer *p = harp_io_ready_address(name);
   if (p->fd >= 0) drive_pending(p, now); /* else it was ended since, to make room */
+}
+
+/* Drives those pending peers of a listener that have sent something. */
+static void drive(struct harp_listener *l, harp_ns now) {
+  struct pollfd fds[HARP_PENDING_PEERS_MAX];
+  unsigned count = l->place_count;
+  for (unsigned i = 0; i < count; i++) fds[i] = (struct pollfd){.fd = l->pending[i]->fd, .events = POLLIN};
+  if (poll(fds, count, 0) <= 0) return;
+  for (unsigned i = 0; i < count; i++)
+    if (fds[i].revents) drive_pending(l->pending[i], now);
+}
+
+void harp_listeners_drive(struct harp_engine *e, harp_ns now) {
+  for (struct harp_listener *l = e->listeners; l; l = l->next)
+    if (l->pending_count) drive(l, now);
 }
 
 static void tend(struct harp_listener *l, harp_ns now) {
@@ -543,7 +541,7 @@ void harp_listener_close(struct harp_listener *l) {
   if (l->engine->listener_turn == l) l->engine->listener_turn = l->next;
   for (unsigned i = 0; i < l->place_count; i++) end_pending(l, l->pending[i]);
   HARP_ASSERT(!l->pending_count);
-  unwatch(l->engine, l->fd);
+  harp_io_ready_unwatch(&l->engine->ready, l->fd);
   harp_engine_unlock(l->engine);
   while ((link = harp_listener_take(l))) harp_link_destroy(link); /* connected while we waited for the lock */
   shutdown(l->fd, SHUT_RDWR);

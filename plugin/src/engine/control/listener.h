@@ -43,10 +43,12 @@ struct harp_listener {
  * WARN is logged. */
 enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e, void *handle,
                                     size_t handle_bytes, int traffic_class);
-/* Takes an event of the control epoll whose data is no slot: accepts a few connections, or drives one pending
+/* Takes an event of the source of this name (io/ready.h): accepts a few connections, or drives one pending
  * peer. One that is done becomes a link and waits for harp_listener_take, however late that is called. Called
  * by the engine's pass, under its lock. */
-void harp_listeners_on_ready(uint64_t what, harp_ns now);
+void harp_listeners_on_ready(uint64_t name, harp_ns now);
+/* Drives all pending peers that have sent something, in the middle of a stage. Under the lock. */
+void harp_listeners_drive(struct harp_engine *e, harp_ns now);
 /* Checks a few listeners, each in its turn: ends pending peers whose time is over, and retries a paused
  * accept. Under the lock. */
 void harp_listeners_tend(struct harp_engine *e, harp_ns now);

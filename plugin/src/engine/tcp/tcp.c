@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -13,15 +12,6 @@
 #include "engine/engine.h"
 #include "engine/tcp/tcp_accept.h"
 #include "engine/tcp/tcp_path.h"
-#include "engine/tcp/tcp_poll.h"
-
-enum {
-  EVENTS = 32,
-  TRIES = 8, /* of the path that alone brings something: for so many passes others may have to wait */
-};
-/* While nothing comes, an engine that has datagrams as well calls epoll_wait once in POLL_IDLE_NS: the
- * call takes 0.5 us, a tenth of the time of a message of 4 KiB. */
-#define POLL_IDLE_NS HARP_US(20)
 
 /* ---- opening ---- */
 
@@ -41,7 +31,7 @@ static int open_listener(struct harp_engine *e, unsigned eni) {
   int fd = harp_tcp_socket_listen(&options, instance->ports.low, instance->ports.high, &port);
   if (fd < 0) return fd;
   t->listeners[eni].fd = fd;
-  int err = harp_tcp_watch_listener(t, eni);
+  int err = harp_tcp_watch_listener(e, eni);
   if (err) {
     harp_files_close(fd);
     t->listeners[eni].fd = -1;
@@ -74,7 +64,6 @@ static struct harp_tcp *make(bool is_alone) {
   harp_page_pipe_init(&t->pages);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
   for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) t->accepted[i].fd = -1;
-  t->fd = epoll_create1(EPOLL_CLOEXEC);
   return t;
 }
 
@@ -87,7 +76,6 @@ int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
   if (!wanted) return 0;
   e->tcp = make(is_alone);
   if (!e->tcp) return harp_shortage_set(error, -ENOMEM, "cannot open TCP connections");
-  if (e->tcp->fd < 0) return harp_shortage_set(error, -errno, "cannot open an epoll set for TCP connections");
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)
     if (!e->enis[i].is_unnumbered) err = harp_tcp_open_late(e, i, error);
@@ -102,11 +90,10 @@ void harp_tcp_close(struct harp_engine *e) {
   struct harp_tcp *t = e->tcp;
   if (!t) return;
   HARP_ASSERT(!t->open_count); /* peers end their connections */
-  harp_tcp_accepted_close(t);
+  harp_tcp_accepted_close(e);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++)
     if (t->listeners[i].fd >= 0) harp_files_close(t->listeners[i].fd);
   harp_page_pipe_close(&t->pages);
-  if (t->fd >= 0) close(t->fd);
   free(t);
   e->tcp = NULL;
 }
@@ -124,48 +111,29 @@ static void on_path_event(struct harp_tcp_path *p, uint32_t events, harp_ns now)
   if (p->fd >= 0 && !p->connecting && events & ~(uint32_t)EPOLLOUT) harp_tcp_list_readable(p);
 }
 
-static void on_event(struct harp_engine *e, const struct epoll_event *event, harp_ns now) {
-  uint64_t name = event->data.u64, index = name >> HARP_TCP_KIND_BITS;
-  if (name & HARP_TCP_IS_LISTENER)
-    harp_tcp_accept(e, (unsigned)index, now);
-  else if (name & HARP_TCP_IS_ACCEPTED)
-    harp_tcp_accepted_on_readable(e, &e->tcp->accepted[index], now);
-  else
-    on_path_event((struct harp_tcp_path *)(uintptr_t)name, event->events, now);
+void harp_tcp_on_event(struct harp_engine *e, const struct epoll_event *event, harp_ns now) {
+  uint64_t name = event->data.u64;
+  switch (harp_io_ready_kind(name)) {
+  case HARP_READY_TCP_LISTENER:
+    harp_tcp_accept(e, (unsigned)harp_io_ready_rest(name), now);
+    return;
+  case HARP_READY_TCP_ACCEPTED:
+    harp_tcp_accepted_on_readable(e, &e->tcp->accepted[harp_io_ready_rest(name)], now);
+    return;
+  default:
+    on_path_event(harp_io_ready_address(name), event->events, now);
+  }
 }
 
-static void poll_events(struct harp_engine *e, harp_ns now) {
-  struct epoll_event events[EVENTS];
-  int n = epoll_wait(e->tcp->fd, events, EVENTS, 0);
-  for (int i = 0; i < n; i++) on_event(e, &events[i], now);
-}
-
-/* Returns the path to read next; NULL: nothing has come. While one path alone brings something it is read
- * between the calls of epoll_wait, which costs no more than such a call. */
-static struct harp_tcp_path *next_to_read(struct harp_engine *e, harp_ns now) {
-  struct harp_tcp *t = e->tcp;
-  bool is_live = harp_tcp_is_live(t, now);
-  if (t->brought && t->is_steady && is_live && !t->readable_first && t->tries++ < TRIES) return t->brought;
-  if (!t->readable_first && now < t->poll_ns) return NULL;
-  poll_events(e, now);
-  t->tries = 0;
-  t->poll_ns = !t->is_alone && !is_live ? now + POLL_IDLE_NS : 0;
-  return t->readable_first;
-}
-
-static void note_brought(struct harp_tcp *t, struct harp_tcp_path *p, harp_ns now) {
-  t->is_steady = t->brought == p;
-  t->brought = p->fd < 0 ? NULL : p;
-  t->brought_ns = now;
-}
-
-struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now) {
-  struct harp_tcp_path *p = next_to_read(e, now);
+struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e) {
+  struct harp_tcp_path *p = e->tcp->readable_first;
   if (p) harp_tcp_unlist_readable(p);
-  return p;
+  bool is_tried = harp_io_ready_kind(e->ready.tried) == HARP_READY_TCP_PATH;
+  return !p && is_tried ? harp_io_ready_address(e->ready.tried) : p;
 }
 
-void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now) {
+void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what) {
   if (what == HARP_TCP_READ_MORE && p->fd >= 0) harp_tcp_list_readable(p);
-  if (what != HARP_TCP_READ_NOTHING) note_brought(p->peer->engine->tcp, p, now);
+  if (what != HARP_TCP_READ_NOTHING && p->fd >= 0)
+    harp_io_ready_received(&p->peer->engine->ready, harp_tcp_path_name(p));
 }

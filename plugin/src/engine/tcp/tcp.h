@@ -15,15 +15,16 @@
  * message is done when the peer's HARP has acknowledged all of its lines: from then on the peer reads to
  * scrap what still comes of it. A connection that ends is reset where its kernel holds references.
  *
- * Files, each calling only those below it: tcp.c opens the sockets and reads events; tcp_accept.c has
- * accepted connections; tcp_path.c the connection of a path; tcp_bytes.c its bytes; tcp_poll.c the epoll set.
- * All under the engine's lock. */
+ * Files, each calling only those below it: tcp.c opens the sockets and takes events; tcp_accept.c has
+ * accepted connections; tcp_path.c the connection of a path; tcp_bytes.c its bytes. All under the engine's
+ * lock. */
 #ifndef HARP_TCP_H
 #define HARP_TCP_H
 
 #include "base/error.h"
 #include "engine/tcp/reference_choice.h"
 #include "io/page_pipe.h"
+#include "io/ready.h"
 #include "io/tcp_socket.h"
 #include "proto/records.h"
 #include "proto/tcp_trouble.h"
@@ -48,9 +49,6 @@ enum {
 /* An acknowledgement waits behind unsent bytes for so long at most: longer than what a quick connection has
  * there in passing, where a datagram would cost a system call and save nothing. */
 #define HARP_TCP_ACK_WAIT_NS HARP_US(100)
-
-/* The engine polls TCP more rarely when nothing has come for so long. */
-#define HARP_TCP_IDLE_NS HARP_MS(1)
 
 /* The connection of a path that is of no use is kept for so long: experiments put paths to use in turn. */
 #define HARP_TCP_KEEP_NS HARP_SEC(10)
@@ -110,16 +108,10 @@ struct harp_tcp_accepted {
 
 /* The tcp paths of an engine. */
 struct harp_tcp {
-  int fd; /* epoll set of all its sockets */
   unsigned accepted_count;
   unsigned open_count; /* connections of paths */
   bool is_alone;       /* no interface has datagrams */
-  harp_ns poll_ns;     /* when to poll next */
-  harp_ns brought_ns;  /* when something was read last */
   struct harp_tcp_path *readable_first, *readable_last;
-  struct harp_tcp_path *brought; /* the path that was read with success last; NULL: none, or it has ended */
-  bool is_steady;                /* the same path was the one before */
-  unsigned tries;                /* reads of that path since the last poll */
   struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
   struct {
     int fd;        /* -1: none */
@@ -150,11 +142,6 @@ bool harp_tcp_is_wanted(const struct harp_engine *e, unsigned eni);
 /* Returns the port on which an interface accepts tcp paths; 0: none. */
 static inline uint16_t harp_tcp_port(const struct harp_tcp *t, unsigned eni) {
   return t->listeners[eni].port;
-}
-
-/* Returns whether something has come lately. */
-static inline bool harp_tcp_is_live(const struct harp_tcp *t, harp_ns now) {
-  return now - t->brought_ns < HARP_TCP_IDLE_NS;
 }
 
 /* Prepares a path of a new peer. */
@@ -212,8 +199,11 @@ enum harp_tcp_read {
   HARP_TCP_READ_END,  /* the connection is at its end, or broken; the last of it may have come before */
 };
 
+/* Takes an event of a source of tcp paths (io/ready.h). */
+void harp_tcp_on_event(struct harp_engine *e, const struct epoll_event *event, harp_ns now);
+
 /* Returns the path whose turn it is to be read, one in a pass; NULL: nothing has come. */
-struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now);
+struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e);
 
 /* Reads once and takes the records that are complete; ends the connection where it is at its end, or broken.
  * What came is noted at links and sender: the caller settles the peer (peer_life.h). Sets *now as
@@ -221,7 +211,7 @@ struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e, harp_ns now);
 enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns *now);
 
 /* Ends the path's turn, whose last read returned `what`. */
-void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what, harp_ns now);
+void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what);
 
 /* Ends accepted connections that sent no JOIN in time, adopts those whose peer exists by now, and retries a
  * paused accept. */

@@ -2,31 +2,34 @@
 #include "engine/tcp/tcp_accept.h"
 
 #include <errno.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/assert.h"
 #include "base/files.h"
 #include "engine/engine.h"
 #include "engine/tcp/tcp_path.h"
-#include "engine/tcp/tcp_poll.h"
 
 /* Time in which an accepted connection must send its JOIN. */
 #define JOIN_NS HARP_SEC(5)
 enum { ACCEPTS_PER_EVENT = 4 };
 
-static void end_accepted(struct harp_tcp *t, struct harp_tcp_accepted *a) {
-  if (a->fd < 0) return;
-  harp_tcp_unwatch(t, a->fd);
-  harp_files_close(a->fd);
+/* Takes the socket out of an entry, which is free then. */
+static int take_accepted(struct harp_engine *e, struct harp_tcp_accepted *a) {
+  int fd = a->fd;
+  HARP_ASSERT(fd >= 0 && e->tcp->accepted_count);
+  harp_io_ready_unwatch(&e->ready, fd);
   a->fd = -1;
-  HARP_ASSERT(t->accepted_count);
-  t->accepted_count--;
+  e->tcp->accepted_count--;
+  return fd;
+}
+
+static void end_accepted(struct harp_engine *e, struct harp_tcp_accepted *a) {
+  if (a->fd >= 0) harp_files_close(take_accepted(e, a));
 }
 
 static void refuse(struct harp_engine *e, struct harp_tcp_accepted *a) {
   e->counters.handshake_refused++;
-  end_accepted(e->tcp, a);
+  end_accepted(e, a);
 }
 
 /* Returns the path that a JOIN is for; NULL: none, or none yet (*is_early). */
@@ -47,15 +50,6 @@ static struct harp_tcp_path *path_of_join(struct harp_engine *e, const struct ha
   return p;
 }
 
-/* Makes an accepted connection with a right JOIN the connection of its path, in place of an older one. */
-static void adopt(struct harp_engine *e, struct harp_tcp_accepted *a, struct harp_tcp_path *p, harp_ns now) {
-  int fd = a->fd;
-  harp_tcp_unwatch(e->tcp, fd);
-  a->fd = -1;
-  e->tcp->accepted_count--;
-  harp_tcp_path_adopt(p, fd, now);
-}
-
 /* Reads the JOIN of an accepted connection, no more, and checks it. */
 void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accepted *a, harp_ns now) {
   if (a->fd < 0) return;
@@ -63,7 +57,7 @@ void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accept
     ssize_t n = recv(a->fd, a->join + a->bytes, sizeof a->join - a->bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n == 0 && !a->bytes) {
-      end_accepted(e->tcp, a); /* an inquiry whether we live */
+      end_accepted(e, a); /* an inquiry whether we live */
       return;
     }
     if (n <= 0) {
@@ -76,7 +70,7 @@ void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accept
   bool is_early;
   struct harp_tcp_path *p = path_of_join(e, a, &is_early);
   if (p)
-    adopt(e, a, p, now);
+    harp_tcp_path_adopt(p, take_accepted(e, a), now);
   else if (!is_early)
     refuse(e, a);
 }
@@ -92,13 +86,19 @@ static struct harp_tcp_accepted *place_for_accepted(struct harp_engine *e) {
   return oldest;
 }
 
+int harp_tcp_watch_listener(struct harp_engine *e, unsigned eni) {
+  return harp_io_ready_watch(&e->ready, e->tcp->listeners[eni].fd, EPOLLIN,
+                             harp_io_ready_name(HARP_READY_TCP_LISTENER, eni));
+}
+
 /* Stops waiting for a listener while accept fails: it would stay ready, and the runner would spin. */
-static void pause_accept(struct harp_tcp *t, unsigned eni, bool pause) {
+static void pause_accept(struct harp_engine *e, unsigned eni, bool pause) {
+  struct harp_tcp *t = e->tcp;
   if (t->listeners[eni].paused == pause) return;
   if (pause)
-    harp_tcp_unwatch(t, t->listeners[eni].fd);
+    harp_io_ready_unwatch(&e->ready, t->listeners[eni].fd);
   else
-    pause = harp_tcp_watch_listener(t, eni) != 0;
+    pause = harp_tcp_watch_listener(e, eni) != 0;
   t->listeners[eni].paused = pause;
 }
 
@@ -108,7 +108,7 @@ void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
     struct harp_tcp_options options = harp_tcp_options_of(e, eni, -1);
     int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
     bool is_short = fd < 0 && harp_limit_is_hosts(-fd);
-    pause_accept(t, eni, is_short);
+    pause_accept(e, eni, is_short);
     if (is_short) harp_tcp_log_shortage(e, -fd);
     if (fd < 0) return; /* none waits, or there may be more files soon */
     if (options.spares_files && harp_files_are_scarce(fd)) {
@@ -120,8 +120,8 @@ void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
     HARP_ASSERT(a->fd < 0);
     *a = (struct harp_tcp_accepted){.fd = fd, .eni = eni, .since_ns = now};
     t->accepted_count++;
-    if (harp_tcp_watch(t, fd, EPOLLIN | EPOLLET,
-                       (uint64_t)(a - t->accepted) << HARP_TCP_KIND_BITS | HARP_TCP_IS_ACCEPTED))
+    if (harp_io_ready_watch(&e->ready, fd, EPOLLIN | EPOLLET,
+                            harp_io_ready_name(HARP_READY_TCP_ACCEPTED, (uint64_t)(a - t->accepted))))
       refuse(e, a);
     else
       harp_tcp_accepted_on_readable(e, a, now);
@@ -140,7 +140,7 @@ void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
   }
 }
 
-void harp_tcp_accepted_close(struct harp_tcp *t) {
-  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) end_accepted(t, &t->accepted[i]);
-  HARP_ASSERT(!t->accepted_count);
+void harp_tcp_accepted_close(struct harp_engine *e) {
+  for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) end_accepted(e, &e->tcp->accepted[i]);
+  HARP_ASSERT(!e->tcp->accepted_count);
 }

@@ -8,7 +8,6 @@
 #include "base/files.h"
 #include "base/log_limit.h"
 #include "engine/engine.h"
-#include "engine/tcp/tcp_poll.h"
 #include "io/nic.h"
 #include "proto/experiment_report.h"
 
@@ -37,6 +36,42 @@ unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path) {
   for (unsigned i = 0; i < peer->tcp_count; i++)
     if (peer->tcp[i].path == path) return peer->tcp[i].beside;
   return path;
+}
+
+/* ---- readiness ---- */
+
+/* Waits for both directions at edges, so that a connection that was read or written empty waits for the next
+ * edge. Returns 0 or -errno. */
+static int watch_path(struct harp_tcp_path *p) {
+  return harp_io_ready_watch(&p->peer->engine->ready, p->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                             harp_tcp_path_name(p));
+}
+
+void harp_tcp_list_readable(struct harp_tcp_path *p) {
+  struct harp_tcp *t = p->peer->engine->tcp;
+  if (p->readable) return;
+  HARP_ASSERT(p->fd >= 0 && !p->connecting);
+  p->readable = true;
+  p->next_readable = NULL;
+  if (t->readable_last)
+    t->readable_last->next_readable = p;
+  else
+    t->readable_first = p;
+  t->readable_last = p;
+}
+
+void harp_tcp_unlist_readable(struct harp_tcp_path *p) {
+  struct harp_tcp *t = p->peer->engine->tcp;
+  struct harp_tcp_path **at = &t->readable_first, *before = NULL;
+  if (!p->readable) return;
+  while (*at != p) {
+    HARP_ASSERT(*at); /* one that is readable is in the list */
+    before = *at;
+    at = &before->next_readable;
+  }
+  *at = p->next_readable;
+  if (t->readable_last == p) t->readable_last = before;
+  p->readable = false;
 }
 
 /* ---- beginning and ending ---- */
@@ -103,7 +138,7 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   p->connecting = true;
   p->opened_ns = now;
   e->tcp->open_count++;
-  if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
+  if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
 /* Whether the kernel's queue is kept short: where records have a choice of paths, and where acknowledgements
@@ -170,7 +205,7 @@ void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now) {
   e->tcp->open_count++;
   harp_tcp_socket_set_options(fd, &options);
   begin_path(p, now);
-  if (harp_tcp_watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
+  if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
 /* Whether the connection is watched: for an answer, or until the kernel takes more. */
@@ -188,11 +223,11 @@ static bool holds_references(const struct harp_tcp_path *p) {
 static void close_path(struct harp_tcp_path *p) {
   struct harp_tcp *t = p->peer->engine->tcp;
   harp_tcp_unlist_readable(p);
-  if (t->brought == p) t->brought = NULL;
+  harp_io_ready_forget(&p->peer->engine->ready, harp_tcp_path_name(p));
   if (p->fd < 0) return;
   if (!p->connecting) harp_records_end(&p->in);
   if (!p->connecting && holds_references(p)) harp_tcp_socket_reset_at_close(p->fd);
-  harp_tcp_unwatch(t, p->fd);
+  harp_io_ready_unwatch(&p->peer->engine->ready, p->fd);
   harp_files_close(p->fd);
   p->fd = -1;
   harp_tcp_bytes_drop(p);

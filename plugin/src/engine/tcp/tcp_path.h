@@ -14,6 +14,15 @@ struct harp_tcp_path *harp_tcp_path_of(struct harp_peer *peer, unsigned path);
 /* Returns how sockets of an interface are to be opened. traffic_class -1: none. */
 struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigned eni, int traffic_class);
 
+/* Returns the name of the path's connection among the engine's sources. */
+static inline uint64_t harp_tcp_path_name(const struct harp_tcp_path *p) {
+  return harp_io_ready_address_name(HARP_READY_TCP_PATH, p);
+}
+
+/* Appends a path to the list of those that may have something to read; or takes it out. */
+void harp_tcp_list_readable(struct harp_tcp_path *p);
+void harp_tcp_unlist_readable(struct harp_tcp_path *p);
+
 /* Logs once why connections are not opened or accepted. */
 void harp_tcp_log_shortage(struct harp_engine *e, int error);
 

@@ -24,6 +24,7 @@
 #include "base/shortage.h"
 #include "io/ecn.h"
 #include "io/io.h"
+#include "io/ready.h"
 #include "io/xdp/header.h"
 #include "io/xdp/health.h"
 #include "io/xdp/hops.h"
@@ -35,7 +36,6 @@ enum {
   INNER_FRAME = 1u << 31, /* in a frame number: the udp driver's */
   SLOT_FRAME = 1u << 30,  /* in a frame number: a slot's */
   QUEUE_SHIFT = 24,       /* in a frame number: the queue's index is above it */
-  INNER_EVERY = 16,       /* receive calls between two reads of the sockets while these are idle */
 };
 #define CHECK_NS HARP_MS(50)
 #define RETRY_NS HARP_MS(1) /* after the kernel had no memory for a queue's packets */
@@ -61,11 +61,11 @@ struct xdp {
   uint8_t *slots;
   struct harp_xdp_hops hops;
   unsigned next_queue; /* where the next rx starts, for fairness */
-  unsigned rx_calls, slots_used;
+  unsigned slots_used;
   harp_ns check_ns;
-  bool inner_is_busy; /* its last rx returned packets */
-  uint32_t queued;    /* queues with packets for tx_flush, a bit each */
-  harp_ns retry_ns;   /* when to flush them again; 0: at each tx_flush */
+  struct harp_io_ready *ready; /* the engine's; NULL: it is used alone */
+  uint32_t queued;             /* queues with packets for tx_flush, a bit each */
+  harp_ns retry_ns;            /* when to flush them again; 0: at each tx_flush */
 
   uint64_t dropped_counted; /* packets dropped by the program that `counters` includes */
   struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* of each queue */
@@ -181,6 +181,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   inner.is_each_receiving = true; /* which port leads to which queue is found out by traffic */
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
+  x->ready = config->ready;
   x->slots = config->frames + umem_bytes;
   x->hops.watch_fd = -1;
   int err = harp_io_udp.open(&x->inner, &inner, error);
@@ -522,11 +523,9 @@ static unsigned rx_fast(struct xdp *x, struct harp_rx_superframe *out, unsigned 
   return got;
 }
 
-/* Reads the sockets, which is a system call: always while they are busy, else every INNER_EVERY calls. */
+/* Reads the sockets that are readable. */
 static unsigned rx_inner(struct xdp *x, struct harp_rx_superframe *out, unsigned max) {
-  if (!max || (is_open(x) && !x->inner_is_busy && x->rx_calls % INNER_EVERY)) return 0;
-  unsigned got = x->inner->ops->rx(x->inner, out, max);
-  x->inner_is_busy = got > 0;
+  unsigned got = max ? x->inner->ops->rx(x->inner, out, max) : 0;
   for (unsigned i = 0; i < got; i++) {
     out[i].frame |= INNER_FRAME;
     out[i].detour = is_open(x);
@@ -546,8 +545,8 @@ static void refill(struct xdp *x) {
 static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsigned max) {
   struct xdp *x = xdp_of(io);
   unsigned got = 0;
-  x->rx_calls++;
   if (harp_likely(is_open(x))) got = rx_fast(x, out, max);
+  if (got && x->ready) harp_io_ready_received(x->ready, harp_io_ready_name(HARP_READY_RINGS, 0));
   got += rx_inner(x, out + got, max - got);
   if (!got) refill(x); /* no release will follow, and dropped packets have returned frames */
   return got;
