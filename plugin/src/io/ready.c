@@ -48,19 +48,27 @@ static bool mark(struct harp_io_ready *r, uint64_t name) {
   return true;
 }
 
+/* Whether the source that brought something last is worth a try. */
+static bool is_promising(const struct harp_io_ready *r) {
+  bool is_free = harp_io_ready_kind(r->last) == HARP_READY_RINGS;
+  return r->is_steady && (is_free || !r->misses);
+}
+
 unsigned harp_io_ready_refresh(struct harp_io_ready *r, bool has_work, harp_ns now,
                                struct epoll_event others[HARP_READY_EVENTS]) {
   unsigned count = 0;
   r->tried = HARP_READY_NONE;
   if (++r->calls < HARP_READY_EVERY && now < r->look_ns) {
     if (has_work || harp_io_ready_has_marks(r)) return 0;
-    if (r->is_steady) {
+    if (is_promising(r)) {
+      r->misses++;
       if (!mark(r, r->last)) r->tried = r->last;
       return 0;
     }
   }
   r->calls = 0;
   r->look_ns = now + HARP_READY_LOOK_NS;
+  r->misses = 0;
   int n = epoll_wait(r->fd, others, HARP_READY_EVENTS, 0);
   for (int i = 0; i < n; i++)
     if (!mark(r, others[i].data.u64)) others[count++] = others[i];

@@ -3,8 +3,9 @@
  * pass tries.
  *
  *  1. What is known to have something, from an earlier look, is tried first.
- *  2. Else the source that brought something the last two times is tried without a look: a receive call that
- *     finds nothing costs no more than epoll_wait, and most often it finds something.
+ *  2. Else the source that brought something the last two times is tried without a look. When that brings
+ *     nothing, the next pass looks: others are found as soon while nothing comes. Rings are tried more often,
+ *     since that needs no system call.
  *  3. Else, every HARP_READY_EVERY passes, and HARP_READY_LOOK_NS after the last look in any case, epoll_wait
  *     looks at all of them.
  *
@@ -47,6 +48,7 @@ struct harp_io_ready {
   harp_ns look_ns;                     /* when the next one is due in any case; 0: now */
   uint64_t last;                       /* the source that brought something last */
   bool is_steady;                      /* so did it the time before */
+  unsigned misses;                     /* tries of it since, by rule 2, that brought nothing */
   uint64_t tried;                      /* by rule 2 in this pass */
   uint64_t marks[HARP_READY_MAX / 64]; /* readable sockets, by number */
   uint64_t taken[HARP_READY_MAX / 64]; /* numbers in use */
@@ -93,6 +95,7 @@ unsigned harp_io_ready_refresh(struct harp_io_ready *r, bool has_work, harp_ns n
 static inline void harp_io_ready_received(struct harp_io_ready *r, uint64_t name) {
   r->is_steady = r->last == name;
   r->last = name;
+  r->misses = 0;
 }
 /* Notes that a source is gone. */
 static inline void harp_io_ready_forget(struct harp_io_ready *r, uint64_t name) {
