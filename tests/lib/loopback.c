@@ -24,7 +24,7 @@ time_t loopback_seconds(void) {
   return t.tv_sec;
 }
 
-struct harp_engine *loopback_open_engine(void) {
+struct harp_instance loopback_instance(void) {
   struct harp_instance instance = {.ifname = "lo",
                                    .mtu = 65536,
                                    .paths = 1,
@@ -32,10 +32,15 @@ struct harp_engine *loopback_open_engine(void) {
                                    .stall_ns = HARP_SEC(10),
                                    .numa = -1};
   struct sockaddr_in *in = (struct sockaddr_in *)&instance.addr;
-  struct harp_engine *e;
-  struct harp_error error = {0};
   in->sin_family = AF_INET;
   in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return instance;
+}
+
+struct harp_engine *loopback_open_engine(void) {
+  struct harp_instance instance = loopback_instance();
+  struct harp_engine *e;
+  struct harp_error error = {0};
   const struct harp_engine_enis enis = {1, {&instance}};
   static _Alignas(4096) uint8_t memories[2][32 << 20]; /* of two engines at the same time */
   static unsigned opened;

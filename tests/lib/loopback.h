@@ -27,6 +27,9 @@ struct loopback_side {
 
 time_t loopback_seconds(void);
 
+/* Returns the configuration of the loopback interface. */
+struct harp_instance loopback_instance(void);
+
 /* Opens an engine; not more than two at a time. */
 struct harp_engine *loopback_open_engine(void);
 

@@ -41,18 +41,11 @@ static void count_lines(enum harp_log_level level, const char *file, int line, c
 }
 
 static struct harp_instance loopback(void) {
-  struct harp_instance i = {.ifname = "lo",
-                            .mtu = 65536,
-                            .paths = 1,
-                            .peer_timeout_ns = HARP_SEC(10),
-                            .stall_ns = HARP_SEC(10),
-                            .numa = -1,
-                            .mode = HARP_ENGINE_THREAD,
-                            .driver = HARP_DRIVER_UDP,
-                            .local = {.has_rank = true, .count = 1, .sharers = 1},
-                            .page_size = HARP_PAGE_4K};
-  ((struct sockaddr_in *)&i.addr)->sin_family = AF_INET;
-  ((struct sockaddr_in *)&i.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  struct harp_instance i = loopback_instance();
+  i.mode = HARP_ENGINE_THREAD;
+  i.driver = HARP_DRIVER_UDP;
+  i.local = (struct harp_local){.has_rank = true, .count = 1, .sharers = 1};
+  i.page_size = HARP_PAGE_4K;
   return i;
 }
 

@@ -24,6 +24,7 @@
 #include "engine/control/connect.h"
 #include "engine/control/listener.h"
 #include "engine/engine_open.h"
+#include "lib/loopback.h"
 #include "net/device_engines.h"
 #include "net/net.h"
 
@@ -133,18 +134,11 @@ static void test_every_engines_sockets_are_closed(void **state) {
   static struct harp_device_engines devices[ENGINES];
   struct harp_listener *listeners[ENGINES];
   struct harp_handle handle;
-  struct harp_instance instance = {.ifname = "lo",
-                                   .mtu = 65536,
-                                   .paths = 1,
-                                   .peer_timeout_ns = HARP_SEC(10),
-                                   .stall_ns = HARP_SEC(10),
-                                   .numa = -1,
-                                   .mode = HARP_ENGINE_INLINE,
-                                   .memory_bytes = 1 << 20};
+  struct harp_instance instance = loopback_instance();
   struct harp_engine_enis enis = {1, {&instance}};
   int status;
-  ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
-  ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  instance.mode = HARP_ENGINE_INLINE;
+  instance.memory_bytes = 1 << 20;
   int sockets = count_sockets();
   for (unsigned i = 0; i < ENGINES; i++) {
     struct harp_engine *e = harp_device_engines_use(&devices[i], &enis, NULL);
@@ -223,19 +217,13 @@ static int fork_worker(void) {
 /* Never returns. `handle`: to connect to; NULL: to listen, and answer with the handle. */
 static void be_puppet(int wire, const struct harp_handle *handle) {
   static struct rig r;
-  struct harp_instance instance = {.ifname = "lo",
-                                   .mtu = 65536,
-                                   .paths = 1,
-                                   .peer_timeout_ns = HARP_SEC(LIMIT_S),
-                                   .stall_ns = HARP_SEC(10),
-                                   .numa = -1,
-                                   .mode = HARP_ENGINE_INLINE,
-                                   .memory_bytes = 1 << 20};
+  struct harp_instance instance = loopback_instance();
   struct harp_handle own;
   char order;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ((struct sockaddr_in *)&instance.addr)->sin_family = AF_INET;
-  ((struct sockaddr_in *)&instance.addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  instance.mode = HARP_ENGINE_INLINE;
+  instance.peer_timeout_ns = HARP_SEC(LIMIT_S);
+  instance.memory_bytes = 1 << 20;
   r.engine = harp_device_engines_use(&r.device, &(struct harp_engine_enis){1, {&instance}}, NULL);
   if (!r.engine) _exit(1);
   if (handle ? harp_connect_open(&r.connect, r.engine, handle, HARP_HANDLE_BYTES, -1)

@@ -28,7 +28,7 @@ struct harp_engine_place {
 /* Returns how many bytes of memory each of `count` engines over these ENIs is to have. */
 size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count);
 
-/* Opens drivers and control epoll; starts no thread. Returns 0, or -errno with a sentence in `error`. */
+/* Opens drivers and sockets; starts no thread. Returns 0, or -errno with a sentence in `error`. */
 int harp_engine_open(struct harp_engine **e, const struct harp_engine_enis *enis,
                      const struct harp_engine_place *place, struct harp_error *error) HARP_MUST_CHECK;
 /* Opens on a given driver instance (with several ENIs: a bundle) and clock, for the simulator; the only

@@ -353,7 +353,7 @@ void harp_tcp_send_ack(struct harp_peer *peer, unsigned over, unsigned path, har
 enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns *now) {
   const char *why;
   enum harp_tcp_read what = harp_tcp_bytes_read(p, &why, now);
-  if (p->unused_ns != HARP_NEVER) p->unused_ns = *now;
+  if (what != HARP_TCP_READ_NOTHING && p->unused_ns != HARP_NEVER) p->unused_ns = *now;
   if (what == HARP_TCP_READ_END) harp_tcp_path_end(p, *now, why);
   return what;
 }
