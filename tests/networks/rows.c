@@ -227,6 +227,16 @@ static const struct row special[] = {
      NULL,
      {.rate_min = 0.93},
      FULL},
+    {"paths",
+     "paths=8 flows=2 both=1 rate=10 cap=0.5 rtt_us=1000 seconds=6 warm=4 depth=16 message_kb=1024",
+     NULL,
+     {.rate_min = 0.93, LOST_POLICER},
+     QUICK},
+    {"paths",
+     "paths=4 flows=2 both=1 rate=20 cap=5 rtt_us=1000 seconds=6 warm=4 depth=16 message_kb=1024",
+     NULL,
+     {RATE_QUEUE, LOST_QUEUE},
+     FULL},
 
     /* both directions: acknowledgements stand behind data */
     {"both", "flows=2 both=1 queue_us=100 seconds=3", NULL, {RATE_QUEUE, LOST_QUEUE}, QUICK},

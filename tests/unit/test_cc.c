@@ -406,6 +406,30 @@ static void test_loss_counts_once_for_what_was_sent_before(void **state) {
   assert_int_equal(cuts, 1);
 }
 
+static bool is_held_back(uint32_t inflight_bytes) {
+  struct harp_cc_sample s = {.now = now,
+                             .rtt_ns = BASE_NS,
+                             .rtt_min_ns = BASE_NS,
+                             .inflight_bytes = inflight_bytes,
+                             .round_end = true};
+  return harp_cc_held_back(&cc, &s);
+}
+
+/* A policer drops in one of many rounds, and limits the path in all of them. */
+static void test_a_loss_that_counted_holds_back_until_the_path_is_clean(void **state) {
+  (void)state;
+  start_at(400000);
+  feed_round(BASE_NS, 0);
+  assert_false(is_held_back(400000));
+  feed(BASE_NS, BASE_NS, 200000, 5 * PACKET, 400000, false);
+  assert_int_equal(cuts, 1);
+  feed_round(BASE_NS, 0);
+  assert_true(is_held_back(cc.window_bytes));
+  assert_false(is_held_back(cc.window_bytes / 4)); /* the application limits it */
+  now += HARP_CC_CLEAN_NS;
+  assert_false(is_held_back(cc.window_bytes));
+}
+
 static void test_great_loss_leaves_what_came_through(void **state) {
   (void)state;
   start_at(400000);
@@ -627,6 +651,7 @@ int main(void) {
       cmocka_unit_test(test_a_longer_route_shows_in_drains),
       cmocka_unit_test(test_a_little_loss_is_tolerated),
       cmocka_unit_test(test_loss_counts_once_for_what_was_sent_before),
+      cmocka_unit_test(test_a_loss_that_counted_holds_back_until_the_path_is_clean),
       cmocka_unit_test(test_great_loss_leaves_what_came_through),
       cmocka_unit_test(test_known_loss_is_tolerated_where_hosts_share_a_clock),
       cmocka_unit_test(test_the_window_goes_below_a_packet),

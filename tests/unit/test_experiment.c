@@ -32,8 +32,12 @@ static int init(void **state) {
 }
 
 static void begin(enum harp_question question) {
-  struct harp_experiment plan = {
-      .question = question, .from = 2, .to = 4, .flows_ns = HARP_EXPERIMENT_FLOWS_NS, .hurry = 1};
+  struct harp_experiment plan = {.question = question,
+                                 .from = 2,
+                                 .to = 4,
+                                 .flows_ns = HARP_EXPERIMENT_FLOWS_NS,
+                                 .settle_ns = HARP_EXPERIMENT_FLOWS_NS,
+                                 .hurry = 1};
   harp_experiment_begin(&e, &plan);
 }
 
@@ -255,6 +259,7 @@ static void test_a_full_interface_needs_no_flows(void **state) {
                                  .from = 1,
                                  .to = 2,
                                  .flows_ns = HARP_EXPERIMENT_FLOWS_NS,
+                                 .settle_ns = HARP_EXPERIMENT_FLOWS_NS,
                                  .hurry = 1,
                                  .full_bytes = 1200000000};
   harp_experiment_begin(&e, &plan);

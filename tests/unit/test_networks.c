@@ -309,6 +309,28 @@ static void test_no_network_passes_more_than_its_rate(void **state) {
   }
 }
 
+static double capacity(const char *params) {
+  static struct network n;
+  struct scenario s = scenario_default();
+  assert_true(scenario_set_all(&s, params));
+  network_init(&n, &s);
+  double bytes_ns = n.capacity_bytes_ns;
+  network_fini(&n);
+  return bytes_ns;
+}
+
+static void test_a_direction_has_the_caps_of_its_own_flows(void **state) {
+  (void)state;
+  double one = capacity("rate=1");
+  assert_true(fabs(capacity("rate=10 cap=0.5 paths=8") / one - 4) < 1e-6);
+  assert_true(fabs(capacity("rate=10 cap=0.5 paths=8 flows=2") / one - 8) < 1e-6);
+  assert_true(fabs(capacity("rate=10 cap=0.5 paths=8 flows=2 both=1") / one - 8) < 1e-6);
+  assert_true(fabs(capacity("rate=6 cap=0.5 paths=8 flows=3 both=1") / one - 10) < 1e-6); /* two and one */
+  assert_true(fabs(capacity("rate=5 own=1 paths=2 flows=2 both=1") / one - 20) < 1e-6);
+  assert_true(fabs(capacity("rate=10 both=1") / one - 10) < 1e-6);
+  assert_true(fabs(capacity("rate=10 cap=0.5 paths=8 rate2=2") / one - 2) < 1e-6);
+}
+
 static void test_an_empty_network_has_its_rtt(void **state) {
   (void)state;
   static struct network n;
@@ -458,6 +480,7 @@ int main(void) {
       cmocka_unit_test(test_equal_seeds_make_equal_runs),
       cmocka_unit_test(test_random_loss_is_what_was_set),
       cmocka_unit_test(test_no_network_passes_more_than_its_rate),
+      cmocka_unit_test(test_a_direction_has_the_caps_of_its_own_flows),
       cmocka_unit_test(test_an_empty_network_has_its_rtt),
       cmocka_unit_test(test_packets_above_the_mtu_of_the_path_vanish),
       cmocka_unit_test(test_wrong_parameters_are_refused),

@@ -72,7 +72,7 @@ bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s)
   bool limited = cc->round_limited || s->peer_limited || s->inflight_bytes >= cc->window_bytes / 2;
   bool queued =
       rtt_ns != HARP_NEVER && s->rtt_min_ns != HARP_NEVER && rtt_ns > s->rtt_min_ns + cc->queue_ns * 2 / 3;
-  return limited && (queued || cc->round_lost_bytes || s->lost_bytes);
+  return limited && (queued || cc->round_lost_bytes || s->lost_bytes || !harp_cc_is_clean(cc, s->now));
 }
 
 void harp_cc_round_restart(struct harp_cc *cc) {

@@ -63,9 +63,11 @@ static bool is_hopeless(const struct harp_experiment *e) {
 static bool phase_is_over(const struct harp_experiment *e, enum harp_lesson lesson) {
   const struct harp_slice *now = &e->now, *before = &e->before;
   unsigned settle = rules[e->question].settle, most = HARP_EXPERIMENT_SETTLE_MAX;
-  if (e->question == HARP_QUESTION_FLOWS)
-    return now->busy_ns >= e->flows_ns && slice_has(now, HARP_EXPERIMENT_FLOWS_BYTES / e->hurry,
-                                                    HARP_EXPERIMENT_FLOWS_TIMES * e->flows_ns / e->hurry);
+  if (e->question == HARP_QUESTION_FLOWS) {
+    harp_ns least_ns = e->phase == HARP_EXPERIMENT_SETTLE ? e->settle_ns : e->flows_ns;
+    return now->busy_ns >= least_ns && slice_has(now, HARP_EXPERIMENT_FLOWS_BYTES / e->hurry,
+                                                 HARP_EXPERIMENT_FLOWS_TIMES * e->flows_ns / e->hurry);
+  }
   switch (e->phase) {
   case HARP_EXPERIMENT_SETTLE:
     if (lesson == HARP_LESSON_FLOWS && !slice_has(now, most * before->bytes, most * before->busy_ns))

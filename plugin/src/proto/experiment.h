@@ -73,6 +73,7 @@ struct harp_slice {
 #define HARP_EXPERIMENT_SLICE_NS HARP_MS(50) /* CARRIER, if fewer bytes have come through by then */
 enum {
   HARP_EXPERIMENT_FLOWS_ROUNDS = 4,
+  HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS = 64, /* of SETTLE, without a queue: a window doubles in 45 */
   HARP_EXPERIMENT_FLOWS_BYTES = 4 << 20,
   HARP_EXPERIMENT_FLOWS_TIMES = 4,
   HARP_EXPERIMENT_SLICE_BYTES = 8 << 20,
@@ -99,7 +100,8 @@ struct harp_experiment {
   /* given when it begins */
   unsigned pair;       /* FLOWS: of interfaces */
   unsigned from, to;   /* FLOWS: in use, and tried */
-  harp_ns flows_ns;    /* FLOWS: length of a slice */
+  harp_ns flows_ns;    /* FLOWS: length of a slice, */
+  harp_ns settle_ns;   /* and of SETTLE */
   bool is_urgent;      /* CARRIER: TCP shows loss or a queue */
   unsigned hurry;      /* lengths and waits are divided by it: 1, but in tests */
   uint64_t full_bytes; /* FLOWS: bytes a second at which nothing is to be gained; 0: unknown */

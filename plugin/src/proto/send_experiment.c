@@ -21,8 +21,9 @@ void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_pat
   const struct harp_flows *f = &s->pairs.flows[p->pair];
   if (!harp_flows_want_more(f, now) || !harp_experiments_allow_search(&s->experiments, p->is_tcp)) return;
   harp_path_pairs_settle(s, p, now); /* a search that was stopped may have left more in use */
-  struct harp_experiment plan =
-      harp_flows_plan(f, p->pair, harp_path_pairs_round_ns(s, p->pair), s->experiments.hurry);
+  harp_ns round_ns = harp_path_pairs_round_ns(s, p->pair);
+  harp_ns base_ns = p->is_tcp ? 0 : HARP_MIN(p->rtt.min_ns, round_ns);
+  struct harp_experiment plan = harp_flows_plan(f, p->pair, round_ns, base_ns, s->experiments.hurry);
   harp_experiments_begin_search(&s->experiments, &plan, now);
 }
 
