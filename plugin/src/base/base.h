@@ -18,6 +18,8 @@
 #define HARP_KEPT __attribute__((used))
 #endif
 #define HARP_COLD __attribute__((noinline, cold))
+/* For the rare part of a function of the data path. */
+#define HARP_NOINLINE __attribute__((noinline))
 
 #define HARP_ARRAY_COUNT(a)                (sizeof(a) / sizeof((a)[0]))
 #define HARP_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))

@@ -191,28 +191,50 @@ static HARP_COLD void forget_settled(struct harp_rx_path *path, uint64_t number)
   path->settled_number = number;
 }
 
-static void note_arrival(struct harp_receiver *r, const struct harp_packet *p, uint64_t number, harp_ns now) {
+/* Records a number that is not the next one. */
+static HARP_COLD void record_gap(struct harp_receiver *r, uint8_t path, uint64_t number, harp_ns now) {
+  struct harp_rx_path *p = &r->paths[path];
+  if (number > p->next_number) {
+    trace_gap(r, path, number, now);
+    p->next_number = number + 1;
+  }
+  (void)harp_ranges_add(&p->received, number);
+}
+
+/* Records the number of a packet. Returns whether it was the next one, and new. */
+static HARP_ALWAYS_INLINE bool record_number(struct harp_receiver *r, uint8_t path, uint64_t number,
+                                             harp_ns now) {
+  struct harp_rx_path *p = &r->paths[path];
+  if (harp_unlikely(number != p->next_number)) {
+    record_gap(r, path, number, now);
+    return false;
+  }
+  p->next_number = number + 1;
+  return harp_ranges_add(&p->received, number);
+}
+
+static HARP_ALWAYS_INLINE void note_arrival(struct harp_receiver *r, const struct harp_packet *p,
+                                            uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
-  bool in_order = number == path->next_number;
   if (harp_receiver_is_unproved(r, p->path))
     path->allowance_bytes +=
         HARP_UNPROVED_FACTOR * (CAME_HEADERS_BYTES + HARP_DATA_HEADER_BYTES + (uint64_t)p->data.length);
   if (harp_unlikely(p->ce)) note_mark(r, p, number, now);
-  if (harp_unlikely(number > path->next_number)) trace_gap(r, p->path, number, now);
-  bool fresh = harp_ranges_add(&path->received, number);
-  path->next_number = HARP_MAX(path->next_number, number + 1);
+  bool is_next = record_number(r, p->path, number, now);
   path->echo_time = p->data.time;
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (harp_unlikely(p->flags & HARP_FLAG_SETTLED)) forget_settled(path, number);
-  if (!fresh || !in_order || path->unacked_bytes >= r->ack_every_bytes)
+  bool is_due = !is_next || path->unacked_bytes >= r->ack_every_bytes;
+  if (harp_unlikely(p->flags & HARP_FLAG_ACK_SOON)) {
+    ack_by(r, p->path, is_due ? now : now + ACK_SOON_NS);
+    r->is_requested = r->waiting != 0;
+  } else if (harp_unlikely(is_due)) {
     ack_by(r, p->path, now);
-  else if (p->flags & HARP_FLAG_ACK_SOON)
-    ack_by(r, p->path, now + ACK_SOON_NS);
-  else
+  } else {
     ack_by(r, p->path, now + (p->data.size <= HARP_EARLY_MAX_BYTES ? ACK_REST_NS : ACK_LATE_NS));
-  if (p->flags & HARP_FLAG_ACK_SOON) r->is_requested = r->waiting != 0;
+  }
 }
 
 void harp_receiver_on_proved(struct harp_receiver *r, unsigned path, harp_ns now) {
@@ -400,22 +422,32 @@ static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct h
   harp_trace(r->trace, now, e);
 }
 
+/* What could not be taken is not acknowledged, so it comes again; what had arrived is, and what nobody waits
+ * for. */
+static HARP_COLD void packet_dropped(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
+                                     struct harp_placement *place, enum harp_drop drop, harp_ns now) {
+  if (place) place->count = 0;
+  if (drop == HARP_DROP_DUPLICATE || (drop == HARP_DROP_STREAM && is_closed(r, p)))
+    note_arrival(r, p, number, now);
+  trace_packet(r, p, number, drop, now);
+}
+
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now) {
   HARP_ASSERT(p->path < r->path_count);
-  enum harp_drop drop = HARP_DROP_NONE;
-  if (place) place->count = 0;
-  if (harp_likely(p->type == HARP_PACKET_DATA))
-    drop = on_data(r, p, place);
-  else
+  if (harp_likely(p->type == HARP_PACKET_DATA)) {
+    enum harp_drop drop = on_data(r, p, place);
+    if (harp_unlikely(drop)) {
+      packet_dropped(r, p, number, place, drop, now);
+      return drop;
+    }
+  } else {
+    if (place) place->count = 0;
     on_probe(r, p);
-  /* What could not be taken is not acknowledged, so it comes again; what had arrived is, and what nobody
-   * waits for. */
-  if (harp_likely(drop == HARP_DROP_NONE) || drop == HARP_DROP_DUPLICATE ||
-      (drop == HARP_DROP_STREAM && is_closed(r, p)))
-    note_arrival(r, p, number, now);
-  if (harp_unlikely(drop || r->packet_trace)) trace_packet(r, p, number, drop, now);
-  return drop;
+  }
+  note_arrival(r, p, number, now);
+  if (harp_unlikely(r->packet_trace)) trace_packet(r, p, number, HARP_DROP_NONE, now);
+  return HARP_DROP_NONE;
 }
 
 static uint32_t check_list(const struct harp_receiver *r, const struct harp_rx_list *list, unsigned least,

@@ -106,20 +106,10 @@ bool harp_rx_stream_staging_is_free(const struct harp_rx_stream *st) {
 
 /* ---- packets ---- */
 
-/* Finds the packet's message and begins it if this is its first packet. */
-static enum harp_drop find_message(struct harp_rx_stream *st, const struct harp_packet *p,
-                                   struct harp_recv_message **found) {
-  uint32_t m = p->data.message, start = p->data.line - p->data.offset / HARP_LINE_BYTES;
-  if (m - st->done >= MESSAGE_SLOTS)
-    return harp_seq_before(m, st->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
-  struct harp_recv_message *msg = message_at(st, m);
-  *found = msg;
-  if (msg->begun) {
-    /* One that began early may turn out too large for the receive posted since: it has no place any more. */
-    bool fits = msg->size == p->data.size && msg->line == start && msg->size <= msg->capacity;
-    return fits ? HARP_DROP_NONE : HARP_DROP_CONTRADICTION;
-  }
-  uint32_t lines = harp_lines_of(p->data.size);
+/* Begins the message of its first packet. */
+static HARP_NOINLINE enum harp_drop begin_message(struct harp_rx_stream *st, const struct harp_packet *p,
+                                                  struct harp_recv_message *msg, uint32_t start) {
+  uint32_t m = p->data.message, lines = harp_lines_of(p->data.size);
   if (harp_seq_before(start, st->delivered)) return HARP_DROP_CONTRADICTION;
   if (harp_seq_before(m, st->posted)) {
     if (p->data.size > msg->capacity) {
@@ -136,6 +126,20 @@ static enum harp_drop find_message(struct harp_rx_stream *st, const struct harp_
   msg->line = start;
   msg->lines = msg->missing = lines;
   return HARP_DROP_NONE;
+}
+
+/* Finds the packet's message and begins it if this is its first packet. */
+static HARP_ALWAYS_INLINE enum harp_drop find_message(struct harp_rx_stream *st, const struct harp_packet *p,
+                                                      struct harp_recv_message **found) {
+  uint32_t m = p->data.message, start = p->data.line - p->data.offset / HARP_LINE_BYTES;
+  if (harp_unlikely(m - st->done >= MESSAGE_SLOTS))
+    return harp_seq_before(m, st->done) ? HARP_DROP_DUPLICATE : HARP_DROP_WINDOW;
+  struct harp_recv_message *msg = message_at(st, m);
+  *found = msg;
+  if (harp_unlikely(!msg->begun)) return begin_message(st, p, msg, start);
+  /* One that began early may turn out too large for the receive posted since: it has no place any more. */
+  bool fits = msg->size == p->data.size && msg->line == start && msg->size <= msg->capacity;
+  return fits ? HARP_DROP_NONE : HARP_DROP_CONTRADICTION;
 }
 
 /* The packet that is next in line while none is ahead of it, which is nearly every one: no map is needed.
@@ -155,6 +159,7 @@ static uint32_t take_next(struct harp_rx_stream *st, const struct harp_packet *p
 static uint32_t take_lines(struct harp_rx_stream *st, const struct harp_packet *p, uint32_t lines,
                            struct harp_placement *place) {
   uint32_t taken = 0, at = harp_seq_before(p->data.line, st->delivered) ? st->delivered - p->data.line : 0;
+  if (place) place->count = 0;
   while (at < lines) {
     uint32_t line = p->data.line + at;
     uint32_t fresh = harp_linemap_run(&st->arrived, line, lines - at, false);

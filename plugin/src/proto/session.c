@@ -40,7 +40,7 @@ enum { COPY_UNVERIFIED_MIN_BYTES = 3072 };
 /* Returns where the packet's payload may be copied in the pass that verifies it; NULL: nowhere. Not where a
  * tcp path may be reading the same lines: their CRC was taken when they were read. */
 static uint8_t *target_unverified(const struct harp_session *c, const struct harp_packet *p) {
-  if (p->type != HARP_PACKET_DATA || p->data.length < COPY_UNVERIFIED_MIN_BYTES || c->reading) return NULL;
+  if (p->data.length < COPY_UNVERIFIED_MIN_BYTES || p->type != HARP_PACKET_DATA || c->reading) return NULL;
   const struct harp_rx_stream *st = harp_receiver_stream(c->receiver, p->data.stream);
   return st ? harp_rx_stream_target_unverified(st, p) : NULL;
 }
@@ -53,10 +53,12 @@ static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, con
   if (!c->receiver) return HARP_DROP_DIRECTION;
   uint64_t number = harp_receiver_number(c->receiver, p);
   uint8_t *dst = target_unverified(c, p);
-  bool is_good = dst ? harp_packet_crc_ok_copy(wire, p, c->keys.rx_seed, number, dst)
-                     : harp_packet_crc_ok(wire, p, c->keys.rx_seed, number);
-  if (!is_good) return HARP_DROP_CRC;
-  place->is_copied = dst != NULL;
+  if (dst) {
+    if (!harp_packet_crc_ok_copy(wire, p, c->keys.rx_seed, number, dst)) return HARP_DROP_CRC;
+    place->is_copied = true;
+  } else if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) {
+    return HARP_DROP_CRC;
+  }
   return harp_receiver_on_packet(c->receiver, p, number, place, now);
 }
 
