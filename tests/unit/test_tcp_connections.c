@@ -133,6 +133,28 @@ static void rest(unsigned from) {
   wait_for(2);
 }
 
+/* The time to rest comes while a probe of the connection waits for its answer, which comes late. */
+static void test_rest_comes_beside_a_probe_under_way(void **state) {
+  (void)state;
+  deliver(CLIENT, LARGE_BYTES, 7);
+  wait_for(2);
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass();
+  struct harp_engine *e = sides[CLIENT].e;
+  struct harp_peer *peer = loopback_only_peer(e);
+  loopback_now_ns += REST_NS - HARP_MS(10);
+  harp_path_set_request_probe(peer->session.sender, &peer->session.sender->paths[1]);
+  harp_peer_settle(peer);
+  loopback_pass(e); /* sends it */
+  assert_true(peer->session.sender->paths[1].is_tcp && peer->session.sender->paths[1].inflight_bytes);
+  loopback_now_ns += HARP_MS(10);
+  e->control_check_ns = e->linger_ns = 0;
+  loopback_pass(e); /* looks whether it is to rest */
+  for (harp_ns until = loopback_now_ns + HARP_MS(400); loopback_now_ns < until;
+       loopback_now_ns += HARP_US(100))
+    loopback_pass(e);
+  deliver(CLIENT, LARGE_BYTES, 8);
+}
+
 static void test_none_is_left_after_long_without_one(void **state) {
   (void)state;
   rest(CLIENT);
@@ -195,6 +217,7 @@ int main(void) {
       T(test_small_messages_need_none),
       T(test_a_large_message_of_the_client_opens_one),
       T(test_so_does_one_of_the_server),
+      T(test_rest_comes_beside_a_probe_under_way),
       T(test_none_is_left_after_long_without_one),
       T(test_nor_where_the_server_sends),
       T(test_an_end_behind_bytes_is_seen),

@@ -323,11 +323,14 @@ static bool datagrams_answer(const struct harp_sender *s, const struct harp_path
   return false;
 }
 
-/* A path that is DOWN may be all that shows an outage: its pair stays awake. */
+/* A path that is DOWN may be all that shows an outage: its pair stays awake. So does one of tcp paths while
+ * records are under way on a connection: its timeouts would put the path to use again. */
 static bool put_pair_to_sleep(struct harp_sender *s, unsigned pair, harp_ns now) {
   uint64_t used = 0;
   HARP_EACH_BIT (i, s->pairs.flows[pair].paths) {
-    if (s->paths[i].state == HARP_PATH_DOWN) return false;
+    const struct harp_path *p = &s->paths[i];
+    bool is_under_way = p->is_tcp && p->state != HARP_PATH_NEW && p->inflight_bytes;
+    if (p->state == HARP_PATH_DOWN || is_under_way) return false;
     if (is_in_use(&s->paths[i])) used |= 1ull << i;
   }
   s->pairs.asleep |= 1ull << pair;

@@ -14,8 +14,9 @@
  *      divided among those in use. Where no path answered, new ones begin in slow start.
  *   5. Paths that flows.h has not proven share a queue: congestion control knows how many do.
  *   6. All paths of a pair that is asleep are DORMANT. A pair of tcp paths with datagrams beside is asleep at
- *      first, and again after REST_NS without a large message while these answer. A large message that is
- *      posted wakes it, and goes by datagrams until a connection stands; so does silence of these.
+ *      first, and again after REST_NS without a large message while these answer and no record is under way.
+ *      A large message that is posted wakes it, and goes by datagrams until a connection stands; so does
+ *      silence of these.
  *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
  *      that is UP. Those over the ENIs of a path that goes DOWN are tried, which shows which of the two has
  *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
