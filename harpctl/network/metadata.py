@@ -6,6 +6,7 @@ Both serve one tree per MAC address over plain HTTP on a link-local address; nev
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import urllib.error
 import urllib.request
@@ -50,6 +51,8 @@ def _fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = No
     except urllib.error.HTTPError as error:
         error.close()
         return ""
+    except http.client.HTTPException as error:  # a server of another protocol, or a path that can't be
+        raise OSError(str(error)) from error
 
 
 def _make(ip: str, size: str, gateway: str) -> Address | None:

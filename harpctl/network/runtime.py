@@ -9,6 +9,7 @@ What is there is read from facts and from `ip`, whose plain output has been the 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, Need, Run, SetControl, need
@@ -25,8 +26,9 @@ ARP = {
     "arp_announce": "2",  # ask only with an address of the interface that asks
     "rp_filter": "2",  # loose: a reply may come by another interface than the main table's
 }
-# Words that `ip` shows, but does not take.
+# Words that `ip` shows, but does not take; and the remaining life of a route, which it shows as 299sec.
 NOT_INPUT = {"linkdown", "dead", "pervasive", "offload", "trap", "rt_offload", "rt_trap"}
+LIFE = re.compile(r"(?<= expires )(\d+)sec\b")
 
 
 def _ip(version: int, *words: str) -> tuple[str, ...]:
@@ -35,7 +37,7 @@ def _ip(version: int, *words: str) -> tuple[str, ...]:
 
 def _lines(host: Host, version: int, *words: str) -> list[list[str]]:
     """Return what `ip` lists, each line as words; nothing where it fails, as for a table that isn't there."""
-    text = host.query(_ip(version, *words)) or ""
+    text = LIFE.sub(r"\1", host.query(_ip(version, *words)) or "")
     return [[word for word in line.split() if word not in NOT_INPUT] for line in text.splitlines() if line]
 
 
@@ -174,7 +176,9 @@ def _wanted_routes(eni: EniPlan) -> list[list[str]]:
 
 
 def _leads_to(route: Sequence[str]) -> tuple[str, str, str]:
-    return route[0], _after(route, "via"), _after(route, "dev")
+    """Return target, gateway and interface. `ip` shows a target of one address without its length."""
+    target = route[0].removesuffix("/128" if ":" in route[0] else "/32")
+    return target, _after(route, "via"), _after(route, "dev")
 
 
 def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:

@@ -124,6 +124,32 @@ def test_no_service(service: Service) -> None:
     assert lookup([MAC1], [Tencent(closed), Ec2(closed), Ec2(service.url)]) == {}
 
 
+@pytest.mark.parametrize("page", ["<html>\n<body>Log in</body>", "10.0.1.5 or so"])
+def test_a_server_that_answers_for_every_name(service: Service, page: str) -> None:
+    """As of a captive portal: what it says is no address, and makes no path for the next question."""
+    service.paths = {f"{MACS}/{MAC1}/primary-local-ipv4": page}
+    assert lookup([MAC1], [Tencent(f"{service.url}/meta-data")]) == {}
+
+
+def test_a_server_that_does_not_speak_http(tmp_path: Path) -> None:
+    vendor = tmp_path / VENDOR[1:]
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("Amazon EC2\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            client, _address = server.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(b"220 mail.example ESMTP\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert known_speed(Host(tmp_path), 1, Ec2(url)) == (0, "")
+        thread.join()
+
+
 def test_no_proxy(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

@@ -148,6 +148,41 @@ def test_a_main_route_that_draws_the_primarys_traffic_goes(tmp_path: Path) -> No
     assert undos(steps) == [f"ip -4 route add {route}"]
 
 
+def test_a_route_that_a_router_announced_can_be_made_again(tmp_path: Path) -> None:
+    """`ip` shows its remaining life as 299sec, and takes 299."""
+    primary = eni("eth0", addresses=["fd00:1::10/64"], is_default_route=True, is_up=True)
+    found = msgspec.structs.replace(facts(eni("eth3.100")), enis=(primary, eni("eth3.100")))
+    route = "fd00:1::/64 dev eth3.100 proto ra metric 1024 expires 299{} pref medium"
+    answers = {"ip -6 route show table main": route.format("sec") + "\n"}
+    steps = runtime.plan_state(found, _host(tmp_path, answers), [ETH3])
+    assert f"ip -6 route add {route.format('')}" in undos(steps)
+
+
+@pytest.mark.parametrize(
+    ("address", "gateway", "shown"),
+    [
+        (
+            "10.0.1.11/32",
+            "10.0.1.1",
+            "default via 10.0.1.1 dev eth1 onlink \n10.0.1.11 dev eth1 scope link \n",
+        ),
+        ("fd00:1::11/128", "", "fd00:1::11 dev eth1 metric 1024 pref medium \n"),
+        ("fd00:1::11/32", "", "fd00:1::/32 dev eth1 metric 1024 pref medium \n"),
+    ],
+)
+def test_a_subnet_of_one_address_as_some_clouds_give(
+    tmp_path: Path, address: str, gateway: str, shown: str
+) -> None:
+    """`ip` shows it without its length."""
+    plan = msgspec.structs.replace(ETH1, address=address, gateway=gateway)
+    answers = {
+        f"ip -{plan.version} rule show": f"7700:\tfrom {plan.host} lookup 7700\n{RULES}",
+        f"ip -{plan.version} route show table 7700": shown,
+    }
+    found = facts(eni("eth1", **{**DONE, "addresses": [address]}))
+    assert runtime.plan_state(found, _host(tmp_path, answers), [plan]) == []
+
+
 def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
     primary = eni("eth0", addresses=["10.0.1.10/24"], is_default_route=True, is_up=True)
     for kernel, count in (("3.10.0-1127.el7.x86_64", 1), ("5.4.0", 0)):
