@@ -91,16 +91,25 @@ def _assert_joins(lab: Lab, job: Job, how: str, host: int, eni: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "host", "eni"),
-    [("down", 0, 1), ("no carrier", 1, 1), ("no address", 1, 0), ("gone", 0, 1), ("gone", 1, 0)],
+    ("how", "host", "eni", "carrier"),
+    [
+        ("down", 0, 1, "auto"),
+        ("no carrier", 1, 1, "udp"),
+        ("no address", 1, 0, "auto"),
+        ("gone", 0, 1, "udp"),
+        ("gone", 1, 1, "tcp"),
+        ("gone", 1, 0, "auto"),
+    ],
 )
-def test_one_joins_later(make_lab: MakeLab, start: StartJob, how: str, host: int, eni: int) -> None:
+def test_one_joins_later(
+    make_lab: MakeLab, start: StartJob, how: str, host: int, eni: int, carrier: str
+) -> None:
     """The sender's, the listener's, and the listener's first, over which processes would have met."""
     lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
     ABSENT[how][0](lab, host, eni)
     if how == "no carrier":
         _until_without_carrier(lab, host, eni)
-    with start(lab) as job:
+    with start(lab, env={"HARP_DRIVER": carrier}) as job:
         _assert_joins(lab, job, how, host, eni)
 
 
@@ -137,24 +146,6 @@ def test_addresses_that_neither_side_knew(make_lab: MakeLab, start: StartJob) ->
         job.finish()
 
 
-def test_a_listed_name_that_does_not_exist(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
-    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
-    _take_out(lab, 1, 1)
-    env = {"HARP_IFNAME": "=eni0,eni1"}
-    with Job(
-        lab, plugin_file, sizes="256K", words=UNTIL_FINISHED, env=env, meeting=tmp_path / "meeting"
-    ) as job:
-        _assert_joins(lab, job, "gone", 1, 1)
-
-
-@pytest.mark.parametrize("carrier", ["udp", "tcp"])
-def test_by_one_carrier(make_lab: MakeLab, start: StartJob, carrier: str) -> None:
-    lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
-    _take_out(lab, 1, 1)
-    with start(lab, env={"HARP_DRIVER": carrier}) as job:
-        _assert_joins(lab, job, "gone", 1, 1)
-
-
 def test_different_ones_on_each_side(make_lab: MakeLab, start: StartJob) -> None:
     """What works here and there are no partners; a standby path joins them until the others come."""
     lab = make_lab(LabSpec(enis=2, switch=True, subnets=Subnets.ONE, cap_mbps=CAP_MBPS))
@@ -169,16 +160,23 @@ def test_different_ones_on_each_side(make_lab: MakeLab, start: StartJob) -> None
         job.finish()
 
 
-def test_by_variable(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
-    """A list of names for unlike hosts, where one of them has a link later."""
+@pytest.mark.parametrize(
+    ("how", "names", "said"),
+    [
+        ("gone", "=eni0,eni1", "does not exist"),
+        ("down", "eni0,eno7,eni1", "begins with 'eno7'"),
+    ],
+)
+def test_by_variable(
+    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, how: str, names: str, said: str
+) -> None:
+    """A name in full that does not exist yet; a list for unlike hosts, where one of them has a link later."""
     lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
-    lab.link_down(1, 1)
-    env = {"HARP_IFNAME": "eni0,eno7,eni1"}
-    with Job(
-        lab, plugin_file, sizes="256K", words=UNTIL_FINISHED, env=env, meeting=tmp_path / "meeting"
-    ) as job:
-        _assert_joins(lab, job, "down", 1, 1)
-        assert "begins with 'eno7'" in job.log(0)
+    ABSENT[how][0](lab, 1, 1)
+    env, meeting = {"HARP_IFNAME": names}, tmp_path / "meeting"
+    with Job(lab, plugin_file, sizes="256K", words=UNTIL_FINISHED, env=env, meeting=meeting) as job:
+        _assert_joins(lab, job, how, 1, 1)
+        assert said in job.log(1)
 
 
 def test_none_works(make_lab: MakeLab, start: StartJob) -> None:

@@ -65,8 +65,7 @@ def test_process_has_the_rights_of_the_pod(make_lab: MakeLab, rights: Rights) ->
     assert "Operation not permitted" in denied
 
 
-@pytest.mark.parametrize("engine", ["inline", "thread"])
-@pytest.mark.parametrize("carrier", ["auto", "udp"])
+@pytest.mark.parametrize(("carrier", "engine"), [("auto", "inline"), ("udp", "thread")])
 def test_all_sizes_arrive(make_lab: MakeLab, rights: Rights, carrier: str, engine: str) -> None:
     lab = make_lab(LabSpec(enis=2))
     words = ("--iters", "20", "--warmup", "2", "--connections", "2")

@@ -25,18 +25,22 @@ BURST = "meta l4proto { tcp, udp } numgen inc mod 10 < 3"  # 30 %, three in a ro
 
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
-    ("permille", "iterations", "engine", "paths"),
-    [(1, 300, "inline", 1), (10, 100, "thread", 4), (100, 40, "inline", 4)],
+    ("permille", "iterations", "engine", "paths", "offload"),
+    [
+        (1, 300, "inline", 1, Offload.STOCK),
+        (10, 100, "thread", 4, Offload.OFF),
+        (100, 40, "inline", 4, Offload.STOCK),
+        (100, 40, "inline", 4, Offload.OFF),
+    ],
 )
-@pytest.mark.parametrize("offload", [Offload.STOCK, Offload.OFF])
 def test_random_loss(
     make_lab: MakeLab,
     plugin_file: Path,
-    offload: Offload,
     permille: int,
     iterations: int,
     engine: str,
     paths: int,
+    offload: Offload,
 ) -> None:
     lab = make_lab(LabSpec(enis=2, offload=offload))
     for host in range(2):

@@ -52,8 +52,7 @@ def test_64_connections(make_lab: MakeLab, plugin_file: Path, engine: str) -> No
             assert _status_kib(rank.pid, "VmHWM") < RESIDENT_MAX_KIB
 
 
-@pytest.mark.parametrize("sizes", ["4K", "1M"])
-@pytest.mark.parametrize("engine", ["inline", "thread"])
+@pytest.mark.parametrize(("sizes", "engine"), [("4K", "inline"), ("1M", "thread")])
 def test_nothing_is_allocated_per_message(
     make_lab: MakeLab,
     plugin_file: Path,

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -49,17 +50,32 @@ def _let_time_pass(seconds: float) -> None:
     until("the time has passed", lambda: time.monotonic() > end)
 
 
-@pytest.mark.parametrize(("engine", "enis"), [("inline", 1), ("thread", 2)])
-def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engine: str, enis: int) -> None:
+@contextlib.contextmanager
+def _cut_off(
+    make_lab: MakeLab,
+    plugin_file: Path,
+    timeout_s: int,
+    outage_s: float,
+    enis: int = 1,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[tuple[Lab, RemotePeer, RemotePeer]]:
+    """Yield a receiver and a sender that were connected, and whose network went away so long ago."""
     lab = make_lab(LabSpec(enis=enis))
-    env = {"HARP_PEER_TIMEOUT": str(TIMEOUT_S), "HARP_ENGINE": engine, "HARP_IFNAME": "eni"}
-    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
+    both = {"HARP_PEER_TIMEOUT": str(timeout_s), **env}
+    with RemotePeer(lab, 0, plugin_file, both) as receiver, RemotePeer(lab, 1, plugin_file, both) as sender:
         connect(receiver, sender)
         for size in SIZES:
             transfer(receiver, sender, 2, size)
         for eni in range(enis):
             lab.faults(1, eni).blackhole()
-        _let_time_pass(OUTAGE_S)
+        _let_time_pass(outage_s)
+        yield lab, receiver, sender
+
+
+@pytest.mark.parametrize(("engine", "enis"), [("inline", 1), ("thread", 2)])
+def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engine: str, enis: int) -> None:
+    env = {"HARP_ENGINE": engine, "HARP_IFNAME": "eni"}
+    with _cut_off(make_lab, plugin_file, TIMEOUT_S, OUTAGE_S, enis, env) as (lab, receiver, sender):
         for eni in range(enis):
             lab.faults(1, eni).clear()
         for size in SIZES:
@@ -68,27 +84,12 @@ def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engi
             assert not [line for line in peer.call("log") if "WARN" in line]
 
 
-@contextlib.contextmanager
-def _cut_off(
-    make_lab: MakeLab, plugin_file: Path, timeout_s: int
-) -> Iterator[tuple[Lab, RemotePeer, RemotePeer]]:
-    """Yield a receiver and a sender whose network went away longer than the peer timeout ago."""
-    lab = make_lab(LabSpec())
-    env = {"HARP_PEER_TIMEOUT": str(timeout_s)}
-    with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
-        transfer(receiver, sender, 2, 65536)
-        lab.faults(1, 0).blackhole()
-        _let_time_pass(timeout_s + 1)
-        yield lab, receiver, sender
-
-
 @pytest.mark.parametrize("waits", ["receiver", "sender"])
 def test_the_peer_timeout_counts_from_when_somebody_waits(
     make_lab: MakeLab, plugin_file: Path, waits: str
 ) -> None:
     timeout_s = 3
-    with _cut_off(make_lab, plugin_file, timeout_s) as (_, receiver, sender):
+    with _cut_off(make_lab, plugin_file, timeout_s, timeout_s + 1) as (_, receiver, sender):
         who = receiver if waits == "receiver" else sender
         start = time.monotonic()
         assert who.call("transfer", 1, 65536) == [abi.REMOTE]
@@ -102,7 +103,7 @@ def test_the_peer_timeout_counts_from_when_somebody_waits(
 def test_an_outage_ends_before_the_peer_timeout(make_lab: MakeLab, plugin_file: Path) -> None:
     """The receiver waits already when the network comes back."""
     timeout_s = 6
-    with _cut_off(make_lab, plugin_file, timeout_s) as (lab, receiver, sender):
+    with _cut_off(make_lab, plugin_file, timeout_s, timeout_s + 1) as (lab, receiver, sender):
         receiver.start("transfer", 1, 65536)
         _let_time_pass(timeout_s / 3)
         lab.faults(1, 0).clear()

@@ -68,7 +68,7 @@ def test_a_clean_network(
         assert counted["messages_sent"] == counted["messages_received"] > 0
 
 
-@pytest.mark.parametrize(("paths", "connections"), [(5, 1), (5, 4), (8, 1), (8, 4)])
+@pytest.mark.parametrize(("paths", "connections"), [(5, 1), (8, 4)])
 def test_loss_and_reordering(make_lab: MakeLab, plugin_file: Path, paths: int, connections: int) -> None:
     lab = make_lab(LabSpec(enis=2, switch=True, offload=Offload.OFF, cap_mbps=1000))
     faults = lab.faults(1, 0).set(drop=0.01, reorder=0.05, reorder_ms=1)
@@ -81,7 +81,7 @@ def test_loss_and_reordering(make_lab: MakeLab, plugin_file: Path, paths: int, c
         assert counted["lost_packets"] > 0
 
 
-@pytest.mark.parametrize(("paths", "connections"), [(5, 1), (8, 1), (8, 4)])
+@pytest.mark.parametrize(("paths", "connections"), [(5, 1), (8, 4)])
 def test_a_path_dies(
     make_lab: MakeLab, plugin_file: Path, ports: dict[str, str], paths: int, connections: int
 ) -> None:
@@ -98,17 +98,14 @@ def test_a_path_dies(
         assert counted["path_down"] > 0
 
 
-@pytest.mark.parametrize("paths", [5, 8])
-def test_a_path_that_never_lived(
-    make_lab: MakeLab, plugin_file: Path, ports: dict[str, str], paths: int
-) -> None:
+def test_a_path_that_never_lived(make_lab: MakeLab, plugin_file: Path, ports: dict[str, str]) -> None:
     """A firewall passes some source ports only."""
     lab = make_lab(LabSpec(enis=2))
     drop(lab, 1, f"udp sport {{ {FIRST_PORT}, {FIRST_PORT + 2} }}")
-    env = {**ports, "HARP_PATHS": str(paths)}
+    env = {**ports, "HARP_PATHS": "8"}
     words = ("--iters", "60", "--warmup", "4", "--connections", "2")
     with Job(lab, plugin_file, mode="stream", sizes="8,64K,1M", words=words, env=env) as job:
-        _checked(job, paths)
+        _checked(job, 8)
         assert dropped(lab, 1) > 0
 
 

@@ -19,8 +19,10 @@ MakeLab = Callable[[LabSpec], Lab]
 FEW = ("--iters", "24", "--warmup", "4")
 
 
-@pytest.mark.parametrize("engine", ["inline", "thread"])
-@pytest.mark.parametrize("mode", ["stream", "bidir", "ring", "alltoall"])
+@pytest.mark.parametrize(
+    ("mode", "engine"),
+    [("stream", "inline"), ("bidir", "thread"), ("ring", "inline"), ("alltoall", "thread")],
+)
 def test_loopback(plugin_file: Path, mode: str, engine: str) -> None:
     perf = plugin_file.parent / "harp-perf"
     argv = [str(perf), "--plugin", str(plugin_file), "--mode", mode, "--sizes", ALL_SIZES, *FEW]

@@ -145,11 +145,10 @@ def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
         job.finish()
 
 
-@ENGINES
-def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
+def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path) -> None:
     """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP finds the new one."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
+    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         _set(lab, 1, "address", NEW_MAC)
         run_command(run_inside(lab.hosts[1], "ping", "-c", "1", "-W", "5", lab.address(0)))

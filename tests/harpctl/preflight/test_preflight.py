@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from harpctl.errors import HarpError
 from harpctl.fleet import DIST_VARIABLE
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
-from harpctl.preflight.model import Comparison, EniState, HostFinding, HostState, Problem, Rate, Report
+from harpctl.preflight.model import Comparison, HostFinding, HostState, Problem, Rate, Report
 from harpctl.preflight.rounds import rounds
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
@@ -31,6 +31,7 @@ from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
+from tests.harpctl.preflight.build import eni, own
 
 FAKE_SSH = r"""
 import os, pathlib, sys
@@ -194,22 +195,6 @@ def test_each_pair_meets_once_and_no_host_waits(count: int) -> None:
 # ---- who is to attribute_faults ----
 
 
-def own(**changes: object) -> HostState:
-    plain = HostState(
-        harpctl="0.2.0",
-        plugin="/p.so",
-        is_installed=True,
-        version="0.2.0",
-        build="abc",
-        wire=(2, 2),
-        perf="/harp-perf",
-        nccl="",
-        ephemeral=(32768, 60999),
-        enis=(eni(),),
-    )
-    return replace(plain, **changes)
-
-
 def apart(states: dict[str, HostState]) -> dict[str, HostState]:
     """Return the states with an address of its own for each ENI."""
     return {
@@ -218,11 +203,6 @@ def apart(states: dict[str, HostState]) -> dict[str, HostState]:
         )
         for n, (host, state) in enumerate(states.items())
     }
-
-
-def eni(**changes: object) -> EniState:
-    plain = EniState(name="eth1", address="10.0.0.1", mtu=1500, speed_mbps=0, ports=(1, 9), tried=(1, 9))
-    return replace(plain, **changes)
 
 
 def fault(source: int, target: int, check: str = "udp") -> Fault:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host says of itself to preflight, in tests."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from harpctl.preflight.model import EniState, HostState
+
+
+def eni(**changes: object) -> EniState:
+    """Return an ENI, with these fields."""
+    plain = EniState(name="eth1", address="10.0.0.1", mtu=1500, speed_mbps=0, ports=(1, 9), tried=(1, 9))
+    return replace(plain, **changes)
+
+
+def own(**changes: object) -> HostState:
+    """Return the state of a host with one ENI, with these fields."""
+    plain = HostState(
+        harpctl="0.2.0",
+        plugin="/p.so",
+        is_installed=True,
+        version="0.2.0",
+        build="abc",
+        wire=(2, 2),
+        perf="/harp-perf",
+        nccl="",
+        ephemeral=(32768, 60999),
+        enis=(eni(),),
+    )
+    return replace(plain, **changes)
