@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from harpctl.host.host import Host
+from harpctl.stats.files import find
+from harpctl.stats.layout import Row
 from harpctl.testbed.bench.perf import PerfReport, parse_report
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import fabric_name, port_name, run_inside
@@ -193,6 +196,12 @@ class Job:
     def statistics_of(self, rank: int) -> Counter[str]:
         """Return what the engines of one rank counted."""
         return statistics_of(self.log(rank))
+
+    def tables(self, rank: int) -> Mapping[str, Sequence[Row]]:
+        """Return the tables of a running rank's statistics."""
+        # A process that had the same number before it may have left a file.
+        (process,) = (one for one in find(Host(), self.ranks[rank].pid).processes if one.state != "gone")
+        return process.page.tables
 
     def driver_mode(self, rank: int) -> str:
         """Return the packet driver that a rank's engine has logged."""

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.host.host import Host
-from harpctl.stats.files import find
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, dropped, statistics_of, until
@@ -107,8 +105,7 @@ def test_all_is_right_after(
 
 def _ends(job: Job) -> int:
     """Count the TCP connections that the ranks have ended, by their statistics."""
-    pages = [process.page for rank in job.ranks for process in find(Host(), rank.pid).processes]
-    return sum(int(row["tcp_ends"]) for page in pages for row in page.tables["engine"])
+    return sum(int(row["tcp_ends"]) for rank in range(2) for row in job.tables(rank)["engine"])
 
 
 @CARRIERS

@@ -9,14 +9,12 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from harpctl.host.host import Host
-from harpctl.stats.files import find
-from harpctl.stats.layout import Row, Value
+from harpctl.stats.layout import Value
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, fabric_name, port_name, run_inside
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, Meter, drop, drop_no_more, until
@@ -59,22 +57,15 @@ def _connections(lab: Lab, host: int, port: int) -> str:
     return run_command(run_inside(lab.hosts[host], *words))
 
 
-def _tables(job: Job, rank: int) -> Mapping[str, Sequence[Row]]:
-    """Return the tables of a rank's statistics."""
-    # A process that had the same number before it may have left a file.
-    (process,) = (one for one in find(Host(), job.ranks[rank].pid).processes if one.state != "gone")
-    return process.page.tables
-
-
 def _large(job: Job) -> set[tuple[Value, Value]]:
     """Return what the large messages of each session take, and why, by the statistics."""
-    rows = [row for rank in range(2) for row in _tables(job, rank)["session"]]
+    rows = [row for rank in range(2) for row in job.tables(rank)["session"]]
     return {(row["large"], row["large_why"]) for row in rows}
 
 
 def _engine(job: Job, rank: int) -> Counter[str]:
     """Return what a rank's engine has counted by the statistics."""
-    (row,) = _tables(job, rank)["engine"]
+    (row,) = job.tables(rank)["engine"]
     return Counter({name: value for name, value in row.items() if isinstance(value, int)})
 
 
