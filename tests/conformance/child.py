@@ -25,6 +25,7 @@ PROMISED_S = 1.0  # how soon the death of a peer is an error
 GONE_S = 10.0  # what a loaded machine gets before a test calls it a hang
 TRIES = 3  # the soonest counts: the machine may be slow, the promise is not
 NEW_AND_OLD = [4, 12]  # the tables between them differ in shape alone, which the other files cover
+OF_EACH_INIT = [4, 10, 12]  # a version of each signature of init
 
 # The versions without a context keep their configuration for the process, so it is the same for all tests
 # here; what needs another one runs in a process of its own.

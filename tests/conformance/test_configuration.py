@@ -15,11 +15,13 @@ from tests.conformance import abi
 from tests.conformance.child import (
     ENVIRONMENT,
     NEW_AND_OLD,
+    OF_EACH_INIT,
     Start,
 )
 from tests.placed import pci_addresses, write_confs
 
 
+@pytest.mark.parametrize("version", OF_EACH_INIT)
 def test_not_configured(version: int, start: Start, tmp_path: Path) -> None:
     """Init fails with one WARN that names directory, glob and both remedies, and leaves nothing behind."""
     attempts = start("unconfigured", version, {"HARP_CONF_DIR": str(tmp_path)}).end()
@@ -34,6 +36,7 @@ def test_not_configured(version: int, start: Start, tmp_path: Path) -> None:
         assert (attempt["threads"], attempt["files"]) == (0, 0)
 
 
+@pytest.mark.parametrize("version", OF_EACH_INIT)
 def test_disabled(version: int, start: Start) -> None:
     """Init steps aside in one INFO line, whatever else is set, and leaves nothing behind."""
     attempts = start("unconfigured", version, {**ENVIRONMENT, "HARP_DISABLE": "1", "HARP_PATHS": "0"}).end()
@@ -51,14 +54,12 @@ def test_disabled(version: int, start: Start) -> None:
     ("name", "value"),
     [
         ("HARP_DISABLE", "yes"),
-        ("HARP_ENGINE", "fast"),
         ("HARP_PATHS", "0"),
-        ("HARP_PEER_TIMEOUT", "soon"),
-        ("HARP_DRIVER", "rdma"),
         ("HARP_IFNAME", "=nosuchinterface"),
     ],
 )
 def test_bad_variable(name: str, value: str, start: Start) -> None:
+    """One that is read first, one of the table (tests/unit/test_env.c has them all), and the interfaces."""
     for attempt in start("unconfigured", 12, {**ENVIRONMENT, name: value}).end():
         assert attempt["result"] not in (abi.SUCCESS, 7)
         (warn,) = attempt["warns"]
@@ -165,9 +166,10 @@ def test_devices_without_a_place_are_not_merged(
     assert "eni0 is not merged with others, because it has no place on the PCI bus" in got["lines"][0]
 
 
-@pytest.mark.parametrize("engine", ["inline", "thread"])
-@pytest.mark.parametrize("paths", [1, 4])
-@pytest.mark.parametrize("version", [4, 12])
+@pytest.mark.parametrize(
+    ("version", "engine", "paths"),  # each two of them in all combinations
+    [(4, "inline", 1), (4, "thread", 4), (12, "inline", 4), (12, "thread", 1)],
+)
 def test_matrix(version: int, engine: str, paths: int, start: Start) -> None:
     """Nothing to 64 MiB, in both ways to run an engine, over one path and over several."""
     environment = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}

@@ -8,7 +8,10 @@ import time
 import pytest
 
 from tests.conformance import abi
+from tests.conformance.child import NEW_AND_OLD
 from tests.conformance.driver import Buffer, Net, Pair, Request, ffi, pattern, until
+
+pytestmark = pytest.mark.parametrize("version", NEW_AND_OLD)
 
 COPY_MAX = 32_768  # of a message that is copied; the peer takes it without a receive
 EARLY = 4  # messages that the peer takes before their receives are posted

@@ -8,7 +8,10 @@ import contextlib
 import pytest
 
 from tests.conformance import abi
+from tests.conformance.child import NEW_AND_OLD
 from tests.conformance.driver import Buffer, Net, control_connections, ffi, pattern, until
+
+pytestmark = pytest.mark.parametrize("version", NEW_AND_OLD)
 
 MANY = 40
 GONE_S = 10.0  # as in test_errors
