@@ -236,8 +236,11 @@ static void test_a_connect_that_waits(void **state) {
   assert_non_null(strstr(
       log_text,
       "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99, 10.0.1.7:99: Connection refused\n"));
-  d.state = HARP_CONNECT_HANDSHAKE;
+  d.last_errno = HARP_EPEERFILES;
   harp_stall_review_connect(&d, now + HARP_SEC(30));
+  assert_non_null(strstr(log_text, "its process has all files open that it may"));
+  d.state = HARP_CONNECT_HANDSHAKE;
+  harp_stall_review_connect(&d, now + HARP_SEC(60));
   assert_non_null(strstr(log_text, "has not answered"));
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connect of NCCL's that is under way. It requests a stream from the peer where there is one (opening.h),
  * else it connects to one of the addresses of the engine that listens (dials.h) and runs a handshake with it
- * (pending_peer.h). The thread that polls connect
- * drives it, one thread at a time; other threads read or change it only under the engine's lock
- * (connect_state.h).
+ * (pending_peer.h). The thread that polls connect drives it, one thread at a time; other threads read or
+ * change it only under the engine's lock (connect_state.h).
  *
  *   WAITING ─┬─▶ DIALING ──▶ HANDSHAKE ─┬─▶ CONFIRMING ─┬─▶ OPENED ──▶ DONE
  *            └─▶ REQUESTED ─────────────│───────────────┤

@@ -2,7 +2,6 @@
 #include "engine/watch/stall.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/address.h"
@@ -186,7 +185,7 @@ static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_
 }
 
 void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
-  char addresses[HARP_CONTACT_TEXT_BYTES];
+  char addresses[HARP_CONTACT_TEXT_BYTES], why[HARP_LIMIT_TEXT_BYTES];
   if (!is_due(&d->wait, d->engine, now)) return;
   HARP_INFO("%s: a connect of NCCL has waited for %llu s for %s: %s", d->engine->name,
             seconds(now - d->wait.begun_ns), harp_contact_text(&d->contact, addresses),
@@ -194,7 +193,7 @@ void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
                 ? "its process accepts connections and has not answered: it is stopped, or its "
                   "rank does not accept yet; see what it does"
             : d->is_refused_busy ? "too many wait there for their accept: its rank does not accept yet"
-            : d->last_errno      ? strerror(d->last_errno)
+            : d->last_errno      ? harp_limit_text(d->last_errno, why)
                                  : "nothing there answers: try ping, and look for a firewall that drops TCP");
 }
 
