@@ -76,7 +76,16 @@ def start(plugin_file: Path, tmp_path: Path) -> StartJob:
     return make
 
 
-def _assert_joins(lab: Lab, job: Job, how: str, host: int, eni: int) -> None:
+def _assert_shown(lab: Lab, job: Job, host: int, eni: int) -> None:
+    """The statistics of the other host have the address that it learned."""
+    addresses = {str(row["address"]).rpartition(":")[0] for row in job.tables(1 - host)["path"]}
+    assert lab.address(host, eni) in addresses
+    assert "0.0.0.0" not in addresses  # noqa: S104 - an address that is unknown
+
+
+def _assert_joins(
+    lab: Lab, job: Job, how: str, host: int, eni: int, check: Callable[[], None] = lambda: None
+) -> None:
     """The job moves data without the ENI, and over all of them once it works."""
     without = frozenset({eni_name(eni)})
     until_all_moving(job, 1, without=without)
@@ -87,6 +96,7 @@ def _assert_joins(lab: Lab, job: Job, how: str, host: int, eni: int) -> None:
     works = f"{eni_name(eni)}: this interface works again"
     until(works, lambda: works in job.log(host), JOINED_S)
     until_all_moving(job, 1, wait_s=JOINED_S)
+    check()
     job.finish()
 
 
@@ -129,7 +139,7 @@ def test_an_address_that_nobody_knew(
     lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
     ABSENT[how][0](lab, host, eni)
     with start(lab, names_addresses=False, env={"HARP_DRIVER": carrier}) as job:
-        _assert_joins(lab, job, how, host, eni)
+        _assert_joins(lab, job, how, host, eni, lambda: _assert_shown(lab, job, host, eni))
 
 
 def test_addresses_that_neither_side_knew(make_lab: MakeLab, start: StartJob) -> None:

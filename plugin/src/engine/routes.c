@@ -233,5 +233,6 @@ void harp_routes_on_address(struct harp_peer *peer, const struct harp_numbered *
     return;
   *known = numbered->eni;
   peer->enis[numbered->index] = eni_address(known, known->ports[0], 0);
+  harp_stats_on_address(peer);
   open_waiting(peer, now);
 }

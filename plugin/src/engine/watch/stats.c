@@ -117,6 +117,10 @@ void harp_stats_remove_peer(struct harp_peer *peer) {
   harp_stats_give(file, HARP_STATS_SESSIONS, peer->stats.entry, 1);
 }
 
+void harp_stats_on_address(const struct harp_peer *peer) {
+  if (peer->engine->stats.file) harp_stats_name_paths(peer);
+}
+
 void harp_stats_add_link(struct harp_link *link) {
   struct harp_stats_file *file = link->engine->stats.file;
   if (!file) return;

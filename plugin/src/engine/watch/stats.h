@@ -49,6 +49,8 @@ void harp_stats_leave(struct harp_engine *e);
 /* The same for peers and links; under the engine's lock. */
 void harp_stats_add_peer(struct harp_peer *peer, const struct harp_peer_config *config);
 void harp_stats_remove_peer(struct harp_peer *peer);
+/* An interface of the peer's has an address now. */
+void harp_stats_on_address(const struct harp_peer *peer);
 void harp_stats_add_link(struct harp_link *link);
 void harp_stats_remove_link(struct harp_link *link);
 

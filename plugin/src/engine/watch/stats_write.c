@@ -143,7 +143,7 @@ static struct harp_stats_session *session_entry(const struct harp_peer *peer) {
   return harp_stats_entry(peer->engine->stats.file, HARP_STATS_SESSIONS, peer->stats.entry);
 }
 
-void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_config *c) {
+void harp_stats_name_paths(const struct harp_peer *peer) {
   for (unsigned i = 0; i < peer->path_count && peer->stats.path_first >= 0; i++) {
     struct harp_path_report p = harp_path_report_of(&peer->session, i);
     struct harp_stats_path *s = path_entry(peer, i);
@@ -155,6 +155,10 @@ void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_c
     s->peer_eni = p.remote_eni;
     harp_stats_end(&s->head);
   }
+}
+
+void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_config *c) {
+  harp_stats_name_paths(peer);
   if (peer->stats.entry < 0) return;
   struct harp_stats_session *s = session_entry(peer);
   harp_stats_begin(&s->head);
