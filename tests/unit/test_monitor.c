@@ -193,24 +193,50 @@ static int listen_for_peer(void) {
 }
 
 /* While its kernel accepts connections it is only stopped. Once that refuses, it has ended, unless the
- * control connection works. */
-static void test_a_silent_peers_host_is_asked(void **state) {
+ * control connection works. It is the same for who waits for a message as for who sends one. */
+static void check_inquiry(enum harp_role role, bool is_lost) {
+  struct scene s;
+  int listener = listen_for_peer();
+  open_scene_with(&s, role, 2);
+  if (is_lost) harp_monitor_set_lost(s.link->peer);
+  submit(s.link);
+  run_for(&s, HARP_SEC(1), PASS_NS);
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  assert_true(s.link->peer->inquiry.next_ns);
+  close(listener);
+  harp_ns start_ns = now_ns;
+  run_for(&s, HARP_SEC(3), PASS_NS);
+  assert_int_equal(atomic_load(&s.link->status), is_lost ? HARP_ERR_REMOTE : HARP_OK);
+  if (is_lost) assert_non_null(strstr(s.link->error, "its process has ended"));
+  if (is_lost) assert_in_range(now_ns - start_ns, HARP_INQUIRY_REFUSED_NS, HARP_SEC(1));
+  close_scene(&s);
+  peer_tcp_port = 0;
+}
+
+static void test_a_quiet_peers_host_is_asked(void **state) {
   (void)state;
   for (int is_lost = 0; is_lost < 2; is_lost++) {
-    struct scene s;
-    int listener = listen_for_peer();
-    open_scene_with(&s, HARP_ROLE_SENDER, 2);
-    if (is_lost) harp_monitor_set_lost(s.link->peer);
-    submit(s.link);
-    run_for(&s, HARP_SEC(1), PASS_NS);
-    assert_int_equal(atomic_load(&s.link->status), HARP_OK);
-    assert_true(s.link->peer->inquiry.wait_ns);
-    close(listener);
-    run_for(&s, HARP_SEC(3), PASS_NS);
-    assert_int_equal(atomic_load(&s.link->status), is_lost ? HARP_ERR_REMOTE : HARP_OK);
-    if (is_lost) assert_non_null(strstr(s.link->error, "its process has ended"));
-    close_scene(&s);
+    check_inquiry(HARP_ROLE_SENDER, is_lost);
+    check_inquiry(HARP_ROLE_RECEIVER, is_lost);
   }
+}
+
+/* Who answers PINGs is not asked, however long it sends nothing. */
+static void test_a_peer_that_answers_is_not_asked(void **state) {
+  (void)state;
+  struct scene s;
+  unsigned pings = 0;
+  peer_tcp_port = 1;
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  submit(s.link);
+  for (harp_ns end = now_ns + HARP_SEC(2); now_ns < end; now_ns += PASS_NS) {
+    harp_engine_pass(s.engine);
+    pings += receive_pings(&s, true);
+  }
+  assert_in_range(pings, 6, HARP_SEC(2) / HARP_INQUIRY_PING_NS);
+  assert_int_equal(s.link->peer->inquiry.next_ns, 0);
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  close_scene(&s);
   peer_tcp_port = 0;
 }
 
@@ -832,7 +858,8 @@ int main(void) {
       cmocka_unit_test(test_lost_without_requests_waits),
       cmocka_unit_test(test_end_with_several_interfaces_fails),
       cmocka_unit_test(test_reset_after_final_fails),
-      cmocka_unit_test(test_a_silent_peers_host_is_asked),
+      cmocka_unit_test(test_a_quiet_peers_host_is_asked),
+      cmocka_unit_test(test_a_peer_that_answers_is_not_asked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,6 +125,7 @@ struct harp_engine {
   harp_ns control_check_ns, pending_check_ns;
   harp_ns tend_ns;                       /* peers with several interfaces */
   harp_ns linger_ns;                     /* peers without links */
+  harp_ns inquire_ns;                    /* peers that are quiet while NCCL waits */
   struct harp_shared_clock shared_clock; /* for the drains of the congestion control */
 
   struct {

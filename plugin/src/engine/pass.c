@@ -71,9 +71,9 @@ static void check_control(struct harp_engine *e, harp_ns now) {
   harp_tcp_tend(e, now);
   if (e->linger_ns <= now) {
     harp_peers_tend(e, now);
-    harp_liveness_inquire(e, now);
     harp_inbound_review(e, now);
   }
+  if (e->inquire_ns <= now) harp_liveness_inquire(e, now);
   if (e->tend_ns <= now) expire_silent_peers(e, now);
   struct harp_peer *stalled = harp_stalls_review(e, now);
   if (stalled) harp_dump_make(stalled, "NCCL waits", now);

@@ -16,43 +16,55 @@ void harp_inquiry_end(struct harp_inquiry *q) {
     if (q->fds[q->open_count - 1] >= 0) harp_files_close(q->fds[q->open_count - 1]);
 }
 
-static bool is_in_doubt(const struct harp_peer *peer, harp_ns now) {
+/* Whether NCCL waits for the peer, and nothing has come from it for a while. */
+static bool is_quiet(const struct harp_peer *peer, harp_ns now) {
   harp_ns quiet_ns = now - HARP_MAX(peer->last_received_ns, peer->waits_ns);
-  return peer->session.state == HARP_SESSION_OPEN && peer->is_multihomed && peer->outstanding &&
-         !peer->monitor.gone && quiet_ns >= HARP_INQUIRY_QUIET_NS &&
-         harp_sender_is_silent(peer->session.sender);
+  return peer->session.state == HARP_SESSION_OPEN && peer->is_multihomed && !peer->monitor.gone &&
+         (peer->outstanding || peer->connects) && quiet_ns >= HARP_INQUIRY_QUIET_NS;
 }
 
-/* Returns the first of our interfaces from which a path leads to one of the peer's; -1: none does. */
-static int local_of(const struct harp_peer *peer, unsigned remote) {
-  for (unsigned i = 0; i < peer->path_count; i++)
-    if (peer->ends[i].remote_eni == remote && !peer->engine->enis[peer->ends[i].local_eni].is_unnumbered)
-      return peer->ends[i].local_eni;
-  return -1;
+/* Whether nothing shows that the process runs: the control connection is lost, or a PING waits for its PONG.
+ * Sends the PING that is due. */
+static bool is_in_doubt(struct harp_peer *peer, harp_ns now) {
+  const struct harp_monitor *m = &peer->monitor;
+  if (m->lost) return true;
+  if (m->ping_ns) return now - m->ping_ns >= HARP_INQUIRY_PONG_NS;
+  if (now - m->pong_ns >= HARP_INQUIRY_PING_NS) harp_monitor_ping(peer, now);
+  return false;
 }
 
-/* Begins a connection to one of the peer's interfaces. */
-static void ask_at(struct harp_peer *peer, unsigned remote) {
-  const struct harp_endpoint_eni *eni = &peer->remote_enis[remote];
-  int local = local_of(peer, remote);
-  if (local < 0 || !eni->tcp_port || eni->is_unnumbered) return;
-  struct harp_tcp_options options = harp_tcp_options_of(peer->engine, (unsigned)local, -1);
+/* Whether an earlier path is between the same interfaces. */
+static bool is_repeated(const struct harp_peer *peer, unsigned path) {
+  const struct harp_path_ends *p = &peer->ends[path];
+  for (unsigned i = 0; i < path; i++)
+    if (peer->ends[i].local_eni == p->local_eni && peer->ends[i].remote_eni == p->remote_eni) return true;
+  return false;
+}
+
+/* Begins a connection between the interfaces of a path. */
+static void ask_along(struct harp_peer *peer, unsigned path) {
+  unsigned local = peer->ends[path].local_eni;
+  const struct harp_endpoint_eni *eni = &peer->remote_enis[peer->ends[path].remote_eni];
+  if (!eni->tcp_port || eni->is_unnumbered || peer->engine->enis[local].is_unnumbered) return;
+  if (is_repeated(peer, path)) return;
+  struct harp_tcp_options options = harp_tcp_options_of(peer->engine, local, -1);
   struct sockaddr_storage to = harp_address_make(eni->family, eni->addr, eni->tcp_port,
                                                  harp_address_scope(&peer->engine->enis[local].addr));
   int fd = harp_tcp_socket_connect(&options, &to);
-  if (fd == -ECONNREFUSED) peer->inquiry.is_refused = true;
+  peer->inquiry.is_refused |= fd == -ECONNREFUSED;
   if (fd >= 0) peer->inquiry.fds[peer->inquiry.open_count++] = fd;
 }
 
 static void ask(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
-  q->is_refused = false;
   q->is_asking = true;
-  for (unsigned i = 0; i < peer->remote_eni_count; i++) ask_at(peer, i);
-  q->until_ns = now + HARP_INQUIRY_WAIT_NS;
-  q->wait_ns = q->wait_ns ? HARP_MIN(2 * q->wait_ns, HARP_INQUIRY_AGAIN_MAX_NS) : HARP_INQUIRY_AGAIN_NS;
-  q->next_ns = now + q->wait_ns;
-  if (!peer->monitor.ping_ns) harp_monitor_ping(peer, now);
+  q->is_refused = false;
+  q->refused_ns = 0;
+  q->next_ns = now + HARP_INQUIRY_AGAIN_NS;
+  for (unsigned i = 0; i < peer->path_count && q->open_count < HARP_ENDPOINT_ENIS_MAX; i++) {
+    ask_along(peer, q->next_path);
+    q->next_path = (q->next_path + 1) % peer->path_count;
+  }
 }
 
 /* Takes the answers that have come. Returns whether a connection was accepted. */
@@ -69,20 +81,38 @@ static bool look(struct harp_inquiry *q) {
   return false;
 }
 
+/* Begins to wait for what would contradict the refusal: packets, which answer these probes, the
+ * acknowledgement of this PING (that of an earlier one may have been sent before the process ended), or
+ * another interface that accepts. */
+static void wait_for_contradiction(struct harp_peer *peer, harp_ns now) {
+  peer->inquiry.refused_ns = now;
+  harp_monitor_ping(peer, now);
+  harp_sender_keepalive(peer->session.sender, HARP_INQUIRY_QUIET_NS, now);
+  harp_peer_touch(peer);
+}
+
+/* Takes the answers. Returns whether they, and what came since, say that the process has ended. */
+static bool judge(struct harp_peer *peer, harp_ns now) {
+  struct harp_inquiry *q = &peer->inquiry;
+  bool is_accepted = look(q);
+  if (q->is_refused && !q->refused_ns) wait_for_contradiction(peer, now);
+  bool is_over = now >= (q->refused_ns ? q->refused_ns + HARP_INQUIRY_REFUSED_NS : q->next_ns);
+  if (!is_accepted && !is_over) return false;
+  harp_inquiry_end(q);
+  if (is_accepted || !q->refused_ns) return false;
+  if (peer->monitor.lost || harp_monitor_is_unacknowledged(&peer->monitor)) return true;
+  q->wait_ns = HARP_MIN(2 * q->wait_ns, HARP_INQUIRY_AGAIN_MAX_NS);
+  q->next_ns = now + q->wait_ns;
+  return false;
+}
+
 bool harp_inquiry_review(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
-  const struct harp_monitor *m = &peer->monitor;
-  if (harp_likely(!is_in_doubt(peer, now))) {
+  if (harp_likely(!is_quiet(peer, now)) || !is_in_doubt(peer, now)) {
     harp_inquiry_end(q);
-    q->wait_ns = 0;
-    q->next_ns = 0;
+    q->wait_ns = HARP_INQUIRY_AGAIN_NS;
     return false;
   }
-  if (!q->is_asking) {
-    if (now >= q->next_ns) ask(peer, now);
-    return false;
-  }
-  bool is_accepted = look(q), is_over = now >= q->until_ns;
-  if (is_accepted || is_over) harp_inquiry_end(q);
-  return !is_accepted && is_over && q->is_refused && (m->lost || harp_monitor_is_unacknowledged(m));
+  if (!q->is_asking && now >= q->next_ns) ask(peer, now);
+  return q->is_asking && judge(peer, now);
 }

@@ -7,14 +7,19 @@
  * process that is only stopped.
  *
  * Rules:
- *   1. A peer is asked when NCCL waits for it, nothing has come for HARP_INQUIRY_QUIET_NS, and all its paths
- *      are silent: at each of its interfaces that take TCP connections, and by a PING on the control
- *      connection.
- *   2. Its process has ended when one interface refuses, none accepts, and the control connection is lost or
- *      has not had the PING acknowledged. A firewall that refuses alone is no proof.
- *   3. It is asked again while this lasts, after a time that doubles.
+ *   1. A peer with several interfaces is quiet when NCCL waits for it and nothing has come for
+ *      HARP_INQUIRY_QUIET_NS. It gets a PING then, HARP_INQUIRY_PING_NS after the last PONG.
+ *   2. It is in doubt when no PONG comes within HARP_INQUIRY_PONG_NS, or the control connection is lost. It
+ * is asked then, between each two interfaces that a path joins, and again each HARP_INQUIRY_AGAIN_NS.
+ *   3. Its process has ended when one interface refuses, none accepts, and for HARP_INQUIRY_REFUSED_NS after
+ *      the refusal nothing comes over any path, though paths are probed, and the control connection is lost
+ *      or has not had another PING acknowledged. A firewall that refuses alone is no proof: where it does,
+ * the peer is asked ever more rarely.
  *
- * Called by the pass, under the engine's lock, every HARP_PEERS_TEND_NS. */
+ * A death is known so after 450 to 700 ms: HARP_INQUIRY_QUIET_NS or HARP_INQUIRY_PING_NS, then
+ * HARP_INQUIRY_PONG_NS and HARP_INQUIRY_REFUSED_NS, each up to HARP_INQUIRY_NS later.
+ *
+ * Called by the pass, under the engine's lock, every HARP_INQUIRY_NS. */
 #ifndef HARP_INQUIRY_H
 #define HARP_INQUIRY_H
 
@@ -23,20 +28,24 @@
 
 struct harp_peer;
 
-#define HARP_INQUIRY_QUIET_NS HARP_MS(200)
-#define HARP_INQUIRY_WAIT_NS  HARP_MS(400) /* for answers */
-/* Between two inquiries: first, and at most. */
+#define HARP_INQUIRY_NS         HARP_MS(50)
+#define HARP_INQUIRY_QUIET_NS   HARP_MS(100)
+#define HARP_INQUIRY_PING_NS    HARP_MS(200)
+#define HARP_INQUIRY_PONG_NS    HARP_MS(100)
+#define HARP_INQUIRY_REFUSED_NS HARP_MS(250) /* in which TCP repeats a PING */
+/* Between two inquiries; at most where refusals were contradicted. */
 #define HARP_INQUIRY_AGAIN_NS     HARP_MS(500)
-#define HARP_INQUIRY_AGAIN_MAX_NS HARP_SEC(16)
+#define HARP_INQUIRY_AGAIN_MAX_NS HARP_SEC(64)
 
 struct harp_inquiry {
   bool is_asking;                  /* one is under way */
   unsigned open_count;             /* connections that were begun */
   int fds[HARP_ENDPOINT_ENIS_MAX]; /* of these, -1: answered */
-  bool is_refused;                 /* by one of them */
-  harp_ns until_ns;                /* for answers */
-  harp_ns next_ns;                 /* when to ask */
-  harp_ns wait_ns;                 /* to the next inquiry after that; 0: none was made yet */
+  unsigned next_path; /* where the next one begins: more pairs of interfaces than fds are in turn */
+  bool is_refused;    /* by one of them */
+  harp_ns refused_ns; /* when that was seen; 0: it was not */
+  harp_ns next_ns;    /* when to ask */
+  harp_ns wait_ns;    /* after the last refusal that was contradicted */
 };
 
 /* Asks when it is due, and takes the answers. Returns whether the peer's process has ended. */

@@ -45,6 +45,7 @@ static void fail_ended(struct harp_peer *peer, harp_ns now) {
 }
 
 void harp_liveness_inquire(struct harp_engine *e, harp_ns now) {
+  e->inquire_ns = now + HARP_INQUIRY_NS;
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
     if (harp_inquiry_review(peer, now)) fail_ended(peer, now);

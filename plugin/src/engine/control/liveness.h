@@ -15,8 +15,7 @@ struct harp_peer;
  * connection mean for the peer, and fails it if need be. Called at each visit of the pass. */
 void harp_liveness_review(struct harp_peer *peer, harp_ns now);
 
-/* Asks the hosts of silent peers whether their processes live, and fails those that have ended (inquiry.h).
- */
+/* Asks the hosts of quiet peers whether their processes live, and fails those that have ended (inquiry.h). */
 void harp_liveness_inquire(struct harp_engine *e, harp_ns now);
 
 /* Fails a peer when NCCL has waited for it for the peer timeout, nothing has come from it meanwhile, and its

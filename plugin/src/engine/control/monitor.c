@@ -184,7 +184,8 @@ void harp_monitor_leave(struct harp_peer *peer) {
 void harp_monitor_ping(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
-  if (send_message(peer, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++))) m->ping_ns = now;
+  bool is_sent = send_message(peer, out, harp_control_encode_ping(out, m->keys.tx, m->tx_count++));
+  if (is_sent && !m->ping_ns) m->ping_ns = now;
 }
 
 /* What could not even leave counts too. */

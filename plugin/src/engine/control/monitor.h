@@ -41,7 +41,7 @@ struct harp_monitor {
   bool gone;                   /* the connection is closed or broken */
   char gone_why[HARP_MONITOR_WHY_BYTES];
   bool lost;       /* the network under it broke, which need not end the session */
-  harp_ns ping_ns; /* when the last PING was sent, 0 if none waits for its PONG */
+  harp_ns ping_ns; /* when the oldest PING was sent that waits for its PONG; 0: none does */
   harp_ns pong_ns; /* when the last PONG came */
   bool logged_paused;
   uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */

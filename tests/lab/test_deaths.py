@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process is killed while interfaces are down: its peer knows within a second.
+
+A process that lives never counts as dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import LabSpec, run_inside
+from harpctl.testbed.lab.spec import Subnets
+from tests.conformance import abi
+from tests.lab.remote import RemotePeer, connect, transfer
+
+pytestmark = pytest.mark.lab
+MakeLab = Callable[[LabSpec], Lab]
+KNOWN_S = 1.0
+ALIVE_S = 4.0  # in which a process that had ended would be known several times over
+LOAD = 20
+SIZE = 1 << 20
+CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
+WAITS = pytest.mark.parametrize("waits", ["receiver", "sender"])
+
+
+@contextlib.contextmanager
+def _pair(lab: Lab, plugin: Path, carrier: str) -> Iterator[tuple[RemotePeer, RemotePeer]]:
+    """Yield a receiver on host 0 and a sender on host 1 that have exchanged messages over all interfaces."""
+    env = {"HARP_IFNAME": "eni", "HARP_DRIVER": carrier}
+    with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
+        connect(receiver, sender)
+        transfer(receiver, sender, 4, SIZE)
+        yield receiver, sender
+
+
+def _time_to_know(
+    lab: Lab, plugin: Path, carrier: str, waits: str, down: list[tuple[int, int]], is_stopped: bool
+) -> float:
+    """Kill one of a pair behind interfaces (host, ENI) that are down; return how long the other waits.
+
+    `is_stopped`: it was stopped before, so that its PONG was due when it died.
+    """
+    with _pair(lab, plugin, carrier) as (receiver, sender):
+        survivor, victim = (receiver, sender) if waits == "receiver" else (sender, receiver)
+        survivor.start("transfer", 1, SIZE)
+        if is_stopped:
+            victim.stop()
+            _let_time_pass(KNOWN_S)
+        for host, eni in down:
+            lab.faults(host, eni).blackhole()
+        victim.child.kill()
+        start = time.monotonic()
+        assert survivor.answer() == [abi.REMOTE]
+        took_s = time.monotonic() - start
+        (warn,) = [line for line in survivor.call("log") if "WARN" in line]
+        assert "its process has ended" in warn or "the process ended" in warn
+        for host, eni in down:
+            lab.faults(host, eni).clear()
+        return took_s
+
+
+@CARRIERS
+@WAITS
+@pytest.mark.parametrize(
+    ("enis", "down"),
+    [
+        (2, [(0, 0)]),
+        (2, [(1, 1)]),
+        (2, [(0, 0), (1, 1)]),
+        (4, [(1, 0), (1, 1), (1, 2)]),
+        (4, [(0, 0), (0, 1), (1, 2)]),
+    ],
+    ids=["first", "second", "crossed", "all-but-one", "mixed"],
+)
+def test_a_death_is_known_within_a_second(
+    make_lab: MakeLab, plugin_file: Path, enis: int, down: list[tuple[int, int]], waits: str, carrier: str
+) -> None:
+    """Its kernel's last words may be lost where the control connection is."""
+    lab = make_lab(LabSpec(enis=enis, subnets=Subnets.ONE))
+    assert _time_to_know(lab, plugin_file, carrier, waits, down, is_stopped=False) < KNOWN_S
+
+
+@WAITS
+def test_the_death_of_a_stopped_process(make_lab: MakeLab, plugin_file: Path, waits: str) -> None:
+    lab = make_lab(LabSpec(enis=2))
+    assert _time_to_know(lab, plugin_file, "auto", waits, [(1, 0)], is_stopped=True) < KNOWN_S
+
+
+REJECTING = """table inet harp_test { chain c {
+type filter hook input priority 0;
+iifname "eni1" tcp flags & (syn | ack) == syn reject with tcp reset
+}
+}
+"""
+
+
+def _let_time_pass(seconds: float) -> None:
+    time.sleep(seconds)  # it is what is to be endured
+
+
+@contextlib.contextmanager
+def _load() -> Iterator[None]:
+    """Run LOAD processes that compute."""
+    words = [sys.executable, "-c", "while True: pass"]
+    children = [subprocess.Popen(words) for _ in range(LOAD)]
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+@CARRIERS
+@WAITS
+@pytest.mark.parametrize("what", ["stopped", "loss", "load", "firewall"])
+def test_a_living_process_is_waited_for(
+    make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
+) -> None:
+    """The interface of its control connection is down, and it is stopped, slow or hardly heard.
+
+    Or a firewall refuses new connections, as the kernel does for a process that has ended.
+    """
+    lab = make_lab(LabSpec(enis=2))
+    with _pair(lab, plugin_file, carrier) as (receiver, sender), contextlib.ExitStack() as stack:
+        survivor, other = (receiver, sender) if waits == "receiver" else (sender, receiver)
+        if what == "load":
+            stack.enter_context(_load())
+        lab.faults(1, 0).blackhole()
+        if what == "loss":
+            lab.faults(1, 1).drop(0.3)
+        if what == "firewall":
+            for host in lab.hosts:
+                run_command(run_inside(host, "nft", "-f", "-", stdin=REJECTING))
+        survivor.start("transfer", 1, SIZE)
+        if what == "stopped":
+            other.stop()
+        _let_time_pass(ALIVE_S)
+        for eni in range(2):
+            lab.faults(1, eni).clear()
+        os.kill(other.child.pid, signal.SIGCONT)
+        assert other.call("transfer", 1, SIZE) == [abi.SUCCESS]
+        assert survivor.answer() == [abi.SUCCESS]
+        assert not [line for line in survivor.call("log") if "WARN" in line]
