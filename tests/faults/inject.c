@@ -52,8 +52,9 @@ enum {
 };
 /* The peer timeout of 2 s, and what a loaded machine gets beside it. */
 #define WAIT_S 8.0
-/* What a wait counts of the time between two polls at most: the rest is of a process that had no core. */
-#define POLL_MAX_S 0.02
+/* What a wait counts of the time between two polls at most: the rest is of a process that had no core. Polls
+ * are 50 us apart, or 1 ms: waits are as much longer as the machine is slower. */
+#define POLL_MAX_S 0.002
 
 /* ---- the functions that may fail ---- */
 
@@ -85,10 +86,10 @@ enum {
   X(memfd_create)                                                                                            \
   X(mkdir)                                                                                                   \
   X(mmap)                                                                                                    \
-  X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg)      \
-      X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit)        \
-          X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice)  \
-              X(write)
+  X(open)                                                                                                    \
+  X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg) X(recvmsg)   \
+      X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt)     \
+          X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice) X(write)
 
 #define NAME(function) F_##function,
 #define TEXT(function) #function,

@@ -240,6 +240,28 @@ static void test_a_peer_that_answers_is_not_asked(void **state) {
   peer_tcp_port = 0;
 }
 
+/* ---- a driver that is stuck ---- */
+
+/* The system takes no packet any more, as with a lasting ENOBUFS. The peer is alive, and may wait for us: we
+ * must not wait for ever. */
+static void test_a_driver_that_takes_nothing(void **state) {
+  (void)state;
+  struct scene s;
+  struct harp_tx_superframe sf;
+  open_scene(&s, HARP_ROLE_SENDER);
+  struct harp_io *io = s.engine->io;
+  while (io->ops->tx_take(io, s.link->peer->routes[0], MTU / 2, &sf))
+    ;
+  submit(s.link);
+  for (harp_ns end = now_ns + 2 * PEER_TIMEOUT_NS; now_ns < end; now_ns += PASS_NS) {
+    run_for(&s, PASS_NS, PASS_NS);
+    receive_pings(&s, true);
+  }
+  assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+  assert_non_null(strstr(s.link->error, "nothing sent from sim0 to"));
+  close_scene(&s);
+}
+
 /* ---- a peer that writes as fast as it can ---- */
 
 enum { FLOOD_PINGS = 1000 };
@@ -860,6 +882,7 @@ int main(void) {
       cmocka_unit_test(test_reset_after_final_fails),
       cmocka_unit_test(test_a_quiet_peers_host_is_asked),
       cmocka_unit_test(test_a_peer_that_answers_is_not_asked),
+      cmocka_unit_test(test_a_driver_that_takes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

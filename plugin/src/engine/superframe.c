@@ -8,8 +8,10 @@
 
 /* From this payload on, the kernel fetches it: one copy less, but two pieces a packet. */
 enum { GATHER_MIN_BYTES = 3072 };
-/* A driver without a frame for so long has a queue that is stuck. */
-#define STUCK_NS HARP_MS(10)
+/* A driver without a frame for so long has a queue that is stuck: where there are other interfaces, and where
+ * there is one, which may be slow. */
+#define STUCK_NS      HARP_MS(10)
+#define LONE_STUCK_NS HARP_MS(500)
 
 /* ---- frames ---- */
 
@@ -19,9 +21,10 @@ static void use_scrap(struct harp_engine *e, uint32_t segment_bytes, struct harp
       .base = e->scrap, .stride = segment_bytes, .segment_bytes = segment_bytes, .count_max = 1};
 }
 
-/* Takes a frame of the driver for packets on a path; false: it has none now. Where there are other
- * interfaces, one that is stuck must not block them: its packets are built into scrap and lost one by one,
- * until the protocol uses the others. So are those of a path without a route. */
+/* Takes a frame of the driver for packets on a path; false: it has none now. An interface that is stuck must
+ * neither block the others nor hide from the protocol that nothing leaves: its packets are built into scrap
+ * and lost one by one, until the protocol uses the others or gives the peer up. So are those of a path
+ * without a route. */
 static bool take_frame(const struct harp_peer *peer, unsigned path, uint32_t segment_bytes,
                        struct harp_tx_superframe *sf, harp_ns now) {
   struct harp_engine *e = peer->engine;
@@ -37,7 +40,7 @@ static bool take_frame(const struct harp_peer *peer, unsigned path, uint32_t seg
     return true;
   }
   if (!*short_since_ns) *short_since_ns = now;
-  if (e->eni_count == 1 || now - *short_since_ns < STUCK_NS) return false;
+  if (now - *short_since_ns < (e->eni_count == 1 ? LONE_STUCK_NS : STUCK_NS)) return false;
   use_scrap(e, segment_bytes, sf);
   return true;
 }
