@@ -6,6 +6,7 @@
 
 #include "entry.h"
 #include "log.h"
+#include "nap.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -22,6 +23,7 @@ static struct library {
   void *handle;
   uintptr_t base;
 } libraries[BOX_LIBRARIES_MAX];
+static bool is_napping;
 _Thread_local int box_library_number;
 static const char nvml_handle, driver_handle; /* their addresses stand for the two libraries */
 
@@ -96,15 +98,17 @@ static void redirect_slots(uintptr_t base, const Elf64_Rela *relocations, size_t
   const struct {
     const char *name;
     void *function;
-  } caught[] = {{"dlopen", (void *)open_library},
-                {"dlsym", (void *)find_in_library},
-                {"dlclose", (void *)close_library}};
+    bool naps;
+  } caught[] = {{"dlopen", (void *)open_library, false},   {"dlsym", (void *)find_in_library, false},
+                {"dlclose", (void *)close_library, false}, {"recv", (void *)box_nap_recv, true},
+                {"accept", (void *)box_nap_accept, true},  {"sched_yield", (void *)box_nap_yield, true}};
   for (size_t i = 0; i < bytes / sizeof *relocations; i++) {
     uint64_t type = ELF64_R_TYPE(relocations[i].r_info);
     if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
     const char *name = names + symbols[ELF64_R_SYM(relocations[i].r_info)].st_name;
     for (size_t k = 0; k < HARP_ARRAY_COUNT(caught); k++)
-      if (!strcmp(caught[k].name, name)) replace_slot(base + relocations[i].r_offset, caught[k].function);
+      if (!strcmp(caught[k].name, name) && (!caught[k].naps || is_napping))
+        replace_slot(base + relocations[i].r_offset, caught[k].function);
   }
 }
 
@@ -140,6 +144,10 @@ static void redirect_loading(uintptr_t base, const ElfW(Dyn) * dynamic) {
   }
   if (of_calls) redirect_slots(base, of_calls, call_bytes, symbols, names);
   if (of_data) redirect_slots(base, of_data, data_bytes, symbols, names);
+}
+
+void box_library_let_nap(void) {
+  is_napping = true;
 }
 
 int box_library_load(const struct box_elf *elf) {

@@ -17,6 +17,9 @@ static inline void box_library_choose(int number) {
   box_library_number = number;
 }
 
+/* Has the libraries that are loaded from now on sleep where they would poll without end (nap.h). */
+void box_library_let_nap(void);
+
 /* Loads the current library and redirects its calls, once in a process, before the first call of NCCL. `elf`
  * stays in use. Returns 0, or -1 after it has logged why not. */
 int box_library_load(const struct box_elf *elf) HARP_MUST_CHECK;

@@ -192,6 +192,7 @@ static void run_cycle(struct rank *r, int cycle, size_t most) {
 }
 
 static int load(const struct box_options *o, const struct box_elf *elfs) {
+  if (o->plan) box_library_let_nap();
   for (int number = 0; number < o->library_count; number++) {
     box_library_choose(number);
     if (box_library_load(&elfs[number]) || box_nccl_load()) return -1;
