@@ -184,9 +184,6 @@ def tree_digest(stage: Path) -> str:
 
 def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     """Lay out everything that the archive holds, but for the script."""
-    for name in BUILT:
-        if not (BUILD / name).is_file():
-            raise SystemExit(f"dist: there is no plugin/build/{name}; build it: ./harp_setup build")
     stage_packages((TAG,) if python else TAGS, stage, cache)
     shutil.copytree(
         TOP / "harpctl", stage / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
@@ -245,12 +242,20 @@ def find_python(cache: Path) -> Path | None:
         return None
 
 
+def require_build() -> None:
+    """Exit where the plugin is not built, before anything that takes minutes."""
+    for name in BUILT:
+        if not (BUILD / name).is_file():
+            raise SystemExit(f"dist: there is no plugin/build/{name}; build it: ./harp_setup build")
+
+
 def main() -> None:
     """Build the file that --out names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "harp_setup.sh")
     parser.add_argument("--no-python", action="store_true", help="carry no Python; hosts must have one")
     options = parser.parse_args()
+    require_build()
     cache = TOP / ".cache" / "dist"
     python = None if options.no_python else find_python(cache)
     with tempfile.TemporaryDirectory(prefix="harp-dist-") as name:

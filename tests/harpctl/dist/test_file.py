@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dist import make
 from dist.make import assemble, pack
 
 TOOLS = "usr/local/tfabric/tools/harpctl"
@@ -268,3 +269,11 @@ def test_the_same_folder_gives_the_same_bytes(stage: Path, tmp_path: Path) -> No
     assert pack(stage) == pack(other)
     (other / "data").write_bytes(b"x")
     assert pack(stage) != pack(other)
+
+
+def test_a_plugin_that_is_not_built_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "BUILD", tmp_path)
+    monkeypatch.setattr(make, "find_python", lambda _cache: pytest.fail("it begins to build a Python"))
+    monkeypatch.setattr("sys.argv", ["make", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match=r"no plugin/build/libnccl-net\.so"):
+        make.main()
