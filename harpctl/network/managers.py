@@ -43,7 +43,8 @@ DEVICES = ("", "veth")  # kinds of interfaces that no manager has to make
 PERMANENT = ("", "0")  # addr_assign_type where the MAC address is the device's own
 UNMANAGED = "10 "
 CONNECTED = "100 "
-RELOAD = "nmcli general reload conf || systemctl reload NetworkManager"  # the former since 1.22
+STARTED = "nm-online -q -s -t 30"  # waits for a NetworkManager that is being started
+RELOAD = f"{STARTED}; nmcli general reload conf || systemctl reload NetworkManager"  # nmcli's since 1.22
 UP_WAIT_S = 45
 UP_TIMEOUT_S = 60.0
 

@@ -41,7 +41,7 @@ from harpctl.facts.model import MIB, Facts
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.host.link_sizes import KernelLinks
-from harpctl.host.runner import LiveRunner
+from harpctl.host.runner import TIMEOUT_S, Completed, LiveRunner
 from harpctl.network import big_tcp, guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
@@ -274,6 +274,7 @@ def ipv6(host: Host) -> None:
 
 # ---- managers ----
 
+NETWORKMANAGER = ("NetworkManager", "--no-daemon")
 OTHER = "10.0.1.99/24"  # what the managers' own files give eth1
 
 
@@ -377,11 +378,18 @@ method=disabled
 """
 
 
-def has_configured(name: str) -> bool:
-    """Return whether NetworkManager has given an interface its address."""
-    argv = ["nmcli", "-t", "-f", "GENERAL.STATE", "device", "show", name]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return done.stdout.startswith(("GENERAL.STATE:80", "GENERAL.STATE:90", "GENERAL.STATE:100"))
+class StartsNetworkManager(LiveRunner):
+    """Starts NetworkManager just before the first command that talks to it."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._is_running = False
+
+    def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
+        if "nmcli" in " ".join(argv) and not self._is_running:
+            self._stack.enter_context(running(*NETWORKMANAGER))
+            self._is_running = True
+        return super().run(argv, timeout_s)
 
 
 @case
@@ -400,9 +408,8 @@ def networkmanager_at_boot(host: Host) -> None:
     for name in ("eth1", "eth2"):
         kind = f"/sys/class/net/{name}/addr_assign_type"
         put(host.root, kind, Path(kind).read_text())
-    manager = ("NetworkManager", "--no-daemon")
     with running("dbus-daemon", "--system", "--nofork", "--nopidfile"):
-        with running(*manager):
+        with running(*NETWORKMANAGER):
             await_that(lambda: has("eth1", OTHER), "NetworkManager has set eth1 up by its own profile")
             before = sh("ip -4 addr show dev eth1")
             set_up(host)
@@ -410,17 +417,17 @@ def networkmanager_at_boot(host: Host) -> None:
             rollback.rollback(host, progress=NoProgress())
             await_that(lambda: sh("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
             set_up(host)
-        with running(*manager):  # restarted, it has read what setup wrote
-            await_that(lambda: has_configured("eth0"), "NetworkManager has eth0")
-            assert lacking() == []
-            report = rollback.rollback(host, progress=NoProgress())
+        with contextlib.ExitStack() as stack:  # restarted, it has read what setup wrote
+            starting = Host(host.root, StartsNetworkManager(stack))
+            report = rollback.rollback(starting, progress=NoProgress())
             assert not report.kept, report.kept
             await_that(lambda: sh("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
             set_up(host)
+            assert lacking() == []
         reset()
         sh("ip addr flush dev eth0")
         sh("rm -r /run/NetworkManager")
-        with running(*manager), kept(host):
+        with running(*NETWORKMANAGER), kept(host):
             await_that(lambda: has("eth0", "10.0.9.10/24"), "NetworkManager has set eth0 up")
             await_that(lambda: not lacking(), "harp.service has set the ENIs up")
             assert_is_left_alone()
