@@ -53,7 +53,6 @@ from tests.harpctl.machine import build
 from tests.harpctl.network.example import facts, put
 
 WIRES = {"eth0": "br0", "eth1": "br1", "eth2": "br1"}
-NETWORKD = "/lib/systemd/systemd-networkd"
 FAR = "192.0.2.1"
 DEADLINE_S = 3.0
 PATIENCE_S = 30.0
@@ -272,10 +271,10 @@ def ipv6(host: Host) -> None:
     assert_same(before)
 
 
-# ---- managers ----
+# ---- NetworkManager; the others are in reboot.py ----
 
 NETWORKMANAGER = ("NetworkManager", "--no-daemon")
-OTHER = "10.0.1.99/24"  # what the managers' own files give eth1
+OTHER = "10.0.1.99/24"  # what its own profile gives eth1
 
 
 @contextlib.contextmanager
@@ -321,46 +320,6 @@ def assert_is_left_alone() -> None:
     assert lacking() == []
     assert not has("eth1", OTHER)
     assert has("eth0", "10.0.9.10/24")
-
-
-def with_networkd(host: Host) -> None:
-    """Set up under the real systemd-networkd, which has eth1 by a file of its own; then boot with it."""
-    Path("/run/systemd/netif").mkdir(parents=True)
-    mirror(host, "/etc/systemd/network", "/run/systemd/network")
-    sh("chmod -R a+rX /etc/systemd/network /run/systemd/network")  # networkd is not root for long
-    sh("mount -t sysfs -o ro none /sys")  # networkd waits for no udev then
-    with running(NETWORKD):
-        await_that(lambda: has("eth1", OTHER), "networkd has set eth1 up by its own file")
-        set_up(host)
-        assert lacking() == []
-    reset()
-    sh("ip addr flush dev eth0")
-    with running(NETWORKD), kept(host):
-        await_that(lambda: has("eth0", "10.0.9.10/24"), "networkd has set eth0 up")
-        await_that(lambda: not lacking(), "harp.service has set the ENIs up")
-        assert_is_left_alone()
-
-
-@case
-def networkd_at_boot(host: Host) -> None:
-    for name, address in (("eth0", "10.0.9.10/24"), ("eth1", OTHER)):
-        text = f"[Match]\nName={name}\n[Link]\nMTUBytes=1300\n[Network]\nAddress={address}\n"
-        put(host.root, f"/etc/systemd/network/05-{name}.network", text)
-    with_networkd(host)
-
-
-@case
-def netplan_at_boot(host: Host) -> None:
-    """Its definition has an id that sorts early, and matches by a pattern: veth lacks a permanent MAC."""
-    definitions = "".join(
-        f"    {key}:\n      match: {{name: '{name}*'}}\n      addresses: [{address}]\n"
-        for key, name, address in (("a-nic0", "eth0", "10.0.9.10/24"), ("a-nic1", "eth1", OTHER))
-    )
-    text = f"network:\n  version: 2\n  ethernets:\n{definitions}"
-    put(host.root, "/etc/netplan/50-cloud-init.yaml", text, 0o600)
-    sh(f"netplan generate --root-dir {host.root}")
-    assert host.glob("/run/systemd/network/10-netplan-a-nic1.network")
-    with_networkd(host)
 
 
 PROFILE = """\
@@ -431,31 +390,6 @@ def networkmanager_at_boot(host: Host) -> None:
             await_that(lambda: has("eth0", "10.0.9.10/24"), "NetworkManager has set eth0 up")
             await_that(lambda: not lacking(), "harp.service has set the ENIs up")
             assert_is_left_alone()
-
-
-@case
-def ifupdown_at_boot(host: Host) -> None:
-    """Its file has eth1 brought up at boot and by hotplug; another interface is excluded already."""
-    stanzas = "".join(
-        f"auto {name}\nallow-hotplug {name}\niface {name} inet static\n  address {address}\n"
-        for name, address in (("eth0", "10.0.9.10/24"), ("eth1", OTHER), ("eth9", "10.0.9.99/24"))
-    )
-    put(host.root, "/etc/network/interfaces", f"source interfaces.d/*\n{stanzas}")
-    put(host.root, "/etc/default/networking", "# more\nEXCLUDE_INTERFACES=eth9\nVERBOSE=no\n")
-    set_up(host)
-    assert set_up(host) == ""
-    assert host.read_link("/etc/systemd/system/ifup@eth1.service") == "/dev/null"
-    reset()
-    sh("ip addr flush dev eth0")
-    words = [line.replace('"', "") for line in (host.read_text("/etc/default/networking") or "").splitlines()]
-    env = dict(word.split("=", 1) for word in words if "=" in word)  # as systemd reads it
-    ifup = ["ifup", "-i", str(host.real("/etc/network/interfaces")), "-a", "--read-environment"]
-    done = subprocess.run(ifup, env={**os.environ, **env}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert has("eth0", "10.0.9.10/24")
-    with kept(host):
-        await_that(lambda: not lacking(), "harp.service has set the ENIs up")
-        assert_is_left_alone()
 
 
 # ---- what is taken away ----

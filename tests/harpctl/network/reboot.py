@@ -20,6 +20,8 @@ BOOT_S = 240
 OTHER = "10.0.1.99/24"
 ADDRESS = {"eth0": "10.0.9.10/24", "eth1": OTHER}
 MAC = {"eth0": "52:54:00:00:00:10", "eth1": "52:54:00:00:00:11"}
+NETWORKD = ["systemd-networkd.service", "systemd-networkd-wait-online.service"]
+NETWORKMANAGER = ["NetworkManager.service", "NetworkManager-wait-online.service"]
 UNWANTED = ("getty.target", "systemd-logind.service", "systemd-udevd.service", "systemd-udev-trigger.service")
 NETWORK_FILES = (
     *("etc/netplan", "etc/systemd/network", "etc/NetworkManager/conf.d", "etc/network/interfaces.d"),
@@ -86,39 +88,62 @@ def networkd(tree: Path) -> list[str]:
     for name, address in ADDRESS.items():
         text = f"[Match]\nMACAddress={MAC[name]}\n[Link]\nMTUBytes=1400\n[Network]\nAddress={address}\n"
         put(tree, f"etc/systemd/network/05-{name}.network", text)
-    return ["systemd-networkd.service", "systemd-networkd-wait-online.service"]
+    return NETWORKD
 
 
 def networkmanager(tree: Path) -> list[str]:
-    """Profiles with the highest priority that there is."""
+    """Profiles in the words of cloud-init, with the highest priority that there is."""
     for number, (name, address) in enumerate(ADDRESS.items()):
         lines = [
             *("[connection]", f"id=cloud-init {name}", f"uuid=00000000-0000-4000-8000-00000000000{number}"),
-            *(
-                "type=ethernet",
-                f"interface-name={name}",
-                "autoconnect-priority=999",
-                "[ethernet]",
-                "mtu=1400",
-            ),
-            *("[ipv4]", "method=manual", f"address1={address}", "[ipv6]", "method=disabled", ""),
+            *("type=ethernet", "autoconnect-priority=999", "[user]"),
+            *("org.freedesktop.NetworkManager.origin=cloud-init", "[ethernet]", "mtu=1400"),
+            *(f"mac-address={MAC[name]}", "[ipv4]", "method=manual", "may-fail=false"),
+            *(f"address1={address}", "[ipv6]", "method=disabled", ""),
         ]
         path = f"etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection"
         put(tree, path, "\n".join(lines), 0o600)
-    put(tree, "etc/NetworkManager/NetworkManager.conf", "[main]\nplugins=keyfile\n")
-    return ["NetworkManager.service", "NetworkManager-wait-online.service"]
+    return NETWORKMANAGER
+
+
+def netplan(tree: Path, renderer: str) -> None:
+    """Definitions with ids that sort early; they match by a pattern, because veth lacks a permanent MAC."""
+    text = f"network:\n  version: 2\n  renderer: {renderer}\n  ethernets:\n"
+    for name, address in ADDRESS.items():
+        text += f"    a-{name}: {{match: {{name: '{name}*'}}, addresses: [{address}], mtu: 1400}}\n"
+    put(tree, "etc/netplan/50-cloud-init.yaml", text, 0o600)
+
+
+def netplan_networkd(tree: Path) -> list[str]:
+    """The generator of netplan starts networkd by itself."""
+    netplan(tree, "networkd")
+    return NETWORKD
+
+
+def netplan_networkmanager(tree: Path) -> list[str]:
+    """The generator of netplan writes the profiles at each boot."""
+    netplan(tree, "NetworkManager")
+    return NETWORKMANAGER
 
 
 def ifupdown(tree: Path) -> list[str]:
-    """Interfaces that come up at boot and by hotplug."""
-    text = "auto lo eth0 eth1\nallow-hotplug eth1\niface lo inet loopback\n"
+    """Interfaces that cloud-init has come up at boot, one of them by hotplug too."""
+    text = "auto lo\niface lo inet loopback\n\n"
     for name, address in ADDRESS.items():
-        text += f"iface {name} inet static\n  address {address}\n  mtu 1400\n"
-    put(tree, "etc/network/interfaces", text)
+        text += f"auto {name}\niface {name} inet static\n    address {address}\n    mtu 1400\n\n"
+    put(tree, "etc/network/interfaces", "source interfaces.d/*\nallow-hotplug eth1\n")
+    put(tree, "etc/network/interfaces.d/50-cloud-init", text)
+    put(tree, "etc/default/networking", "EXCLUDE_INTERFACES=eth9\n")
     return ["networking.service"]
 
 
-MANAGERS = {"networkd": networkd, "NetworkManager": networkmanager, "ifupdown": ifupdown}
+MANAGERS = {
+    "networkd": networkd,
+    "netplan": netplan_networkd,
+    "netplan-NetworkManager": netplan_networkmanager,
+    "NetworkManager": networkmanager,
+    "ifupdown": ifupdown,
+}
 
 
 def put(tree: Path, path: str, text: str, mode: int = 0o644) -> None:
@@ -146,6 +171,7 @@ def build(folder: Path, manager: str) -> tuple[Path, str]:
         sh(f"ln -sf /dev/null {tree}/{UNITS}/{unit}")
     wanted = tree / UNITS / "multi-user.target.wants"
     wanted.mkdir(parents=True)
+    put(tree, "etc/NetworkManager/NetworkManager.conf", "[main]\nplugins=keyfile\ndns=none\n")
     units = MANAGERS[manager](tree)
     put(tree, f"{UNITS}/drive.service", DRIVE)
     for unit in (*units, "drive.service"):

@@ -16,17 +16,12 @@ from shutil import which
 
 import pytest
 
-from tests.harpctl.network.box import CASES, NETWORKD
+from tests.harpctl.network.box import CASES
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 AT_ONCE = 4
 UNSHARE = ["unshare", "--net", "--mount-proc", "--pid", "--fork", "--kill-child"]
-NEEDS = {
-    "ifupdown_at_boot": ["ifup"],
-    "networkd_at_boot": [NETWORKD],
-    "netplan_at_boot": ["netplan", NETWORKD],
-    "networkmanager_at_boot": ["NetworkManager", "nmcli", "dbus-daemon"],
-}
+NEEDS = {"networkmanager_at_boot": ["NetworkManager", "nmcli", "dbus-daemon"]}
 Done = subprocess.CompletedProcess[str]
 
 

@@ -14,9 +14,13 @@ import pytest
 from tests.harpctl.network.reboot import MANAGERS, SYSTEMD
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+NETWORKD = ["/lib/systemd/systemd-networkd"]
+NETWORKMANAGER = ["NetworkManager", "nmcli", "dbus-daemon"]
 NEEDS = {
-    "networkd": ["/lib/systemd/systemd-networkd"],
-    "NetworkManager": ["NetworkManager", "nmcli", "dbus-daemon"],
+    "networkd": NETWORKD,
+    "netplan": ["netplan", *NETWORKD],
+    "netplan-NetworkManager": ["netplan", *NETWORKMANAGER],
+    "NetworkManager": NETWORKMANAGER,
     "ifupdown": ["ifup"],
 }
 
