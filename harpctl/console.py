@@ -125,10 +125,11 @@ def print_lines(text: str) -> None:
 
 def confirm(question: str) -> None:
     """Ask on the terminal itself, never on standard input. Raises HarpError where the answer is not yes."""
-    with Path("/dev/tty").open("r+", encoding="utf-8") as terminal:
-        terminal.write(f"{printable(question)} [y/N] ")
-        terminal.flush()
-        answer = terminal.readline().strip().lower()
+    terminal = Path("/dev/tty")  # opened twice, because Python opens for both only what can seek
+    with terminal.open("w", encoding="utf-8") as screen, terminal.open(encoding="utf-8") as keyboard:
+        screen.write(f"{printable(question)} [y/N] ")
+        screen.flush()
+        answer = keyboard.readline().strip().lower()
     if answer not in {"y", "yes"}:
         raise HarpError("Nothing changed.", "Answer y to apply it, or run it with --yes.", ExitCode.REFUSED)
 

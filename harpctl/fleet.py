@@ -274,6 +274,8 @@ def run_on_hosts(
     answers = compare(answers) if compare else answers
     if as_json:
         print_json(answers)
+    elif DRY_RUN in words and not any(answer.code for answer in answers):
+        show_plans(answers)
     else:
         show(answers)
     return max(answer.code for answer in answers)

@@ -2,7 +2,8 @@
 """Repair commands that can be pasted: for this host, for the container's host, or for a directory tree.
 
 Checks write a repair as if it ran on the host that they look at. Here `harpctl setup` gets the options that
-keep the earlier setup's choices, and paths get the tree's root.
+keep the earlier setup's choices, and paths get the tree's root. MTU and channels that the record holds are
+changed by setup, because harp.service would set them back.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ import shlex
 from harpctl.doctor.context import Context
 from harpctl.doctor.hugepages import next_boot
 from harpctl.facts.model import MIB
+from harpctl.network.model import read_record
 
 SETUP = "harpctl setup"
 OF_THE_HOST = (SETUP, "sysctl -w net.core.")  # what a container cannot do
 OF_FILES = ("chmod ",)
 COMMENT = "  # "
+RECORDED = {  # what of an ENI is changed, and the option of setup that records it
+    "mtu": (re.compile(r"ip link set dev (\S+) mtu (\d+)"), "--mtu"),
+    "queues": (re.compile(r"ethtool -L (\S+) combined (\d+)"), "--channels"),
+}
 
 
 def adapted(repair: str, context: Context) -> str:
     """Return a repair adapted to where it is pasted; text that is no command is unchanged."""
     command, mark, comment = repair.partition(COMMENT)
+    command = _by_setup(command, context)
     if command.startswith(SETUP):
         command += "".join(f" {option}" for option in _kept(command, context))
     if context.facts.system.container and command.startswith(OF_THE_HOST):
@@ -29,6 +36,16 @@ def adapted(repair: str, context: Context) -> str:
     if not context.is_running:
         command = _for_tree(command, str(context.host.root))
     return command + mark + comment
+
+
+def _by_setup(command: str, context: Context) -> str:
+    """Return the setup that changes what a command changes, where the record holds that."""
+    for key, (pattern, option) in RECORDED.items():
+        match = pattern.fullmatch(command)
+        eni = read_record(context.host).eni(match[1]) if match else None
+        if match and eni is not None and getattr(eni, key) is not None:
+            return f"{SETUP} {option} {match[2]}"
+    return command
 
 
 def _for_tree(command: str, root: str) -> str:

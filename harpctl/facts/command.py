@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from harpctl.console import OUT, print_json, print_table
 from harpctl.facts.collect import collect
-from harpctl.facts.table import tables
+from harpctl.facts.table import summary, tables
 from harpctl.host.host import open_host
 from harpctl.option_types import AsJson, Root
 
@@ -18,7 +20,7 @@ def facts(
     """Show this host's system, memory, GPUs, ENIs and plugin. Works without root."""
     found = collect(open_host(root))
     if as_json:
-        print_json(found)
+        print_json({"summary": summary(found), **msgspec.structs.asdict(found)})
         return
     for number, table in enumerate(tables(found)):
         if number:

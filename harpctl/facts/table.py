@@ -27,6 +27,14 @@ def tables(facts: Facts) -> Iterator[Table]:
         yield _devices(facts)
 
 
+def summary(facts: Facts) -> str:
+    """Return what a host is in one line, for a table of hosts."""
+    system, gpus = facts.system, len(facts.gpus)
+    names = ", ".join(eni.name for eni in facts.enis) or "none"
+    words = [system.name or "unknown", f"Linux {system.kernel or 'unknown'}"]
+    return "; ".join([*words, f"{gpus} GPU{'s' * (gpus != 1)}", f"ENIs: {names}"])
+
+
 def size(amount: int) -> str:
     """Write an amount of memory in its largest fitting unit, one decimal at most."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):

@@ -493,6 +493,12 @@ def test_nothing_is_asked_with(ssh_log: Log, terminal: list[str], option: str) -
     assert (sorted(called(ssh_log())), terminal) == ([("up1", its), ("up2", its)], [])
 
 
+def test_a_dry_run_shows_the_plans(ssh_log: Log) -> None:
+    result = run("change", "-H", "up[1-2],right", "--dry-run")
+    assert result.stdout.startswith("up1, up2:\n+ a line\nright:\nNothing to do.\n")
+    assert len(ssh_log()) == 3
+
+
 @given(VALUES)
 def test_any_json_is_a_plan_or_refused(value: object) -> None:
     with contextlib.suppress(HarpError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -85,3 +86,18 @@ def test_tables_in_a_pipe_have_no_blanks_at_the_end(root: Path) -> None:
     lines = shell("$harpctl facts --root $root", root).stdout.splitlines()
     assert lines
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("yes", 0), ("n", 5), ("", 5)])
+def test_a_question_is_asked_on_the_terminal(root: Path, answer: str, code: int) -> None:
+    """Setup of a tree asks as that of a host does; standard output is no terminal."""
+    master, slave = pty.openpty()
+    argv = ["setsid", "--ctty", "--wait", sys.executable, "-m", "harpctl", "setup", "--root", str(root)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=slave, stdout=pipe, stderr=pipe, text=True) as run:
+        os.close(slave)
+        os.write(master, f"{answer}\n".encode())
+        out, err = run.communicate()
+        os.close(master)
+    assert run.returncode == code, err
+    assert (SUCCESS in out) == (code == 0)

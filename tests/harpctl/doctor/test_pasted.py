@@ -21,9 +21,11 @@ from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding
 from harpctl.doctor.repair import adapted
 from harpctl.facts.model import BootEntry
+from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
 from tests.harpctl.cli_app import app
 from tests.harpctl.doctor.world import World
 from tests.harpctl.machine import build
+from tests.harpctl.network.example import put
 
 UNIT = "etc/systemd/system/harp.service"
 
@@ -137,6 +139,25 @@ def test_setup_as_a_repair_of_a_host_without_gpus(world: World) -> None:
 def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
     repair = "harpctl edit /etc/nccl.conf --unset NCCL_NET"
     assert adapted(repair, world.context()) == repair
+
+
+@pytest.mark.parametrize(
+    ("repair", "mtu", "queues", "expected"),
+    [
+        ("ip link set dev eth1 mtu 1500  # on both", 9000, None, "harpctl setup --mtu 1500  # on both"),
+        ("ip link set dev eth1 mtu 1500", None, 8, "ip link set dev eth1 mtu 1500"),
+        ("ip link set dev eth3 mtu 1500", 9000, 8, "ip link set dev eth3 mtu 1500"),
+        ("ethtool -L eth1 combined 4", 9000, 8, "harpctl setup --channels 4"),
+        ("ethtool -L eth1 combined 4", 9000, None, "ethtool -L eth1 combined 4"),
+    ],
+)
+def test_what_is_recorded_is_changed_by_setup(
+    world: World, repair: str, mtu: int | None, queues: int | None, expected: str
+) -> None:
+    context = world.context()
+    record = Interfaces(enis=(EniPlan(number=0, name="eth1", mtu=mtu, queues=queues),))
+    put(context.host.root, RECORD, encode(record).decode())
+    assert adapted(repair, context) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ from tests.harpctl.machine import build
 def test_json_is_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(tmp_path, "tencentos-3.1", "prepared")
     facts(root=tmp_path, as_json=True)
-    assert msgspec.json.decode(capsys.readouterr().out, type=Facts) == collect(Host(tmp_path))
+    text = capsys.readouterr().out
+    assert msgspec.json.decode(text, type=Facts) == collect(Host(tmp_path))
+    summary = "TencentOS Server 3.1 (Final); Linux 5.4.119-19-0009.11; 8 GPUs; ENIs: eth0, eth1, eth2"
+    assert json.loads(text)["summary"].startswith(summary)
 
 
 def test_the_table_is_whole_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
