@@ -4,6 +4,7 @@
 Its files are this machine's own below an overlay in memory, without its network configuration; each boot has
 new namespaces, with eth0 and eth1. The manager's own files give eth1 another address and MTU.
 Started by test_reboot.py below `unshare --mount`: python -m tests.harpctl.network.reboot MANAGER FOLDER.
+A third word names a tree with the files of another distribution, as mmdebstrap makes it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+PREFIX = Path(sys.prefix).resolve()  # a worktree's may be a link
+PYTHON = PREFIX / "bin" / "python"
 SYSTEMD = "/lib/systemd/systemd"
 UNITS = "etc/systemd/system"
 BOOT_S = 240
@@ -158,13 +161,13 @@ def sh(line: str) -> None:
     subprocess.run(["sh", "-c", line], check=True)
 
 
-def build(folder: Path, manager: str) -> tuple[Path, str]:
-    """Make the host's files; return them, and the units of its manager."""
+def build(folder: Path, manager: str, lower: str = "/") -> tuple[Path, str]:
+    """Make the host's files over others; return them, and the units of its manager."""
     memory, tree = folder / "memory", folder / "tree"
     memory.mkdir()
     tree.mkdir()
     sh(f"mount -t tmpfs none {memory} && mkdir {memory}/upper {memory}/work")
-    sh(f"mount -t overlay none -o lowerdir=/,upperdir={memory}/upper,workdir={memory}/work {tree}")
+    sh(f"mount -t overlay none -o lowerdir={lower},upperdir={memory}/upper,workdir={memory}/work {tree}")
     sh(f"cd {tree} && rm -rf {' '.join(NETWORK_FILES)} {UNITS}/*.wants && mkdir -p etc/NetworkManager/conf.d")
     sh(f"cd {tree} && : >etc/fstab && : >etc/network/interfaces && echo ID=debian >etc/os-release")
     for unit in UNWANTED:
@@ -177,7 +180,7 @@ def build(folder: Path, manager: str) -> tuple[Path, str]:
     for unit in (*units, "drive.service"):
         folder_of = f"/{UNITS}" if unit == "drive.service" else "/lib/systemd/system"
         (wanted / unit).symlink_to(f"{folder_of}/{unit}")
-    program = f"PYTHONPATH={ROOT} exec {sys.executable} -m harpctl"
+    program = f"PYTHONPATH={ROOT} exec {PYTHON} -m harpctl"
     put(tree, "usr/local/bin/harpctl", f'#!/bin/sh\n{program} "$@"\n', 0o755)
     return tree, " ".join(units)
 
@@ -186,7 +189,7 @@ def boot(tree: Path, script: str) -> list[str]:
     """Boot once, run a script when the network is up, and return what it printed."""
     put(tree, "drive.sh", script)
     put(tree, "drive.out", "")
-    folders = " ".join(dict.fromkeys(map(str, (ROOT, sys.prefix, sys.base_prefix))))
+    folders = " ".join(dict.fromkeys(map(str, (ROOT, PREFIX, sys.base_prefix))))
     first = FIRST.format(tree=tree, systemd=SYSTEMD, folders=folders)
     unshare = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child"]
     done = subprocess.run(
@@ -207,8 +210,8 @@ def until(condition: str) -> str:
 
 def main() -> None:
     """Set up, boot, take away, restart the manager, roll back, boot."""
-    manager, folder = sys.argv[1], Path(sys.argv[2])
-    tree, units = build(folder, manager)
+    manager, folder, *lower = sys.argv[1:]
+    tree, units = build(Path(folder), manager, *lower)
     setup = f"harpctl setup {OPTIONS}"
     lines = boot(tree, f"{setup} --yes 2>/dev/null | tail -1; {setup} --dry-run --exit-code; echo again $?")
     assert "Set up HARP successfully" in lines
