@@ -22,8 +22,8 @@ from tests.vm.monitor import Monitor
 MEMORY_MIB = 8192
 NODES = 2
 ENIS = 3
-BOOT_TIMEOUT_S = 600
-COMMAND_TIMEOUT_S = 120
+BOOT_TIMEOUT_S = 1800  # without KVM, beside other work
+COMMAND_TIMEOUT_S = 300
 SCRIPT_BYTES_MAX = 2048  # what the serial line surely takes in one piece
 CONSOLE_LINES = 60  # shown when something went wrong
 
