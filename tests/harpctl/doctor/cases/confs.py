@@ -117,7 +117,7 @@ def other_address(world: World) -> None:
     "confs.mtu",
     "fail",
     "mtu = 9000, but eth1 has 1500",
-    "ip link set dev eth1 mtu 9000",
+    "harpctl setup --mtu 9000",
 )
 def mtu_below_the_conf(world: World) -> None:
     world.eni("eth1", mtu=1500)

@@ -49,7 +49,7 @@ def falls_to_sockets(world: World) -> None:
     world.change("limits", capabilities=("cap_net_admin",))
 
 
-MTU_REPAIR = "ip link set dev eth1 mtu 3498  # on all hosts, or set driver = udp"
+MTU_REPAIR = "harpctl setup --mtu 3498  # on all hosts, or set driver = udp"
 
 
 @case("drivers.mtu", "warn", "MTUs over 3762 need Linux 6.6 with AF_XDP: eth1 cannot", MTU_REPAIR)

@@ -62,17 +62,17 @@ def address_twice(world: World) -> None:
     world.eni("eth2", addresses=("10.0.2.12/24", "10.0.1.11/24"))
 
 
-@case("enis.mtu_equal", "warn", "eth1 has 9000, eth2 has 9500", "ip link set dev eth1 mtu 9500")
+@case("enis.mtu_equal", "warn", "eth1 has 9000, eth2 has 9500", "harpctl setup --mtu 9500")
 def mtus_differ(world: World) -> None:
     world.eni("eth2", mtu=9500)
 
 
-@case("enis.mtu_least", "warn", "eth1 has MTU 1400", "ip link set dev eth1 mtu 1500")
+@case("enis.mtu_least", "warn", "eth1 has MTU 1400", "harpctl setup --mtu 1500")
 def small_mtu(world: World) -> None:
     world.conf(1, mtu=1400)
 
 
-@case("enis.mtu_least", "fail", "eth1 has MTU 1200, and HARP needs 1280", "ip link set dev eth1 mtu 1500")
+@case("enis.mtu_least", "fail", "eth1 has MTU 1200, and HARP needs 1280", "harpctl setup --mtu 1500")
 def refused_mtu(world: World) -> None:
     world.conf(1, mtu=None)
     world.eni("eth1", mtu=1200)

@@ -56,7 +56,7 @@ def silent_peer(world: World) -> None:
     "peer.mtu",
     "fail",
     "of the MTU 9000, it is lost; 1500 bytes pass",
-    "ip link set dev eth1 mtu 1500  # on both hosts, or raise it on the way",
+    "harpctl setup --mtu 1500  # on both hosts, or raise it on the way",
 )
 def black_hole(world: World) -> None:
     _peer(world, full=SILENT, passed=1500)
@@ -66,7 +66,7 @@ def black_hole(world: World) -> None:
     "peer.mtu",
     "fail",
     "a router reports that it is too big; 1450 bytes pass",
-    "ip link set dev eth1 mtu 1450  # on both hosts, or raise it on the way",
+    "harpctl setup --mtu 1450  # on both hosts, or raise it on the way",
 )
 def reported_too_big(world: World) -> None:
     _peer(world, full=TOO_BIG, passed=1450)

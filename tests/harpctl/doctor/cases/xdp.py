@@ -51,7 +51,7 @@ def virtio_on_an_old_kernel(world: World) -> None:
     "xdp.virtio",
     "warn",
     "virtio_net has none for packets of several frames, and the MTU is 9000.",
-    "ip link set dev eth1 mtu 3498  # on all hosts",
+    "harpctl setup --mtu 3498  # on all hosts",
 )
 def virtio_with_jumbo_packets(world: World) -> None:
     world.eni("eth1", xdp="zero-copy")
@@ -72,7 +72,7 @@ def all_channels_in_use(world: World) -> None:
     "xdp.nic_mtu",
     "warn",
     "ena takes an XDP program up to an MTU of 3498; eth1 has 9000.",
-    "ip link set dev eth1 mtu 3498  # on all hosts, or set driver = udp",
+    "harpctl setup --mtu 3498  # on all hosts, or set driver = udp",
 )
 def mtu_over_the_nics(world: World) -> None:
     world.eni("eth1", driver="ena", queues=4)
