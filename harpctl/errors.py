@@ -20,6 +20,9 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  # as shells have it
 
 
+EXIT_CHANGES = 2  # of --dry-run --exit-code, as rules for such tools have it
+
+
 class HarpError(Exception):
     """A finished sentence for the user, what to do about it, and the exit code."""
 

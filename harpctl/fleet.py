@@ -36,7 +36,7 @@ from harpctl.console import (
     print_table,
     printable,
 )
-from harpctl.errors import ExitCode, HarpError
+from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.hints import Words, complete, given_options
 from harpctl.records import cleaned, decode
 from harpctl.ssh import SSH_FAILED, parse_hosts, remedy_of, run_command
@@ -46,8 +46,8 @@ AT_ONCE, AT_ONCE_MAX = 32, 512
 TIMEOUT_S = 600.0
 PROGRAM = "harpctl"
 DIST_VARIABLE = "HARPCTL_FILE"  # set by the self-contained file: its own path
-JSON, YES, DRY_RUN = "--json", "--yes", "--dry-run"
-OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", "--at-once", YES, DRY_RUN, JSON)
+JSON, YES, DRY_RUN, EXIT_CODE = "--json", "--yes", "--dry-run", "--exit-code"
+OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", "--at-once", YES, DRY_RUN, JSON, EXIT_CODE)
 LOOK = "Is the program there this harpctl? Look: ssh {} harpctl --version"
 FRAME = "│╭╰╮╯─ "  # of typer's error boxes
 
@@ -234,6 +234,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = AT_ONCE
     changes: bool = False  # it changes hosts: the first one is tried alone
     asks: bool = False  # its plan is shown first, and a question asked
+    tells_changes: bool = False  # EXIT_CHANGES when nothing failed and a host has something to do
 
 
 def run_on_hosts(
@@ -278,7 +279,12 @@ def run_on_hosts(
         show_plans(answers)
     else:
         show(answers)
-    return max(answer.code for answer in answers)
+    changes = run.tells_changes and any(_has_changes(answer) for answer in answers)
+    return max(answer.code for answer in answers) or (EXIT_CHANGES if changes else 0)
+
+
+def _has_changes(answer: Answer) -> bool:
+    return isinstance(answer.answer, dict) and answer.answer.get("changed") is True
 
 
 def _not_begun(host: str, first: Answer) -> Answer:
@@ -411,6 +417,7 @@ def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callab
             at_once=at_once,
             changes=is_real or bool(by_option.get("--fix")),
             asks=is_real and not as_json and not by_option[YES] and is_terminal(),
+            tells_changes=bool(by_option.get(DRY_RUN) and by_option.get(EXIT_CODE)),
         )
         words = given_words(context)
         if by_option.get(DRY_RUN):

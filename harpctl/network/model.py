@@ -58,10 +58,12 @@ class EniPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 class Interfaces(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """All that `harpctl boot` applies."""
+    """All that `harpctl boot` applies, and what the next setup keeps where no option says otherwise."""
 
     enis: tuple[EniPlan, ...] = ()
     big_tcp: bool | None = None  # whether TCP may use larger packets (big_tcp.py); None: nobody chose
+    hugepages: int | None = None  # as --hugepages chose, 0 for fit; None: by the number of GPUs
+    page_size: int | None = None  # as --page-size chose, in bytes; None: 1 GiB
 
     def eni(self, name: str) -> EniPlan | None:
         """Return what an interface of that name needs."""

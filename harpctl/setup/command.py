@@ -19,7 +19,7 @@ from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
-from harpctl.errors import ExitCode, HarpError
+from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
@@ -45,7 +45,6 @@ from harpctl.setup.options import (
 from harpctl.setup.plan import Setup, make_setup, unmet
 
 SUCCESS = "Set up HARP successfully"
-EXIT_CHANGES = 2  # of --dry-run --exit-code, as rules for such tools have it
 
 
 class SetupResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,8 +115,8 @@ def collect_facts(host: Host, options: SetupOptions) -> Facts:
 def _result(setup: Setup, **fields: object) -> SetupResult:
     return msgspec.convert(
         {
-            "hugepages": setup.pages,
-            "page_size": setup.page_size,
+            "hugepages": setup.wanted.count,
+            "page_size": setup.wanted.page_size,
             "enis": [choice.eni.name for choice in setup.choices],
             "conf_files": [conf_path(choice.number) for choice in setup.choices],
             "reboot": setup.plan.reboot,
@@ -159,8 +158,8 @@ def run_setup(
     transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
         facts = collect_facts(host, options)
-        left = unmet(facts, host, options)
-    after = make_setup(facts, host, options)
+        after = make_setup(facts, host, options)
+        left = unmet(facts, host, options, after)
     return _result(
         after,
         notes=list(dict.fromkeys([*setup.plan.notes, *after.plan.notes])),
@@ -201,12 +200,18 @@ def setup(
         typer.Option(
             "--hugepages",
             metavar="N|fit|auto",
-            help="Number of hugepages; fit: what a rank per GPU uses; auto: GPUs x 5 + 10 GiB.",
+            help="Number of hugepages; fit: what a rank per GPU uses; auto: GPUs x 5 + 10 GiB;"
+            " else as an earlier setup chose, at first auto.",
         ),
-    ] = "auto",
+    ] = "",
     page_size: Annotated[
-        str, typer.Option("--page-size", metavar="1G|2M", help="Size of a hugepage.")
-    ] = "1G",
+        str,
+        typer.Option(
+            "--page-size",
+            metavar="1G|2M",
+            help="Size of a hugepage; else as an earlier setup chose, at first 1G.",
+        ),
+    ] = "",
     enis: Annotated[
         str,
         typer.Option("--enis", metavar="A,B", help="Use these interfaces; else one secondary ENI per GPU."),

@@ -14,7 +14,9 @@ from harpctl.facts.model import GIB, MIB
 from harpctl.facts.overrides import Overrides
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
-FIT = 0  # pages
+AUTO, FIT = -1, 0  # numbers of pages: by the number of GPUs, what the ranks use
+AS_CHOSEN = 0  # page size: that of an earlier setup, at first 1 GiB
+WORDS = {"": None, "auto": AUTO, "fit": FIT}
 PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an image
 PACKAGED_PROGRAM = "/usr/bin/harpctl"  # or there, where a package of the distribution brought it
 
@@ -23,8 +25,8 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one setup. What is None or empty is chosen by harpctl."""
 
     overrides: Overrides = Overrides()
-    hugepages: int | None = None  # None: by the number of GPUs; FIT: what the ranks use
-    page_size: int = GIB
+    hugepages: int | None = None  # a number, AUTO or FIT; None: as an earlier setup chose, at first AUTO
+    page_size: int = GIB  # in bytes, or AS_CHOSEN
     enis: tuple[str, ...] = ()
     mtu: int | None = None
     channels: int | None = None
@@ -45,11 +47,9 @@ def _usage(message: str, hint: str) -> HarpError:
 
 
 def parse_hugepages(text: str) -> int | None:
-    """Read --hugepages: a positive number, "fit" for FIT, or "auto" for None."""
-    if text == "auto":
-        return None
-    if text == "fit":
-        return FIT
+    """Read --hugepages: a positive number, "fit" for FIT, or "auto" for AUTO; None where it was not given."""
+    if text in WORDS:
+        return WORDS[text]
     if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) == 0:
         raise _usage(
             f"--hugepages {text}: expected a number of pages from 1, fit or auto.",
@@ -59,7 +59,9 @@ def parse_hugepages(text: str) -> int | None:
 
 
 def parse_page_size(text: str) -> int:
-    """Read --page-size: 1G or 2M, in bytes."""
+    """Read --page-size: 1G or 2M, in bytes; AS_CHOSEN where it was not given."""
+    if not text:
+        return AS_CHOSEN
     if text.upper() not in PAGE_SIZES:
         raise _usage(f"--page-size {text}: expected 1G or 2M.", "x86-64 has no other hugepages.")
     return PAGE_SIZES[text.upper()]

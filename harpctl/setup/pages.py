@@ -7,7 +7,7 @@ from harpctl.change.steps import Group, SetControl
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import GIB, Facts, Node, PageSetting
 from harpctl.kargs.cmdline import HugepageArgs, others, reserved_pages, sized, spelling, split, surplus
-from harpctl.setup.options import SetupOptions
+from harpctl.setup.options import AUTO, SetupOptions
 
 GIB_PER_GPU = 5
 GIB_RESERVE = 10
@@ -27,8 +27,9 @@ def pages_for(gpus: int, page_size: int) -> int:
 
 
 def page_count(gpus: int, options: SetupOptions) -> int:
-    """Return the number of pages: as given, else by the number of GPUs."""
-    return pages_for(gpus, options.page_size) if options.hugepages is None else options.hugepages
+    """Return the number of pages: as chosen, else by the number of GPUs."""
+    chosen = options.hugepages
+    return pages_for(gpus, options.page_size) if chosen is None or chosen == AUTO else chosen
 
 
 def spread(count: int, nodes: int) -> list[int]:

@@ -11,7 +11,7 @@ import msgspec
 from harpctl.change.steps import Group, Plan, SetControl, needed
 from harpctl.confs.table import BOUNDS, KEYS
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import Boot, Eni, Facts
+from harpctl.facts.model import GIB, Eni, Facts
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, holds
 from harpctl.kargs.plan import lacking, plan_kernel_args
@@ -22,7 +22,7 @@ from harpctl.network.plan import plan_network, plan_record, refusal
 from harpctl.setup.choose import Choice, choose, gpu_count
 from harpctl.setup.confs import confs_by_interface, plan_confs
 from harpctl.setup.mount import plan_mount
-from harpctl.setup.options import FIT, SetupOptions
+from harpctl.setup.options import AUTO, FIT, SetupOptions
 from harpctl.setup.page_demand import pages_used
 from harpctl.setup.pages import (
     check_memory,
@@ -43,12 +43,11 @@ DRIVER_DEFAULT = "auto"
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a setup for one host, and its figures."""
+    """The plan of a setup for one host, and what it was made for."""
 
     plan: Plan
     choices: tuple[Choice, ...]
-    pages: int
-    page_size: int
+    wanted: HugepageArgs
 
 
 def _check_system(facts: Facts, options: SetupOptions) -> None:
@@ -130,14 +129,31 @@ def eni_plan(choice: Choice, options: SetupOptions, earlier: EniPlan | None) -> 
     )
 
 
+def with_pages(options: SetupOptions, earlier: Interfaces) -> SetupOptions:
+    """Return the options with the pages that an earlier setup chose, where they name none.
+
+    Where they name another size of pages alone, as many are chosen as hold the same memory.
+    """
+    size_then = earlier.page_size or GIB
+    size, count = options.page_size or size_then, options.hugepages
+    if count is None:
+        count = AUTO if earlier.hugepages is None else -(-earlier.hugepages * size_then // size)
+    return msgspec.structs.replace(options, page_size=size, hugepages=count)
+
+
 def interfaces_of(
     choices: Sequence[Choice], options: SetupOptions, earlier: Interfaces, big_tcp: bool | None
 ) -> Interfaces:
     """Return the record of the interfaces; what no option sets stays as an earlier setup chose."""
-    if not options.network:
-        return msgspec.structs.replace(earlier, big_tcp=big_tcp)
-    enis = [eni_plan(choice, options, earlier.eni(choice.eni.name)) for choice in choices]
-    return Interfaces(enis=tuple(enis), big_tcp=big_tcp)
+    enis = earlier.enis
+    if options.network:
+        enis = tuple(eni_plan(choice, options, earlier.eni(choice.eni.name)) for choice in choices)
+    return Interfaces(
+        enis=enis,
+        big_tcp=big_tcp,
+        hugepages=None if options.hugepages == AUTO else options.hugepages,
+        page_size=None if options.page_size == GIB else options.page_size,
+    )
 
 
 def chosen_big_tcp(options: SetupOptions, earlier: Interfaces) -> bool | None:
@@ -225,13 +241,14 @@ def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: Setup
 def _pages(facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions) -> int:
     if options.hugepages == FIT:
         return pages_used(choices, confs_by_interface(host), gpu_count(facts, options), options.page_size)
-    return options.hugepages or page_count(gpu_count(facts, options), options)
+    return page_count(gpu_count(facts, options), options)
 
 
 def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     """Plan all that was requested, but for the steps that already hold. Raises with nothing changed."""
     _check_system(facts, options)
     earlier = read_record(host)
+    options = with_pages(options, earlier)
     choices = [with_record(one, earlier.eni(one.eni.name), options) for one in choose(facts, options)]
     enis = [choice.eni for choice in choices]
     count = _pages(facts, host, choices, options)
@@ -277,24 +294,20 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
         notes=tuple(notes),
         reboot=reboot_reason(facts, host, wanted, options),
     )
-    return Setup(plan=needed(plan, host), choices=tuple(choices), pages=count, page_size=options.page_size)
+    return Setup(plan=needed(plan, host), choices=tuple(choices), wanted=wanted)
 
 
-def _unmet_entries(boot: Boot, wanted: HugepageArgs) -> list[str]:
-    return [
-        f"boot entry '{entry.title}' ({entry.source}) lacks the kernel arguments"
-        for entry in lacking(boot, wanted)
-    ]
-
-
-def unmet(facts: Facts, host: Host, options: SetupOptions) -> list[str]:
-    """Return what was requested and does not hold, from fresh facts: empty is what success means.
+def unmet(facts: Facts, host: Host, options: SetupOptions, setup: Setup) -> list[str]:
+    """Return what was requested and does not hold, by the plan from fresh facts: empty means success.
 
     Pages that the kernel arguments bring at the next boot count as held.
     """
-    setup = make_setup(facts, host, options)
-    wanted = wanted_args(facts, options, setup.pages)
-    missing = _unmet_entries(facts.boot, wanted) if options.kernel_args else []
+    wanted, missing = setup.wanted, list[str]()
+    if options.kernel_args:
+        missing = [
+            f"boot entry '{entry.title}' ({entry.source}) lacks the kernel arguments"
+            for entry in lacking(facts.boot, wanted)
+        ]
     have = pages_now(facts, wanted.page_size)
     asks = holds(facts.boot.cmdline, wanted) if options.kernel_args else options.now
     if have < wanted.count and host.is_real and asks:

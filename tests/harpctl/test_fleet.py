@@ -59,7 +59,8 @@ def end(code, out="", err=""):
 host = host.rpartition("@")[2]
 if "--dry-run" in command and not host.startswith("off"):
     changed = not host.startswith("right")
-    end(0, json.dumps({"plan": "+ a line\n" * changed, "changed": changed}))
+    code = 2 * (changed and "--exit-code" in command)
+    end(code, json.dumps({"plan": "+ a line\n" * changed, "changed": changed}))
 if host.startswith(("up", "right")):
     end(0, json.dumps({"summary": f"HARP is enabled on {host}."}))
 elif host.startswith("build"):
@@ -124,10 +125,11 @@ def change(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     yes: Annotated[bool, typer.Option("--yes")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Change something."""
-    typer.echo(f"here, {dry_run} {yes} {as_json}")
+    typer.echo(f"here, {dry_run} {yes} {exit_code} {as_json}")
 
 
 @over_hosts
@@ -497,6 +499,27 @@ def test_a_dry_run_shows_the_plans(ssh_log: Log) -> None:
     result = run("change", "-H", "up[1-2],right", "--dry-run")
     assert result.stdout.startswith("up1, up2:\n+ a line\nright:\nNothing to do.\n")
     assert len(ssh_log()) == 3
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words", "code"),
+    [
+        ("right,up1", ["--dry-run"], 2),
+        ("right", ["--dry-run"], 0),
+        ("off,up1", ["--dry-run"], 1),
+        ("up1,right", [], 0),
+    ],
+)
+def test_a_change_to_be_made_is_no_failure(ssh_log: Log, hosts: str, words: list[str], code: int) -> None:
+    result = run("change", "-H", hosts, "--exit-code", *words)
+    assert (result.exit_code, len(ssh_log())) == (code, len(hosts.split(",")))
+    results = [row.split()[1] for row in rows(result.stdout)[1:]]
+    assert results == ["failed" if host == "off" else "ok" for host in hosts.split(",")]
+
+
+def test_the_exit_code_of_a_plan_does_not_end_what_is_asked(ssh_log: Log, terminal: list[str]) -> None:
+    assert run("change", "-H", "up1,up2", "--exit-code").exit_code == 0
+    assert (len(ssh_log()), terminal) == (4, ["Apply this on 2 hosts?"])
 
 
 @given(VALUES)

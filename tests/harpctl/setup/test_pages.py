@@ -16,6 +16,7 @@ from harpctl.facts.overrides import Overrides
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import (
+    AUTO,
     FIT,
     SetupOptions,
     parse_bytes,
@@ -176,7 +177,7 @@ def test_bad_options_are_named(read: object, text: str) -> None:
 
 
 def test_good_options() -> None:
-    assert parse_hugepages("auto") is None
+    assert (parse_hugepages("auto"), parse_hugepages("")) == (AUTO, None)
     assert parse_bytes("948G") == 948 * GIB
     assert parse_page_size("2m") == 2 * MIB
     assert parse_pairs("--address", ["eth1=10.0.0.5/24"], "x", read_cidr) == {"eth1": "10.0.0.5/24"}

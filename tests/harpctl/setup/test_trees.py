@@ -18,6 +18,7 @@ from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
+from harpctl.facts.model import GIB, MIB
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
@@ -195,6 +196,29 @@ def test_a_setup_without_options_keeps_mtu_and_channels(tmp_path: Path) -> None:
     assert harpctl(root, "setup").exit_code == 0
     assert "mtu = 1400" in lower.read_text()
     assert [(eni.mtu, eni.queues) for eni in read_record(Host(root)).enis] == [(8500, 4)] * 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pages"),
+    [
+        (["--hugepages", "7"], [], (7, GIB)),
+        (["--hugepages", "fit"], [], (2, GIB)),
+        (["--page-size", "2M"], [], (20 * 512, 2 * MIB)),
+        (["--hugepages", "7"], ["--no-network"], (7, GIB)),
+        (["--hugepages", "7"], ["--page-size", "2M"], (7 * 512, 2 * MIB)),
+        (["--hugepages", "513", "--page-size", "2M"], ["--page-size", "1G"], (2, GIB)),
+        (["--hugepages", "7"], ["--hugepages", "auto"], (20, GIB)),
+    ],
+)
+def test_the_pages_that_were_chosen_stay(
+    tmp_path: Path, first: list[str], second: list[str], pages: tuple[int, int]
+) -> None:
+    root = build(tmp_path, "ubuntu-22.04", "gpu2")
+    assert harpctl(root, "setup", "--json", *first).exit_code == 0
+    done = json.loads(harpctl(root, "setup", "--json", *second).stdout)
+    assert (done["hugepages"], done["page_size"]) == pages
+    assert done["changed"] is (len(second) == 2)
+    assert not json.loads(harpctl(root, "setup", "--json").stdout)["changed"]
 
 
 @pytest.mark.parametrize("distro", DISTROS)
