@@ -17,7 +17,9 @@ from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import GIB, MIB, BootEntry, Facts, Memory, Mount, System
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, split
+from harpctl.kargs.defaults import with_code
 from harpctl.kargs.plan import lacking, plan_kernel_args
+from tests.harpctl import golden
 from tests.harpctl.kargs.distro import Distro, carry_out
 from tests.harpctl.machine import DISTROS, build
 
@@ -25,6 +27,8 @@ GOLDEN = Path(__file__).parent / "golden"
 G50 = HugepageArgs(page_size=GIB, count=50)
 M999 = HugepageArgs(page_size=2 * MIB, count=999)
 BLS = ("rocky-8", "rocky-9", "tencentos-3.1", "tencentos-4")
+
+CODE = "".join(f"+{line}\n" for line in with_code("", G50).splitlines())
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 
@@ -61,17 +65,17 @@ def rendered(group: Group, host: Host) -> str:
     return text
 
 
-@pytest.mark.parametrize("distro", DISTROS)
+def test_the_code_in_defaults() -> None:
+    assert with_code("", G50) == (GOLDEN / "code.txt").read_text()
+
+
+@pytest.mark.parametrize("distro", golden.ORDER)
 def test_golden_plans(tmp_path: Path, distro: str, update_golden: bool) -> None:
     root = build(tmp_path / "root", distro, "gpu1")
     tree, live = Host(root), Host(root, Distro(root))
     text = f"# {distro}: as a directory tree\n{rendered(plan(tree), tree)}"
     text += f"\n# {distro}: running\n{rendered(plan(live), live)}"
-    golden = GOLDEN / f"{distro}.txt"
-    if update_golden:
-        GOLDEN.mkdir(exist_ok=True)
-        golden.write_text(text)
-    assert text == golden.read_text()
+    golden.check(GOLDEN, distro, ".txt", text.replace(CODE, "+the lines of code.txt\n"), update=update_golden)
 
 
 @pytest.mark.parametrize("distro", DISTROS)

@@ -26,6 +26,7 @@ from harpctl.network.model import read_record
 from harpctl.setup.command import collect_facts, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
+from tests.harpctl import golden
 from tests.harpctl.cli_app import app
 from tests.harpctl.machine import DISTROS, build, with_shape
 
@@ -92,7 +93,7 @@ def test_a_tree_is_set_up_once_and_undone_exactly(tmp_path: Path, distro: str) -
 
 
 @pytest.mark.parametrize("kind", ["tree", "host"])
-@pytest.mark.parametrize("distro", DISTROS)
+@pytest.mark.parametrize("distro", golden.ORDER)
 def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: bool) -> None:
     """`tree` is --root; `host` is the same machine where commands run. eth1 is configured, eth5 is not."""
     root = build(tmp_path, distro)
@@ -100,11 +101,7 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     overrides = Overrides(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
     options = SetupOptions(overrides=overrides, enis=("eth1", "eth5"), now=kind == "host")
     text = render(make_setup(collect_facts(host, options), host, options).plan, host)
-    golden = GOLDEN / f"{distro}.{kind}"
-    if update_golden:
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(text)
-    assert text == golden.read_text(), f"{golden.name}: if this is meant, run pytest with --update-golden"
+    golden.check(GOLDEN, distro, f".{kind}", text, update=update_golden)
 
 
 def test_a_setup_that_was_killed_is_undone_by_the_next(
