@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from harpctl.confs import values
+from harpctl.units import short_size
 
 JOB = "job"
 
@@ -61,7 +62,7 @@ _READERS: dict[str, Callable[[Setting, str], Value]] = {
     "output": lambda row, text: values.read_output(text, row.max),
 }
 _WRITERS: dict[str, Callable[[Any], str]] = {
-    "size": values.write_size,
+    "size": short_size,
     "cores": values.write_cores,
     "ports": values.write_ports,
 }

@@ -11,6 +11,8 @@ import re
 import socket
 from collections.abc import Sequence
 
+from harpctl.units import BYTES
+
 _DIGITS = re.compile(r"[0-9]+")
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 _PORTS = re.compile(r"([0-9]+)-([0-9]+)")
@@ -18,7 +20,6 @@ _CORES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}")
 _MAC = re.compile(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}")
 _PCI = re.compile(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
-_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def read_number(text: str, low: int, high: int) -> int:
@@ -82,7 +83,7 @@ def read_size(text: str, low: int, high: int) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return _within(_decimal(match[1]) << _SHIFTS[match[2]], low, high)
+    return _within(_decimal(match[1]) * BYTES[match[2]], low, high)
 
 
 def read_ports(text: str, low: int, high: int) -> tuple[int, int]:
@@ -117,14 +118,6 @@ def write_cores(cores: tuple[int, ...]) -> str:
         else:
             pieces.append([core])
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in pieces)
-
-
-def write_size(size: int) -> str:
-    """Return the text of a size with the largest unit that leaves a whole number."""
-    for unit in ("G", "M", "K"):
-        if size % (1 << _SHIFTS[unit]) == 0:
-            return f"{size >> _SHIFTS[unit]}{unit}"
-    return str(size)
 
 
 def write_ports(ports: tuple[int, int]) -> str:

@@ -15,7 +15,7 @@ from harpctl.doctor.machine import Machine, RealMachine
 from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports, plan_probes, run_probes, run_sweeps
 from harpctl.doctor.probe_packet import PORT
 from harpctl.errors import HarpError
-from harpctl.facts.model import GIB, MIB, Eni, Facts, HugeMount, Pages
+from harpctl.facts.model import Eni, Facts, HugeMount, Pages
 from harpctl.facts.plugin_files import Copy, find_copies
 from harpctl.host.host import Host
 from harpctl.plugin.choice import chosen_copy, named_files
@@ -25,6 +25,7 @@ from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
 from harpctl.setup.options import SetupOptions
+from harpctl.units import GIB, MIB
 
 IFNAME = "HARP_IFNAME"
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
-from harpctl.facts.model import GIB, CgroupPages
+from harpctl.facts.model import CgroupPages
 from harpctl.kargs.cmdline import reserved_pages
 from harpctl.setup.choose import Choice
 from harpctl.setup.mount import MOUNT_POINT, MOUNT_UNIT, fstab_mounts, mount_now, unit_mounts
 from harpctl.setup.page_demand import pages_used
-from harpctl.setup.pages import conflicting_setting, pages_for, size_name
+from harpctl.setup.pages import conflicting_setting, pages_for
+from harpctl.units import GIB, size_name
 
 
 def wanted_count(context: Context) -> int:

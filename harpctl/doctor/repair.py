@@ -12,8 +12,8 @@ import shlex
 
 from harpctl.doctor.context import Context
 from harpctl.doctor.hugepages import next_boot
-from harpctl.facts.model import MIB
 from harpctl.network.model import read_record
+from harpctl.units import MIB
 
 SETUP = "harpctl setup"
 OF_THE_HOST = (SETUP, "sysctl -w net.core.")  # what a container cannot do

@@ -15,7 +15,7 @@ from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.network.model import read_record
 from harpctl.setup import unit
 from harpctl.setup.options import PACKAGED_PROGRAM, PROGRAM
-from harpctl.setup.pages import size_name
+from harpctl.units import size_name
 
 CLOCK_ERROR_MAX_US = 3000  # drains of the congestion control last 4 ms (plugin/src/proto/cc_target.c)
 CHRONY = {"debian": "apt-get install chrony", "rhel": "dnf install chrony"}

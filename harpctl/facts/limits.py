@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 
 from harpctl.facts import text
-from harpctl.facts.model import GIB, MIB, CgroupPages, Limits, Mount
+from harpctl.facts.model import CgroupPages, Limits, Mount
 from harpctl.host.host import Host
+from harpctl.units import size_of
 
 NO_LIMIT = 1 << 62  # cgroup v1 writes the largest whole number of pages instead of "max"
 CGROUP_V1 = {"limit": "limit_in_bytes", "usage": "usage_in_bytes"}
 CGROUP_V2 = {"limit": "max", "usage": "current"}
 DEPTH_MAX = 64  # of nested cgroups
-UNITS = {"KB": 1024, "MB": MIB, "GB": GIB}
 CAPABILITY_NAMES = (  # in the order of their bits, linux/capability.h
     "chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable "
     "net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio sys_chroot "
@@ -92,7 +92,7 @@ def _pages_of(host: Host, folder: str, names: dict[str, str]) -> list[CgroupPage
             limit = text.number(text.word(host, f"{folder}/{name}"))
             found.append(
                 CgroupPages(
-                    size=int(match[1]) * UNITS[match[2]],
+                    size=size_of(match[1], match[2]),
                     limit=limit if 0 <= limit < NO_LIMIT else -1,
                     usage=text.count(host, f"{folder}/{stem}{names['usage']}"),
                 )

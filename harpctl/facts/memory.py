@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 
 from harpctl.facts import text
-from harpctl.facts.model import GIB, MIB, HugeMount, Memory, Mount, Node, Pages, PageSetting
+from harpctl.facts.model import HugeMount, Memory, Mount, Node, Pages, PageSetting
 from harpctl.host.host import Host
+from harpctl.units import GIB, KIB, MIB, size_of
 
-KIB = 1024
-UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 NODES = "/sys/devices/system/node"
 PAGES = "/sys/kernel/mm/hugepages"
 PMD_SIZE = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
@@ -82,7 +81,7 @@ def _collect_nodes(host: Host) -> tuple[Node, ...]:
 def _huge_mount(mount: Mount, default_page: int) -> HugeMount:
     options = mount.options.split(",")
     match = re.search(r"(?:^|,)pagesize=([0-9]{1,12})([KMG]?)", mount.options, re.ASCII)
-    size = int(match[1]) * UNITS[match[2]] if match else default_page
+    size = size_of(match[1], match[2]) if match else default_page
     return HugeMount(path=mount.path, page_size=size, options=mount.options, is_writable="ro" not in options)
 
 

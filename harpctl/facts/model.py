@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-GIB = 1 << 30
-MIB = 1 << 20
+from harpctl.units import MIB
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):

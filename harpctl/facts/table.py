@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.facts.model import GIB, MIB, Eni, Facts, Pages
+from harpctl.facts.model import Eni, Facts, Pages
+from harpctl.units import size_name as size
 
 FOLDED = {"address", "hugepages", "processors", ""}  # columns that give way on a narrow terminal
 UNKNOWN = "unknown"
@@ -35,14 +36,6 @@ def summary(facts: Facts) -> str:
     return "; ".join([*words, f"{gpus} GPU{'s' * (gpus != 1)}", f"ENIs: {names}"])
 
 
-def size(amount: int) -> str:
-    """Write an amount of memory in its largest fitting unit, one decimal at most."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
-        if amount >= unit:
-            return f"{amount / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"{amount >> 10} KiB"
-
-
 def _pages(pages: Sequence[Pages]) -> str:
     parts = [f"{p.total} x {size(p.size)} ({p.free} free)" for p in pages if p.total]
     return ", ".join(parts) or "none"
@@ -57,7 +50,10 @@ def _about(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "container", system.container or ("no" if facts.mounts else UNKNOWN)
     yield "boot", ": ".join(part for part in (boot.loader or "unknown", boot.reason) if part)
     yield "command line", boot.cmdline or "unknown"
-    yield "memory", f"{size(memory.total)}, {size(memory.available)} available" if memory.total else "unknown"
+    yield (
+        "memory",
+        f"{size(memory.total)}, {size(memory.available)} available" if memory.total else "unknown",
+    )
     yield (
         "hugepages",
         (_pages(memory.hugepages) if memory.hugepages or facts.mounts else UNKNOWN)
@@ -69,7 +65,10 @@ def _about(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "locked memory", _limit(limits.memlock)
     for group in limits.hugetlb:
         if group.limit >= 0:
-            yield f"cgroup, {size(group.size)} pages", f"{size(group.usage)} of {size(group.limit)} in use"
+            yield (
+                f"cgroup, {size(group.size)} pages",
+                f"{size(group.usage)} of {size(group.limit)} in use",
+            )
     yield "capabilities", _capabilities(limits.capabilities)
     yield "NCCL", ", ".join(f"{lib.path} {lib.version}".rstrip() for lib in facts.libraries) or "not found"
     yield "plugin", ", ".join(f"{p.path} ({p.form})" for p in facts.plugins) or "not installed"

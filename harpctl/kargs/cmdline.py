@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from harpctl.facts.model import GIB, MIB
+from harpctl.units import BYTES, GIB, MIB
 
 DEFAULT, SIZE, COUNT = "default_hugepagesz", "hugepagesz", "hugepages"
 SPELLING = {GIB: "1GB", 2 * MIB: "2M"}  # 1GB is how the original's documents write it
 
 _WORD = re.compile(r'(?:"[^"]*(?:"|\Z)|[^\s"])+')
 _SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|[0-9]+)([kKmMgGtT]?)")
-_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 class Word(NamedTuple):
@@ -67,7 +66,7 @@ def parse_size(text: str) -> int | None:
     digits, unit = match.groups()
     is_octal = len(digits) > 1 and digits[0] == "0" and digits[1] not in "xX"
     try:
-        return int(digits, 8 if is_octal else 0) << _SHIFT[unit.lower()]
+        return int(digits, 8 if is_octal else 0) * BYTES[unit.upper()]
     except ValueError:
         return None
 

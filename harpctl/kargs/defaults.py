@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 
 from harpctl.facts.boot_loader import DEFAULTS, HARP_DROPIN
-from harpctl.facts.model import GIB, MIB, Boot
+from harpctl.facts.model import Boot
 from harpctl.kargs.cmdline import HugepageArgs, spelling
+from harpctl.units import GIB, MIB
 
 BEGIN = "# >>> hugepages of HARP: written by harpctl, removed by harpctl rollback\n"
 END = "# <<< hugepages of HARP\n"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harpctl.console import OUT, print_table
 from harpctl.preflight.model import Problem, Report
-from harpctl.testbed.bench.sizes import format_size
+from harpctl.units import short_size
 
 NAMED_MAX = 4  # hosts of a note that are named one by one
 
@@ -44,7 +44,7 @@ def show(report: Report, other: str) -> None:
             table.add_column(head, justify="right")
         for row in report.compared:
             scatter = f"{row.ratio:.2f} ({row.least:.2f}-{row.greatest:.2f})"
-            table.add_row(format_size(row.bytes), f"{row.harp_gbps:.3g}", f"{row.other_gbps:.3g}", scatter)
+            table.add_row(short_size(row.bytes), f"{row.harp_gbps:.3g}", f"{row.other_gbps:.3g}", scatter)
         print_table(table)
     OUT.print(report.verdict.text, style="green" if report.ok else "bold red", markup=False)
 

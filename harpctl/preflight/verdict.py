@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harpctl.preflight.model import Comparison, Verdict
-from harpctl.testbed.bench.sizes import format_size
+from harpctl.units import short_size
 
 GAIN = 1.05  # from here on HARP counts as faster
 LOSS = 0.95
@@ -38,5 +38,5 @@ def decide(unfit: Sequence[str], compared: Sequence[Comparison], other: str, why
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    shown = [format_size(size) for size in sizes]
+    shown = [short_size(size) for size in sizes]
     return f"messages of {' and '.join([', '.join(shown[:-1]), shown[-1]] if shown[1:] else shown)}"

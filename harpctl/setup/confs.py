@@ -12,10 +12,10 @@ from harpctl.confs.conf import Conf, conf_number, conf_of, conf_path, render
 from harpctl.confs.files import find_confs, read_conf, read_confs
 from harpctl.confs.table import KEYS
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB
 from harpctl.host.host import Host
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import SetupOptions
+from harpctl.units import short_size
 
 # The keys that setup writes; the operator tunes every other one.
 OWNED = {
@@ -48,7 +48,7 @@ def _wanted(choice: Choice, options: SetupOptions) -> Conf:
         speed_mbps=options.speed_mbps or eni.speed_mbps or options.cloud_mbps,
         cores=choice.cores or None,
         gpu=choice.gpu.index if choice.gpu else None,
-        page_size="1G" if options.page_size == GIB else "2M",
+        page_size=short_size(options.page_size),
     )
 
 

@@ -10,6 +10,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
 from harpctl.host.host import Host
 from harpctl.setup.options import SetupOptions
+from harpctl.units import size_of
 
 MOUNT_POINT = "/dev/hugepages"
 MOUNT_UNIT = "dev-hugepages.mount"
@@ -55,7 +56,7 @@ def _option(page_size: int) -> str:
 def _option_size(options: str) -> int:
     """Return the page size in bytes that mount options name; 0: the kernel's default."""
     match = re.search(r"(?:^|,)pagesize=(\d+)([KMG]?)", options, re.IGNORECASE)
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()] if match else 0
+    return size_of(match[1], match[2]) if match else 0
 
 
 def fstab_with_mount(text: str, page_size: int) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB, MIB
 from harpctl.facts.overrides import Overrides
+from harpctl.units import GIB, MIB, size_of
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
 AUTO, FIT = -1, 0  # numbers of pages: by the number of GPUs, what the ranks use
@@ -72,7 +72,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9})([MGT])i?B?", text, re.IGNORECASE)
     if not match:
         raise _usage(f"--memory {text}: expected an amount such as 948G.", "M, G and T are powers of 1024.")
-    return int(match[1]) * {"M": MIB, "G": GIB, "T": 1024 * GIB}[match[2].upper()]
+    return size_of(match[1], match[2])
 
 
 def parse_list(text: str) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from harpctl.confs.conf import Conf
 from harpctl.confs.table import KEYS
-from harpctl.facts.model import MIB
 from harpctl.facts.xdp import ZERO_COPY
 from harpctl.setup.choose import Choice
+from harpctl.units import MIB
 
 ENGINE_BYTES = 16 * MIB
 BLOCKS_BYTES = 8 * MIB  # of an engine, beside the packets

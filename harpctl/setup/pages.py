@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from harpctl.change.steps import Group, SetControl
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB, Facts, Node, PageSetting
+from harpctl.facts.model import Facts, Node, PageSetting
 from harpctl.kargs.cmdline import HugepageArgs, others, reserved_pages, sized, spelling, split, surplus
 from harpctl.setup.options import AUTO, SetupOptions
+from harpctl.units import GIB, size_name
 
 GIB_PER_GPU = 5
 GIB_RESERVE = 10
 SHARE_MAX = 0.8  # of a node's memory, or of all
 LEFT_MIN = 4 * GIB
 LEFT_SHARE_MIN = 0.1
-
-
-def size_name(page_size: int) -> str:
-    """Return the page size in words: 1 GiB or 2 MiB."""
-    return "1 GiB" if page_size == GIB else "2 MiB"
 
 
 def pages_for(gpus: int, page_size: int) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from harpctl.change.steps import Group, Plan, SetControl, needed
 from harpctl.confs.table import BOUNDS, KEYS
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB, Eni, Facts
+from harpctl.facts.model import Eni, Facts
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, holds
 from harpctl.kargs.plan import lacking, plan_kernel_args
@@ -32,11 +32,11 @@ from harpctl.setup.pages import (
     pages_now,
     plan_now,
     replaced_args,
-    size_name,
     wanted_args,
 )
 from harpctl.setup.tool import plan_tool
 from harpctl.setup.unit import plan_units, reason_against
+from harpctl.units import GIB, size_name
 
 CHANNELS_MAX = 1024
 DRIVER_DEFAULT = "auto"

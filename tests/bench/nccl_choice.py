@@ -26,9 +26,10 @@ from harpctl.testbed.bench.nccl_command import choose_cores
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
 from harpctl.testbed.bench.nccl_run import run_nccl
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
-from harpctl.testbed.bench.sizes import format_size, parse_sizes
+from harpctl.testbed.bench.sizes import parse_sizes
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
+from harpctl.units import short_size
 from tests.conftest import BUILD_DIR
 
 SIZES = "8,32,128,512,2K,8K,32K,128K,512K,2M,8M,32M,64M"
@@ -66,7 +67,7 @@ def print_table(times: Times, plain: Mapping[int, float]) -> None:
     for size, own in plain.items():
         best = min(row[size] for row in times.values())
         cells = [f"{row[size]:12.1f}{'*' if row[size] == best else ' '}" for row in times.values()]
-        print(f"{format_size(size):>6} {own:12.1f}" + "".join(cells))
+        print(f"{short_size(size):>6} {own:12.1f}" + "".join(cells))
 
 
 def judge(name: str, times: Times, choices: Mapping[int, str]) -> bool:
@@ -75,9 +76,9 @@ def judge(name: str, times: Times, choices: Mapping[int, str]) -> bool:
     ratios = {size: times[choices[size]][size] / min(row[size] for row in times.values()) for size in sizes}
     near = sum(ratio <= NEAR for ratio in ratios.values())
     is_enough = near >= SHARE * len(sizes)
-    far = [f"{format_size(s)} {choices[s]} {r:.2f}" for s, r in ratios.items() if r > NEAR]
+    far = [f"{short_size(s)} {choices[s]} {r:.2f}" for s, r in ratios.items() if r > NEAR]
     print(f"{name}: within {NEAR:g} x of the best at {near} of {len(sizes)} sizes", *far, sep="; ")
-    print("   chosen:", ", ".join(f"{format_size(s)} {choices[s]}" for s in sizes))
+    print("   chosen:", ", ".join(f"{short_size(s)} {choices[s]}" for s in sizes))
     return is_enough
 
 

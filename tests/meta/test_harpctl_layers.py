@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
 # What everything may import.
-COMMON = {"errors", "console", "records", "hints", "option_types", "build_info", "ip", "plotting"}
+COMMON = {"errors", "console", "records", "hints", "option_types", "build_info", "ip", "plotting", "units"}
 TOP = {"", "__main__", "cli", "failures"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
 DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter")

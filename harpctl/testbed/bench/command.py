@@ -56,7 +56,6 @@ from harpctl.testbed.bench.resources import (
     resources_table,
 )
 from harpctl.testbed.bench.sizes import (
-    format_size,
     parse_assignment,
     parse_sizes,
 )
@@ -94,6 +93,7 @@ from harpctl.testbed.lab.options import (
     TcpBuffer,
 )
 from harpctl.testbed.lab.plan import RPS_CORES_MAX, LabSpec, Offload, Subnets, plan_build
+from harpctl.units import short_size
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
@@ -178,7 +178,7 @@ def with_distinct_names(sides: Sequence[Side]) -> list[Side]:
 
 def _default_sizes(mode: Mode, *, by_clock: bool) -> str:
     if by_clock:
-        return format_size(DEFAULT_SIZE_BYTES)
+        return short_size(DEFAULT_SIZE_BYTES)
     return LATENCY_SIZES if mode is Mode.PINGPONG else DEFAULT_SIZES
 
 

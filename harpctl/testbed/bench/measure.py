@@ -20,8 +20,8 @@ from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, sum
 from harpctl.testbed.bench.cores import UNWATCHED, Watch
 from harpctl.testbed.bench.hosts import Hosts, Program, count_packets
 from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_perf
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.lab.counts import PacketCounts, lost_share
+from harpctl.units import short_size
 
 START_UPS = 4  # of each side; the first one does not count
 TRIALS = 2  # of each setting; the faster one counts, since one may stall
@@ -114,7 +114,7 @@ class SideMeter:
         for candidate in self.side.settings:
             tries = []
             for _ in range(TRIALS):
-                self._step(f"{format_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
+                self._step(f"{short_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
                 tries.append(_only_result(self._perf(trial, candidate), trial))
             results.append(min(tries, key=time_us))
         times = [time_us(result) for result in results]
@@ -128,7 +128,7 @@ class SideMeter:
 
     def take(self, job: PerfJob, into: SideRuns, label: str, watch: Watch) -> None:
         """Measure once."""
-        self._step(f"{format_size(job.sizes_bytes[0])} {self.side.name} {label}")
+        self._step(f"{short_size(job.sizes_bytes[0])} {self.side.name} {label}")
         before = self._hosts.packets()
         done = watch.take(lambda: self._perf(job, into.setting), _is_wrong)
         into.packets.append(count_packets(self._hosts, before))

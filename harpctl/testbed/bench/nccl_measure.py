@@ -20,8 +20,8 @@ from harpctl.testbed.bench.compare import divided
 from harpctl.testbed.bench.cores import UNWATCHED, Watch
 from harpctl.testbed.bench.measure import Step, in_turn, setting_text
 from harpctl.testbed.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.lab.counts import PacketCounts, lost_share
+from harpctl.units import short_size
 
 SOCKET = "Socket"  # also NCCL's name for it
 PLUGIN_SUFFIX = "side"  # NCCL looks for libnccl-net-side.so
@@ -264,6 +264,6 @@ def require_sizes(job: NcclJob) -> None:
             raise HarpError(
                 f"{size} bytes are too few: {job.op} of {job.type} over {job.ranks} ranks takes "
                 f"{job.least_bytes()} at least.",
-                f"--sizes {format_size(job.least_bytes())}",
+                f"--sizes {short_size(job.least_bytes())}",
                 ExitCode.USAGE,
             )

@@ -13,8 +13,8 @@ import msgspec
 
 from harpctl.testbed.bench.cores import CoreFigures
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.table import count_text, figure_text, percent_text
+from harpctl.units import short_size
 
 
 def _cells(row: NcclRow) -> list[str]:
@@ -72,7 +72,7 @@ def nccl_notes(where: str, version: str, job: NcclJob, runs: int, measured: Nccl
         if lost is not None:
             lines.append(f"{name}: the network dropped {percent_text(lost)} % of all packets")
     for name, rows in zip(measured.names, measured.rows, strict=True):
-        chosen = [f"{format_size(row.bytes)}: {row.setting}" for row in rows if row.setting]
+        chosen = [f"{short_size(row.bytes)}: {row.setting}" for row in rows if row.setting]
         if chosen:
             lines.append(f"{name} best with {'; '.join(chosen)} (default elsewhere)")
     return lines

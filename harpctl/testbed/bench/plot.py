@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from harpctl.errors import HarpError
 from harpctl.testbed.bench.compare import Row
 from harpctl.testbed.bench.failover import TimedRun
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.suite_run import SuiteRow
+from harpctl.units import short_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[
         )
     sizes = sorted({row.bytes for _, rows in sides for row in rows})
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=45)
+    axes.set_xticks(sizes, [short_size(size) for size in sizes], rotation=45)
     axes.minorticks_off()
     axes.set_xlabel("message size (B)")
     axes.set_ylabel("half round trip, p50 (us)" if by_time else "bus bandwidth (Gbit/s)")

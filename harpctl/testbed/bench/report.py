@@ -14,8 +14,8 @@ from harpctl.console import Console
 from harpctl.testbed.bench.cores import CoreFigures
 from harpctl.testbed.bench.measure import Measured, Side, setting_text
 from harpctl.testbed.bench.perf import Mode, PerfJob
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.table import print_rows, single_table, versus_table
+from harpctl.units import short_size
 
 LOST = "lost: of the packets that the network was given in both directions, those it dropped, handshakes too"
 
@@ -73,7 +73,7 @@ def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[st
         )
     for name, rows, settings in zip(measured.names, measured.rows, measured.settings, strict=True):
         chosen = [
-            f"{format_size(row.bytes)}: {setting_text(setting)}"
+            f"{short_size(row.bytes)}: {setting_text(setting)}"
             for row, setting in zip(rows, settings, strict=True)
             if setting
         ]

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from harpctl.testbed.bench.perf import Mode
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.lab.plan import LabSpec, Offload
+from harpctl.units import short_size
 
 KIB, MIB = 1 << 10, 1 << 20
 NCCL_SIZES = (8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB)
@@ -95,7 +95,7 @@ Work = PerfWork | NcclWork | FailureWork
 
 def size_text(size_bytes: int) -> str:
     """Write a size for a table: 8 B, 4 KB."""
-    text = format_size(size_bytes)
+    text = short_size(size_bytes)
     return f"{text} B" if text.isdecimal() else f"{text[:-1]} {text[-1]}B"
 
 

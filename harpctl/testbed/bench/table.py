@@ -13,7 +13,7 @@ from rich.table import Table
 
 from harpctl.console import Console
 from harpctl.testbed.bench.compare import Ratio, Row
-from harpctl.testbed.bench.sizes import format_size
+from harpctl.units import short_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _compared(pair: tuple[Row, Row], ratio: Ratio, *, by_time: bool) -> list[str
     ours, theirs = pair
     wrong = None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong
     return [
-        format_size(ours.bytes),
+        short_size(ours.bytes),
         *(figure_text(row.time_us if by_time else row.busbw_gbps) for row in pair),
         f"{ratio.of_medians:.2f}",
         f"{ratio.least:.2f}-{ratio.greatest:.2f}",

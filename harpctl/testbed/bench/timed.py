@@ -18,9 +18,9 @@ from harpctl.testbed.bench.failure import Event, Failure, apply_event, events_of
 from harpctl.testbed.bench.hosts import Hosts, LabHosts
 from harpctl.testbed.bench.measure import Side, Step
 from harpctl.testbed.bench.perf import Mode, PerfJob
-from harpctl.testbed.bench.sizes import format_size
 from harpctl.testbed.bench.window import CompetingFlow, run_window
 from harpctl.testbed.lab.lab import Lab
+from harpctl.units import short_size
 
 SAMPLES_MAX = 20000  # harp-perf's bound
 AFTER_S = 2.0  # after the last event, unless --seconds sets the end
@@ -43,7 +43,7 @@ class TimedJob:
         job = self.job
         checked = "every byte checked" if job.check else "data not checked"
         return (
-            f"{job.mode} of {format_size(job.sizes_bytes[0])} messages for {job.time_s:g} s, "
+            f"{job.mode} of {short_size(job.sizes_bytes[0])} messages for {job.time_s:g} s, "
             f"{job.connections} connection(s), {job.inflight} in flight, {checked}"
         )
 

@@ -19,7 +19,8 @@ from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU
 from harpctl.doctor.examine import GROUPS, examine, repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
 from harpctl.doctor.model import CHECKS, worst
-from harpctl.facts.model import MIB, HugeMount, Pages
+from harpctl.facts.model import HugeMount, Pages
+from harpctl.units import MIB
 from tests.harpctl.doctor.cases import CASES, Case
 from tests.harpctl.doctor.cases.hugepages import no_pages, pages_after_reboot
 from tests.harpctl.doctor.cases.system import undisciplined_clock

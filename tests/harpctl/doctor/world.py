@@ -20,8 +20,6 @@ from harpctl.doctor.path_probe import ECHO, REFUSED, ProbeResult
 from harpctl.doctor.port_sweep import Sweep
 from harpctl.facts.elf import Elf
 from harpctl.facts.model import (
-    GIB,
-    MIB,
     Boot,
     BootEntry,
     Cpu,
@@ -42,6 +40,7 @@ from harpctl.host.runner import Completed
 from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
 from harpctl.plugin.compat import Platform
 from harpctl.plugin.search import Taken
+from harpctl.units import GIB, MIB
 
 ARGS = "default_hugepagesz=1GB hugepagesz=1GB hugepages=20"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl-net.so"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harpctl.facts.collect import collect
-from harpctl.facts.model import GIB, MIB, Limits
+from harpctl.facts.model import Limits
 from harpctl.host.host import Host
+from harpctl.units import GIB, MIB
 from tests.harpctl.machine import build
 
 V1_POD = "sys/fs/cgroup/hugetlb/kubepods/pod1"

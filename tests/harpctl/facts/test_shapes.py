@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from harpctl.facts.collect import collect
-from harpctl.facts.model import GIB, MIB, Facts
+from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
+from harpctl.units import GIB, MIB
 from tests.harpctl.machine import SHAPES, Shape, build, with_shape
 
 

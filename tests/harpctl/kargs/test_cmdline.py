@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harpctl.facts.model import GIB, MIB
 from harpctl.kargs.cmdline import (
     HugepageArgs,
     argument,
@@ -18,6 +17,7 @@ from harpctl.kargs.cmdline import (
     reserved_pages,
     split,
 )
+from harpctl.units import GIB, MIB
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 M100 = HugepageArgs(page_size=2 * MIB, count=100)

@@ -9,9 +9,9 @@ import subprocess
 import pytest
 from hypothesis import assume, example, given
 
-from harpctl.facts.model import GIB, MIB
 from harpctl.kargs.cmdline import HugepageArgs, argument, holds, split
 from harpctl.kargs.defaults import code, with_code
+from harpctl.units import GIB, MIB
 from tests.harpctl.kargs.test_cmdline import WANTED, cmdlines
 
 G50 = HugepageArgs(page_size=GIB, count=50)

@@ -10,11 +10,11 @@ import pytest
 from harpctl.errors import HarpError
 from harpctl.facts import bls, grub_menu
 from harpctl.facts.boot_loader import collect_boot
-from harpctl.facts.model import GIB
 from harpctl.host.host import Host
 from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking
+from harpctl.units import GIB
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 OURS = str(G50)

@@ -14,11 +14,12 @@ import pytest
 from harpctl.change.steps import Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.boot_loader import collect_boot
-from harpctl.facts.model import GIB, MIB, BootEntry, Facts, Memory, Mount, System
+from harpctl.facts.model import BootEntry, Facts, Memory, Mount, System
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, split
 from harpctl.kargs.defaults import with_code
 from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.units import GIB, MIB
 from tests.harpctl import golden
 from tests.harpctl.kargs.distro import Distro, carry_out
 from tests.harpctl.machine import DISTROS, build

@@ -13,10 +13,11 @@ from harpctl.change.rollback import rollback
 from harpctl.change.steps import Plan
 from harpctl.console import NoProgress
 from harpctl.facts.boot_loader import collect_boot
-from harpctl.facts.model import GIB, Facts, Memory, System
+from harpctl.facts.model import Facts, Memory, System
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.units import GIB
 from tests.harpctl.kargs.distro import Distro
 from tests.harpctl.machine import DISTROS, build
 

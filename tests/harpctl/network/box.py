@@ -37,7 +37,7 @@ from harpctl.console import NoProgress
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.eni import collect_enis
-from harpctl.facts.model import MIB, Facts
+from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.host.link_sizes import KernelLinks
@@ -49,6 +49,7 @@ from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
 from harpctl.network.plan import plan_network
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
+from harpctl.units import MIB
 from tests.harpctl.machine import build
 from tests.harpctl.network.example import facts, put
 

@@ -11,7 +11,7 @@ import pytest
 from harpctl.change.steps import SetControl
 from harpctl.confs.conf import Conf
 from harpctl.errors import HarpError
-from harpctl.facts.model import GIB, MIB, Boot, BootEntry, Cpu, Eni, Facts, Memory, Node, Pages, System
+from harpctl.facts.model import Boot, BootEntry, Cpu, Eni, Facts, Memory, Node, Pages, System
 from harpctl.facts.overrides import Overrides
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.setup.choose import Choice
@@ -44,6 +44,7 @@ from harpctl.setup.pages import (
     replaced_args,
     spread,
 )
+from harpctl.units import GIB, MIB
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from harpctl.change.steps import MakeLink, RemoveFile, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import GIB, MIB, Boot, Eni, Facts, HugeMount, Memory, System
+from harpctl.facts.model import Boot, Eni, Facts, HugeMount, Memory, System
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.network.model import RECORD, Interfaces
@@ -22,6 +22,7 @@ from harpctl.setup.mount import fstab_with_mount, plan_mount
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import chosen_big_tcp, eni_plan, with_record
 from harpctl.setup.unit import NAME, PATH, plan_units, reason_against
+from harpctl.units import GIB, MIB
 from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 from tests.harpctl.setup.test_trees import Silent

@@ -18,7 +18,6 @@ from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
-from harpctl.facts.model import GIB, MIB
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
@@ -26,6 +25,7 @@ from harpctl.network.model import read_record
 from harpctl.setup.command import collect_facts, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import make_setup
+from harpctl.units import GIB, MIB
 from tests.harpctl import golden
 from tests.harpctl.cli_app import app
 from tests.harpctl.machine import DISTROS, build, with_shape

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from harpctl.facts.model import GIB, MIB, BootEntry, CgroupPages, HugeMount, Pages, PageSetting
+from harpctl.facts.model import BootEntry, CgroupPages, HugeMount, Pages, PageSetting
+from harpctl.units import GIB, MIB
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.sizes import format_size, parse_assignment, parse_size, parse_sizes
+from harpctl.testbed.bench.sizes import parse_assignment, parse_size, parse_sizes
+from harpctl.units import short_size
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_parse_sizes_keeps_the_order() -> None:
 
 @given(st.integers(0, 1 << 30))
 def test_format_is_read_back(bytes_: int) -> None:
-    assert parse_size(format_size(bytes_)) == bytes_
+    assert parse_size(short_size(bytes_)) == bytes_
 
 
 def test_assignment() -> None:

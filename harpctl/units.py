@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units of sizes, the one table by which they are read and written. All are powers of 1024."""
+
+from __future__ import annotations
+
+KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+BYTES = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
+LETTERS = ("G", "M", "K")  # what sizes are written with
+
+
+def size_of(digits: str, unit: str) -> int:
+    """Return the bytes of a number and its unit, such as "4" and "K"; "KB" is the same unit."""
+    return int(digits) * BYTES[unit[:1].upper()]
+
+
+def short_size(size: int) -> str:
+    """Write a size with the largest unit that leaves a whole number: 128K, 2M, 1500."""
+    unit = next((unit for unit in LETTERS if size and size % BYTES[unit] == 0), "")
+    return f"{size // BYTES[unit]}{unit}"
+
+
+def size_name(size: int) -> str:
+    """Write a size in words, in its largest fitting unit with one decimal at most: 1 GiB, 2.5 MiB."""
+    unit = next((unit for unit in LETTERS if size >= BYTES[unit]), "K")
+    return f"{size / BYTES[unit]:.1f}".removesuffix(".0") + f" {unit}iB"
