@@ -44,6 +44,7 @@ from harpctl.setup.options import (
 )
 from harpctl.setup.plan import Setup, make_setup, unmet
 
+DIST_FOLDER = "HARPCTL_HOME"  # set by the tool's launcher: the folder that it runs from
 SUCCESS = "Set up HARP successfully"
 
 
@@ -311,6 +312,7 @@ def setup(
         network=not no_network,
         unit=not no_unit,
         program=_own_program(host),
+        tool_folder=os.environ.get(DIST_FOLDER, ""),
         dry_run=dry_run,
     )
     progress: Progress = NoProgress() if as_json else ConsoleProgress()

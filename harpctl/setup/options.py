@@ -39,6 +39,7 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     unit: bool = True
     program: str = PROGRAM
+    tool_folder: str = ""  # of the self-contained file's harpctl that runs; "" where none does
     dry_run: bool = False  # the plan is shown and not carried out
 
 

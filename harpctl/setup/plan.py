@@ -281,7 +281,7 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     else:
         groups.append(Group(name=NETWORK, steps=(plan_record(interfaces),)))
     big_tcp, without = _big_tcp(facts, host, choices, options, chosen)
-    groups += [big_tcp, plan_confs(host, choices, options), plan_tool()]
+    groups += [big_tcp, plan_confs(host, choices, options), plan_tool(options)]
     notes = _notes(facts, choices, options) + without
     if options.kernel_args:
         notes += replaced_args(facts, wanted)

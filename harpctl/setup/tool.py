@@ -7,22 +7,19 @@ link is a step of setup like any other, so that rollback undoes it to what it wa
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import posixpath
 
 from harpctl.change.steps import Group, MakeLink
 from harpctl.confs.conf import TOOLS_DIR
-from harpctl.setup.options import PROGRAM
+from harpctl.setup.options import PROGRAM, SetupOptions
 
 TOOLS = f"{TOOLS_DIR}/harpctl"
-DIST_FOLDER = "HARPCTL_HOME"  # set by the tool's launcher: the folder that it runs from
 
 
-def plan_tool() -> Group:
+def plan_tool(options: SetupOptions) -> Group:
     """Plan the link, where harpctl came out of the self-contained file; else it is there by other means."""
-    folder = os.environ.get(DIST_FOLDER, "")
-    if not folder:
+    if not options.tool_folder:
         return Group(name="harpctl command", steps=())
-    target = f"{TOOLS}/{Path(folder).name}/bin/harpctl"
+    target = f"{TOOLS}/{posixpath.basename(options.tool_folder.rstrip('/'))}/bin/harpctl"
     step = MakeLink(path=PROGRAM, target=target, why="the command for operators and the boot unit")
     return Group(name="harpctl command", steps=(step,))

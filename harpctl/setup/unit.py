@@ -74,7 +74,7 @@ def reason_against(facts: Facts, host: Host, options: SetupOptions) -> str:
         return "--no-unit was given"
     if facts.system.init != "systemd":
         return "systemd is not the init of this host"
-    links = {step.path for step in plan_tool().steps if isinstance(step, MakeLink)}
+    links = {step.path for step in plan_tool(options).steps if isinstance(step, MakeLink)}
     if options.program in links or host.is_file(options.program):
         return ""
     return f"{options.program}, which it runs, is not there"

@@ -17,6 +17,18 @@ PACKAGE = ROOT / "harpctl"
 COMMON = {"errors", "console", "records", "hints", "option_types", "build_info", "ip", "plotting", "units"}
 TOP = {"", "__main__", "cli", "failures"}  # the program itself, which may import all
 PLANNERS = ("kargs.plan", "network.plan", "setup.plan", "plugin.switch", "doctor.examine")
+# Planners that read more of the host than the facts tell; no other may.
+PLANNERS_THAT_READ = {
+    "kargs.plan",
+    "network.managers",
+    "network.model",
+    "network.plan",
+    "network.runtime",
+    "setup.confs",
+    "setup.mount",
+    "setup.plan",
+    "setup.unit",
+}
 DOERS = ("change.apply", "change.executor", "change.rollback", "change.reverter")
 
 # Who does what Host is there for otherwise, and why.
@@ -177,6 +189,30 @@ def test_planners_carry_nothing_out(planner: str) -> None:
     reached = closure(planner)
     assert "change.steps" in reached
     assert sorted(reached & set(DOERS)) == []
+
+
+def planning() -> set[str]:
+    """Return the modules of planners: what planning a setup brings along, but for facts and steps."""
+    packages = ("setup.", "kargs.", "network.")
+    return {"setup.plan"} | {name for name in closure("setup.plan") if name.startswith(packages)}
+
+
+def test_planners_touch_nothing_but_facts_options_and_host() -> None:
+    machine = {"os", "pathlib", "shutil", "socket", "subprocess", "sys", "time"}
+    found = {
+        f"{module} imports {alias.name}"
+        for module in planning()
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+        if alias.name.split(".")[0] in machine
+    }
+    assert not found
+
+
+def test_planners_that_read_the_host_are_known() -> None:
+    found = {module for module in planning() if "host.host" in imports(module)}
+    assert found == PLANNERS_THAT_READ
 
 
 # ---- access to the host ----

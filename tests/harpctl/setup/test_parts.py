@@ -205,12 +205,11 @@ def test_a_running_host_starts_it_last_and_stops_it_first(tmp_path: Path) -> Non
     assert steps[-1].undo == ("systemctl", "stop", NAME)
 
 
-def test_the_units_need_their_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_units_need_their_program(tmp_path: Path) -> None:
     host = Host(tmp_path)
     assert "/usr/local/bin/harpctl" in reason_against(facts(), host, SetupOptions())
-    with monkeypatch.context() as context:
-        context.setenv("HARPCTL_HOME", "/usr/local/tfabric/tools/harpctl/1-abc")
-        assert reason_against(facts(), host, SetupOptions()) == "", "this setup links it"
+    packed = SetupOptions(tool_folder="/usr/local/tfabric/tools/harpctl/1-abc")
+    assert reason_against(facts(), host, packed) == "", "this setup links it"
     put(tmp_path, "usr/local/bin/harpctl", "")
     assert reason_against(facts(), host, SetupOptions()) == ""
     assert reason_against(facts(), host, SetupOptions(program="/usr/bin/harpctl"))
