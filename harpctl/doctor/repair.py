@@ -8,6 +8,7 @@ changed by setup, because harp.service would set them back.
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from harpctl.doctor.context import Context
