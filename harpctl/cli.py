@@ -38,7 +38,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "preflight": "preflight.command",
         "report": "bundle.command",
         "demo": "testbed.bench.demo",
-        "bench": "testbed.bench.command",
     },
     "Inspect jobs": {
         "top": "stats.top",
@@ -70,12 +69,14 @@ ON_HOSTS = {
     "top",
     "stats",
 }
+# What has commands of its own. The command "" is the group itself, with its help.
 GROUPS = {
+    "bench": ("Test and measure", "", "testbed.bench.command"),
     "lab": (
         "Test and measure",
         "Hosts made of network namespaces, for measurements and tests.",
         "testbed.lab.command",
-    )
+    ),
 }
 
 
@@ -127,9 +128,11 @@ def make_app(only: str | None = None) -> typer.Typer:
     for name, (panel, about, _module) in GROUPS.items():
         if only not in {None, name}:
             continue
-        group = typer.Typer(no_args_is_help=True, add_completion=False, help=about)
-        for word, command in load_group(name).items():
-            group.command(word)(reports_errors(command))
+        commands = load_group(name)
+        group = typer.Typer(no_args_is_help="" not in commands, add_completion=False, help=about or None)
+        for word, command in commands.items():
+            add = group.command(word) if word else group.callback(invoke_without_command=True)
+            add(reports_errors(command))
         app.add_typer(group, name=name, rich_help_panel=panel)
     return app
 

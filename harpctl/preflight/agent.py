@@ -31,8 +31,8 @@ from harpctl.facts.elf import inspect, version_key
 from harpctl.facts.plugin_files import find_libraries
 from harpctl.host.host import open_host
 from harpctl.ip import family, first_address
+from harpctl.perf.baseline import NCCL_SINCE
 from harpctl.preflight.model import EniState, HostFinding, HostState, ProbeRequest
-from harpctl.testbed.bench.baseline import NCCL_SINCE
 
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
 TRIED = 6  # ports of each ENI: the ends of its range, and some between; as many as kernels refuse at once

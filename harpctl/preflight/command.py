@@ -13,13 +13,13 @@ from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote
 from harpctl.option_types import AsJson
+from harpctl.perf.sizes import parse_sizes
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
 from harpctl.preflight.rates import SOCKET
 from harpctl.preflight.run import PreflightOptions, run_preflight
 from harpctl.preflight.show import show
 from harpctl.ssh import parse_hosts
-from harpctl.testbed.bench.sizes import parse_sizes
 
 HOSTS_MIN = 2
 SIZES = "8,4K,64K,512K,1M"

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from harpctl.errors import HarpError
 from harpctl.ip import with_port
+from harpctl.perf.baseline import cache_dir, compile_shim
+from harpctl.perf.hosts import CpuTimes, Program, SshHosts
+from harpctl.perf.job import Mode, PerfJob, run_perf
+from harpctl.perf.measure import Measured, Side, measure
 from harpctl.preflight.diagnosis import Fault
 from harpctl.preflight.model import Comparison, HostState, Rate
 from harpctl.preflight.rounds import Pair, rounds
 from harpctl.preflight.sessions import Deadline
-from harpctl.testbed.bench.baseline import cache_dir, compile_shim
-from harpctl.testbed.bench.hosts import CpuTimes, Program, SshHosts
-from harpctl.testbed.bench.measure import Measured, Side, measure
-from harpctl.testbed.bench.perf import Mode, PerfJob, run_perf
 
 OWN_PERF, OWN_PLUGIN, OWN_NCCL = Path("@perf@"), Path("@plugin@"), "@nccl@"  # what a host has itself
 MESSAGE_BYTES = 128 << 10

@@ -5,7 +5,7 @@
 
 NCCL chooses by a model, which it feeds with speed and latency of the device as the plugin reports them. What
 it chooses should take at most a tenth longer than the best of all, at nine of ten sizes. All settings take
-turns, as in `harpctl bench --nccl`, and medians are compared; a choice is judged by the time of that setting.
+turns, as in `harpctl bench nccl`, and medians are compared; a choice is judged by the time of that setting.
 "as it comes" is NCCL without a setting, measured beside them. With more ranks than cores times are noisy.
 """
 
@@ -19,14 +19,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harpctl.testbed.bench.baseline import cache_dir
-from harpctl.testbed.bench.command import find_program
+from harpctl.perf.baseline import cache_dir
+from harpctl.perf.sizes import parse_sizes
 from harpctl.testbed.bench.cores import available_cores
 from harpctl.testbed.bench.nccl_command import choose_cores
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
 from harpctl.testbed.bench.nccl_run import run_nccl
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
-from harpctl.testbed.bench.sizes import parse_sizes
+from harpctl.testbed.bench.options import find_program
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from harpctl.units import short_size

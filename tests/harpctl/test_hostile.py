@@ -22,6 +22,8 @@ from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.show import show_all
 from harpctl.errors import HarpError
+from harpctl.perf.hosts import CpuTimes
+from harpctl.perf.job import PerfRun, parse_report
 from harpctl.preflight import rates
 from harpctl.preflight.diagnosis import host_problems, plan_probes, probe_problems, rate_problems
 from harpctl.preflight.model import HostFinding, HostState, Report
@@ -29,8 +31,6 @@ from harpctl.preflight.sessions import Deadline
 from harpctl.preflight.show import show as show_report
 from harpctl.preflight.verdict import decide
 from harpctl.records import decode
-from harpctl.testbed.bench.hosts import CpuTimes
-from harpctl.testbed.bench.perf import PerfRun, parse_report
 from harpctl.trace.history import counts_of, history_of, sentences
 from harpctl.trace.rings import Recording, read_recording
 from tests.harpctl.damage import changed, damaged

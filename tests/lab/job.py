@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 
 from harpctl.host.host import Host
+from harpctl.perf.job import PerfReport, parse_report
 from harpctl.stats.files import find
 from harpctl.stats.layout import Row
-from harpctl.testbed.bench.perf import PerfReport, parse_report
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import fabric_name, port_name, run_inside
 

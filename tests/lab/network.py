@@ -18,8 +18,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harpctl.testbed.bench.perf import Window
-from harpctl.testbed.lab.counts import lost_share
+from harpctl.perf.counts import lost_share
+from harpctl.perf.job import Window
 from harpctl.testbed.lab.lab import Lab
 from tests.lab.job import Job, Meter, until
 

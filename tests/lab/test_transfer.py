@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.bench.perf import parse_report
+from harpctl.perf.job import parse_report
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.plan import LabSpec, Offload, ip_inside
 from tests.lab.job import ALL_SIZES, ENI, Job

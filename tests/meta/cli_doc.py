@@ -120,7 +120,7 @@ def generate() -> str:
         parts += ["\n" + _command(name, load(name)) for name in commands]
         for group, (where, _help, _module) in GROUPS.items():
             named = load_group(group) if where == panel else {}
-            parts += ["\n" + _command(f"{group} {word}", command) for word, command in named.items()]
+            parts += ["\n" + _command(f"{group} {word}".strip(), command) for word, command in named.items()]
     return "".join(parts)
 
 

@@ -278,7 +278,7 @@ def test_harp_perf_has_the_options_named() -> None:
 def test_options_named_alone_exist() -> None:
     """An option in `ticks` with no command before it is one of the three programs'."""
     known = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
-    known += _help_of("bench")
+    known += _help_of("bench") + _help_of("lab", "bench")
     known += read(ROOT / "plugin" / "bench" / "options.c")
     named = {code.split()[0] for code in re.findall(r"`(--[^`]+)`", read(README))}
     assert named

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.testbed.bench.baseline import cache_dir
-from harpctl.testbed.bench.command import find_program
+from harpctl.perf.baseline import cache_dir
 from harpctl.testbed.bench.nccl_wheel import fetch as fetch_wheel
 from harpctl.testbed.bench.nccl_wheel import wheel_of
+from harpctl.testbed.bench.options import find_program
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec
 from tests.nccl import box, wheels

@@ -32,17 +32,17 @@ STRIPED_SIZES = (64 << 10, 1 << 20, 16 << 20)
         ("--op", "allreduce"),
         ("--op", "alltoall", "--ranks", "4"),
         ("--op", "sendrecv", "--loopback"),
-        ("--op", "allgather", "--algo", "Ring", "--proto", "LL"),
-        ("--op", "reducescatter", "--driver", "udp", "--type", "half"),
-        ("--op", "broadcast", "--nccl-version", "2.27.7"),
-        ("--op", "reduce", "--against-best", "--redop", "max"),
+        ("--op", "allgather", "--env", "NCCL_ALGO=Ring", "--env", "NCCL_PROTO=LL"),
+        ("--op", "reducescatter", "--env", "HARP_DRIVER=udp", "--type", "half"),
+        ("--op", "broadcast", "--nccl-lib", "2.27.7"),
+        ("--op", "reduce", "--against", "socket-best", "--redop", "max"),
     ],
     ids=" ".join,
 )
 def test_benchmark(words: tuple[str, ...]) -> None:
-    measuring = ("--sizes", "64,4K,1M", "--time", "0.05", "--runs", "2", "--json", "-")
+    measuring = ("--sizes", "64,4K,1M", "--time", "0.05", "--runs", "2", "--json")
     done = subprocess.run(
-        [sys.executable, "-m", "harpctl", "bench", "--nccl", *words, *measuring],
+        [sys.executable, "-m", "harpctl", "bench", "nccl", *words, *measuring],
         capture_output=True,
         text=True,
         check=False,
@@ -61,7 +61,7 @@ def test_net_that_is_not_used() -> None:
     """A plugin that NCCL can't use is reported, not measured as the sockets that NCCL takes instead."""
     words = ("--sizes", "64", "--runs", "1", "--time", "0.05", "--env", "HARP_IFNAME=none-such")
     done = subprocess.run(
-        [sys.executable, "-m", "harpctl", "bench", "--nccl", "--loopback", *words],
+        [sys.executable, "-m", "harpctl", "bench", "nccl", "--loopback", *words],
         capture_output=True,
         text=True,
         check=False,

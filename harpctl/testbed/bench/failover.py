@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from harpctl.console import Console
-from harpctl.testbed.bench.perf import Latency
+from harpctl.perf.counts import lost_share
+from harpctl.perf.job import Latency
 from harpctl.testbed.bench.table import percent_text, print_rows
 from harpctl.testbed.bench.timeline import Phase, Samples, jain, phases
 from harpctl.testbed.bench.window import WindowResult
-from harpctl.testbed.lab.counts import lost_share
 
 EXPLAINED = (
     "rate: of the later half of a phase; stall: the longest time without a byte",

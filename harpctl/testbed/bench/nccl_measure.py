@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.baseline import BEST_OF
-from harpctl.testbed.bench.compare import divided
-from harpctl.testbed.bench.cores import UNWATCHED, Watch
-from harpctl.testbed.bench.measure import Step, in_turn, setting_text
+from harpctl.perf.baseline import BEST_OF
+from harpctl.perf.compare import divided
+from harpctl.perf.counts import PacketCounts, lost_share
+from harpctl.perf.measure import Step, in_turn, setting_text
+from harpctl.perf.watch import UNWATCHED, Watch
 from harpctl.testbed.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
-from harpctl.testbed.lab.counts import PacketCounts, lost_share
 from harpctl.units import short_size
 
 SOCKET = "Socket"  # also NCCL's name for it

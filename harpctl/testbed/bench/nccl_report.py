@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import time
 from collections.abc import Sequence
 
-import msgspec
-
-from harpctl.testbed.bench.cores import CoreFigures
+from harpctl.perf.watch import CoreFigures
 from harpctl.testbed.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
+from harpctl.testbed.bench.report import made_here
 from harpctl.testbed.bench.table import count_text, figure_text, percent_text
 from harpctl.units import short_size
 
@@ -87,12 +84,10 @@ def nccl_document(
     sides: Sequence[NcclSide],
     measured: NcclMeasured,
     cores: CoreFigures | None,
-) -> bytes:
-    """Write the whole measurement as JSON: what was run, where, and every row."""
-    content = {
-        "place": where,
-        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+) -> dict[str, object]:
+    """Return the whole measurement: what was run, where, and every row."""
+    return {
+        **made_here(where),
         "nccl": version,
         "cores": place.cores,
         "core_latency": cores,
@@ -109,4 +104,3 @@ def nccl_document(
         ],
         "ratios": [dataclasses.asdict(ratio) for ratio in measured.ratios],
     }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

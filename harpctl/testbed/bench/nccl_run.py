@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.baseline import clean_environment
+from harpctl.perf.baseline import clean_environment
 
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "alltoall")
 DIVIDED = ("allgather", "reducescatter", "alltoall")  # the size is that of all ranks' parts together

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.perf.baseline import cache_dir, compile_shim
 
 NEWEST = "2.32.3"
 MEMBER = "nvidia/nccl/lib/libnccl.so.2"
@@ -76,3 +77,9 @@ def fetch(wheel: Wheel, cache: Path, run: Callable[[Sequence[str]], None] = run_
             shutil.copyfileobj(source, target)
         part.rename(library)
     return library
+
+
+def socket_baseline() -> tuple[Path, dict[str, str]]:
+    """Return the baseline plugin and its environment, fetching and compiling what is not there."""
+    cache = cache_dir()
+    return compile_shim(cache), {"NCCL_LIB": str(fetch(wheel_of(NEWEST), cache))}

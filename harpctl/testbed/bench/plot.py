@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harpctl.errors import HarpError
-from harpctl.testbed.bench.compare import Row
+from harpctl.perf.compare import Row
 from harpctl.testbed.bench.failover import TimedRun
 from harpctl.testbed.bench.suite_run import SuiteRow
 from harpctl.units import short_size

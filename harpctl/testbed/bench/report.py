@@ -1,23 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of counted runs: the table with its notes, and the JSON."""
+"""What the benchmarks report: a bar of progress, tables with their notes, JSON, and what went wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-import msgspec
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from harpctl.console import Console
-from harpctl.testbed.bench.cores import CoreFigures
-from harpctl.testbed.bench.measure import Measured, Side, setting_text
-from harpctl.testbed.bench.perf import Mode, PerfJob
+from harpctl.console import ERR, Console
+from harpctl.errors import ExitCode, HarpError
+from harpctl.perf.job import Mode, PerfJob
+from harpctl.perf.measure import Measured, Side, Step, setting_text
+from harpctl.perf.watch import CoreFigures
 from harpctl.testbed.bench.table import print_rows, single_table, versus_table
 from harpctl.units import short_size
 
 LOST = "lost: of the packets that the network was given in both directions, those it dropped, handshakes too"
+
+
+@contextlib.contextmanager
+def progress(console: Console, total: int) -> Iterator[Step]:
+    """Show a bar on a terminal; nothing in a log."""
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    columns = (TextColumn("{task.description:<40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total, completed=-1)
+
+        def step(text: str) -> None:
+            bar.update(task, description=text, advance=1)
+
+        yield step
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """In which forms the results are shown."""
+
+    plot: Path | None = None
+    as_json: bool = False
+
+    def fail(self, error: HarpError) -> None:
+        """Raise an error after the results; with --json its message alone, since these are the document."""
+        if self.as_json:
+            ERR.print(f"harpctl: {error.message}", markup=False)
+            raise typer.Exit(error.exit_code)
+        raise error
+
+    def require_right(self, wrong: int, what: str) -> None:
+        """Fail if data was wrong."""
+        if wrong:
+            self.fail(HarpError(f"{wrong} {what} arrived with wrong bytes.", exit_code=ExitCode.WRONG_DATA))
+
+
+def made_here(place: str) -> dict[str, object]:
+    """Return what each document begins with: where and when it was made."""
+    system = os.uname()
+    return {
+        "place": place,
+        "machine": {"kernel": system.release, "arch": system.machine, "cpus": os.cpu_count()},
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
 
 
 def document(
@@ -27,12 +77,10 @@ def document(
     sides: Sequence[Side],
     measured: Measured,
     cores: CoreFigures | None = None,
-) -> bytes:
-    """Write the whole measurement as JSON: what was run, where, and every row."""
-    content = {
-        "place": place,
-        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+) -> dict[str, object]:
+    """Return the whole measurement: what was run, where, and every row."""
+    return {
+        **made_here(place),
         "job": {name: value for name, value in dataclasses.asdict(job).items() if name != "sizes_bytes"},
         "runs": runs,
         "core_latency": cores,
@@ -50,7 +98,6 @@ def document(
         ],
         "ratios": [dataclasses.asdict(ratio) for ratio in measured.ratios],
     }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl bench --resources`: what a process takes to which many peers send.
+"""`harpctl lab resources`: what a process takes to which many peers send.
 
 In a lab of two hosts rank 0 runs on the first and all others on the second; they send to rank 0, by the
 clock, or are idle after the first message. Rank 0 is looked at when that has gone on for a while.
@@ -16,14 +16,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 
+from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
+from harpctl.option_types import AsJson
+from harpctl.perf.hosts import Program
+from harpctl.perf.measure import Step
 from harpctl.stats.files import find
-from harpctl.testbed.bench.hosts import LabHosts, Program
-from harpctl.testbed.bench.measure import Step
+from harpctl.testbed.bench.options import PERF, PLUGIN, find_program
+from harpctl.testbed.bench.places import LabHosts
+from harpctl.testbed.bench.report import progress
 from harpctl.testbed.lab.commands import run_inside
 from harpctl.testbed.lab.lab import Lab, run_command
 from harpctl.testbed.lab.spec import LabSpec, Subnets
@@ -120,7 +127,7 @@ def parse_peers(text: str) -> tuple[int, ...]:
     """Read a list of counts of peers."""
     words = text.split(",")
     if not all(word.isdecimal() and 1 <= int(word) <= PEERS_MAX for word in words):
-        raise HarpError(f"--resources {text}: expected counts from 1 to {PEERS_MAX}.", "", ExitCode.USAGE)
+        raise HarpError(f"{text!r}: expected counts from 1 to {PEERS_MAX}.", "", ExitCode.USAGE)
     return tuple(int(word) for word in words)
 
 
@@ -149,3 +156,23 @@ def resources_table(taken: Sequence[Taken]) -> str:
         figures = (one.peers, one.enis, one.work, one.files, one.flows, one.threads, memory_mb)
         lines.append("| " + " | ".join(str(figure) for figure in figures) + " |")
     return "\n".join(lines)
+
+
+def resources(
+    peers: Annotated[str, typer.Argument(metavar="PEERS", help="How many peers, as 1,8,64,256.")],
+    *,
+    plugin: Annotated[Path | None, typer.Option(help="Measure this plugin's file instead of HARP.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure files, tracked flows, threads and memory of a process to which so many peers send.
+
+    Over 1, 4 and 8 interfaces each, while nothing, small or large messages are sent.
+    """
+    counts = parse_peers(peers)
+    program = Program(find_program(None, PERF), find_program(plugin, PLUGIN))
+    with progress(Console(stderr=True), resources_steps(counts)) as step:
+        taken = measure_resources(program, counts, step)
+    if as_json:
+        print_json(taken)
+    else:
+        typer.echo(resources_table(taken))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of `harpctl bench --all`, as data: works of one or more rows, each with its lab, job and targets.
+"""The rows of `harpctl lab suite`, as data: works of one or more rows, each with its lab, job and targets.
 
 A speed-up is HARP's rate over that of NCCL's sockets, or their time over HARP's: above 1 HARP is faster.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from harpctl.testbed.bench.perf import Mode
+from harpctl.perf.job import Mode
 from harpctl.testbed.lab.plan import LabSpec, Offload
 from harpctl.units import short_size
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl bench --all`: all works of the suite one after the other, and what is written of them."""
+"""`harpctl lab suite`: all works of the suite one after the other, and what is written of them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,34 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Annotated
 
-from harpctl.console import Console
+import typer
+
+from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
+from harpctl.option_types import AsJson, grouped
+from harpctl.perf.hosts import Program
+from harpctl.perf.measure import Step
+from harpctl.perf.watch import UNWATCHED, OpenWatch, Watch
 from harpctl.plotting import require_plot
-from harpctl.testbed.bench.baseline import socket_baseline
-from harpctl.testbed.bench.cores import UNWATCHED, OpenWatch, Watch
-from harpctl.testbed.bench.hosts import Program
-from harpctl.testbed.bench.measure import Step
-from harpctl.testbed.bench.nccl_wheel import NEWEST
+from harpctl.testbed.bench.cores import (
+    available_cores,
+    core_siblings,
+    near_cores,
+    parse_cores,
+    read_latency_ns,
+)
+from harpctl.testbed.bench.nccl_command import PROGRAM
+from harpctl.testbed.bench.nccl_wheel import NEWEST, socket_baseline
+from harpctl.testbed.bench.options import PERF, PLUGIN, Cores, PlotFile, find_program, open_watch
 from harpctl.testbed.bench.plot import plot_speedups
+from harpctl.testbed.bench.report import Output, progress
 from harpctl.testbed.bench.suite import SUITE, Work, chosen_rows, row_id
 from harpctl.testbed.bench.suite_file import (
     Made,
     SuiteFile,
     differences,
-    encode,
     made_here,
     open_file,
     write_file,
@@ -42,7 +54,7 @@ from harpctl.testbed.bench.suite_report import (
 )
 from harpctl.testbed.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
 
-STANDARD_OUTPUT = "-"
+RANKS_MAX = 4
 WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes
 GO_ON_AFTER = (ExitCode.FAILED,)  # other errors concern all works
 
@@ -52,17 +64,26 @@ Chosen = list[tuple[Work, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class SuiteOptions:
-    """The options of the suite; `json` may be `-`."""
+    """The options of the suite."""
 
-    is_quick: bool
-    only: str | None
-    json: str | None
-    markdown: Path | None
-    plot: Path | None
-
-    def json_path(self) -> Path | None:
-        """Return the file that holds the rows, from which a later call goes on."""
-        return Path(self.json) if self.json and self.json != STANDARD_OUTPUT else None
+    is_quick: Annotated[
+        bool, typer.Option("--quick", help="Single and short runs, not made again; a few minutes.")
+    ] = False
+    only: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only rows with this text in their group or name.")
+    ] = None
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep the rows in FILE; a second call goes on where the first ended."
+        ),
+    ] = None
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Write the table to a new FILE, or between the marks of one that has them."),
+    ] = None
+    plot: PlotFile = None
+    as_json: AsJson = False
 
     def check(self) -> Chosen:
         """Return the chosen rows. Raises HarpError for what could not be written at the end."""
@@ -84,7 +105,7 @@ def make_bench(
     set_names = sorted(name for name in os.environ if name.startswith(("HARP_", "NCCL_")))
     if set_names:
         raise HarpError(
-            f"--all measures defaults, and {', '.join(set_names)} is set.", "Unset it.", ExitCode.USAGE
+            f"The suite measures defaults, and {', '.join(set_names)} is set.", "Unset it.", ExitCode.USAGE
         )
     baseline, env = socket_baseline()
     return Bench(
@@ -102,16 +123,16 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
     """Measure what the JSON lacks, and write all. Raises HarpError at the end if a row has no figures."""
     chosen, console = options.check(), Console(stderr=True)
     made = made_here(bench.harp.plugin, NEWEST, bench.cores, is_quick=options.is_quick)
-    content = open_file(options.json_path(), made)
+    content = open_file(options.results, made)
     todo = _left(chosen, content)
     _check_made(content, made, options, console, has_rows_left=bool(todo))
     if options.is_quick:
         open_watch = _open_no_watch
     try:
-        failed = _measure(bench, todo, content, options.json_path(), open_watch, progress, console)
+        failed = _measure(bench, todo, content, options.results, open_watch, progress, console)
     except KeyboardInterrupt:
-        if options.json_path():
-            _say(console, f"Broken off: the same command goes on from {options.json}.")
+        if options.results:
+            _say(console, f"Broken off: the same command goes on from {options.results}.")
         raise
     names = {row_id(work, name) for work, rows in chosen for name in rows}
     rows = [row for row in content.rows if f"{row.group}: {row.name}" in names]
@@ -122,7 +143,9 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
     for row in missed:
         _say(console, row_text(row))
     if failed:
-        raise HarpError(f"{len(failed)} works could not be measured.", "\n  ".join(failed))
+        Output(None, options.as_json).fail(
+            HarpError(f"{len(failed)} works could not be measured.", "\n  ".join(failed))
+        )
 
 
 def _open_no_watch(_runs: int) -> Watch:
@@ -136,7 +159,7 @@ def _check_made(
     differing = differences(content.made, made)
     if not differing:
         return
-    text = f"{options.json} has rows of another {', '.join(differing)}"
+    text = f"{options.results} has rows of another {', '.join(differing)}"
     if has_rows_left:
         raise HarpError(f"{text}.", "Remove it to measure anew, or name another file.", ExitCode.REFUSED)
     _say(console, f"{text}; it has all rows, so nothing is measured.")
@@ -190,8 +213,8 @@ def _measure(
 
 def _write(content: SuiteFile, options: SuiteOptions) -> None:
     text = markdown(content, SUITE)
-    if options.json == STANDARD_OUTPUT:
-        sys.stdout.write(encode(content).decode())
+    if options.as_json:
+        print_json(content)
     elif not options.markdown:
         sys.stdout.write(text)
     sys.stdout.flush()
@@ -203,3 +226,29 @@ def _write(content: SuiteFile, options: SuiteOptions) -> None:
 
 def _say(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+@grouped
+def suite(*, options: SuiteOptions, cores: Cores = None) -> None:
+    """Measure all kinds of work beside NCCL's sockets, in half an hour, and print one table of speed-ups.
+
+    Ranks keep to two cores near each other, or to those that --cores names.
+    """
+    options.check()
+    program = find_program(None, PERF)
+    pinned = (
+        parse_cores(cores, available_cores())
+        if cores is not None
+        else near_cores(
+            available_cores(), RANKS_MAX, lambda a, b: read_latency_ns(program, (a, b)), core_siblings
+        )
+    )
+    console = Console(stderr=True)
+    bench = make_bench(
+        program,
+        find_program(None, PLUGIN),
+        lambda: find_program(None, PROGRAM),
+        pinned,
+        is_quick=options.is_quick,
+    )
+    run_suite(bench, options, open_watch(pinned), lambda total: progress(console, total))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON of `harpctl bench --all`: written after each work, and read again to go on from there."""
+"""The JSON of `harpctl lab suite`: written after each work, and read again to go on from there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.cores import CoreFigures
+from harpctl.perf.watch import CoreFigures
 from harpctl.testbed.bench.suite_run import SuiteRow
 
 MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
@@ -67,7 +67,7 @@ def open_file(path: Path | None, made: Made) -> SuiteFile:
         return msgspec.json.decode(path.read_bytes(), type=SuiteFile)
     except (OSError, msgspec.MsgspecError) as error:
         raise HarpError(
-            f"{path} is not a JSON file of `harpctl bench --all`: {error}.",
+            f"{path} is not a JSON file of `harpctl lab suite`: {error}.",
             "Name another file.",
             ExitCode.USAGE,
         ) from None

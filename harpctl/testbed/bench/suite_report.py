@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of `harpctl bench --all`: a line for each row, the Markdown, and the targets that are missed."""
+"""The report of `harpctl lab suite`: a line for each row, the Markdown, and the targets that are missed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harpctl.testbed.bench.suite_file import SuiteFile
 from harpctl.testbed.bench.suite_run import SOCKET, SuiteRow
 from harpctl.testbed.bench.table import figure_text
 
-BEGIN, END = "<!-- harpctl bench --all: begin -->", "<!-- harpctl bench --all: end -->"
+BEGIN, END = "<!-- harpctl lab suite: begin -->", "<!-- harpctl lab suite: end -->"
 COLUMNS = 100
 QUIET_LOAD = 1.0
 HEADS = ("work", "HARP", "Socket", "speed-up", "lowest to highest", "CPU", "target")
@@ -137,7 +137,7 @@ def write_markdown(path: Path, text: str) -> None:
 
 def _made_text(content: SuiteFile) -> str:
     made = content.made
-    command = f"harpctl bench --all{' --quick' if made.quick else ''}"
+    command = f"harpctl lab suite{' --quick' if made.quick else ''}"
     machine = f"{made.processor}, {made.cpus} cores, Linux {made.kernel.partition('-')[0]}"
     begun = min((row.time for row in content.rows), default="")
     runs = sorted({row.runs for row in content.rows})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the works of `harpctl bench --all`: HARP and the other side in turns, in the work's own lab."""
+"""Measures the works of `harpctl lab suite`: HARP and the other side in turns, in the work's own lab."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.compare import divided
-from harpctl.testbed.bench.cores import UNWATCHED, Watch
+from harpctl.perf.compare import divided
+from harpctl.perf.hosts import Hosts, Program
+from harpctl.perf.job import Mode, PerfJob
+from harpctl.perf.measure import START_UPS, Measured, Side, Step, measure, steps_total
+from harpctl.perf.watch import UNWATCHED, Watch
 from harpctl.testbed.bench.failover import TimedRun
 from harpctl.testbed.bench.failure import parse_failure
-from harpctl.testbed.bench.hosts import Hosts, LabHosts, Program
-from harpctl.testbed.bench.measure import START_UPS, Measured, Side, Step, measure, steps_total
 from harpctl.testbed.bench.nccl_command import choose_cores
 from harpctl.testbed.bench.nccl_measure import (
     NcclJob,
@@ -32,7 +33,7 @@ from harpctl.testbed.bench.nccl_measure import (
     socket_sides,
 )
 from harpctl.testbed.bench.nccl_report import geometric_mean
-from harpctl.testbed.bench.perf import Mode, PerfJob
+from harpctl.testbed.bench.places import LabHosts
 from harpctl.testbed.bench.suite import FailureWork, NcclWork, PerfWork, Target, Work, size_text
 from harpctl.testbed.bench.timed import Opened, make_timed_runs, timed_job
 from harpctl.testbed.lab.lab import Lab

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from harpctl.console import Console
-from harpctl.testbed.bench.compare import Ratio, Row
+from harpctl.perf.compare import Ratio, Row
 from harpctl.units import short_size
 
 

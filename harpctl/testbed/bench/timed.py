@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-import msgspec
-
 from harpctl.errors import ExitCode, HarpError
+from harpctl.perf.hosts import Hosts
+from harpctl.perf.job import Mode, PerfJob
+from harpctl.perf.measure import Side, Step
 from harpctl.testbed.bench.failover import TimedRun, timed_run_of
 from harpctl.testbed.bench.failure import Event, Failure, apply_event, events_of
-from harpctl.testbed.bench.hosts import Hosts, LabHosts
-from harpctl.testbed.bench.measure import Side, Step
-from harpctl.testbed.bench.perf import Mode, PerfJob
+from harpctl.testbed.bench.places import LabHosts
+from harpctl.testbed.bench.report import made_here
 from harpctl.testbed.bench.window import CompetingFlow, run_window
 from harpctl.testbed.lab.lab import Lab
 from harpctl.units import short_size
@@ -52,9 +50,9 @@ def timed_job(
     job: PerfJob, seconds: float | None, failures: Sequence[Failure], *, beside_tcp: bool
 ) -> TimedJob:
     """Complete a job by the length of the run and of its samples."""
-    if len(job.sizes_bytes) != 1 or job.iterations is not None or job.mode == Mode.PINGPONG.value:
+    if len(job.sizes_bytes) != 1 or job.mode == Mode.PINGPONG.value:
         raise HarpError(
-            "A run by the clock takes one size, no --iters, and a mode that streams.",
+            "A run by the clock takes one size, and a mode that streams.",
             "--seconds 10 --sizes 128K",
             ExitCode.USAGE,
         )
@@ -105,12 +103,12 @@ def _competing_flow(lab: Lab, job: PerfJob) -> CompetingFlow:
     return CompetingFlow(lab, sender, receiver, job.interval_ms or 1)
 
 
-def timed_document(place: str, what: TimedJob, sides: Sequence[Side], runs: Sequence[TimedRun]) -> bytes:
-    """Write everything as JSON: what was run, where, what happened, and each sample."""
-    content = {
-        "place": place,
-        "machine": {"kernel": os.uname().release, "arch": os.uname().machine, "cpus": os.cpu_count()},
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+def timed_document(
+    place: str, what: TimedJob, sides: Sequence[Side], runs: Sequence[TimedRun]
+) -> dict[str, object]:
+    """Return everything: what was run, where, what happened, and each sample."""
+    return {
+        **made_here(place),
         "job": dataclasses.asdict(what.job),
         "failures": [dataclasses.asdict(failure) for failure in what.failures],
         "sides": [
@@ -122,4 +120,3 @@ def timed_document(place: str, what: TimedJob, sides: Sequence[Side], runs: Sequ
             for side, run in zip(sides, runs, strict=True)
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -21,11 +21,11 @@ from typing import IO
 import msgspec
 
 from harpctl.errors import HarpError
+from harpctl.perf.counts import PacketCounts
+from harpctl.perf.hosts import Hosts, Program, count_packets
+from harpctl.perf.job import PerfJob, PerfReport, Ranks, parse_report
 from harpctl.testbed.bench.failure import Event
-from harpctl.testbed.bench.hosts import Hosts, Program, count_packets
-from harpctl.testbed.bench.perf import PerfJob, PerfReport, Ranks, parse_report
 from harpctl.testbed.bench.timeline import Samples
-from harpctl.testbed.lab.counts import PacketCounts
 from harpctl.testbed.lab.lab import Lab
 
 POLL_S = 0.002

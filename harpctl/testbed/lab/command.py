@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl lab up`, `status`, `exec`, `fault` and `down`: a lab to try things in."""
+"""`harpctl lab`: a lab to try things in, and the measurements that make one for themselves."""
 
 from __future__ import annotations
 
@@ -12,34 +12,16 @@ import typer
 
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson
+from harpctl.option_types import AsJson, DryRun, grouped
+from harpctl.testbed.bench.command import lab_bench
+from harpctl.testbed.bench.resources import resources
+from harpctl.testbed.bench.suite_command import suite
 from harpctl.testbed.lab import persistent
 from harpctl.testbed.lab.faults import BOTH, DirectionFaults
 from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.numbers import (
-    parse_caps,
-    parse_enis,
-    parse_loss,
-    parse_police,
-    parse_share,
-)
-from harpctl.testbed.lab.options import (
-    LAB,
-    BigTcp,
-    Cap,
-    Congestion,
-    Enis,
-    FlowCap,
-    Loss,
-    Mtu,
-    OffloadBy,
-    Police,
-    PoliceBurst,
-    QueueUs,
-    SubnetsOf,
-    TcpBuffer,
-)
-from harpctl.testbed.lab.spec import QUEUE_MS, LabSpec, Offload, Subnets
+from harpctl.testbed.lab.numbers import parse_share
+from harpctl.testbed.lab.options import LabOptions
+from harpctl.testbed.lab.plan import plan_build
 
 Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
 DEFAULT_NAME = "lab"
@@ -82,48 +64,16 @@ def _print_result(done: LabResult, *lines: str, as_json: bool) -> None:
         OUT.print(f"  {line}", markup=False)
 
 
+@grouped
 def up(
-    *,
-    hosts: Annotated[int, typer.Option(min=2, help="Hosts.", rich_help_panel=LAB)] = 2,
-    enis: Enis = "2",
-    cap: Cap = None,
-    flow_cap: FlowCap = None,
-    queue_ms: Annotated[
-        float, typer.Option(help="The longest wait for a cap before packets drop.", rich_help_panel=LAB)
-    ] = QUEUE_MS,
-    queue_us: QueueUs = None,
-    police: Police = False,
-    police_burst: PoliceBurst = None,
-    loss: Loss = "0",
-    mtu: Mtu = 1500,
-    offload: OffloadBy = Offload.STOCK,
-    subnets: SubnetsOf = Subnets.EACH,
-    congestion: Congestion = "cubic",
-    tcp_buffer: TcpBuffer = None,
-    big_tcp: BigTcp = False,
-    name: Name = DEFAULT_NAME,
-    as_json: AsJson = False,
+    *, network: LabOptions, name: Name = DEFAULT_NAME, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
     """Create hosts of network namespaces, joined by a switch, until `harpctl lab down`."""
-    most, each = parse_enis(enis, hosts)
-    spec = LabSpec(
-        hosts=hosts,
-        enis=most,
-        host_enis=each,
-        cap_mbps=parse_caps(cap),
-        flow_cap_mbps=flow_cap,
-        queue_ms=queue_ms,
-        queue_us=queue_us,
-        police_burst_kib=parse_police(police=police, burst_kib=police_burst),
-        loss_share=parse_loss(loss),
-        mtu_bytes=mtu,
-        offload=offload,
-        subnets=subnets,
-        congestion=congestion,
-        tcp_buffer_kib=tcp_buffer,
-        big_tcp=big_tcp,
-        switch=True,
-    )
+    spec = network.spec(switch=True)
+    if dry_run:
+        commands = [str(command) for command in plan_build(spec, persistent.prefix_of(name))]
+        _print_result(LabResult(name=name, summary="\n".join(commands)), as_json=as_json)
+        return
     with _progress(as_json=as_json).working(f"Making the lab {name}"):
         lab = persistent.up(name, spec)
     own = "" if name == DEFAULT_NAME else f" --name {name}"
@@ -269,4 +219,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "exec": run_on_host,
     "fault": fault,
     "down": down,
+    "bench": lab_bench,
+    "suite": suite,
+    "resources": resources,
 }

@@ -8,37 +8,17 @@ A superframe that crosses whole, or is dropped whole, is one packet.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
-from collections.abc import Sequence
 
 import msgspec
 
+from harpctl.perf.counts import PacketCounts
 from harpctl.testbed.lab.commands import Command, Run, run_inside
 from harpctl.testbed.lab.spec import LabSpec, fabric_name, host_names
 
 RULE_COUNTER = re.compile(r"counter packets (\d+) bytes \d+ drop")
 ENI_DEVICE = re.compile(r"(h\d+)?eni\d+")
-
-
-@dataclasses.dataclass(frozen=True)
-class PacketCounts:
-    """Packets since the lab was built, or since another reading; both directions of all ENIs."""
-
-    offered: int
-    dropped: int
-
-    def since(self, before: PacketCounts) -> PacketCounts:
-        """Return what came between two readings."""
-        return PacketCounts(self.offered - before.offered, self.dropped - before.dropped)
-
-
-def lost_share(counts: Sequence[PacketCounts | None]) -> float | None:
-    """Return the share of packets that was dropped in all runs together; None where nothing was counted."""
-    known = [one for one in counts if one is not None]
-    offered = sum(one.offered for one in known)
-    return sum(one.dropped for one in known) / offered if offered else None
 
 
 class _Qdisc(msgspec.Struct, frozen=True):

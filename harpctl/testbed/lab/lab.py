@@ -26,9 +26,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.perf.counts import PacketCounts
 from harpctl.testbed.lab.caps import plan_caps, plan_uncap
 from harpctl.testbed.lab.commands import Command, Run, ip_inside, run_inside
-from harpctl.testbed.lab.counts import PacketCounts, read_counts
+from harpctl.testbed.lab.counts import read_counts
 from harpctl.testbed.lab.faults import Faults
 from harpctl.testbed.lab.plan import plan_destroy, plan_namespaces, plan_network, tools_needed
 from harpctl.testbed.lab.privileges import unprivileged_words

@@ -80,7 +80,7 @@ def up(name: str, spec: LabSpec) -> Lab:
             "or give another --name.",
             ExitCode.REFUSED,
         ) from None
-    lab = Lab(spec, prefix=_prefix(name))
+    lab = Lab(spec, prefix=prefix_of(name))
     with _locked(folder, name):
         try:
             _write(folder, Record(spec=spec, is_ready=False))
@@ -124,7 +124,7 @@ def find(name: str) -> Lab:
             f"If no other command is making it, take it down with `harpctl lab down --name {name}`.",
             ExitCode.MISSING,
         )
-    return Lab(record.spec, prefix=_prefix(name))
+    return Lab(record.spec, prefix=prefix_of(name))
 
 
 def status() -> list[LabStatus]:
@@ -137,7 +137,7 @@ def _status(folder: Path) -> LabStatus:
     name, record = folder.name.removeprefix(PREFIX), _read(folder)
     if record is None or not record.is_ready:
         return LabStatus(name=name, is_ready=False, description="not made completely", hosts=[])
-    lab, spec = Lab(record.spec, prefix=_prefix(name)), record.spec
+    lab, spec = Lab(record.spec, prefix=prefix_of(name)), record.spec
     hosts = []
     for host, namespace in enumerate(lab.hosts):
         links = _links(namespace)
@@ -179,7 +179,8 @@ def _links(namespace: str) -> dict[str, Any]:
     return {link["ifname"]: link for link in msgspec.json.decode(shown) if "ifname" in link}
 
 
-def _prefix(name: str) -> str:
+def prefix_of(name: str) -> str:
+    """Return what the names of a lab's namespaces begin with."""
     return f"{PREFIX}{name}-"
 
 
@@ -188,11 +189,11 @@ def _folder(name: str) -> Path:
         raise HarpError(
             f"{name!r} can't be the name of a lab.", "It takes 1 to 16 of a-z and 0-9.", ExitCode.USAGE
         )
-    return RUN_DIR / _prefix(name).rstrip("-")
+    return RUN_DIR / prefix_of(name).rstrip("-")
 
 
 def _namespaces(name: str) -> list[str]:
-    own = re.compile(re.escape(_prefix(name)) + r"(h\d+|fabric)")
+    own = re.compile(re.escape(prefix_of(name)) + r"(h\d+|fabric)")
     return [namespace for namespace in namespaces_there() if own.fullmatch(namespace)]
 
 

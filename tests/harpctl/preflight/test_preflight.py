@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 
 from harpctl.errors import HarpError
 from harpctl.fleet import DIST_VARIABLE
+from harpctl.perf.baseline import cache_dir
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
 from harpctl.preflight.model import Comparison, HostFinding, HostState, Problem, Rate, Report
 from harpctl.preflight.rounds import rounds
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
 from harpctl.records import decode
-from harpctl.testbed.bench.baseline import cache_dir
 from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.plan import LabSpec

@@ -16,11 +16,13 @@ from typer.testing import CliRunner, Result
 from harpctl.build_info import build_version
 from harpctl.errors import HarpError
 from harpctl.facts.plugin_files import NAME
-from harpctl.testbed.bench import baseline, command, measure
-from harpctl.testbed.bench.command import build_side, with_distinct_names
-from harpctl.testbed.bench.hosts import CpuTimes, Hosts, LoopbackHosts, Program
-from harpctl.testbed.bench.perf import PerfJob, PerfReport, PerfResult, PerfRun
-from harpctl.testbed.lab.counts import PacketCounts
+from harpctl.perf import baseline, measure
+from harpctl.perf.counts import PacketCounts
+from harpctl.perf.hosts import CpuTimes, Hosts, Program
+from harpctl.perf.job import PerfJob, PerfReport, PerfResult, PerfRun
+from harpctl.testbed.bench import options
+from harpctl.testbed.bench.options import build_side, with_distinct_names
+from harpctl.testbed.bench.places import LoopbackHosts
 from tests.harpctl.cli_app import app
 
 
@@ -29,8 +31,9 @@ def call(*words: str) -> Result:
 
 
 @pytest.fixture
-def base(fake_perf: Path, fake_plugin: Path) -> list[str]:
-    return ["bench", "--loopback", "--perf", str(fake_perf), "--plugin", str(fake_plugin), "--time", "0.01"]
+def base(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(options, "built_file", lambda _name: fake_perf)
+    return ["bench", "--loopback", "--plugin", str(fake_plugin), "--time", "0.01"]
 
 
 def test_version_and_help() -> None:
@@ -72,7 +75,7 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     other.touch()
     words = ["--against", str(other), "--runs", "3", "--sizes", "1M", "--env", "FAKE_GBPS=30"]
     words += ["--against-env", "FAKE_GBPS=20", "--env", f"FAKE_LOG={log}", "--against-env", f"FAKE_LOG={log}"]
-    done = call(*base, *words, "--json", str(tmp_path / "out.json"))
+    done = call(*base, *words)
     assert done.exit_code == 0, done.output
     row = done.stdout.splitlines()[2].split()
     assert row[:5] == ["1M", "30.00", "20.00", "1.50", "1.50-1.50"]
@@ -82,14 +85,14 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     # start-ups, trials, then the runs, in turns
     trials = [a] * measure.TRIALS + [b] * measure.TRIALS
     assert order == [a, b] * measure.START_UPS + trials + [a, b, b, a, a, b]
-    written = json.loads((tmp_path / "out.json").read_text())
+    written = json.loads(call(*base, *words, "--json").stdout)
     assert [side["name"] for side in written["sides"]] == [fake_plugin.stem, "libother"]
     assert written["ratios"][0]["of_medians"] == pytest.approx(1.5)
     assert written["sides"][0]["rows"][0]["runs"] == 3
 
 
 def test_json_alone_on_standard_output(base: list[str]) -> None:
-    done = call(*base, "--sizes", "8", "--mode", "pingpong", "--json", "-")
+    done = call(*base, "--sizes", "8", "--mode", "pingpong", "--json")
     document = json.loads(done.stdout)
     assert document["job"]["mode"] == "pingpong"
     assert document["sides"][0]["rows"][0]["latency_us"]["p50"] == 2.0
@@ -103,18 +106,27 @@ def test_wrong_data_is_an_error_after_the_table(base: list[str]) -> None:
     assert "4 messages arrived with wrong bytes" in done.stderr
 
 
-def test_driver_engine_and_paths_become_variables(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
-    """Of the first side only."""
-    log, chosen = tmp_path / "log", ["--driver", "udp", "--engine", "thread", "--paths", "8"]
+def test_variables_are_of_one_side_only(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
+    log, chosen = tmp_path / "log", ["--env", "HARP_DRIVER=udp", "--env", "HARP_PATHS=8"]
     words = ["--env", f"FAKE_LOG={log}", "--against", str(fake_plugin), "--against-env", f"FAKE_LOG={log}"]
     done = call(*base, "--sizes", "8", "--runs", "1", *chosen, *words)
     assert done.exit_code == 0, done.output
     environments = [json.loads(line)["env"] for line in log.read_text().splitlines()]
-    names = ("HARP_DRIVER", "HARP_ENGINE", "HARP_PATHS")
-    assert {tuple(env.get(name) for name in names) for env in environments} == {
-        ("udp", "thread", "8"),
-        (None,) * 3,
-    }
+    found = {(env.get("HARP_DRIVER"), env.get("HARP_PATHS")) for env in environments}
+    assert found == {("udp", "8"), (None, None)}
+
+
+def test_json_is_one_document_also_where_data_was_wrong(base: list[str]) -> None:
+    done = call(*base, "--sizes", "8", "--env", "FAKE_WRONG=4", "--json")
+    assert done.exit_code == 3
+    assert json.loads(done.stdout)["sides"][0]["rows"][0]["wrong"] == 4
+    assert "4 messages arrived with wrong bytes" in done.stderr
+
+
+def test_options_before_the_name_of_another_benchmark_are_refused(base: list[str]) -> None:
+    done = call(*base, "nccl")
+    assert done.exit_code == 2
+    assert "Options stand behind `bench nccl`." in done.stderr
 
 
 def test_plot(base: list[str], tmp_path: Path) -> None:
@@ -130,16 +142,10 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         (["--sizes", "8,many"], 2, "'many' is not a message size"),
-        (["--loss", "some"], 2, "below 100, not 'some'"),
-        (["--loss", "100"], 2, "Write --loss 1 to lose 1 of 100"),
-        (["--mtu", "12"], 2, "not 12"),
-        (["--cap", "10,20"], 2, "2 caps do not fit 1 ENIs"),
         (["--env", "NAME"], 2, "'NAME' is not NAME=VALUE"),
         (["--plugin", "no-such-plugin.so"], 4, "no-such-plugin.so does not exist"),
         (["--hosts", "one"], 2, "takes two hosts at least"),
-        (["--paths", "17"], 2, "'--paths'"),
-        (["--unprivileged"], 2, "--unprivileged work in the lab only"),
-        (["--against", "x.so", "--against-best"], 2, "--against-best is for"),
+        (["--cap", "1000"], 2, "No such option"),
     ],
 )
 def test_wrong_words_are_named_without_a_traceback(
@@ -162,10 +168,24 @@ def test_a_failing_plugin_is_reported_in_full(base: list[str]) -> None:
     assert "the ENI is on fire" in done.stderr
 
 
-def test_show_lab_runs_nothing() -> None:
-    done = call("bench", "--show-lab", "--enis", "2")
-    assert done.exit_code == 0
-    assert done.stdout.splitlines()[0] == "ip netns add lab-h0"
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--loss", "some"], "below 100, not 'some'"),
+        (["--loss", "100"], "Write --loss 1 to lose 1 of 100"),
+        (["--mtu", "12"], "not 12"),
+        (["--cap", "10,20"], "2 caps do not fit 1 ENIs"),
+        (["--fail", "eni0:burnt@0.1"], "is not a failure"),
+        (["--fail", "eni1:down@0.1"], "that this lab lacks"),
+        (["--cap", "fast"], "--cap takes a number or a comma list"),
+        (["--cores", "0,1", "--rps"], "--cores does not take --rps."),
+        (["--hosts", "a,b"], "No such option"),
+    ],
+)
+def test_wrong_words_of_a_lab(words: list[str], message: str) -> None:
+    done = call("lab", "bench", *words)
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
 
 
 class Recorder:
@@ -308,11 +328,11 @@ def test_socket_side_takes_nccls_own_settings(
     monkeypatch: pytest.MonkeyPatch, fake_perf: Path, fake_plugin: Path
 ) -> None:
     monkeypatch.setattr(
-        "harpctl.testbed.bench.command.socket_baseline", lambda: (fake_plugin, {"NCCL_LIB": "lib"})
+        "harpctl.testbed.bench.options.socket_baseline", lambda: (fake_plugin, {"NCCL_LIB": "lib"})
     )
-    side = build_side("socket", fake_perf, ["NCCL_SOCKET_NTHREADS=2"])
+    side = build_side("socket", fake_perf, {"NCCL_SOCKET_NTHREADS": "2"})
     assert dict(side.program.env) == {"NCCL_LIB": "lib", "NCCL_SOCKET_NTHREADS": "2"}
-    assert len(build_side("socket", fake_perf, [], best=True).settings) > 3
+    assert len(build_side("socket-best", fake_perf, {}).settings) > 3
 
 
 def test_sides_of_one_name_are_distinguished() -> None:
@@ -328,11 +348,11 @@ def test_sides_of_one_name_are_distinguished() -> None:
 def test_demo_measures_over_loopback_where_no_namespaces_can_be_made(
     fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
+    monkeypatch.setattr(options, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     done = call("demo")
     assert done.exit_code == 0, done.output
-    assert "needs root.): two processes over the loopback interface." in done.stderr
+    assert "# no lab, so over loopback: A lab of network namespaces needs root." in done.stdout
     assert [line for line in done.stdout.splitlines() if "every byte checked" in line] == [
         f"# {mode}, 1 connection(s), 8 in flight, every byte checked" for mode in ("pingpong", "stream")
     ]

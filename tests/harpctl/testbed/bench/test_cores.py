@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench import command, cores
-from harpctl.testbed.bench.cores import CoreFigures, CoreWatch, parse_cores, read_latency_ns
-from harpctl.testbed.bench.measure import START_UPS, TRIALS
+from harpctl.perf.measure import START_UPS, TRIALS
+from harpctl.perf.watch import CoreFigures
+from harpctl.testbed.bench import cores, options
+from harpctl.testbed.bench.cores import CoreWatch, parse_cores, read_latency_ns
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 
@@ -128,10 +129,11 @@ def base(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Name a harp-perf that reads NEAR from two cores, which every rank's `taskset` accepts."""
     monkeypatch.setattr(cores, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(cores, "WAIT_S", 0.0)
-    monkeypatch.setattr(command, "available_cores", lambda: [0, 1])
-    monkeypatch.setattr("harpctl.testbed.bench.hosts.pinned_words", lambda _cores, _rank: [])
+    monkeypatch.setattr(options, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(options, "built_file", lambda _name: fake_perf)
+    monkeypatch.setattr("harpctl.testbed.bench.places.pinned_words", lambda _cores, _rank: [])
     set_readings(fake_perf, monkeypatch, [NEAR])
-    words = ["--loopback", "--perf", str(fake_perf), "--plugin", str(fake_plugin), "--time", "0.01"]
+    words = ["--loopback", "--plugin", str(fake_plugin), "--time", "0.01"]
     return [*words, "--sizes", "8", "--cores", "0,1"]
 
 
@@ -148,7 +150,7 @@ def test_the_measured_runs_are_watched_and_no_others(
     log = tmp_path / "log"
     monkeypatch.setenv("FAKE_LOG", str(log))
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [NEAR, FAR, NEAR])
-    done = call(*base, "--runs", "2", "--json", str(tmp_path / "out.json"))
+    done = call(*base, "--runs", "2")
     assert done.exit_code == 0, done.output
     calls = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
     words = {"--core-latency": "latency", "--iters": "run", "--time": "trial"}
@@ -160,7 +162,8 @@ def test_the_measured_runs_are_watched_and_no_others(
     assert order == [*before, *again, *kept, *kept]
     assert calls[0] == ["--core-latency", "0,1"]
     assert "# ranks on cores 0,1; 1 run(s) made again" in done.stdout.splitlines()
-    written = json.loads((tmp_path / "out.json").read_text())
+    set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [NEAR, FAR, NEAR])
+    written = json.loads(call(*base, "--runs", "2", "--json").stdout)
     assert written["core_latency"] == {
         "cores": [0, 1],
         "least_ns": NEAR,
@@ -179,7 +182,7 @@ def test_a_series_beside_far_cores_ends(
     base: list[str], fake_perf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [FAR])
-    done = call(*base, "--runs", "2", "--json", "-")
+    done = call(*base, "--runs", "2", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)["core_latency"]
     assert (found["made_again"], found["kept_apart"]) == (2 * cores.AGAIN_PER_RUN, 2)
@@ -198,7 +201,6 @@ def test_wrong_data_beside_far_cores_is_an_error(
     ("words", "message"),
     [
         (["--hosts", "a,b"], "--cores does not take --hosts."),
-        (["--rps"], "--cores does not take --rps."),
         (["--seconds", "1"], "--cores does not take a run by the clock."),
         (["--cores", "0"], "--cores takes at least two different cores, not '0'."),
         (["--cores", "0,7"], "Core 7 is not available to this process."),
@@ -214,6 +216,6 @@ def test_without_cores_nothing_is_read(
     base: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    done = call(*base[:-2], "--json", "-")
+    done = call(*base[:-2], "--json")
     assert json.loads(done.stdout)["core_latency"] is None
     assert "--core-latency" not in (tmp_path / "log").read_text()

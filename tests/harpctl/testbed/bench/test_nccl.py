@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl bench --nccl` from the command line to the table, with a harp-nccl that measures nothing."""
+"""`harpctl bench nccl` from the command line to the table, with a harp-nccl that measures nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from typer.testing import CliRunner, Result
 
 from harpctl import build_info
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench import command, cores, nccl_command, nccl_wheel
+from harpctl.perf.counts import PacketCounts
+from harpctl.testbed.bench import cores, nccl_command, nccl_wheel, options
 from harpctl.testbed.bench.nccl_measure import (
     NcclJob,
     NcclPlace,
@@ -33,7 +34,6 @@ from harpctl.testbed.bench.nccl_measure import (
 )
 from harpctl.testbed.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harpctl.testbed.bench.nccl_run import NcclRun, Size, Survivor, parse_lines
-from harpctl.testbed.lab.counts import PacketCounts
 from harpctl.testbed.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
@@ -69,7 +69,7 @@ NCCL version 2.13.4
 
 
 def call(*words: str, **env: str) -> Result:
-    return CliRunner().invoke(app, ["bench", "--nccl", *words], env=env)
+    return CliRunner().invoke(app, ["bench", "nccl", *words], env=env)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     write_perf(tmp_path, FAKE).rename(tmp_path / "harp-nccl")
     (tmp_path / "libnccl-net.so").touch()
-    monkeypatch.setattr(command, "built_file", lambda name: tmp_path / name)
+    monkeypatch.setattr(options, "built_file", lambda name: tmp_path / name)
     file = tmp_path / "calls"
     monkeypatch.setenv("FAKE_CALLS", str(file))
     return file
@@ -115,7 +115,8 @@ def test_table(base: list[str]) -> None:
 
 
 def test_sides_take_turns(base: list[str], calls: Path) -> None:
-    done = call(*base, "--runs", "3", "--algo", "Ring", "--proto", "LL", "--driver", "udp", NCCL_ALGO="Tree")
+    chosen = ["--env", "NCCL_ALGO=Ring", "--env", "HARP_DRIVER=udp", "--against-env", "NCCL_ALGO=Ring"]
+    done = call(*base, "--runs", "3", *chosen, NCCL_ALGO="Tree")
     assert done.exit_code == 0, done.output
     made = read(calls)
     assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "HARP", "HARP", "Socket"]
@@ -123,10 +124,10 @@ def test_sides_take_turns(base: list[str], calls: Path) -> None:
     assert (ours["HARP_DRIVER"], ours["HARP_IFNAME"], ours["NCCL_NET_PLUGIN"]) == ("udp", "=lo", "side")
     assert theirs["NCCL_NET_PLUGIN"] == "none"
     assert "HARP_DRIVER" not in theirs
-    assert {side["NCCL_ALGO"] + side["NCCL_PROTO"] for side in (ours, theirs)} == {"RingLL"}
+    assert {side["NCCL_ALGO"] for side in (ours, theirs)} == {"Ring"}
     assert "--netns" not in " ".join(made[0][1])
-    assert "# HARP with NCCL_ALGO=Ring NCCL_PROTO=LL HARP_DRIVER=udp" in done.stdout
-    assert "# Socket with NCCL_ALGO=Ring NCCL_PROTO=LL" in done.stdout
+    assert "# HARP with NCCL_ALGO=Ring HARP_DRIVER=udp" in done.stdout
+    assert "# Socket with NCCL_ALGO=Ring" in done.stdout
     assert {"--op=allreduce", "--ranks=2", "--sizes=64,4096", "--time=0.01", "--check"} <= set(made[0][1])
 
 
@@ -135,10 +136,10 @@ def test_runs_are_watched_on_given_cores(
 ) -> None:
     """The ranks are on these cores in turn, and a run beside which they were apart is made again."""
     monkeypatch.setattr(cores, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(command, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(options, "available_cores", lambda: [0, 1])
     file = fake_perf.with_name("readings")
     file.write_text("60 " * cores.FIRST_READINGS + "60 60  60 350  60")
-    done = call(*base, "--runs", "2", "--cores", "1,0", "--json", "-", FAKE_LATENCIES=str(file))
+    done = call(*base, "--runs", "2", "--cores", "1,0", "--json", FAKE_LATENCIES=str(file))
     assert done.exit_code == 0, done.output
     made = read(calls)
     assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "Socket", "HARP"]
@@ -151,7 +152,7 @@ def test_wrong_data_beside_far_cores_is_an_error(
     base: list[str], calls: Path, fake_perf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cores, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(command, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(options, "available_cores", lambda: [0, 1])
     file = fake_perf.with_name("readings")
     file.write_text("60 " * cores.FIRST_READINGS + "350")
     done = call(*base, "--runs", "1", "--cores", "0,1", "--env", "FAKE_WRONG=3", FAKE_LATENCIES=str(file))
@@ -160,11 +161,10 @@ def test_wrong_data_beside_far_cores_is_an_error(
 
 
 def test_json(base: list[str]) -> None:
-    done = call(*base, "--runs", "1", "--op", "alltoall", "--no-check", "--iters", "7", "--json", "-")
+    done = call(*base, "--runs", "1", "--op", "alltoall", "--no-check", "--json")
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     assert document["job"]["op"] == "alltoall"
-    assert document["job"]["iterations"] == 7
     assert [side["name"] for side in document["sides"]] == ["HARP", "Socket"]
     assert [row["bytes"] for row in document["sides"][1]["rows"]] == [64, 4096]
     assert [ratio["of_medians"] for ratio in document["ratios"]] == [1.0, 1.0]
@@ -185,7 +185,7 @@ def test_check_and_settle(base: list[str], calls: Path, words: Sequence[str], gi
 
 
 def test_best_of_sockets_settings(base: list[str], calls: Path) -> None:
-    done = call(*base, "--runs", "1", "--against-best")
+    done = call(*base, "--runs", "1", "--against", "socket-best")
     assert done.exit_code == 0, done.output
     assert [net for net, _, _ in read(calls)] == ["HARP", *["Socket"] * 5]
     assert len(done.stdout.splitlines()[2].split()) == len(done.stdout.splitlines()[3].split())
@@ -207,7 +207,7 @@ def test_other_plugins(base: list[str], calls: Path, tmp_path: Path) -> None:
 def test_wrong_data(base: list[str]) -> None:
     done = call(*base, "--runs", "2", "--env", "FAKE_WRONG=3", "--env", "FAKE_CODE=4")
     assert done.exit_code == ExitCode.WRONG_DATA
-    assert "12 elements are wrong." in done.output
+    assert "12 elements arrived with wrong bytes." in done.output
     assert done.stdout.splitlines()[2].split()[8] == "6"
 
 
@@ -233,13 +233,9 @@ def test_plugin_that_nccl_does_not_use(base: list[str], tmp_path: Path) -> None:
         (("--op", "scatter"), "'scatter' is no operation."),
         (("--type", "int4"), "'int4' is no type."),
         (("--redop", "mean"), "'mean' is no reduction."),
-        (("--ranks", "65"), "2 to 64 hosts, not 65"),
+        (("--ranks", "65"), "65 is not in the range"),
         (("--op", "alltoall", "--sizes", "4"), "alltoall of float over 2 ranks takes 8 at least"),
-        (("--nccl-version", "newest"), "'newest' is not a release of NCCL."),
-        (("--mode", "pingpong"), "--nccl does not take --mode."),
-        (("--hosts", "a,b"), "--nccl does not take --hosts."),
-        (("--enis", "1,2"), "--nccl does not take --enis with a list."),
-        (("--plot", "x.png"), "--nccl does not take --plot."),
+        (("--hosts", "a,b"), "No such option"),
     ],
     ids=str,
 )
@@ -248,6 +244,13 @@ def test_wrong_usage(words: tuple[str, ...], message: str) -> None:
     done = call("--loopback", *words)
     assert done.exit_code == ExitCode.USAGE, done.output
     assert message in done.output
+
+
+@pytest.mark.usefixtures("calls")
+def test_a_library_that_is_not_there() -> None:
+    done = call("--loopback", "--nccl-lib", "newest")
+    assert done.exit_code == ExitCode.MISSING, done.output
+    assert "newest does not exist." in done.output
 
 
 def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +267,7 @@ def test_other_machines(base: list[str], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     done = call(*base)
     assert done.exit_code == ExitCode.MISSING
-    assert "--nccl needs an x86-64 machine; this one is aarch64." in done.output
+    assert "harp-nccl needs an x86-64 machine; this one is aarch64." in done.output
 
 
 # ---- the place ----
@@ -283,13 +286,10 @@ def test_loopback_where_no_lab_can_be_had(monkeypatch: pytest.MonkeyPatch) -> No
         raise HarpError("A lab of network namespaces needs root.")
 
     monkeypatch.setattr("harpctl.testbed.lab.lab.require_lab", refuse)
-    with nccl_command.open_place(LabSpec(hosts=3), loopback=False) as (hosts, namespaces, where, notes):
+    with options.LocalPlace(ranks=3).open() as (hosts, where, notes):
         assert hosts.count() == 3
-        assert (namespaces, where) == ((), "3 processes over the loopback interface")
+        assert (options.namespaces_of(hosts), where) == ((), "3 processes over the loopback interface")
         assert notes == ["no lab, so over loopback: A lab of network namespaces needs root."]
-    opened = nccl_command.open_place(LabSpec(hosts=3, loss_share=0.01), loopback=False)
-    with pytest.raises(HarpError, match="needs root"), opened:
-        pytest.fail("a lab that was asked for is not replaced")
 
 
 # ---- wheels ----
@@ -423,7 +423,7 @@ needs_program = pytest.mark.skipif(platform.machine() != "x86_64", reason="harp-
 
 
 def _program(*words: str) -> subprocess.CompletedProcess[str]:
-    program = command.find_program(None, "harp-nccl")
+    program = options.find_program(None, "harp-nccl")
     return subprocess.run([program, *words], capture_output=True, text=True, check=False)
 
 
@@ -457,8 +457,8 @@ def test_files_that_are_no_nccl(tmp_path: Path) -> None:
     for words, message in (
         (f"--lib={tmp_path / 'none'}", "No such file or directory"),
         (f"--lib={text}", "is no 64-bit ELF file for x86-64"),
-        (f"--lib={command.find_program(None, 'harp-perf')}", "has no symbol table"),
-        (f"--lib={command.find_program(None, 'harp-nccl')}", "can't be loaded"),
+        (f"--lib={options.find_program(None, 'harp-perf')}", "has no symbol table"),
+        (f"--lib={options.find_program(None, 'harp-nccl')}", "can't be loaded"),
     ):
         done = _program(words)
         assert done.returncode == 5, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.testbed.bench.hosts import LabHosts, LoopbackHosts
+from harpctl.testbed.bench.places import LabHosts, LoopbackHosts
 from harpctl.testbed.lab.lab import Lab
 from harpctl.testbed.lab.spec import LabSpec
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl bench --resources`: what it reads and writes; tests/lab looks at jobs."""
+"""`harpctl lab resources`: what it reads and writes; tests/lab looks at jobs."""
 
 from __future__ import annotations
 

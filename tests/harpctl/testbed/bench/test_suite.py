@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`harpctl bench --all`, with programs that measure nothing; the last test in a lab."""
+"""`harpctl lab suite`, with programs that measure nothing; the last test in a lab."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench import command, suite_command
-from harpctl.testbed.bench.cores import CoreFigures, Watch, near_cores
-from harpctl.testbed.bench.hosts import Hosts, LoopbackHosts, Program
-from harpctl.testbed.bench.perf import Mode
+from harpctl.facts.plugin_files import NAME
+from harpctl.perf.hosts import Hosts, Program
+from harpctl.perf.job import Mode
+from harpctl.perf.watch import CoreFigures, Watch
+from harpctl.testbed.bench import options, suite_command
+from harpctl.testbed.bench.cores import near_cores
+from harpctl.testbed.bench.places import LoopbackHosts
 from harpctl.testbed.bench.suite import (
     SUITE,
     FailureWork,
@@ -47,7 +50,7 @@ WORKS = (STREAM, TRIPS, CARRIERS, REDUCE, LOST)
 
 
 def call(*words: str) -> Result:
-    return CliRunner().invoke(app, ["bench", *words])
+    return CliRunner().invoke(app, ["lab", "suite", *words])
 
 
 @contextlib.contextmanager
@@ -214,7 +217,7 @@ class Suite:
     works_before_interrupt: int | None = None
 
     def run(self, **options: object) -> None:
-        given = {"is_quick": True, "only": None, "json": str(self.file), "markdown": None, "plot": None}
+        given = {"is_quick": True, "only": None, "results": self.file, "markdown": None, "plot": None}
         chosen = SuiteOptions(**{**given, **options})  # type: ignore[arg-type]
         run_suite(self.make(self.ours), chosen, lambda _runs: Recorder(), self._progress)
 
@@ -302,7 +305,7 @@ def test_all_outputs(suite: Suite, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "55 to 90 ns" in text.replace("\n", " ")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == ""
-    suite.run(is_quick=False, json="-", only="trips")
+    suite.run(is_quick=False, results=None, as_json=True, only="trips")
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["half round trip, 8 B"]
 
 
@@ -365,15 +368,8 @@ def test_markdown_lists_what_is_missed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--all", "--mtu", "9000"], 2, "--all does not take --mtu."),
-        (["--all", "--nccl"], 2, "--all does not take --nccl."),
-        (["--all", "--against", "socket"], 2, "--all does not take --against."),
-        (["--all", "--loopback"], 2, "--all does not take --loopback."),
-        (["--all", "--only", "no such row"], 2, "No row has 'no such row' in its name."),
-        (["--all", "--plot", "x.doc"], 2, "not the name of a plot file"),
-        (["--quick"], 2, "--quick is for --all."),
-        (["--only", "x"], 2, "--only is for --all."),
-        (["--markdown", "x.md"], 2, "--markdown is for --all."),
+        (["--only", "no such row"], 2, "No row has 'no such row' in its name."),
+        (["--plot", "x.doc"], 2, "not the name of a plot file"),
     ],
 )
 def test_wrong_usage(words: list[str], code: int, message: str) -> None:
@@ -383,11 +379,11 @@ def test_wrong_usage(words: list[str], code: int, message: str) -> None:
 
 
 def test_defaults_are_measured(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "built_file", lambda _name: fake_plugin)
+    monkeypatch.setattr(options, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
     monkeypatch.setenv("HARP_PATHS", "8")
-    done = call("--all", "--perf", str(fake_perf), "--cores", "0,1")
+    done = call("--cores", "0,1")
     assert done.exit_code == ExitCode.USAGE, done.output
-    assert "--all measures defaults, and HARP_PATHS is set." in done.output
+    assert "The suite measures defaults, and HARP_PATHS is set." in done.output
 
 
 @pytest.mark.lab
@@ -396,12 +392,12 @@ def test_in_a_lab(plugin_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     del plugin_file
 
     def plugin_as_baseline() -> tuple[Path, dict[str, str]]:
-        plugin = command.find_program(None, "libnccl-net.so")
+        plugin = options.find_program(None, "libnccl-net.so")
         return plugin, {"NCCL_LIB": str(plugin), "HARP_DRIVER": "tcp"}
 
     monkeypatch.setattr(suite_command, "socket_baseline", plugin_as_baseline)
     file = tmp_path / "out.json"
-    done = call("--all", "--quick", "--only", "MTU 9000: stream, 128 KB", "--json", str(file))
+    done = call("--quick", "--only", "MTU 9000: stream, 128 KB", "--results", str(file))
     assert done.exit_code == 0, done.output
     (row,) = json.loads(file.read_text())["rows"]
     assert row["ours"] > 0

@@ -6,8 +6,8 @@ from __future__ import annotations
 import io
 
 from harpctl.console import Console
-from harpctl.testbed.bench.compare import compare, summarize
-from harpctl.testbed.bench.perf import Latency, PerfResult
+from harpctl.perf.compare import compare, summarize
+from harpctl.perf.job import Latency, PerfResult
 from harpctl.testbed.bench.table import plain_text, print_rows, single_table, versus_table
 
 

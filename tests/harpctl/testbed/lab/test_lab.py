@@ -28,6 +28,14 @@ from harpctl.testbed.lab.plan import Command, LabSpec, Offload, ip_inside
 pytestmark = pytest.mark.lab
 
 WAIT_S = 30
+WITH_PERF = """
+import pathlib, sys
+from harpctl.cli import main
+from harpctl.testbed.bench import options
+perf = sys.argv.pop(1)
+options.built_file = lambda _name: pathlib.Path(perf)
+main()
+"""
 BLAST = """
 import socket, sys
 peer, count = sys.argv[1], int(sys.argv[2])
@@ -180,10 +188,10 @@ def test_a_lab_that_fails_halfway_leaves_nothing() -> None:
 def test_a_signal_takes_the_lab_down(
     number: signal.Signals, fake_perf: Path, fake_plugin: Path, tmp_path: Path
 ) -> None:
-    words = ["--perf", str(fake_perf), "--plugin", str(fake_plugin), "--env", "FAKE_HANG=1"]
+    words = ["bench", "--plugin", str(fake_plugin), "--env", "FAKE_HANG=1"]
     words += ["--env", f"FAKE_LOG={tmp_path / 'log'}"]
     with subprocess.Popen(
-        [sys.executable, "-m", "harpctl", "bench", *words], stderr=subprocess.PIPE
+        [sys.executable, "-c", WITH_PERF, str(fake_perf), *words], stderr=subprocess.PIPE
     ) as child:
         deadline = time.monotonic() + WAIT_S
         while not (tmp_path / "log").exists():

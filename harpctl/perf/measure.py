@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from harpctl.errors import HarpError
-from harpctl.testbed.bench.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
-from harpctl.testbed.bench.cores import UNWATCHED, Watch
-from harpctl.testbed.bench.hosts import Hosts, Program, count_packets
-from harpctl.testbed.bench.perf import Mode, PerfJob, PerfResult, PerfRun, run_perf
-from harpctl.testbed.lab.counts import PacketCounts, lost_share
+from harpctl.perf.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harpctl.perf.counts import PacketCounts, lost_share
+from harpctl.perf.hosts import Hosts, Program, count_packets
+from harpctl.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
+from harpctl.perf.watch import UNWATCHED, Watch
 from harpctl.units import short_size
 
 START_UPS = 4  # of each side; the first one does not count

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer to be measured against: NCCL's own Socket transport as a net plugin.
 
-NCCL is fetched only when requested (nccl_wheel.py). The shim is compiled into the user's cache, under another
+The shim is compiled into the user's cache, under another
 name, and renamed, so that two processes may do it at once.
 """
 
@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
 
-SHIM_SOURCE = Path(__file__).resolve().parents[3] / "tests" / "lab" / "nccl_socket_baseline.c"
+SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
 COMPILE_TIMEOUT_S = 600
 NCCL_SINCE = (2, 30, 3)  # the first release whose transport the shim can show
 BEST_OF: tuple[dict[str, str], ...] = (
@@ -71,9 +70,3 @@ def compile_shim(
         run([*compiler, "-O2", "-fPIC", "-shared", "-o", str(part), str(source), "-ldl"])
         part.rename(shim)
     return shim
-
-
-def socket_baseline() -> tuple[Path, dict[str, str]]:
-    """Return the baseline plugin and its environment, fetching and compiling what is not there."""
-    cache = cache_dir()
-    return compile_shim(cache), {"NCCL_LIB": str(fetch(wheel_of(NEWEST), cache))}

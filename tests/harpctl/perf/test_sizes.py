@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.testbed.bench.sizes import parse_assignment, parse_size, parse_sizes
+from harpctl.perf.sizes import parse_assignment, parse_size, parse_sizes
 from harpctl.units import short_size
 
 

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from harpctl.errors import HarpError
+from harpctl.perf import job as perf_module
+from harpctl.perf.hosts import Program, SshHosts
+from harpctl.perf.job import PerfJob, parse_report, perf_argv, run_perf
 from harpctl.ssh import SSH
-from harpctl.testbed.bench import perf as perf_module
-from harpctl.testbed.bench.hosts import LoopbackHosts, Program, SshHosts
-from harpctl.testbed.bench.perf import PerfJob, parse_report, perf_argv, run_perf
+from harpctl.testbed.bench.places import LoopbackHosts
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
 

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many packets a network was given, and how many of them it dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class PacketCounts:
+    """Packets since the network was made, or since another reading; both directions of all ENIs."""
+
+    offered: int
+    dropped: int
+
+    def since(self, before: PacketCounts) -> PacketCounts:
+        """Return what came between two readings."""
+        return PacketCounts(self.offered - before.offered, self.dropped - before.dropped)
+
+
+def lost_share(counts: Sequence[PacketCounts | None]) -> float | None:
+    """Return the share of packets that was dropped in all runs together; None where nothing was counted."""
+    known = [one for one in counts if one is not None]
+    offered = sum(one.offered for one in known)
+    return sum(one.dropped for one in known) / offered if offered else None
