@@ -37,6 +37,9 @@ SPAWNS = {
     "ssh": "ssh to other hosts",
     "network.guard": "the rollback timer, which outlives harpctl",
     "build_info": "the script that tells a checkout's version",
+    "perf.baseline": "the compiler of the shim",
+    "perf.hosts": "the null device of subprocess",
+    "perf.job": "a harp-perf for each rank",
     "preflight.sessions": "ssh to hosts for as long as a preflight lasts",
     "doctor.machine": "children that may die of what they try",
 }
@@ -49,6 +52,8 @@ OPENS = {
     "fleet": "our own file to be streamed",
     "network.metadata": "addresses of the web",
     "node.cluster": "the API server of the cluster",
+    "perf.baseline": "the source of the shim, of a checkout",
+    "perf.hosts": "files that are copied to hosts",
     "preflight.sessions": "our own file to be streamed",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
     "ssh": "the operator's host file",
@@ -176,6 +181,13 @@ def test_what_the_table_allows_is_used() -> None:
 
 def test_no_module_imports_itself_through_others() -> None:
     assert [module for module in MODULES if module in closure(module)] == []
+
+
+def test_the_host_tool_needs_no_testbed() -> None:
+    """Its commands are imported by name, when they are called."""
+    assert {
+        module for module in PRODUCT if any(name.startswith("testbed") for name in imports(module))
+    } == set()
 
 
 def test_facts_plan_nothing() -> None:
