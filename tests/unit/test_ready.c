@@ -110,7 +110,7 @@ static void test_a_busy_socket_starves_none(void **state) {
   }
 }
 
-/* It is tried once more when it is empty, before a question; not so two that take turns. */
+/* It is tried, empty or not, until the next look is due; not so two that take turns. */
 static void test_the_only_busy_socket_is_tried(void **state) {
   (void)state;
   enum { CALLS = 10 * HARP_READY_EVERY };
@@ -119,7 +119,7 @@ static void test_the_only_busy_socket_is_tried(void **state) {
     (void)refresh();
     (void)take(3);
   }
-  assert_in_range(queries, CALLS / 3, CALLS / 3 + CALLS / HARP_READY_EVERY);
+  assert_in_range(queries, 1, CALLS / HARP_READY_EVERY + 1);
   while (take(3)) continue;
   bring(4);
   unsigned waited = 0;
@@ -128,7 +128,7 @@ static void test_the_only_busy_socket_is_tried(void **state) {
     assert_false(take(3));
     taken = take(4);
   }
-  assert_in_range(waited, 1, 2);
+  assert_in_range(waited, 1, HARP_READY_EVERY);
   assert_false(take(4));
   for (unsigned n = 0; n < 20; n++) {
     unsigned i = 3 + n % 2, before = queries;

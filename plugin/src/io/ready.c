@@ -48,10 +48,11 @@ static bool mark(struct harp_io_ready *r, uint64_t name) {
   return true;
 }
 
-/* Whether the source that brought something last is worth a try. */
+/* Whether the source that brought something last is worth a try. A connection for data is tried once: what
+ * answers its records comes as a datagram. */
 static bool is_promising(const struct harp_io_ready *r) {
-  bool is_free = harp_io_ready_kind(r->last) == HARP_READY_RINGS;
-  return r->is_steady && (is_free || !r->misses);
+  bool is_of_datagrams = harp_io_ready_kind(r->last) <= HARP_READY_RINGS;
+  return r->is_steady && (is_of_datagrams || !r->misses);
 }
 
 unsigned harp_io_ready_refresh(struct harp_io_ready *r, bool has_work, harp_ns now,

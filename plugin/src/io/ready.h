@@ -3,9 +3,9 @@
  * pass tries.
  *
  *  1. What is known to have something, from an earlier look, is tried first.
- *  2. Else the source that brought something the last two times is tried without a look. When that brings
- *     nothing, the next pass looks: others are found as soon while nothing comes. Rings are tried more often,
- *     since that needs no system call.
+ *  2. Else the source that brought something the last two times is tried without a look. When a connection
+ *     for data brings nothing, the next pass looks: what answers its records comes as a datagram. Sources of
+ *     datagrams are tried again, since an exchange of small messages waits for nothing else.
  *  3. Else, every HARP_READY_EVERY passes, and HARP_READY_LOOK_NS after the last look in any case, epoll_wait
  *     looks at all of them.
  *
