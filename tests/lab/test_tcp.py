@@ -94,7 +94,7 @@ def test_all_sizes(make_lab: MakeLab, plugin_file: Path, mode: str, carrier: str
 
 # ---- payload by reference ----
 
-FEW_RECORDS = ("--iters", "100", "--warmup", "4")
+FEW_RECORDS = ("--iters", "400", "--warmup", "4")
 
 
 def _referenced(lab: Lab, plugin: Path, wanted: str) -> Job:
