@@ -206,7 +206,7 @@ static void test_flows_that_are_capped_add_up(void **state) {
   assert_true(run_after(HARP_MS(380), 5 * GBIT / 10) >= 968 * 95 / 100);
   start_flows("2 flows of 1 Gbit/s each", 2, GBIT, 0, 4 << 20);
   add(256 << 10, 160);
-  assert_true(run_after(HARP_MS(80), 2 * (uint64_t)GBIT) >= 968 * 95 / 100);
+  assert_true(run_after(HARP_MS(100), 2 * (uint64_t)GBIT) >= 968 * 95 / 100);
 }
 
 /* Where only the NIC limits, one path carries it all, and several are as good as one. */
@@ -221,7 +221,7 @@ static void test_flows_that_are_not_capped_stay_one(void **state) {
     assert_true(permille >= one * 99 / 100);
     uint64_t others = 0;
     for (unsigned i = 1; i < paths; i++) others += duo.path_packets[i];
-    assert_true(others <= duo.path_packets[0] / 8);
+    assert_true(others <= duo.path_packets[0] / 6);
   }
 }
 

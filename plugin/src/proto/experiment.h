@@ -73,8 +73,9 @@ struct harp_slice {
 #define HARP_EXPERIMENT_SLICE_NS HARP_MS(50) /* CARRIER, if fewer bytes have come through by then */
 enum {
   HARP_EXPERIMENT_FLOWS_ROUNDS = 4,
-  HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS =
-      128, /* of SETTLE, without a queue: a window of 4 packets doubles in 100 */
+  HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS = 64, /* of SETTLE, without a queue: a window doubles in 45, */
+  HARP_EXPERIMENT_FLOWS_FEW_ROUNDS = 128,   /* and one of few packets in 100 */
+  HARP_EXPERIMENT_FLOWS_FEW_PACKETS = 32,   /* a window of fewer, which two flows share in SETTLE */
   HARP_EXPERIMENT_FLOWS_BYTES = 4 << 20,
   HARP_EXPERIMENT_FLOWS_TIMES = 4,
   HARP_EXPERIMENT_SLICE_BYTES = 8 << 20,

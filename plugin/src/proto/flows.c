@@ -31,7 +31,7 @@ bool harp_flows_want_more(const struct harp_flows *f, harp_ns now) {
 }
 
 struct harp_experiment harp_flows_plan(const struct harp_flows *f, unsigned pair, harp_ns round_ns,
-                                       harp_ns base_ns, unsigned hurry) {
+                                       harp_ns growth_ns, unsigned hurry) {
   harp_ns flows_ns = HARP_MAX(HARP_EXPERIMENT_FLOWS_NS, HARP_EXPERIMENT_FLOWS_ROUNDS * round_ns);
   return (struct harp_experiment){
       .question = HARP_QUESTION_FLOWS,
@@ -39,7 +39,7 @@ struct harp_experiment harp_flows_plan(const struct harp_flows *f, unsigned pair
       .from = f->proven,
       .to = HARP_MIN(2 * f->proven, f->count),
       .flows_ns = flows_ns,
-      .settle_ns = HARP_MAX(flows_ns, HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS * base_ns),
+      .settle_ns = HARP_MAX(flows_ns, growth_ns),
       .hurry = hurry,
       .full_bytes = f->speed_bytes_s - f->speed_bytes_s / FULL_PARTS,
   };

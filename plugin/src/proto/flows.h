@@ -33,10 +33,9 @@ void harp_flows_on_round(struct harp_flows *f, bool held_back);
 /* Returns whether an experiment is to try more now. */
 bool harp_flows_want_more(const struct harp_flows *f, harp_ns now);
 
-/* Fills in an experiment with more. `round_ns` is a round trip, `base_ns` one without a queue, for which
- * windows have to grow; 0: they are fixed. */
+/* Fills in an experiment with more. `round_ns` is a round trip, `growth_ns` how long windows take to grow. */
 struct harp_experiment harp_flows_plan(const struct harp_flows *f, unsigned pair, harp_ns round_ns,
-                                       harp_ns base_ns, unsigned hurry);
+                                       harp_ns growth_ns, unsigned hurry);
 
 /* Takes an experiment's phase; returns whether `wanted` has changed. */
 bool harp_flows_on_phase(struct harp_flows *f, const struct harp_experiment *e) HARP_MUST_CHECK;

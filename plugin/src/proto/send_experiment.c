@@ -17,13 +17,21 @@ static void report_experiment(struct harp_sender *s, const struct harp_experimen
 
 /* ---- search for flows ---- */
 
+/* Returns how long the windows of twice as many flows take to grow; 0: they are fixed. */
+static harp_ns growth_ns(const struct harp_path *p, harp_ns round_ns) {
+  if (p->is_tcp) return 0;
+  bool is_few = p->cc.window_bytes < HARP_EXPERIMENT_FLOWS_FEW_PACKETS * p->cc.packet_bytes;
+  return HARP_MIN(p->rtt.min_ns, round_ns) *
+         (is_few ? HARP_EXPERIMENT_FLOWS_FEW_ROUNDS : HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS);
+}
+
 void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   const struct harp_flows *f = &s->pairs.flows[p->pair];
   if (!harp_flows_want_more(f, now) || !harp_experiments_allow_search(&s->experiments, p->is_tcp)) return;
   harp_path_pairs_settle(s, p, now); /* a search that was stopped may have left more in use */
   harp_ns round_ns = harp_path_pairs_round_ns(s, p->pair);
-  harp_ns base_ns = p->is_tcp ? 0 : HARP_MIN(p->rtt.min_ns, round_ns);
-  struct harp_experiment plan = harp_flows_plan(f, p->pair, round_ns, base_ns, s->experiments.hurry);
+  struct harp_experiment plan =
+      harp_flows_plan(f, p->pair, round_ns, growth_ns(p, round_ns), s->experiments.hurry);
   harp_experiments_begin_search(&s->experiments, &plan, now);
 }
 
