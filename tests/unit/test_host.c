@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The small ones of host/: clock, cpu, random, fork. */
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "host/cpu.h"
-#include "host/fork.h"
 #include "host/random.h"
 #include "lib/cores.h"
 #include "unit/host_deny.h"
 #include "unit/host_tree.h"
-
-enum { WIPEONFORK = 18 };
 
 static void test_clock_never_goes_back(void **state) {
   (void)state;
@@ -81,12 +78,12 @@ static int random_refused(void) {
 /* ---- fork ---- */
 
 static int query_child(void) {
-  return harp_fork_is_child();
+  return harp_files_in_child();
 }
 
 static int init_and_query_child(void) {
-  harp_fork_init();
-  return harp_fork_is_child();
+  harp_files_mark_children();
+  return harp_files_in_child();
 }
 
 static int query_grandchild(void) {
@@ -96,27 +93,21 @@ static int query_grandchild(void) {
 /* The whole life, in a process of its own: nothing before init, a child and its child after it. Returns 0 or
  * the step that failed. */
 static int fork_life(void) {
-  if (harp_fork_is_child()) return 1;
+  if (harp_files_in_child()) return 1;
   if (in_child(query_child) != 0) return 2;
   if (in_child(init_and_query_child) != 0) return 3; /* nobody has: so the child may for itself */
-  harp_fork_init();
-  harp_fork_init();
-  if (harp_fork_is_child()) return 4;
+  harp_files_mark_children();
+  harp_files_mark_children();
+  if (harp_files_in_child()) return 4;
   if (in_child(query_child) != 1) return 5;
   if (in_child(init_and_query_child) != 1) return 6; /* a child stays one, whatever it calls */
   if (in_child(query_grandchild) != 1) return 7;
-  return harp_fork_is_child() ? 8 : 0;
+  return harp_files_in_child() ? 8 : 0;
 }
 
 static void test_fork(void **state) {
   (void)state;
   assert_int_equal(in_child(fork_life), 0);
-}
-
-/* Before Linux 4.14 there is no page that is wiped. */
-static int fork_without_wipe(void) {
-  if (!deny_call(SYS_madvise, 2, UINT32_MAX, WIPEONFORK, EINVAL)) return CHILD_NO_FILTER;
-  return fork_life();
 }
 
 static void assert_child_succeeds(int (*body)(void)) {
@@ -138,11 +129,6 @@ static void test_random_fails_closed(void **state) {
   assert_child_succeeds(random_refused);
 }
 
-static void test_fork_without_wipe(void **state) {
-  (void)state;
-  assert_child_succeeds(fork_without_wipe);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_clock_never_goes_back),
@@ -151,7 +137,6 @@ int main(void) {
       cmocka_unit_test(test_random_without_getrandom),
       cmocka_unit_test(test_random_fails_closed),
       cmocka_unit_test(test_fork),
-      cmocka_unit_test(test_fork_without_wipe),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

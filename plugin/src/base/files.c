@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See files.h. Owns one bit for each file.
+/* See files.h. Owns one bit for each file, and whether a fork made this process.
  *
  * The handler runs in the child, whose only thread is the one that forked; others may have been in the middle
  * of anything. It takes no lock, and of libc it calls close alone. */
@@ -13,24 +13,33 @@
 #include "base/log.h"
 
 static _Atomic uint64_t owned[HARP_FILES_MAX / 64];
+static bool is_child; /* written by the only thread of a child */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* What is closed is forgotten: the numbers are other files' by the time the child forks. */
 static void in_child(void) {
   harp_log_in_child();
+  is_child = true;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(owned); i++)
     for (uint64_t bits = atomic_exchange(&owned[i], 0); bits; bits &= bits - 1)
       close((int)(i * 64) + __builtin_ctzll(bits));
 }
 
-/* Without memory for the handler we go on as if there were no children. */
 static void install(void) {
   (void)!pthread_atfork(NULL, NULL, in_child);
 }
 
+void harp_files_mark_children(void) {
+  pthread_once(&once, install);
+}
+
+bool harp_files_in_child(void) {
+  return is_child;
+}
+
 void harp_files_own(int fd) {
   if (fd < 0 || fd >= HARP_FILES_MAX) return;
-  pthread_once(&once, install);
+  harp_files_mark_children();
   atomic_fetch_or(&owned[fd / 64], 1ull << (fd % 64));
 }
 

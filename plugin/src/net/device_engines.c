@@ -17,7 +17,6 @@
 #include "engine/runner.h"
 #include "host/claim.h"
 #include "host/cpu.h"
-#include "host/fork.h"
 #include "host/node.h"
 #include "net/near.h"
 
@@ -396,6 +395,6 @@ bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_e
 __attribute__((destructor)) static void await_unused_engines(void) {
   const struct timespec rest = {.tv_nsec = (long)REST_NS};
   harp_ns end_ns = harp_clock_ns() + HARP_LINK_DRAIN_MAX_NS;
-  if (harp_fork_is_child()) return;
+  if (harp_files_in_child()) return;
   while (atomic_load(&unused_count) && harp_clock_ns() < end_ns) nanosleep(&rest, NULL);
 }

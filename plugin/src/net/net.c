@@ -9,6 +9,7 @@
 #include <sys/auxv.h>
 
 #include "base/assert.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/shortage.h"
 #include "engine/control/connect.h"
@@ -17,7 +18,6 @@
 #include "engine/runner.h"
 #include "host/config.h"
 #include "host/env.h"
-#include "host/fork.h"
 #include "net/device.h"
 #include "wire/crc32c.h"
 
@@ -91,7 +91,7 @@ static enum harp_status in_child(const char *what) {
 /* ---- devices: device.c has the rest ---- */
 
 enum harp_status harp_net_merge(const int *parts, int part_count, int *dev) {
-  if (harp_fork_is_child()) return in_child("makeVDevice");
+  if (harp_files_in_child()) return in_child("makeVDevice");
   pthread_mutex_lock(&net.lock);
   enum harp_status status = harp_devices_merge(parts, part_count, dev);
   pthread_mutex_unlock(&net.lock);
@@ -107,7 +107,7 @@ bool harp_net_is_disabled(void) {
 enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   enum harp_status status = HARP_OK;
   *out = NULL;
-  if (harp_fork_is_child()) return in_child("init"); /* not past a lock that was perhaps held at the fork */
+  if (harp_files_in_child()) return in_child("init"); /* not past a lock that was perhaps held at the fork */
   struct harp_context *ctx = calloc(1, sizeof *ctx);
   if (!ctx) {
     harp_shortage_warn_memory("make a context");
@@ -117,7 +117,7 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   pthread_mutex_lock(&net.lock);
   if (!net.contexts) status = harp_devices_configure();
   if (status == HARP_OK) {
-    harp_fork_init();
+    harp_files_mark_children();
     harp_crc32c_init(getauxval(AT_HWCAP));
     ctx->next = net.contexts;
     net.contexts = ctx;
@@ -170,7 +170,7 @@ static struct harp_context **find_context(const struct harp_context *ctx) {
 
 void harp_net_close(struct harp_context *ctx) {
   struct harp_context **at;
-  if (!ctx || harp_fork_is_child()) return;
+  if (!ctx || harp_files_in_child()) return;
   pthread_mutex_lock(&net.lock);
   while ((at = find_context(ctx)) && ctx->call_count) pthread_cond_wait(&net.call_over, &net.lock);
   if (at) *at = ctx->next;
@@ -203,7 +203,7 @@ static void end_call(struct harp_context *ctx) {
 enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle, size_t handle_bytes,
                                  struct harp_listen **listen) {
   *listen = NULL;
-  if (harp_fork_is_child()) return in_child("listen");
+  if (harp_files_in_child()) return in_child("listen");
   if (!ctx || !harp_devices_have(dev, "listen")) return HARP_ERR_ARGUMENT;
   struct harp_listen *l = calloc(1, sizeof *l);
   if (!l) {
@@ -237,7 +237,7 @@ fail:
 }
 
 void harp_net_close_listen(struct harp_listen *listen) {
-  if (!listen || harp_fork_is_child()) return;
+  if (!listen || harp_files_in_child()) return;
   pthread_mutex_lock(&net.lock);
   bool was_given_up = is_given_up(listen);
   struct harp_listen **at = was_given_up ? NULL : &listen->ctx->listens;
@@ -267,7 +267,7 @@ static struct harp_comm *comm_of(int dev, struct harp_link *link) {
 
 enum harp_status harp_net_accept(struct harp_listen *listen, struct harp_comm **comm) {
   *comm = NULL;
-  if (harp_fork_is_child()) return in_child("accept");
+  if (harp_files_in_child()) return in_child("accept");
   if (atomic_exchange_explicit(&listen->state, LISTEN_BUSY, memory_order_acq_rel) == LISTEN_GIVEN_UP) {
     atomic_store_explicit(&listen->state, LISTEN_GIVEN_UP, memory_order_release);
     HARP_WARN("accept: nobody has called it for so long that HARP has closed its listener");
@@ -434,7 +434,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
                                   int traffic_class, struct harp_comm **comm) {
   enum harp_status status = HARP_OK;
   *comm = NULL;
-  if (harp_fork_is_child()) return in_child("connect");
+  if (harp_files_in_child()) return in_child("connect");
   if (!ctx || !harp_devices_have(dev, "connect")) return HARP_ERR_ARGUMENT;
   pthread_mutex_lock(&net.lock);
   begin_call(ctx);
@@ -451,7 +451,7 @@ enum harp_status harp_net_connect(struct harp_context *ctx, int dev, void *handl
 }
 
 void harp_net_close_comm(struct harp_comm *comm) {
-  if (!comm || harp_fork_is_child()) return;
+  if (!comm || harp_files_in_child()) return;
   struct harp_engine *e = comm->link->engine;
   harp_link_destroy(comm->link);
   harp_engine_wake_mt(e);
@@ -464,7 +464,7 @@ void **harp_net_note(struct harp_request *request) {
 }
 
 void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note)) {
-  if (!comm || harp_fork_is_child()) return;
+  if (!comm || harp_files_in_child()) return;
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].note);
 }
 
@@ -485,7 +485,7 @@ enum harp_status harp_net_register(struct harp_comm *comm, void *data, size_t by
 enum harp_status harp_net_deregister(struct harp_comm *comm, void *mr) {
   struct registration *r = mr;
   if (!r) return HARP_OK;
-  if (!harp_fork_is_child()) harp_link_quiesce(comm->link, r->data, r->bytes);
+  if (!harp_files_in_child()) harp_link_quiesce(comm->link, r->data, r->bytes);
   free(r);
   return HARP_OK;
 }
@@ -497,7 +497,7 @@ _Static_assert(HARP_NET_MAX_BYTES == (int)HARP_MESSAGE_MAX_BYTES, "what a comm t
 /* Returns why a comm takes no request of this role, with one WARN; HARP_OK: it takes one. */
 static enum harp_status check_comm(const struct harp_comm *comm, enum harp_role role) {
   struct harp_link *link = comm->link;
-  if (harp_unlikely(harp_fork_is_child())) return in_child("send or receive");
+  if (harp_unlikely(harp_files_in_child())) return in_child("send or receive");
   enum harp_status status = harp_link_error(link);
   if (harp_unlikely(status != HARP_OK)) return status;
   if (harp_likely(link->role == role)) return HARP_OK;
@@ -532,6 +532,6 @@ enum harp_status harp_net_receive(struct harp_comm *comm, void *data, size_t byt
 
 enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t *bytes) {
   *done = false;
-  if (harp_unlikely(harp_fork_is_child())) return in_child("test");
+  if (harp_unlikely(harp_files_in_child())) return in_child("test");
   return harp_request_test(request, done, bytes);
 }
