@@ -90,9 +90,15 @@ enum {
   X(openat)                                                                                                  \
   X(pipe2)                                                                                                   \
   X(poll)                                                                                                    \
-  X(ppoll) X(prctl) X(read) X(readv) X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename)                    \
-      X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(socket)     \
-          X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice) X(write)
+  X(ppoll)                                                                                                   \
+  X(prctl)                                                                                                   \
+  X(read)                                                                                                    \
+  X(readv)                                                                                                   \
+  X(recv)                                                                                                    \
+  X(recvfrom)                                                                                                \
+  X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto)             \
+      X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat)     \
+          X(vmsplice) X(write)
 
 #define NAME(function) F_##function,
 #define TEXT(function) #function,
