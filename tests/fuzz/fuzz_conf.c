@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   if (length) memcpy(list, data, length);
   list[length] = 0;
   struct harp_ifname_filter filter;
-  rc = harp_ifname_parse(&filter, list, &error);
+  rc = harp_ifname_parse(&filter, "HARP_IFNAME", list, &error);
   CHECK(rc == 0 || rc == -EINVAL);
   CHECK(filter.count <= HARP_IFNAME_ENTRIES_MAX);
   if (rc < 0) check_sentence(error.text, sizeof error.text, "HARP_IFNAME = ");

@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ftw.h>
+#include <net/if_arp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 static char tree_root[128];
 static char tree_log[8192]; /* "W " or "I " and the line, each on its own line */
 static struct harp_eni tree_enis[40];
+static struct harp_eni_kind tree_kinds[40]; /* of these */
 static unsigned tree_eni_count;
 static int tree_ethtool_mbps;
 
@@ -41,6 +43,7 @@ static inline int tree_setup(void **state) {
   assert_non_null(mkdtemp(tree_root));
   tree_log[0] = 0;
   tree_eni_count = 0;
+  memset(tree_kinds, 0, sizeof tree_kinds);
   tree_ethtool_mbps = -ENODATA;
   harp_log_set_sink(tree_sink);
   return 0;
@@ -105,6 +108,7 @@ static inline struct harp_eni *tree_add_eni(const char *name, const char *ip) {
   snprintf(eni->name, sizeof eni->name, "%s", name);
   eni->index = (int)tree_eni_count + 1;
   eni->flags = IFF_UP | IFF_RUNNING | IFF_BROADCAST;
+  eni->hardware = ARPHRD_ETHER;
   eni->mtu = 9000;
   eni->mac[0] = 2;
   eni->mac[5] = (uint8_t)eni->index;
@@ -162,10 +166,23 @@ static inline int tree_ethtool(const char *name, int index) {
   return tree_ethtool_mbps;
 }
 
+/* Says what makes an interface. */
+static inline void tree_set_kind(const struct harp_eni *eni, const char *name, int lower) {
+  struct harp_eni_kind *kind = &tree_kinds[eni - tree_enis];
+  snprintf(kind->name, sizeof kind->name, "%s", name);
+  kind->lower = lower;
+}
+
+static inline void tree_find_kind(int index, struct harp_eni_kind *kind) {
+  for (unsigned i = 0; i < tree_eni_count; i++)
+    if (tree_enis[i].index == index) *kind = tree_kinds[i];
+}
+
 static inline struct harp_eni_source tree_eni_source(void) {
   static char sysfs[160];
   snprintf(sysfs, sizeof sysfs, "%s/sys", tree_root);
-  return (struct harp_eni_source){.sysfs_root = sysfs, .list = tree_list, .ethtool_mbps = tree_ethtool};
+  return (struct harp_eni_source){
+      .sysfs_root = sysfs, .list = tree_list, .ethtool_mbps = tree_ethtool, .kind = tree_find_kind};
 }
 
 #endif

@@ -51,8 +51,8 @@ static int setup(void **state) {
 /* ---- not configured ---- */
 
 #define NOT_CONFIGURED(dir)                                                                                  \
-  "HARP is not configured: no ztcp*.conf in " dir "; configure it with `harpctl setup` or set HARP_IFNAME, " \
-  "or move libnccl-net.so out of the library path to use NCCL's own sockets"
+  "HARP is not configured: no ztcp*.conf in " dir "; configure it with `harpctl setup`, or set HARP_IFNAME " \
+  "or NCCL_NET=HARP, or move libnccl-net.so out of the library path to use NCCL's own sockets"
 
 static void test_not_configured(void **state) {
   (void)state;
@@ -62,6 +62,28 @@ static void test_not_configured(void **state) {
   assert_error(LOAD(), -ENOENT, NOT_CONFIGURED("$/conf"));
   assert_error(LOAD("HARP_CONF_DIR=/nonexistent/dir"), -ENOENT, NOT_CONFIGURED("/nonexistent/dir"));
   assert_error(LOAD("HARP_IFNAME="), -ENOENT, NOT_CONFIGURED("$/conf"));
+}
+
+/* NCCL_NET=HARP, or a plugin that was named: HARP chooses, as NCCL_SOCKET_IFNAME says if that is set. */
+static void test_asked_for_by_name(void **state) {
+  (void)state;
+  assert_int_equal(LOAD("NCCL_NET=HARP"), 0);
+  assert_int_equal(cfg.instance_count, 3);
+  assert_string_equal(cfg.instances[0].ifname, "eth1");
+  assert_string_equal(cfg.instances[0].name, "ifname0");
+  assert_string_equal(cfg.conf_dir, "");
+  assert_int_equal(LOAD("NCCL_NET_PLUGIN=harp", "NCCL_SOCKET_IFNAME=veth,eth2"), 0);
+  assert_int_equal(cfg.instance_count, 2);
+  assert_string_equal(cfg.instances[0].ifname, "veth0");
+  assert_error(LOAD("NCCL_NET=HARP", "NCCL_SOCKET_IFNAME=down0"), -ENETDOWN,
+               "NCCL_SOCKET_IFNAME: interface 'down0' is down; `ip link set down0 up` brings it up");
+  assert_error(LOAD("NCCL_NET=HARP", "HARP_CONF_DIR=/nonexistent/dir"), -ENOENT,
+               NOT_CONFIGURED("/nonexistent/dir"));
+  assert_error(LOAD("NCCL_NET=Socket"), -ENOENT, NOT_CONFIGURED("$/conf"));
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = eth2\n");
+  assert_int_equal(LOAD("NCCL_NET=HARP"), 0);
+  assert_int_equal(cfg.instance_count, 1);
+  assert_string_equal(cfg.instances[0].ifname, "eth2");
 }
 
 static void test_default_directory(void **state) {
@@ -556,6 +578,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(test_nearness_to_the_gpu),
       T(test_not_configured),
+      T(test_asked_for_by_name),
       T(test_default_directory),
       T(test_minimal_file),
       T(test_full_file),

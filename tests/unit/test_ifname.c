@@ -17,7 +17,7 @@ static const char *pick_family(const char *list, int family) {
   static char text[HARP_ERROR_BYTES];
   struct harp_ifname_filter filter;
   struct harp_ifname_choice choices[HARP_INSTANCES_MAX];
-  if (harp_ifname_parse(&filter, list, &error) < 0) return error.text;
+  if (harp_ifname_parse(&filter, "HARP_IFNAME", list, &error) < 0) return error.text;
   int count =
       harp_ifname_select(&filter, tree_enis, tree_eni_count, family, choices, HARP_INSTANCES_MAX, &error);
   if (count < 0) return error.text;

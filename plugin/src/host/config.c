@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See config.h.
  *
- * The steps: read the variables; make a draft per instance, from the files or from HARP_IFNAME; apply the
- * settings of file and environment; check and complete them by the interfaces of the host. */
+ * The steps: read the variables; make a draft per instance, from HARP_IFNAME, from the files, or by choice;
+ * apply the settings of file and environment; check and complete them by the interfaces of the host. */
 #include "host/config.h"
 
 #include <arpa/inet.h>
@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/shortage.h"
+#include "host/choice.h"
 #include "host/conf.h"
 #include "host/env.h"
 #include "host/gpu.h"
@@ -121,8 +122,9 @@ static int gather_files(struct loader *loader) {
   if (count == 0)
     return harp_error_set(
         loader->error, -ENOENT,
-        "HARP is not configured: no ztcp*.conf in %s; configure it with `harpctl setup` or set "
-        "HARP_IFNAME, or move libnccl-net.so out of the library path to use NCCL's own sockets",
+        "HARP is not configured: no ztcp*.conf in %s; configure it with `harpctl setup`, or set "
+        "HARP_IFNAME or NCCL_NET=HARP, or move libnccl-net.so out of the library path to use NCCL's own "
+        "sockets",
         dir);
   for (int i = 0; i < count; i++) {
     char path[HARP_CONF_NAME_BYTES];
@@ -140,22 +142,42 @@ static int gather_files(struct loader *loader) {
 
 /* ---- gathering: HARP_IFNAME ---- */
 
-static int gather_ifname(struct loader *loader) {
+/* Takes over the interfaces that a variable names, or that were chosen for its sake. */
+static void take_choices(struct loader *loader, const char *variable,
+                         const struct harp_ifname_choice *choices, unsigned count) {
+  for (unsigned i = 0; i < count; i++) {
+    struct draft *draft = &loader->drafts[i];
+    snprintf(draft->conf.file, sizeof draft->conf.file, "%s", variable);
+    memcpy(draft->conf.values.interface, choices[i].name, sizeof draft->conf.values.interface);
+    draft->is_explicit = choices[i].is_explicit;
+    snprintf(draft->name, sizeof draft->name, "ifname%u", i);
+  }
+  loader->draft_count = count;
+}
+
+static int gather_ifname(struct loader *loader, const char *variable, const char *text) {
   struct harp_ifname_filter filter;
   struct harp_ifname_choice choices[HARP_INSTANCES_MAX];
-  int rc = harp_ifname_parse(&filter, loader->env.text[HARP_SETTING_IFNAME], loader->error);
+  int rc = harp_ifname_parse(&filter, variable, text, loader->error);
   if (rc < 0) return rc;
   rc = harp_ifname_select(&filter, loader->enis, loader->eni_count, loader->family, choices,
                           HARP_INSTANCES_MAX, loader->error);
   if (rc < 0) return rc;
-  for (int i = 0; i < rc; i++) {
-    struct draft *draft = &loader->drafts[i];
-    snprintf(draft->conf.file, sizeof draft->conf.file, "HARP_IFNAME");
-    memcpy(draft->conf.values.interface, choices[i].name, sizeof draft->conf.values.interface);
-    draft->is_explicit = choices[i].is_explicit;
-    snprintf(draft->name, sizeof draft->name, "ifname%d", i);
-  }
-  loader->draft_count = (unsigned)rc;
+  take_choices(loader, variable, choices, (unsigned)rc);
+  return 0;
+}
+
+/* ---- gathering: HARP was asked for by name ---- */
+
+static int gather_choice(struct loader *loader, const char *asked_by) {
+  struct harp_ifname_choice choices[HARP_INSTANCES_MAX];
+  const char *socket_ifname = harp_env_find(loader->sources->environment, "NCCL_SOCKET_IFNAME");
+  loader->error->text[0] = 0; /* there are no conf files, which is no error here */
+  if (socket_ifname) return gather_ifname(loader, "NCCL_SOCKET_IFNAME", socket_ifname);
+  int rc = harp_choice_make(&loader->sources->eni, loader->enis, loader->eni_count, loader->family, choices,
+                            HARP_INSTANCES_MAX, loader->error);
+  if (rc < 0) return rc;
+  take_choices(loader, asked_by, choices, (unsigned)rc);
   return 0;
 }
 
@@ -475,13 +497,17 @@ static int load(struct loader *loader) {
   int rc = harp_env_read(&loader->env, loader->sources->environment, loader->error);
   if (rc < 0) return rc;
   loader->family = wanted_family(loader->sources->environment);
-  bool is_ifname = loader->env.text[HARP_SETTING_IFNAME];
-  if (!is_ifname) rc = gather_files(loader);
-  if (rc < 0) return rc;
+  const char *ifname = loader->env.text[HARP_SETTING_IFNAME];
+  const char *asked_by = harp_choice_asked_by(loader->sources->environment);
+  if (!ifname) rc = gather_files(loader);
+  bool is_unnamed = rc == -ENOENT && asked_by && !loader->env.text[HARP_SETTING_CONF_DIR];
+  if (rc < 0 && !is_unnamed) return rc;
   rc = loader->sources->eni.list(loader->enis, HARP_ENI_LIST_MAX);
   if (rc < 0) return harp_shortage_set(loader->error, rc, "cannot list the network interfaces");
   loader->eni_count = (unsigned)rc;
-  rc = is_ifname ? gather_ifname(loader) : 0;
+  rc = ifname       ? gather_ifname(loader, "HARP_IFNAME", ifname)
+       : is_unnamed ? gather_choice(loader, asked_by)
+                    : 0;
   if (rc == 0) rc = resolve_instances(loader);
   if (rc < 0) return rc;
   HARP_ASSERT(loader->draft_count > 0 && loader->draft_count <= HARP_INSTANCES_MAX);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration of this process: one instance per ENI, from ztcp<N>.conf or from HARP_IFNAME, overridden
- * by the environment and checked against the interfaces of this host.
+/* The configuration of this process: one instance per ENI, from ztcp<N>.conf, HARP_IFNAME or choice.h,
+ * overridden by the environment and checked against the interfaces of this host.
  *
  * No state: a struct harp_config is a value of the caller's, complete after harp_config_load and constant
  * from then on. Called by net/ at init, from the initialising thread. Only reads, and keeps
@@ -26,7 +26,7 @@ enum {
 
 /* One ENI and how to use it. */
 struct harp_instance {
-  char name[32]; /* "ztcp0", or "ifname0" when it came from HARP_IFNAME: for messages */
+  char name[32]; /* "ztcp0", or "ifname0" when a variable is the reason: for messages */
 
   char ifname[HARP_ENI_NAME_BYTES];
   int index;
@@ -60,7 +60,8 @@ struct harp_config {
   char stats_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES]; /* the first that works is used */
   unsigned dump_dir_count;                                    /* 0: no dumps */
   char dump_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES];  /* the same */
-  char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when HARP_IFNAME chose the ENIs */
+  char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when a variable is the reason for the
+                                         ENIs */
 };
 
 /* Where the configuration is read from; tests use their own. */
@@ -76,9 +77,9 @@ struct harp_config_sources harp_config_sources_system(void);
 
 /* Reads the configuration of this process: at least one of its interfaces works. Returns 0, or -errno with a
  * zeroed `cfg` and a sentence in `error`, which the caller logs as its one WARN: file, line, key, value and
- * what was expected, or the interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME.
- * Logs at INFO each instance, and oddities that are no errors (an unknown HARP_ variable). Documented in
- * docs/configuration.md.
+ * what was expected, or the interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME,
+ * and HARP was not asked for by name. Logs at INFO each instance, and oddities that are no errors (an unknown
+ * HARP_ variable). Documented in docs/configuration.md.
  */
 HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error *error);
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <limits.h>
+#include <linux/if_link.h>
 #include <linux/if_packet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +14,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/netlink.h"
 #include "base/text_file.h"
 
 const struct harp_eni_source harp_eni_source_system = {
     .sysfs_root = "/sys",
     .list = harp_eni_list,
     .ethtool_mbps = harp_eni_ethtool_mbps,
+    .kind = harp_eni_find_kind,
 };
 
 /* ---- listing ---- */
@@ -37,6 +40,7 @@ static void add_link(struct harp_eni *eni, const struct ifaddrs *entry, int mtu_
   memcpy(ifr.ifr_name, eni->name, sizeof eni->name);
   eni->index = link->sll_ifindex;
   eni->flags = entry->ifa_flags;
+  eni->hardware = link->sll_hatype;
   if (link->sll_halen == sizeof eni->mac) memcpy(eni->mac, link->sll_addr, sizeof eni->mac);
   if (ioctl(mtu_fd, SIOCGIFMTU, &ifr) == 0) eni->mtu = ifr.ifr_mtu;
 }
@@ -77,6 +81,24 @@ int harp_eni_list(struct harp_eni *enis, unsigned max) {
   close(fd);
   qsort(enis, count, sizeof enis[0], compare_index);
   return (int)count;
+}
+
+void harp_eni_find_kind(int index, struct harp_eni_kind *kind) {
+  struct harp_netlink_request r;
+  union {
+    struct nlmsghdr head;
+    uint8_t bytes[HARP_NETLINK_REPLY_BYTES];
+  } reply;
+  *kind = (struct harp_eni_kind){0};
+  harp_netlink_begin(&r, RTM_GETLINK, sizeof r.body.link);
+  r.body.link.ifi_index = index;
+  if (harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWLINK, &reply) < 0) return;
+  const struct rtattr *info = harp_netlink_find(&reply, sizeof r.body.link, IFLA_LINKINFO);
+  const struct rtattr *name = info ? harp_netlink_nested(info, IFLA_INFO_KIND) : NULL;
+  const struct rtattr *lower = harp_netlink_find(&reply, sizeof r.body.link, IFLA_LINK);
+  if (name) memcpy(kind->name, RTA_DATA(name), HARP_MIN(RTA_PAYLOAD(name), sizeof kind->name - 1));
+  if (lower && RTA_PAYLOAD(lower) == sizeof kind->lower)
+    memcpy(&kind->lower, RTA_DATA(lower), sizeof kind->lower);
 }
 
 const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count, const char *name) {

@@ -25,21 +25,29 @@ enum {
 struct harp_eni {
   char name[HARP_ENI_NAME_BYTES];
   int index;
-  unsigned flags; /* IFF_* */
-  int mtu;        /* bytes, IP packet */
-  uint8_t mac[6]; /* all 0 when it has none */
+  unsigned flags;    /* IFF_* */
+  unsigned hardware; /* ARPHRD_* */
+  int mtu;           /* bytes, IP packet */
+  uint8_t mac[6];    /* all 0 when it has none */
   unsigned ip4_count, ip6_count;
   struct sockaddr_in ip4[HARP_ENI_ADDRESS_MAX];
   struct sockaddr_in6 ip6[HARP_ENI_ADDRESS_MAX]; /* link-local ones carry their scope */
+};
+
+/* What makes an interface. */
+struct harp_eni_kind {
+  char name[16]; /* the kernel's: "vlan", "veth"; "": a NIC, or unknown */
+  int lower;     /* index of the interface that it is above, in this network namespace; 0: none */
 };
 
 enum harp_speed_source { HARP_SPEED_CONF, HARP_SPEED_SYSFS, HARP_SPEED_ETHTOOL, HARP_SPEED_ASSUMED };
 
 /* Where interfaces are read from; harp_eni_source_system is the system. */
 struct harp_eni_source {
-  const char *sysfs_root;                           /* "/sys" */
-  int (*list)(struct harp_eni *enis, unsigned max); /* harp_eni_list */
-  int (*ethtool_mbps)(const char *name, int index); /* harp_eni_ethtool_mbps */
+  const char *sysfs_root;                              /* "/sys" */
+  int (*list)(struct harp_eni *enis, unsigned max);    /* harp_eni_list */
+  int (*ethtool_mbps)(const char *name, int index);    /* harp_eni_ethtool_mbps */
+  void (*kind)(int index, struct harp_eni_kind *kind); /* harp_eni_find_kind */
 };
 extern const struct harp_eni_source harp_eni_source_system;
 
@@ -50,6 +58,9 @@ int harp_eni_list(struct harp_eni *enis, unsigned max);
 /* Reads the link speed from the driver: by ethtool netlink (Linux 5.6), else by ioctl ETHTOOL_GLINKSETTINGS.
  * Returns Mbit/s, or -errno: -ENODATA when the driver does not report it. */
 int harp_eni_ethtool_mbps(const char *name, int index);
+
+/* Asks the kernel what makes an interface (IFLA_LINKINFO and IFLA_LINK of rtnetlink(7)). */
+void harp_eni_find_kind(int index, struct harp_eni_kind *kind);
 
 /* Writes a MAC address as text, in lower case. */
 void harp_eni_format_mac(const uint8_t mac[6], char text[HARP_ENI_MAC_TEXT_BYTES]);

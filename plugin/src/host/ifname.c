@@ -10,12 +10,12 @@
 #include "base/log.h"
 #include "host/option.h"
 
-#define VARIABLE "HARP_IFNAME"
-#define BLANKS   " \t\r\n" /* beside names: files and lists that were put together have them */
+#define BLANKS " \t\r\n" /* beside names: files and lists that were put together have them */
 
-int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struct harp_error *error) {
+int harp_ifname_parse(struct harp_ifname_filter *filter, const char *variable, const char *text,
+                      struct harp_error *error) {
   char quote[HARP_QUOTE_BYTES];
-  memset(filter, 0, sizeof *filter);
+  *filter = (struct harp_ifname_filter){.variable = variable};
   harp_error_quote(text, quote);
   text += strspn(text, BLANKS);
   if (*text == '^') {
@@ -34,11 +34,11 @@ int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struc
     char name[HARP_ENI_NAME_BYTES] = {0};
     if (length > 0) {
       if (filter->count == HARP_IFNAME_ENTRIES_MAX)
-        return harp_error_set(error, -EINVAL, VARIABLE " = '%s': expected at most %d names", quote,
+        return harp_error_set(error, -EINVAL, "%s = '%s': expected at most %d names", variable, quote,
                               HARP_IFNAME_ENTRIES_MAX);
       if (length < sizeof name) memcpy(name, text, length);
       if (!harp_option_interface(name, entry))
-        return harp_error_set(error, -EINVAL, VARIABLE " = '%s': expected names of 1 to 15 characters",
+        return harp_error_set(error, -EINVAL, "%s = '%s': expected names of 1 to 15 characters", variable,
                               quote);
       filter->count++;
     }
@@ -46,7 +46,7 @@ int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text, struc
     if (*text == ',') text++;
   }
   if (filter->count == 0 && !filter->is_exclude)
-    return harp_error_set(error, -EINVAL, VARIABLE " = '%s': expected at least one interface name", quote);
+    return harp_error_set(error, -EINVAL, "%s = '%s': expected at least one interface name", variable, quote);
   return 0;
 }
 
@@ -81,6 +81,7 @@ static bool matches(const struct harp_ifname_filter *filter, unsigned entry, con
 }
 
 struct selection {
+  const char *variable;
   struct harp_error *error;
   int family;
   struct harp_ifname_choice *choices;
@@ -102,8 +103,8 @@ static bool has_address(const struct selection *selection, const struct harp_eni
 static int choose(struct selection *selection, const char *name, bool is_explicit) {
   if (is_chosen(selection, name)) return 0;
   if (selection->count == selection->max)
-    return harp_error_set(selection->error, -E2BIG, VARIABLE ": too many interfaces: expected at most %u",
-                          selection->max);
+    return harp_error_set(selection->error, -E2BIG, "%s: too many interfaces: expected at most %u",
+                          selection->variable, selection->max);
   struct harp_ifname_choice *choice = &selection->choices[selection->count++];
   *choice = (struct harp_ifname_choice){.is_explicit = is_explicit};
   memcpy(choice->name, name, sizeof choice->name);
@@ -128,10 +129,10 @@ static int explain(const struct harp_ifname_filter *filter, unsigned entry, cons
   for (unsigned i = 0; i < count; i++)
     is_matched |= matches(filter, entry, enis[i].name) && !(enis[i].flags & IFF_LOOPBACK);
   return harp_error_set(why, is_matched ? -EADDRNOTAVAIL : -ENODEV,
-                        is_matched ? VARIABLE ": no interface that begins with '%s' has an address to use"
-                                   : VARIABLE ": no interface of this network namespace begins with '%s' "
-                                              "(loopback counts only by its whole name)",
-                        name);
+                        is_matched ? "%s: no interface that begins with '%s' has an address to use"
+                                   : "%s: no interface of this network namespace begins with '%s' "
+                                     "(loopback counts only by its whole name)",
+                        filter->variable, name);
 }
 
 /* Chooses what an entry matches and has an address, or is named in full, whether it works or not. Returns 0;
@@ -145,7 +146,7 @@ static int select_entry(struct selection *selection, const struct harp_ifname_fi
     if (is_explicit || has_address(selection, &enis[i], is_explicit))
       rc = choose(selection, enis[i].name, is_explicit);
     else
-      HARP_INFO(VARIABLE ": interface '%s' is left out: it has no address to use", enis[i].name);
+      HARP_INFO("%s: interface '%s' is left out: it has no address to use", filter->variable, enis[i].name);
   }
   if (rc == 1) rc = choose_alternative(selection, filter->entries[entry], enis, count);
   return rc == 1 && filter->is_exact ? choose(selection, filter->entries[entry], true) : rc;
@@ -180,15 +181,16 @@ static int select_not_excluded(struct selection *selection, const struct harp_if
     if (rc < 0) return rc;
   }
   if (selection->count == 0)
-    return harp_error_set(selection->error, -ENODEV,
-                          VARIABLE ": no interface is left that is up and has an address");
+    return harp_error_set(selection->error, -ENODEV, "%s: no interface is left that is up and has an address",
+                          filter->variable);
   return (int)selection->count;
 }
 
 int harp_ifname_select(const struct harp_ifname_filter *filter, const struct harp_eni *enis, unsigned count,
                        int family, struct harp_ifname_choice *choices, unsigned max,
                        struct harp_error *error) {
-  struct selection selection = {.error = error, .family = family, .choices = choices, .max = max};
+  struct selection selection = {
+      .variable = filter->variable, .error = error, .family = family, .choices = choices, .max = max};
   return filter->is_exclude ? select_not_excluded(&selection, filter, enis, count)
                             : select_listed(&selection, filter, enis, count);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HARP_IFNAME: which interfaces to use, in the notation of NCCL_SOCKET_IFNAME: a comma list of prefixes,
+/* HARP_IFNAME or NCCL_SOCKET_IFNAME: which interfaces to use. A comma list of prefixes,
  * after ^ to exclude them, after = to match whole names (^= excludes whole names).
  *
  * Owns no state. Called by config.c at init. */
@@ -13,6 +13,7 @@
 enum { HARP_IFNAME_ENTRIES_MAX = 32 };
 
 struct harp_ifname_filter {
+  const char *variable; /* for messages */
   bool is_exclude, is_exact;
   unsigned count;
   char entries[HARP_IFNAME_ENTRIES_MAX][HARP_ENI_NAME_BYTES];
@@ -24,9 +25,9 @@ struct harp_ifname_choice {
   bool is_explicit; /* an entry is its whole name */
 };
 
-/* Parses the list. Returns 0, or -EINVAL with the sentence in the error. */
-HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const char *text,
-                                      struct harp_error *error);
+/* Parses the list that a variable has. Returns 0, or -EINVAL with the sentence in the error. */
+HARP_MUST_CHECK int harp_ifname_parse(struct harp_ifname_filter *filter, const char *variable,
+                                      const char *text, struct harp_error *error);
 
 /* Selects the interfaces that match the filter and have an address of `family` (AF_UNSPEC: any); with an
  * excluding list only those that are up and have a link. An interface with its whole name in the list may
