@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interfaces that nobody names, where HARP was asked for by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harpctl.testbed.lab.lab import Lab, run_command
+from harpctl.testbed.lab.plan import LabSpec, ip_inside
+from tests.lab.job import Job
+
+pytestmark = pytest.mark.lab
+
+CHOICE = re.compile(r"neither conf files nor HARP_IFNAME name interfaces: using (.*); left out: (.*)")
+
+
+def test_asked_for_by_name(make_lab: Callable[[LabSpec], Lab], plugin_file: Path, tmp_path: Path) -> None:
+    """The interfaces that lead out of a container are used, and a bridge within it is not."""
+    lab = make_lab(LabSpec(enis=2))
+    for host in lab.hosts:
+        for words in (
+            "add docker0 type bridge",
+            "add inner type veth peer name outer",
+            "set outer master docker0",
+            *(f"set {name} up" for name in ("inner", "outer", "docker0")),
+        ):
+            run_command(ip_inside(host, "link", *words.split()))
+        run_command(ip_inside(host, "address", "add", "172.17.0.1/16", "dev", "docker0"))
+    env = {"HARP_IFNAME": "", "NCCL_NET": "HARP"}
+    with Job(lab, plugin_file, words=("--iters", "200"), env=env, meeting=tmp_path / "meeting") as job:
+        job.finish()
+        for rank in range(job.count):
+            assert (said := CHOICE.search(job.log(rank)))
+            assert re.findall(r"eni\d", said[1]) == ["eni0", "eni1"]
+            assert {"lo (loopback)", "docker0 (bridge)", "outer (no address)"} <= set(said[2].split(", "))
