@@ -27,8 +27,8 @@ def _set(path: str, key: str, value: object) -> str:
 
 @check("confs.present", "There are conf files")
 def check_present(context: Context) -> Iterator[CheckResult]:
-    """Look for ztcp*.conf; with HARP_IFNAME set none is needed."""
-    if not context.conf_files and not context.environment.get(IFNAME):
+    """Look for ztcp*.conf; none is needed with HARP_IFNAME, or where NCCL is told to use HARP."""
+    if not context.conf_files and not context.environment.get(IFNAME) and not context.asked_by:
         where = context.conf_dir
         if context.facts.system.container and not context.host.is_dir(where):
             yield fail(

@@ -15,8 +15,10 @@ from harpctl.doctor.machine import Machine, RealMachine
 from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports, plan_probes, run_probes, run_sweeps
 from harpctl.doctor.probe_packet import PORT
 from harpctl.errors import HarpError
+from harpctl.facts.elf import NAME
 from harpctl.facts.model import Eni, Facts, HugeMount, Pages
 from harpctl.facts.plugin_files import Copy, find_copies
+from harpctl.facts.unasked import unasked
 from harpctl.host.host import Host
 from harpctl.plugin.choice import chosen_copy, named_files
 from harpctl.plugin.compat import Platform, platform_of
@@ -110,12 +112,31 @@ class Context:
     def confs(self) -> tuple[tuple[str, Conf], ...]:
         """Return what the plugin takes: path and content of the files that hold something.
 
-        Where HARP_IFNAME is set it reads no file: then the interfaces that the variable selects.
+        Where HARP_IFNAME is set it reads no file: then the interfaces that the variable selects. Where there is
+        no file, but NCCL is told to use HARP: those that the plugin chooses.
         """
-        if IFNAME in self.environment:
-            names = selected_names(self.environment[IFNAME], self.facts.enis)
-            return tuple((IFNAME, Conf(interface=name)) for name in names)
+        variable = IFNAME if IFNAME in self.environment else self.asked_by
+        if variable:
+            return tuple((variable, Conf(interface=name)) for name in self._names_by(variable))
         return tuple((file.path, file.conf) for file in self.conf_files if file.conf is not None)
+
+    @functools.cached_property
+    def asked_by(self) -> str:
+        """Return the variable that tells NCCL to use HARP, where the plugin then chooses the interfaces, or ""."""
+        if self.conf_files or self.environment.get("HARP_CONF_DIR"):
+            return ""
+        values = {setting.name: setting.value for setting in self.settings}
+        if values.get("NCCL_NET", "").lower() == NAME.lower():
+            return "NCCL_NET"
+        return "NCCL_NET_PLUGIN" if values.get("NCCL_NET_PLUGIN") and self.plugin else ""
+
+    def _names_by(self, variable: str) -> list[str]:
+        if variable == IFNAME:
+            return selected_names(self.environment[IFNAME], self.facts.enis)
+        wanted = {setting.name: setting.value for setting in self.settings}.get("NCCL_SOCKET_IFNAME")
+        if wanted:
+            return selected_names(wanted, self.facts.enis)
+        return [name for name, why in unasked(self.facts.enis).items() if not why]
 
     @functools.cached_property
     def pairs(self) -> tuple[tuple[str, Conf, Eni], ...]:

@@ -20,6 +20,8 @@ def conf(context: Context) -> str:
         return ""
     if IFNAME in context.environment:
         return f"{IFNAME} selects no interface that has an address."
+    if context.asked_by:
+        return "No interface fits, as `harpctl topo` shows."
     return "There is no conf file that can be read."
 
 

@@ -12,7 +12,11 @@ from rich.table import Table
 from harpctl.confs.values import write_cores
 from harpctl.facts.distance import LEGEND, relation
 from harpctl.facts.model import Eni, Facts, Gpu
+from harpctl.facts.unasked import unasked
 from harpctl.setup.choose import candidates, pair
+
+
+LISTED_MAX = 16  # a host may have hundreds of interfaces for its containers
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,9 @@ class Topo(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix: GPUs in their order, then ENIs."""
 
     devices: tuple[Device, ...]
+    unasked: dict[
+        str, str
+    ] = {}  # of each interface: why the plugin does not choose it by itself; "": it does
 
 
 def make_topo(facts: Facts) -> Topo:
@@ -53,7 +60,8 @@ def make_topo(facts: Facts) -> Topo:
                 partner=partners.get(name, ""),
             )
             for name, device in named
-        )
+        ),
+        unasked=unasked(facts.enis),
     )
 
 
@@ -71,11 +79,17 @@ def draw(topo: Topo) -> tuple[Table, Sequence[str]]:
 
 
 def _notes(topo: Topo) -> Iterable[str]:
-    if not topo.devices:
+    if topo.devices:
+        used = {word for device in topo.devices for word in device.relations.values()}
+        yield from (f"  {word:<5} {meaning}" for word, meaning in LEGEND.items() if word in used)
+        yield "  HARP  the ENI that `harpctl setup` assigns to a GPU, one each, the nearest pairs first"
+    else:
         yield "There are no GPUs and no ENIs."
-        return
-    used = {word for device in topo.devices for word in device.relations.values()}
-    for word, meaning in LEGEND.items():
-        if word in used:
-            yield f"  {word:<5} {meaning}"
-    yield "  HARP  the ENI that `harpctl setup` assigns to a GPU, one each, the nearest pairs first"
+    taken = [name for name, why in topo.unasked.items() if not why]
+    others = [f"{name} ({why})" for name, why in topo.unasked.items() if why]
+    yield f"Without setup, NCCL_NET=HARP alone uses {_listed(taken)}; left out: {_listed(others)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return ", ".join(names[:LISTED_MAX]) + more or "none"

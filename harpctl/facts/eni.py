@@ -77,6 +77,7 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
         mac=text.word(host, f"{base}/address"),
         driver=driver,
         kind=_kind(host, base),
+        lower=_lower(host, name),
         is_port=host.is_link(f"{base}/master"),
         is_up=bool(text.number(text.word(host, f"{base}/flags"), 0, 16) & IFF_UP),
         has_link=text.word(host, f"{base}/carrier") == "1",
@@ -171,14 +172,16 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overri
     return finished
 
 
+def _lower(host: Host, name: str) -> tuple[str, ...]:
+    entries = sorted(host.list_dir(f"{CLASS}/{name}"))
+    return tuple(entry.removeprefix(LOWER) for entry in entries if entry.startswith(LOWER))
+
+
 def _with_lower(host: Host, names: set[str]) -> set[str]:
     """Add the interfaces that these lie on: the ports of a bridge or bond, the device of a vlan."""
     found = set(names)
     for _depth in range(DEPTH_MAX):
-        links = {
-            entry for name in found for entry in host.list_dir(f"{CLASS}/{name}") if entry.startswith(LOWER)
-        }
-        lower = {entry.removeprefix(LOWER) for entry in links}
+        lower = {entry for name in found for entry in _lower(host, name)}
         if lower <= found:
             break
         found |= lower

@@ -147,6 +147,7 @@ class Eni(Struct, frozen=True, kw_only=True):
     node: int = -1
     xdp: str = ""  # best mode the driver is known for: "zero-copy", "native", "generic"
     xdp_attached: bool = False
+    lower: tuple[str, ...] = ()  # the interfaces that it is above, as a vlan is
     is_port: bool = False  # a bridge, a bond or Open vSwitch holds it, whatever its kind is
     forwards: bool = False  # packets that come in are forwarded to other interfaces, of IPv4 or IPv6
     # The largest packets of TCP that are handed to it (gso) and up from it (gro), in bytes; those without

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, ip_inside
+from harpctl.testbed.lab.plan import LabSpec, ip_inside, run_inside
 from tests.lab.job import Job
 
 pytestmark = pytest.mark.lab
@@ -37,3 +39,7 @@ def test_asked_for_by_name(make_lab: Callable[[LabSpec], Lab], plugin_file: Path
             assert (said := CHOICE.search(job.log(rank)))
             assert re.findall(r"eni\d", said[1]) == ["eni0", "eni1"]
             assert {"lo (loopback)", "docker0 (bridge)", "outer (no address)"} <= set(said[2].split(", "))
+    topo = run_command(run_inside(lab.hosts[0], sys.executable, "-m", "harpctl", "topo", "--json"))
+    why = json.loads(topo)["unasked"]
+    assert [name for name, reason in why.items() if not reason] == ["eni0", "eni1"]
+    assert (why["docker0"], why["outer"]) == ("bridge", "no address")

@@ -99,6 +99,24 @@ def test_ifname_needs_no_conf_files(world: World) -> None:
     assert worst(world.findings("nccl.harp_ifname")) == "ok"
 
 
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ({"NCCL_NET": "harp"}, ["eth0", "eth1", "eth2"]),
+        ({"NCCL_NET": "HARP", "NCCL_SOCKET_IFNAME": "eth2"}, ["eth2"]),
+        ({"NCCL_NET": "HARP", "HARP_CONF_DIR": "/none"}, []),
+        ({"NCCL_NET": "Socket"}, []),
+    ],
+)
+def test_asked_for_by_name_needs_no_conf_files(
+    world: World, environment: dict[str, str], names: list[str]
+) -> None:
+    world.confs.clear()
+    world.environment.update(environment)
+    assert worst(world.findings("confs.present")) == ("ok" if names else "fail")
+    assert [eni.name for eni in world.context().enis] == names
+
+
 def test_other_directory(world: World) -> None:
     world.environment["HARP_CONF_DIR"] = "/srv/harp/"
     world.write("/srv/harp/ztcp0.conf", "[eni]\ninterface = eth7\n")
