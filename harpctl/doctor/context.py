@@ -112,8 +112,8 @@ class Context:
     def confs(self) -> tuple[tuple[str, Conf], ...]:
         """Return what the plugin takes: path and content of the files that hold something.
 
-        Where HARP_IFNAME is set it reads no file: then the interfaces that the variable selects. Where there is
-        no file, but NCCL is told to use HARP: those that the plugin chooses.
+        Where HARP_IFNAME is set it reads no file: then the interfaces that the variable selects. Where
+        there is no file, but NCCL is told to use HARP: those that the plugin chooses.
         """
         variable = IFNAME if IFNAME in self.environment else self.asked_by
         if variable:
@@ -122,7 +122,7 @@ class Context:
 
     @functools.cached_property
     def asked_by(self) -> str:
-        """Return the variable that tells NCCL to use HARP, where the plugin then chooses the interfaces, or ""."""
+        """Return the variable that asks for HARP by name, where the plugin then chooses interfaces; or ""."""
         if self.conf_files or self.environment.get("HARP_CONF_DIR"):
             return ""
         values = {setting.name: setting.value for setting in self.settings}

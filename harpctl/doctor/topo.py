@@ -15,7 +15,6 @@ from harpctl.facts.model import Eni, Facts, Gpu
 from harpctl.facts.unasked import unasked
 from harpctl.setup.choose import candidates, pair
 
-
 LISTED_MAX = 16  # a host may have hundreds of interfaces for its containers
 
 
@@ -34,9 +33,7 @@ class Topo(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix: GPUs in their order, then ENIs."""
 
     devices: tuple[Device, ...]
-    unasked: dict[
-        str, str
-    ] = {}  # of each interface: why the plugin does not choose it by itself; "": it does
+    unasked: dict[str, str] = {}  # of each interface: why the plugin does not choose it; "": it does
 
 
 def make_topo(facts: Facts) -> Topo:
