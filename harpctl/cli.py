@@ -25,37 +25,39 @@ COMPLETION = "_HARPCTL_COMPLETE"  # the variable by which shells ask for words, 
 # The commands of each panel of the help, in its order, and the modules that hold them.
 COMMANDS: dict[str, dict[str, str]] = {
     "Prepare a host": {
-        "facts": "facts.command",
-        "setup": "setup.command",
-        "confirm": "network.command",
-        "edit": "edit",
-        "rollback": "change.command",
+        "facts": "harpctl.facts.command",
+        "setup": "harpctl.setup.command",
+        "confirm": "harpctl.network.command",
+        "edit": "harpctl.edit",
+        "rollback": "harpctl.change.command",
     },
     "Test and measure": {
-        "validate": "doctor.command",
-        "doctor": "doctor.command",
-        "topo": "doctor.command",
-        "preflight": "preflight.command",
-        "report": "bundle.command",
-        "demo": "testbed.bench.demo",
+        "validate": "harpctl.doctor.command",
+        "doctor": "harpctl.doctor.command",
+        "topo": "harpctl.doctor.command",
+        "preflight": "harpctl.preflight.command",
+        "report": "harpctl.bundle.command",
+        "demo": "harplab.bench.demo",
+        "bench": "harplab.bench.command",
+        "lab": "harplab.lab.command",
     },
     "Inspect jobs": {
-        "top": "stats.top",
-        "stats": "stats.command",
-        "trace": "trace.command",
-        "export": "stats.export",
-        "dissector": "dissector.command",
+        "top": "harpctl.stats.top",
+        "stats": "harpctl.stats.command",
+        "trace": "harpctl.trace.command",
+        "export": "harpctl.stats.export",
+        "dissector": "harpctl.dissector.command",
     },
     "The plugin": {
-        "install": "plugin.command",
-        "enable": "plugin.command",
-        "disable": "plugin.command",
-        "status": "plugin.command",
-        "node": "node.command",
-        "cdi": "node.command",
+        "install": "harpctl.plugin.command",
+        "enable": "harpctl.plugin.command",
+        "disable": "harpctl.plugin.command",
+        "status": "harpctl.plugin.command",
+        "node": "harpctl.node.command",
+        "cdi": "harpctl.node.command",
     },
     "Internal": {
-        "boot": "boot",
+        "boot": "harpctl.boot",
     },
 }
 # Those that also run on other hosts.
@@ -69,14 +71,10 @@ ON_HOSTS = {
     "top",
     "stats",
 }
-# What has commands of its own. The command "" is the group itself, with its help.
+# What has commands of its own, and its help, which a command of that name itself has.
 GROUPS = {
-    "bench": ("Test and measure", "", "testbed.bench.command"),
-    "lab": (
-        "Test and measure",
-        "Hosts made of network namespaces, for measurements and tests.",
-        "testbed.lab.command",
-    ),
+    "bench": "",
+    "lab": "Hosts made of network namespaces, for measurements and tests.",
 }
 
 
@@ -98,17 +96,15 @@ def options(
     DEBUG.set(debug)
 
 
-def load(name: str) -> Callable[..., None]:
-    """Import a command."""
+def load(name: str) -> dict[str, Callable[..., None]]:
+    """Import the commands of a name by the words after it: of a group several; "" is the name alone."""
     (module,) = [names[name] for names in COMMANDS.values() if name in names]
-    command: Callable[..., None] = getattr(importlib.import_module(f"harpctl.{module}"), name)
-    return over_hosts(command) if name in ON_HOSTS else command
-
-
-def load_group(name: str) -> dict[str, Callable[..., None]]:
-    """Import the commands of a group."""
-    commands: dict[str, Callable[..., None]] = importlib.import_module(f"harpctl.{GROUPS[name][2]}").COMMANDS
-    return commands
+    imported = importlib.import_module(module)
+    if name in GROUPS:
+        commands: dict[str, Callable[..., None]] = imported.COMMANDS
+        return commands
+    command: Callable[..., None] = getattr(imported, name)
+    return {"": over_hosts(command) if name in ON_HOSTS else command}
 
 
 def make_app(only: str | None = None) -> typer.Typer:
@@ -123,17 +119,18 @@ def make_app(only: str | None = None) -> typer.Typer:
     app.callback()(options)
     for panel, names in COMMANDS.items():
         for name in names:
-            if only in {None, name}:
-                app.command(name, rich_help_panel=panel)(reports_errors(load(name)))
-    for name, (panel, about, _module) in GROUPS.items():
-        if only not in {None, name}:
-            continue
-        commands = load_group(name)
-        group = typer.Typer(no_args_is_help="" not in commands, add_completion=False, help=about or None)
-        for word, command in commands.items():
-            add = group.command(word) if word else group.callback(invoke_without_command=True)
-            add(reports_errors(command))
-        app.add_typer(group, name=name, rich_help_panel=panel)
+            if only not in {None, name}:
+                continue
+            commands = load(name)
+            if name not in GROUPS:
+                app.command(name, rich_help_panel=panel)(reports_errors(commands[""]))
+                continue
+            about = GROUPS[name] or commands[""].__doc__
+            group = typer.Typer(no_args_is_help="" not in commands, add_completion=False, help=about)
+            for word, command in commands.items():
+                add = group.command(word) if word else group.callback(invoke_without_command=True)
+                add(reports_errors(command))
+            app.add_typer(group, name=name, rich_help_panel=panel)
     return app
 
 
@@ -143,6 +140,6 @@ def main() -> None:
     take_signals()
     if COMPLETION in os.environ:
         get_completion_inspect_parameters()  # makes the shells known to typer
-    names = {*GROUPS, *(name for names in COMMANDS.values() for name in names)}
+    names = {name for names in COMMANDS.values() for name in names}
     word = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     make_app(word if word in names and COMPLETION not in os.environ else None)()

@@ -15,8 +15,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from harpctl.errors import HarpError
-from harpctl.testbed.lab.lab import Lab, require_lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab, require_lab
+from harplab.lab.plan import LabSpec
 from tests import draws, native
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,14 +29,14 @@ MAIN = "main"
 MAIN_PATHS = (
     *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/lab/", "tests/sanitize/"),
     *("tests/many/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
-    *("tests/harpctl/testbed/bench/test_bench.py", "tests/harpctl/testbed/bench/test_suite.py"),
-    "tests/harpctl/testbed/bench/test_timed.py",
-    *("tests/harpctl/testbed/lab/test_caps.py", "tests/harpctl/testbed/lab/test_lab.py"),
-    *("tests/harpctl/testbed/lab/test_persistent.py", "tests/harpctl/preflight/"),
+    *("tests/harplab/bench/test_bench.py", "tests/harplab/bench/test_suite.py"),
+    "tests/harplab/bench/test_timed.py",
+    *("tests/harplab/lab/test_caps.py", "tests/harplab/lab/test_lab.py"),
+    *("tests/harplab/lab/test_persistent.py", "tests/harpctl/preflight/"),
     "tests/harpctl/facts/test_live.py",
 )
 WAITING_PATHS = (  # they build namespaces, have no bound in time but that of a hang, and may take longer
-    *("tests/harpctl/testbed/lab/test_faults.py", "tests/harpctl/testbed/lab/test_links.py"),
+    *("tests/harplab/lab/test_faults.py", "tests/harplab/lab/test_links.py"),
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
     "tests/harpctl/network/test_reboot.py",
     *("tests/lab/test_attacks.py", "tests/lab/test_by_reference.py", "tests/lab/test_dissector.py"),

@@ -21,15 +21,15 @@ from pathlib import Path
 
 from harpctl.perf.baseline import cache_dir
 from harpctl.perf.sizes import parse_sizes
-from harpctl.testbed.bench.cores import available_cores
-from harpctl.testbed.bench.nccl_command import choose_cores
-from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
-from harpctl.testbed.bench.nccl_run import run_nccl
-from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
-from harpctl.testbed.bench.options import find_program
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
 from harpctl.units import short_size
+from harplab.bench.cores import available_cores
+from harplab.bench.nccl_command import choose_cores
+from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
+from harplab.bench.nccl_run import run_nccl
+from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
+from harplab.bench.options import find_program
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.conftest import BUILD_DIR
 
 SIZES = "8,32,128,512,2K,8K,32K,128K,512K,2M,8M,32M,64M"

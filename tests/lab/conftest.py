@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.conftest import PLUGIN_DIR, ROOT
 from tests.lab.xdp import HOLDER_WORDS
 

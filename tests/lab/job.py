@@ -23,8 +23,8 @@ from harpctl.host.host import Host
 from harpctl.perf.job import PerfReport, parse_report
 from harpctl.stats.files import find
 from harpctl.stats.layout import Row
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import fabric_name, port_name, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import fabric_name, port_name, run_inside
 
 ENI = "eni0"
 MEETING_ENI = 1

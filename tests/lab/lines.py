@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from harpctl.testbed.lab.lab import Lab
+from harplab.lab.lab import Lab
 
 RUN_S = 60
 

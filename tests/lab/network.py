@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harpctl.perf.counts import lost_share
 from harpctl.perf.job import Window
-from harpctl.testbed.lab.lab import Lab
+from harplab.lab.lab import Lab
 from tests.lab.job import Job, Meter, until
 
 SECONDS = 5  # at most

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harpctl.testbed.lab.lab import Lab
+from harplab.lab.lab import Lab
 from tests.lab.job import ENI, until
 
 ROOT = Path(__file__).resolve().parents[2]

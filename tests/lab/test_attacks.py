@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, Offload, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import LabSpec, Offload, run_inside
 from tests.lab.job import statistics_of
 from tests.lab.remote import ROOT, RemotePeer, connect, transfer
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec, Offload
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec, Offload
 from tests.lab.job import ENI, drop, drop_no_more, dropped, received_bytes, until
 from tests.lab.remote import RemotePeer, connect
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, dropped, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, ip_inside, run_inside
+from harplab.lab.commands import ip_inside, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.spec import LabSpec
 from tests.lab.job import Job
 
 pytestmark = pytest.mark.lab

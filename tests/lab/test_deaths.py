@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, run_inside
-from harpctl.testbed.lab.spec import Subnets
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import LabSpec, run_inside
+from harplab.lab.spec import Subnets
 from tests.conformance import abi
 from tests.lab.remote import RemotePeer, connect, transfer
 

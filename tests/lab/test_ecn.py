@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.lab.job import Job, drop, dropped, statistics_of, treat
 from tests.lab.xdp import IP6, add_ip6
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.spec import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.spec import LabSpec
 from tests.lab.job import DRIVER, ENI, STATISTICS, Job, until
 from tests.lab.xdp import GENERIC, XDP, assert_bypassed
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, ip_inside
-from harpctl.testbed.lab.spec import Subnets, eni_name
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import LabSpec, ip_inside
+from harplab.lab.spec import Subnets, eni_name
 from tests.lab.job import EXIT_PLUGIN, Job, until
 
 pytestmark = pytest.mark.lab

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec, Offload
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec, Offload
 from tests.lab.job import UNTIL_FINISHED, Job, drop, drop_no_more, dropped, dropping, until
 from tests.lab.remote import RemotePeer, transfer
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.lab.job import Job, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]

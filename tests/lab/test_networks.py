@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.lab.network import BOTH_WAYS, SECONDS, run_over
 
 pytestmark = pytest.mark.lab

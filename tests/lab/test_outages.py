@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.conformance import abi
 from tests.lab.job import until
 from tests.lab.remote import RemotePeer, connect, transfer

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, Offload, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import LabSpec, Offload, run_inside
 from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, drop, dropped, until
 
 pytestmark = pytest.mark.lab

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import run_inside
-from harpctl.testbed.lab.spec import LabSpec, Subnets, eni_name
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import run_inside
+from harplab.lab.spec import LabSpec, Subnets, eni_name
 from tests.lab.job import Job
 
 pytestmark = pytest.mark.lab

@@ -19,8 +19,8 @@ import pytest
 from harpctl.host.host import Host
 from harpctl.stats.files import find
 from harpctl.stats.sample import sample_of
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.lab.job import Job, drop, drop_no_more, until
 from tests.lab.remote import RemotePeer
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from harpctl.host.host import Host
 from harpctl.stats.files import Process, find
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 

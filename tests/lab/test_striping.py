@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.commands import run_inside
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import ip_inside
-from harpctl.testbed.lab.spec import LabSpec, Subnets, eni_name
+from harplab.lab.commands import run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import ip_inside
+from harplab.lab.spec import LabSpec, Subnets, eni_name
 from tests.lab.job import (
     EXIT_PLUGIN,
     UNTIL_FINISHED,

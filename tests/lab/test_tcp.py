@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from harpctl.stats.layout import Value
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, fabric_name, port_name, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import LabSpec, fabric_name, port_name, run_inside
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, Meter, drop, drop_no_more, until
 from tests.lab.lines import assert_clean, watch
 

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from harpctl.errors import ExitCode
 from harpctl.host.host import Host
 from harpctl.stats.files import find
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
 from harpctl.trace.clock import SENDING
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 

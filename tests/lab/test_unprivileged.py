@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import Command, LabSpec
-from harpctl.testbed.lab.privileges import DEFAULT_BUFFER_BYTES
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import Command, LabSpec
+from harplab.lab.privileges import DEFAULT_BUFFER_BYTES
 from tests.lab.job import ENI, Job
 
 pytestmark = pytest.mark.lab

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.faults import Faults
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec, Offload
+from harplab.lab.faults import Faults
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec, Offload
 from tests.lab.job import Job
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]

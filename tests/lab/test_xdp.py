@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec, Offload
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec, Offload
 from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import (
     GENERIC,

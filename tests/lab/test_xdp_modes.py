@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import LabSpec, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import LabSpec, run_inside
 from tests.lab.job import ENI, EXIT_PLUGIN
 from tests.lab.xdp import attached
 

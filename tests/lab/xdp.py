@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from harpctl.testbed.lab.lab import Lab, run_command
-from harpctl.testbed.lab.plan import ip_inside, run_inside
+from harplab.lab.lab import Lab, run_command
+from harplab.lab.plan import ip_inside, run_inside
 from tests.conftest import PLUGIN_DIR
 from tests.lab.job import ENI, Job, until
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from harpctl.testbed.lab.lab import Lab
+from harplab.lab.lab import Lab
 
 PEER_TIMEOUT_S = 10
 HANG_S = 150.0  # no step of a round takes so long, with a rank stopped in it

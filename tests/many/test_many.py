@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
-from harpctl.testbed.lab.spec import Subnets
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
+from harplab.lab.spec import Subnets
 from tests.many.fleet import FAULTS, Fleet, Summary
 
 pytestmark = [pytest.mark.lab]

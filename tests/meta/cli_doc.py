@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from harpctl.cli import COMMANDS, GROUPS, load, load_group
+from harpctl.cli import COMMANDS, load
 from harpctl.errors import ExitCode
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -115,12 +115,12 @@ def generate() -> str:
     """Return the text of docs/cli.md."""
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
-    for panel, commands in COMMANDS.items():
+    for panel, names in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
-        parts += ["\n" + _command(name, load(name)) for name in commands]
-        for group, (where, _help, _module) in GROUPS.items():
-            named = load_group(group) if where == panel else {}
-            parts += ["\n" + _command(f"{group} {word}".strip(), command) for word, command in named.items()]
+        for name in names:
+            parts += [
+                "\n" + _command(f"{name} {word}".strip(), command) for word, command in load(name).items()
+            ]
     return "".join(parts)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harpctl.cli import GROUPS, load_group
+from harpctl.cli import GROUPS, load
 from tests.harpctl.cli_app import app
 from tests.meta.config_doc import rows
 from tests.meta.test_layers import ALLOWED
@@ -244,7 +244,7 @@ def test_harp_setup_has_the_commands_named() -> None:
 
 def _command_of(words: list[str]) -> list[str]:
     """Return the words that name a command, of a group or by itself."""
-    below = load_group(words[0]) if words[0] in GROUPS else {"": None}
+    below = load(words[0]) if words[0] in GROUPS else {"": None}
     return words[: 1 if "" in below and not {*words[1:2]} & {*below} else 2]
 
 

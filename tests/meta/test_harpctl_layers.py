@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpctl's packages import only what docs/harpctl.md allows them; only change/ changes a host."""
+"""harpctl's packages and the lab import only what docs/harpctl.md allows; only change/ changes a host."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
+LAB = "harplab"
 # What everything may import.
 COMMON = {"errors", "console", "records", "hints", "option_types", "build_info", "ip", "plotting", "units"}
 TOP = {"", "__main__", "cli", "failures"}  # the program itself, which may import all
@@ -74,16 +75,16 @@ RUNS = {
 
 
 def name_of(path: Path) -> str:
-    """Return a module's name below harpctl: "facts.eni"; a package's own is "facts"."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    """Return a module's name below harpctl, "facts.eni", or of the lab; a package's own is "facts"."""
+    parts = path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {name_of(path): path for path in sorted([*PACKAGE.rglob("*.py"), *(ROOT / LAB).rglob("*.py")])}
 PACKAGES = {
     ".".join(parts[:end]) for parts in (name.split(".") for name in MODULES) for end in range(len(parts) + 1)
 }
-PRODUCT = [name for name in MODULES if name.split(".")[0] != "testbed"]
+PRODUCT = [name for name in MODULES if name.split(".")[0] != LAB]
 
 
 @cache
@@ -93,19 +94,21 @@ def tree(module: str) -> ast.Module:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """Return the modules of harpctl that a module imports anywhere in it."""
+    """Return the modules of harpctl and of the lab that a module imports anywhere in it."""
     found = set()
     for node in ast.walk(tree(module)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "harpctl":
-            base = (node.module or "").partition(".")[2]
-            for alias in node.names:
-                name = f"{base}.{alias.name}".lstrip(".")
-                found.add(name if name in MODULES else base)
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            names = [f"{base}.{alias.name}" for alias in node.names]
+            found |= {name if below(name) in MODULES else base for name in names}
         elif isinstance(node, ast.Import):
-            found |= {
-                alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("harpctl")
-            }
-    return frozenset(found)
+            found |= {alias.name for alias in node.names}
+    return frozenset(below(name) for name in found if name.split(".")[0] in {"harpctl", LAB})
+
+
+def below(name: str) -> str:
+    """Return a module's name as MODULES has it."""
+    return name.removeprefix("harpctl").lstrip(".")
 
 
 def closure(module: str) -> set[str]:
@@ -183,11 +186,11 @@ def test_no_module_imports_itself_through_others() -> None:
     assert [module for module in MODULES if module in closure(module)] == []
 
 
-def test_the_host_tool_needs_no_testbed() -> None:
-    """Its commands are imported by name, when they are called."""
-    assert {
-        module for module in PRODUCT if any(name.startswith("testbed") for name in imports(module))
-    } == set()
+def test_only_the_command_line_names_the_lab() -> None:
+    """A host need not have it: its commands are imported by name, when they are called."""
+    naming = {module for module in PRODUCT if LAB in MODULES[module].read_text(encoding="utf-8")}
+    assert naming == {"cli"}
+    assert not [module for module in PRODUCT for name in imports(module) if name.startswith(LAB)]
 
 
 def test_facts_plan_nothing() -> None:

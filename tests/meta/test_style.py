@@ -24,7 +24,9 @@ def tracked(root: Path) -> list[Path]:
     return [root / name for name in done.stdout.decode().split("\0") if name and (root / name).is_file()]
 
 
-@pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "mypy --strict harpctl tests"])
+@pytest.mark.parametrize(
+    "command", ["ruff check", "ruff format --check", "mypy --strict harpctl harplab tests"]
+)
 def test_python_is_clean(root: Path, command: str) -> None:
     tool, *words = command.split()
     done = subprocess.run(

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from harpctl.testbed.bench.nccl_run import NcclRun, run_nccl
+from harplab.bench.nccl_run import NcclRun, run_nccl
 
 RUN_TIMEOUT_S = 300
 

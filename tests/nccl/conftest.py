@@ -11,11 +11,11 @@ import pytest
 
 from harpctl.errors import HarpError
 from harpctl.perf.baseline import cache_dir
-from harpctl.testbed.bench.nccl_wheel import fetch as fetch_wheel
-from harpctl.testbed.bench.nccl_wheel import wheel_of
-from harpctl.testbed.bench.options import find_program
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.bench.nccl_wheel import fetch as fetch_wheel
+from harplab.bench.nccl_wheel import wheel_of
+from harplab.bench.options import find_program
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.nccl import box, wheels
 
 

@@ -12,10 +12,10 @@ import sys
 
 import pytest
 
-from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
-from harpctl.testbed.bench.nccl_report import nccl_table
-from harpctl.testbed.bench.table import plain_text
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
+from harplab.bench.nccl_report import nccl_table
+from harplab.bench.table import plain_text
+from harplab.lab.plan import LabSpec
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.testbed.bench.nccl_run import NcclRun
-from harpctl.testbed.lab.plan import LabSpec, Offload
+from harplab.bench.nccl_run import NcclRun
+from harplab.lab.plan import LabSpec, Offload
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from harpctl.testbed.bench.nccl_run import NcclRun
+from harplab.bench.nccl_run import NcclRun
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_life import REMOTE_ERROR

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.bench.nccl_run import NcclRun
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.bench.nccl_run import NcclRun
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.lab.job import until
 from tests.nccl.conftest import MakeBox
 

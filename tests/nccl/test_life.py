@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.bench.nccl_run import WRONG_DATA
+from harplab.bench.nccl_run import WRONG_DATA
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import check

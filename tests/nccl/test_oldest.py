@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.testbed.bench.nccl_run import NcclRun
+from harplab.bench.nccl_run import NcclRun
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 

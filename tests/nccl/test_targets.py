@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from harpctl.testbed.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
-from harpctl.testbed.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
-from harpctl.testbed.bench.table import plain_text
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
+from harplab.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
+from harplab.bench.table import plain_text
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 
@@ -33,7 +33,7 @@ OPERATIONS = ("allreduce", "alltoall", "sendrecv")
 class Target:
     """A network, and the greatest share of Socket's time, as the geometric mean over the sizes.
 
-    Where harpctl/testbed/bench/suite.py demands more, this guards what is reached.
+    Where harplab/bench/suite.py demands more, this guards what is reached.
     """
 
     spec: LabSpec

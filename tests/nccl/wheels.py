@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copyfileobj
 
-from harpctl.testbed.bench import nccl_wheel
+from harplab.bench import nccl_wheel
 
 
 @dataclasses.dataclass(frozen=True)

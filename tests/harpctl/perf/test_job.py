@@ -16,7 +16,7 @@ from harpctl.perf import job as perf_module
 from harpctl.perf.hosts import Program, SshHosts
 from harpctl.perf.job import PerfJob, parse_report, perf_argv, run_perf
 from harpctl.ssh import SSH
-from harpctl.testbed.bench.places import LoopbackHosts
+from harplab.bench.places import LoopbackHosts
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
 

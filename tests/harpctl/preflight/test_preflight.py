@@ -27,9 +27,9 @@ from harpctl.preflight.rounds import rounds
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
 from harpctl.records import decode
-from harpctl.testbed.bench.nccl_wheel import NEWEST, fetch, wheel_of
-from harpctl.testbed.lab.lab import Lab
-from harpctl.testbed.lab.plan import LabSpec
+from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
+from harplab.lab.lab import Lab
+from harplab.lab.plan import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.preflight.build import eni, own
 

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl bench` and `harpctl lab bench`: harp-perf on hosts, with one side or two in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from harpctl.console import Console, print_json
+from harpctl.errors import ExitCode, HarpError
+from harpctl.hints import given_options
+from harpctl.option_types import AsJson, grouped
+from harpctl.perf.measure import Side, measure, steps_total
+from harpctl.plotting import require_plot
+from harplab.bench.cores import available_cores, parse_cores
+from harplab.bench.failover import print_timed_runs
+from harplab.bench.failure import Failure, parse_failure
+from harplab.bench.nccl_command import bench_nccl
+from harplab.bench.options import (
+    Cores,
+    Place,
+    PlotFile,
+    SideOptions,
+    Traffic,
+    open_watch,
+    refuse_cores,
+    variable_notes,
+)
+from harplab.bench.places import LabHosts
+from harplab.bench.plot import plot, plot_timed_runs
+from harplab.bench.report import Output, document, print_measured, progress
+from harplab.bench.timed import Opened, OpenHosts, make_timed_runs, timed_document, timed_job
+from harplab.lab.lab import Lab
+from harplab.lab.options import LAB, LabOptions
+from harplab.lab.spec import LabSpec
+
+RUNS_ALONE = 1
+RUNS_AGAINST = 5
+BY_CLOCK = "a run by the clock"
+_CLOCK = "Timed run"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Clock:
+    """What happens beside a timed run."""
+
+    failures: tuple[Failure, ...] = ()
+    beside_tcp: bool = False
+
+
+def _run(
+    traffic: Traffic,
+    sides: Sequence[Side],
+    open_hosts: OpenHosts,
+    cores: tuple[int, ...],
+    output: Output,
+    clock: _Clock | None,
+) -> None:
+    """Measure each size as often as requested, or one size by the clock; print, and draw."""
+    if output.plot:
+        require_plot(output.plot)
+    job = traffic.job(by_clock=clock is not None)
+    if clock is not None:
+        _run_by_clock(traffic, sides, clock, open_hosts, output)
+        return
+    runs = traffic.runs or (RUNS_ALONE if len(sides) == 1 else RUNS_AGAINST)
+    with (
+        open_hosts() as (where, place, notes),
+        progress(Console(stderr=True), steps_total(sides, job, runs)) as step,
+    ):
+        watch = open_watch(cores)(len(sides) * len(job.sizes_bytes) * runs)
+        measured = measure(where, sides, job, runs, step, watch=watch)
+    if output.as_json:
+        print_json(document(place, job, runs, sides, measured, watch.figures()))
+    else:
+        about = [*watch.notes(), *notes, *variable_notes(sides)]
+        print_measured(Console(), place, job, runs, measured, about)
+    if output.plot:
+        named = list(zip(measured.names, measured.rows, strict=True))
+        plot(output.plot, f"{job.mode}, {place}", job.mode, named)
+    output.require_right(sum(row.wrong or 0 for rows in measured.rows for row in rows), "messages")
+
+
+def _run_by_clock(
+    traffic: Traffic, sides: Sequence[Side], clock: _Clock, open_hosts: OpenHosts, output: Output
+) -> None:
+    """Run each side once; an error if the first failed, after its figures."""
+    what = timed_job(traffic.job(by_clock=True), traffic.seconds, clock.failures, beside_tcp=clock.beside_tcp)
+    with progress(Console(stderr=True), len(sides)) as step:
+        timed_runs, place, notes = make_timed_runs(sides, what, open_hosts, step)
+    about = what.describe()
+    if output.as_json:
+        print_json(timed_document(place, what, sides, timed_runs))
+    else:
+        print_timed_runs(Console(), timed_runs, [place, about, *notes, *variable_notes(sides)])
+    if output.plot:
+        plot_timed_runs(output.plot, f"{about}\n{place}", timed_runs)
+    output.require_right(timed_runs[0].wrong, "messages")
+    if not timed_runs[0].ended_well:
+        output.fail(HarpError(f"{timed_runs[0].name} failed.", "The notes of the run have the reason."))
+
+
+@grouped
+def bench(
+    context: typer.Context,
+    *,
+    traffic: Traffic,
+    sides: SideOptions,
+    place: Place,
+    plot_file: PlotFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against.
+
+    Between two network namespaces, or hosts over ssh. `harpctl bench nccl` runs NCCL itself, `harpctl lab
+    bench` has slow, lossy and failing networks.
+    """
+    if context.invoked_subcommand is not None:
+        if given_options(context):
+            name = context.invoked_subcommand
+            raise HarpError(f"Options stand behind `bench {name}`.", exit_code=ExitCode.USAGE)
+        return
+    refuse_cores(place.cores, {"--hosts": bool(place.hosts), BY_CLOCK: traffic.seconds is not None})
+    clock = _Clock() if traffic.seconds is not None else None
+    _run(traffic, sides.perf_sides(), place.open, place.pinned(), Output(plot_file, as_json), clock)
+
+
+@grouped
+def lab_bench(
+    *,
+    traffic: Traffic,
+    sides: SideOptions,
+    network: LabOptions,
+    switch: Annotated[
+        bool,
+        typer.Option(
+            "--switch", help="Join hosts by a switch, also where there are two.", rich_help_panel=LAB
+        ),
+    ] = False,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Make an ENI of the lab fail: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
+            "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
+            rich_help_panel=_CLOCK,
+        ),
+    ] = None,
+    beside_tcp: Annotated[
+        bool,
+        typer.Option(
+            "--beside-tcp", help="Run a flow of kernel TCP at the same time.", rich_help_panel=_CLOCK
+        ),
+    ] = False,
+    cores: Cores = None,
+    plot_file: PlotFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure as `harpctl bench` does, in a lab that exists for this: capped, lossy, or failing meanwhile."""
+    spec = network.spec(switch=switch)
+    failures = tuple(parse_failure(text, spec) for text in fail or [])
+    by_clock = traffic.seconds is not None or bool(failures) or beside_tcp
+    refuse_cores(cores, {"--rps": network.rps, BY_CLOCK: by_clock})
+    pinned = parse_cores(cores, available_cores()) if cores is not None else ()
+
+    def open_hosts() -> contextlib.AbstractContextManager[Opened]:
+        return _lab_hosts(spec, pinned)
+
+    clock = _Clock(failures, beside_tcp) if by_clock else None
+    _run(traffic, sides.perf_sides(), open_hosts, pinned, Output(plot_file, as_json), clock)
+
+
+@contextlib.contextmanager
+def _lab_hosts(spec: LabSpec, cores: Sequence[int]) -> Iterator[Opened]:
+    with Lab(spec) as lab:
+        yield LabHosts(lab, cores), f"lab: {spec.describe()}", lab.notes
+
+
+COMMANDS = {"": bench, "nccl": bench_nccl}

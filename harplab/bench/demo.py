@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`harpctl demo`: a first run, between two hosts of namespaces or, where none can be made, over loopback."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harpctl.console import ERR, Console, print_json
+from harpctl.perf.job import Mode, PerfJob
+from harpctl.perf.measure import measure
+from harpctl.perf.sizes import parse_sizes
+from harplab.bench.options import DEFAULT_SIZES, LATENCY_SIZES, LocalPlace, SideOptions
+from harplab.bench.report import Output, document, print_measured
+
+TIME_S = 0.5  # per size
+JOBS = (
+    ("Half round trip", Mode.PINGPONG, LATENCY_SIZES),
+    ("Stream", Mode.STREAM, DEFAULT_SIZES),
+)
+
+
+def demo(
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print both results as JSON, as bench does, in a list.")
+    ] = False,
+) -> None:
+    """Send checked messages of all sizes between two hosts made of network namespaces.
+
+    Without root, or without the tools that make namespaces, between two processes over loopback.
+    """
+    sides = SideOptions().perf_sides()
+    documents = []
+    with LocalPlace().open() as (hosts, place, notes):
+        for title, mode, sizes in JOBS:
+            ERR.print(f"{title}, every byte checked:")
+            job = PerfJob(mode=mode.value, sizes_bytes=parse_sizes(sizes), time_s=TIME_S)
+            measured = measure(hosts, sides, job, 1, lambda _text: None)
+            documents.append(document(place, job, 1, sides, measured))
+            if not as_json:
+                print_measured(Console(), place, job, 1, measured, notes)
+            Output().require_right(sum(row.wrong or 0 for row in measured.rows[0]), "messages")
+    if as_json:
+        print_json(documents)
