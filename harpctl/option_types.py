@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command-line options that several commands have, and options that are declared as one dataclass."""
+"""Command-line options that several commands have."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
 import typer
 
@@ -18,36 +14,3 @@ Root = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 NeverAsks = Annotated[bool, typer.Option("--yes", "-y", help="For scripts; this command never asks.")]
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a dataclass by its fields, which are options."""
-    signature = inspect.signature(command, eval_str=True)
-    groups = {
-        name: parameter.annotation
-        for name, parameter in signature.parameters.items()
-        if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
-    }
-
-    @functools.wraps(command)
-    def wrapper(**given: object) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        command(**given)
-
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        parameters += _options(groups[name]) if name in groups else [parameter]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return wrapper
-
-
-def _options(group: type) -> list[inspect.Parameter]:
-    types = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
-        )
-        for field in dataclasses.fields(group)
-    ]

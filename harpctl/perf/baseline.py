@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
@@ -18,24 +18,12 @@ from harpctl.errors import ExitCode, HarpError
 SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
 COMPILE_TIMEOUT_S = 600
 NCCL_SINCE = (2, 30, 3)  # the first release whose transport the shim can show
-BEST_OF: tuple[dict[str, str], ...] = (
-    {},
-    *(
-        {"NCCL_SOCKET_NTHREADS": str(threads), "NCCL_NSOCKS_PERTHREAD": str(sockets)}
-        for threads, sockets in ((1, 1), (2, 1), (2, 2), (4, 4))
-    ),
-)
 
 
 def cache_dir() -> Path:
     """Return the folder for fetched files; XDG_CACHE_HOME moves it."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(home) / "harp"
-
-
-def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Drop what the user has set for NCCL and HARP."""
-    return {name: value for name, value in environment.items() if not name.startswith(("NCCL_", "HARP_"))}
 
 
 def _run(argv: Sequence[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ranks run: the interface of all places, and hosts over ssh.
+"""Where ranks run: the interface of all places, and what places over ssh share.
 
 Hosts wrap a rank's command, name the interfaces to use, and read the machine time.
 Machine time comes from /proc/stat, because the work that a packet causes in softirq belongs to no process.
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeVar
+
+from typing_extensions import Self
 
 from harpctl.errors import HarpError
 from harpctl.perf.counts import PacketCounts
@@ -77,37 +78,23 @@ def count_packets(hosts: Hosts, before: PacketCounts | None) -> PacketCounts | N
     return now.since(before) if now is not None and before is not None else None
 
 
-def parse_proc_stat(text: str, ticks_per_s: int = 100) -> CpuTimes:
-    """Read /proc/stat's first line: user nice system idle iowait irq softirq steal (guest is inside user)."""
-    for line in text.splitlines():
-        words = line.split()
-        if words and words[0] == "cpu" and len(words) >= 8:
-            user, nice, system, _idle, _iowait, irq, softirq = (int(word) for word in words[1:8])
-            return CpuTimes(
-                (user + nice + system + irq + softirq) / ticks_per_s, (irq + softirq) / ticks_per_s
-            )
-    raise HarpError("/proc/stat has no line 'cpu' with at least seven figures.")
-
-
 def with_env(env: Mapping[str, str], argv: Sequence[str]) -> list[str]:
     """Return a command that runs another with these variables."""
     return ["env", *(f"{name}={value}" for name, value in sorted(env.items())), *argv]
 
 
-class SshHosts:
-    """Ranks on given hosts over ssh; a context manager. Rank 0's host is known to the others by its name."""
+H = TypeVar("H", bound="RemoteHosts")
 
-    _port_first = 21000
-    _port_count = 8000
 
-    def __init__(self, hosts: Sequence[str], ifname: str = "") -> None:
+class RemoteHosts:
+    """Commands and files of ranks on hosts over ssh; a context manager, for what is copied."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = list(hosts)
-        self._ifname = ifname
-        self._runs = os.getpid()
         self._folders: dict[str, str] = {}
         self._placed: dict[Path, str] = {}
 
-    def __enter__(self) -> SshHosts:
+    def __enter__(self) -> Self:
         try:
             for host in dict.fromkeys(self._hosts):
                 self._folders[host] = self._remote(host, "mktemp -d /tmp/harp-bench.XXXXXX").strip()
@@ -122,32 +109,10 @@ class SshHosts:
     def count(self) -> int:
         return len(self._hosts)
 
-    def place(self, program: Program) -> Program:
-        """Copy harp-perf, the plugin and the NCCL that it wraps to every host, each once."""
-        env = dict(program.env)
-        if "NCCL_LIB" in env:
-            env["NCCL_LIB"] = self._copy(Path(env["NCCL_LIB"]))
-        return Program(Path(self._copy(program.perf)), Path(self._copy(program.plugin)), env)
-
-    def env(self, rank: int) -> dict[str, str]:
-        del rank
-        if not self._ifname:
-            return {}
-        return {"HARP_IFNAME": self._ifname, "NCCL_SOCKET_IFNAME": self._ifname}
-
-    def rendezvous(self) -> str:
-        self._runs += 1
-        host = self._hosts[0].rpartition("@")[2]
-        return f"{host}:{self._port_first + self._runs % self._port_count}"
-
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         host = self._hosts[rank]
         words = [word.replace(FOLDER, self._folders.get(host, FOLDER)) for word in with_env(env, argv)]
         return ssh_words(host, shlex.join(words))
-
-    def cpu(self) -> CpuTimes:
-        times = [parse_proc_stat(self._remote(host, "cat /proc/stat")) for host in self._folders]
-        return CpuTimes(sum(t.busy_s for t in times), sum(t.interrupt_s for t in times))
 
     def packets(self) -> PacketCounts | None:
         return None

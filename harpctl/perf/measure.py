@@ -5,7 +5,7 @@ One harp-perf run measures one size of one side, so that the two sides' runs of 
 and the machine's own drift falls on both; each is first as often as the other. A measured run sends a fixed
 count of messages, found by a trial; the machine time holds the measured messages and a constant start-up,
 which is taken off. Start-ups are measured in turns before all else, and each side's first is left out: it
-reads files that nobody has read yet. A watch takes the measured runs, and may make one again.
+reads files that nobody has read yet. Who watches the measured runs may have one made again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from harpctl.perf.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, t
 from harpctl.perf.counts import PacketCounts, lost_share
 from harpctl.perf.hosts import Hosts, Program, count_packets
 from harpctl.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
-from harpctl.perf.watch import UNWATCHED, Watch
 from harpctl.units import short_size
 
 START_UPS = 4  # of each side; the first one does not count
@@ -68,6 +67,8 @@ class Measured:
 _Item = TypeVar("_Item")
 Runner = Callable[[Hosts, Program, PerfJob], PerfRun]
 Step = Callable[[str], None]
+# Makes a run and returns it, or makes it again; the second function says whether its data is wrong.
+Take = Callable[[Callable[[], PerfRun], Callable[[PerfRun], bool]], PerfRun]
 
 
 def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
@@ -126,11 +127,11 @@ class SideMeter:
             job = dataclasses.replace(job, iterations=max(count, 1))
         return job, setting
 
-    def take(self, job: PerfJob, into: SideRuns, label: str, watch: Watch) -> None:
+    def take(self, job: PerfJob, into: SideRuns, label: str, take: Take) -> None:
         """Measure once."""
         self._step(f"{short_size(job.sizes_bytes[0])} {self.side.name} {label}")
         before = self._hosts.packets()
-        done = watch.take(lambda: self._perf(job, into.setting), _is_wrong)
+        done = take(lambda: self._perf(job, into.setting), _is_wrong)
         into.packets.append(count_packets(self._hosts, before))
         into.results.append(_only_result(done, job))
         into.cpu.append(cpu_s_per_gb(done, statistics.median(self._startups_s[1:])))
@@ -147,7 +148,7 @@ def measure(
     runs: int,
     step: Step,
     run: Runner = run_perf,
-    watch: Watch = UNWATCHED,
+    take: Take = lambda run, _is_wrong: run(),
     start_ups: int = START_UPS,
 ) -> Measured:
     """Measure every size: for each, all sides in turn, as often as there are runs.
@@ -165,7 +166,7 @@ def measure(
         for number in range(runs):
             sets = list(zip(meters, prepared, row, strict=True))
             for meter, (one, _), into in in_turn(sets, number):
-                meter.take(one, into, f"{number + 1}/{runs}", watch)
+                meter.take(one, into, f"{number + 1}/{runs}", take)
         for side, into in zip(runs_by_side, row, strict=True):
             side.append(into)
     by_time = job.mode == Mode.PINGPONG.value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message sizes and assignments as people write them."""
+"""Message sizes as people write them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,3 @@ def parse_size(text: str) -> int:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Read a comma list of sizes, in the order given."""
     return tuple(parse_size(word) for word in text.split(","))
-
-
-def parse_assignment(text: str) -> tuple[str, str]:
-    """Read NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise HarpError(f"{text!r} is not NAME=VALUE.", "Write HARP_PATHS=4, for example.", ExitCode.USAGE)
-    return name, value

@@ -15,7 +15,7 @@ from pathlib import Path
 from harpctl.errors import HarpError
 from harpctl.ip import with_port
 from harpctl.perf.baseline import cache_dir, compile_shim
-from harpctl.perf.hosts import CpuTimes, Program, SshHosts
+from harpctl.perf.hosts import CpuTimes, Program, RemoteHosts
 from harpctl.perf.job import Mode, PerfJob, run_perf
 from harpctl.perf.measure import Measured, Side, measure
 from harpctl.preflight.diagnosis import Fault
@@ -44,7 +44,7 @@ class ShortJob(PerfJob):
         return min(self.time_s * 4 + START_S, self.deadline.left())
 
 
-class PairHosts(SshHosts):
+class PairHosts(RemoteHosts):
     """Two hosts that a preflight knows; what is not theirs is copied, inside `with`."""
 
     def __init__(self, pair: Pair, states: Mapping[str, HostState]) -> None:

@@ -13,7 +13,7 @@ import typer
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import given_options
-from harpctl.option_types import AsJson, grouped
+from harpctl.option_types import AsJson
 from harpctl.perf.measure import Side, measure, steps_total
 from harpctl.plotting import require_plot
 from harplab.bench.cores import available_cores, parse_cores
@@ -34,6 +34,7 @@ from harplab.bench.places import LabHosts
 from harplab.bench.plot import plot, plot_timed_runs
 from harplab.bench.report import Output, document, print_measured, progress
 from harplab.bench.timed import Opened, OpenHosts, make_timed_runs, timed_document, timed_job
+from harplab.grouped import grouped
 from harplab.lab.lab import Lab
 from harplab.lab.options import LAB, LabOptions
 from harplab.lab.spec import LabSpec
@@ -73,7 +74,7 @@ def _run(
         progress(Console(stderr=True), steps_total(sides, job, runs)) as step,
     ):
         watch = open_watch(cores)(len(sides) * len(job.sizes_bytes) * runs)
-        measured = measure(where, sides, job, runs, step, watch=watch)
+        measured = measure(where, sides, job, runs, step, take=watch.take)
     if output.as_json:
         print_json(document(place, job, runs, sides, measured, watch.figures()))
     else:

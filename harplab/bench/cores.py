@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.watch import UNWATCHED, CoreFigures, OpenWatch, Watch
+from harplab.bench.watch import UNWATCHED, CoreFigures, OpenWatch, Watch
 
 APART = 2.0  # times the least round trip: the cores are apart
 FIRST_READINGS = 10  # before the first run, to know the least

@@ -14,7 +14,7 @@ import typer
 
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson, grouped
+from harpctl.option_types import AsJson
 from harpctl.perf.baseline import cache_dir
 from harpctl.perf.measure import setting_text
 from harpctl.perf.sizes import parse_sizes
@@ -46,6 +46,7 @@ from harplab.bench.options import (
 from harplab.bench.places import LabHosts
 from harplab.bench.report import Output, progress
 from harplab.bench.table import print_rows
+from harplab.grouped import grouped
 
 PROGRAM = "harp-nccl"
 DEFAULT_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20)

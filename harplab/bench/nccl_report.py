@@ -7,11 +7,11 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from harpctl.perf.watch import CoreFigures
 from harpctl.units import short_size
 from harplab.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
 from harplab.bench.report import made_here
 from harplab.bench.table import count_text, figure_text, percent_text
+from harplab.bench.watch import CoreFigures
 
 
 def _cells(row: NcclRow) -> list[str]:

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.baseline import clean_environment
 
 OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "alltoall")
 DIVIDED = ("allgather", "reducescatter", "alltoall")  # the size is that of all ranks' parts together
@@ -179,6 +178,11 @@ def parse_lines(output: str) -> list[Line]:
         return [_LINE.decode(line) for line in output.splitlines() if line.startswith(LINE_START)]
     except msgspec.MsgspecError as error:
         raise HarpError(f"harp-nccl's report can't be read: {error}.") from None
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Drop what the user has set for NCCL and HARP."""
+    return {name: value for name, value in environment.items() if not name.startswith(("NCCL_", "HARP_"))}
 
 
 def run_nccl(

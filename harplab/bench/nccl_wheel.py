@@ -25,6 +25,14 @@ MEMBER = "nvidia/nccl/lib/libnccl.so.2"
 FETCH_TIMEOUT_S = 1800
 VERSION = re.compile(r"^\d+\.\d+\.\d+$")
 CU12_SINCE = (2, 16)  # older ones are in the wheel for CUDA 11
+# Of NCCL's own sockets, the best of which is a side's figure.
+BEST_OF: tuple[dict[str, str], ...] = (
+    {},
+    *(
+        {"NCCL_SOCKET_NTHREADS": str(threads), "NCCL_NSOCKS_PERTHREAD": str(sockets)}
+        for threads, sockets in ((1, 1), (2, 1), (2, 2), (4, 4))
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,18 +13,17 @@ import typer
 
 from harpctl.build_info import built_file
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.baseline import BEST_OF
-from harpctl.perf.hosts import Hosts, Program, SshHosts
+from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import Mode, PerfJob
 from harpctl.perf.measure import Side, setting_text
-from harpctl.perf.sizes import parse_assignment, parse_sizes
-from harpctl.perf.watch import OpenWatch
+from harpctl.perf.sizes import parse_sizes
 from harpctl.ssh import parse_hosts
 from harpctl.units import short_size
 from harplab.bench.cores import available_cores, parse_cores, watch_opener
-from harplab.bench.nccl_wheel import socket_baseline
-from harplab.bench.places import LabHosts, LoopbackHosts
+from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
+from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
 from harplab.bench.timed import DEFAULT_SIZE_BYTES, Opened
+from harplab.bench.watch import OpenWatch
 from harplab.lab import persistent
 from harplab.lab.lab import Lab
 from harplab.lab.options import Ranks
@@ -137,6 +136,14 @@ class Traffic(Amount):
 
 
 # ---- the sides ----
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise HarpError(f"{text!r} is not NAME=VALUE.", "Write HARP_PATHS=4, for example.", ExitCode.USAGE)
+    return name, value
 
 
 @dataclasses.dataclass(frozen=True)

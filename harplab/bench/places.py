@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ranks run on this machine: on the hosts of a lab, or over loopback."""
+"""Where ranks run: on the hosts of a lab, over loopback, or on hosts over ssh."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harpctl.errors import HarpError
 from harpctl.perf.counts import PacketCounts
-from harpctl.perf.hosts import CpuTimes, Program, parse_proc_stat, with_env
+from harpctl.perf.hosts import CpuTimes, Program, RemoteHosts, with_env
 from harplab.bench.cores import pinned_words
 from harplab.lab.lab import Lab
+
+
+def parse_proc_stat(text: str, ticks_per_s: int = 100) -> CpuTimes:
+    """Read /proc/stat's first line: user nice system idle iowait irq softirq steal (guest is inside user)."""
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] == "cpu" and len(words) >= 8:
+            user, nice, system, _idle, _iowait, irq, softirq = (int(word) for word in words[1:8])
+            return CpuTimes(
+                (user + nice + system + irq + softirq) / ticks_per_s, (irq + softirq) / ticks_per_s
+            )
+    raise HarpError("/proc/stat has no line 'cpu' with at least seven figures.")
 
 
 def _own_cpu() -> CpuTimes:
@@ -98,3 +111,37 @@ class LoopbackHosts:
 
     def packets(self) -> PacketCounts | None:
         return None
+
+
+class SshHosts(RemoteHosts):
+    """Ranks on given hosts over ssh. Rank 0's host is known to the others by its name."""
+
+    _port_first = 21000
+    _port_count = 8000
+
+    def __init__(self, hosts: Sequence[str], ifname: str = "") -> None:
+        super().__init__(hosts)
+        self._ifname = ifname
+        self._runs = os.getpid()
+
+    def place(self, program: Program) -> Program:
+        """Copy harp-perf, the plugin and the NCCL that it wraps to every host, each once."""
+        env = dict(program.env)
+        if "NCCL_LIB" in env:
+            env["NCCL_LIB"] = self._copy(Path(env["NCCL_LIB"]))
+        return Program(Path(self._copy(program.perf)), Path(self._copy(program.plugin)), env)
+
+    def env(self, rank: int) -> dict[str, str]:
+        del rank
+        if not self._ifname:
+            return {}
+        return {"HARP_IFNAME": self._ifname, "NCCL_SOCKET_IFNAME": self._ifname}
+
+    def rendezvous(self) -> str:
+        self._runs += 1
+        host = self._hosts[0].rpartition("@")[2]
+        return f"{host}:{self._port_first + self._runs % self._port_count}"
+
+    def cpu(self) -> CpuTimes:
+        times = [parse_proc_stat(self._remote(host, "cat /proc/stat")) for host in self._folders]
+        return CpuTimes(sum(t.busy_s for t in times), sum(t.interrupt_s for t in times))

@@ -17,10 +17,9 @@ import typer
 
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson, grouped
+from harpctl.option_types import AsJson
 from harpctl.perf.hosts import Program
 from harpctl.perf.measure import Step
-from harpctl.perf.watch import UNWATCHED, OpenWatch, Watch
 from harpctl.plotting import require_plot
 from harplab.bench.cores import (
     available_cores,
@@ -53,6 +52,8 @@ from harplab.bench.suite_report import (
     write_markdown,
 )
 from harplab.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
+from harplab.bench.watch import UNWATCHED, OpenWatch, Watch
+from harplab.grouped import grouped
 
 RANKS_MAX = 4
 WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes

@@ -19,7 +19,6 @@ from harpctl.perf.compare import divided
 from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import Mode, PerfJob
 from harpctl.perf.measure import START_UPS, Measured, Side, Step, measure, steps_total
-from harpctl.perf.watch import UNWATCHED, Watch
 from harplab.bench.failover import TimedRun
 from harplab.bench.failure import parse_failure
 from harplab.bench.nccl_command import choose_cores
@@ -36,6 +35,7 @@ from harplab.bench.nccl_report import geometric_mean
 from harplab.bench.places import LabHosts
 from harplab.bench.suite import FailureWork, NcclWork, PerfWork, Target, Work, size_text
 from harplab.bench.timed import Opened, make_timed_runs, timed_job
+from harplab.bench.watch import UNWATCHED, Watch
 from harplab.lab.lab import Lab
 from harplab.lab.plan import LabSpec
 
@@ -197,7 +197,7 @@ def _run_perf(bench: Bench, work: PerfWork, names: Sequence[str], step: Step) ->
                 job,
                 runs,
                 step,
-                watch=bench.watch,
+                take=bench.watch.take,
                 start_ups=bench.effort.start_ups(),
             )
             for other in bench.other_sides(work.drivers)

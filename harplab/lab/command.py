@@ -12,10 +12,11 @@ import typer
 
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson, DryRun, grouped
+from harpctl.option_types import AsJson, DryRun
 from harplab.bench.command import lab_bench
 from harplab.bench.resources import resources
 from harplab.bench.suite_command import suite
+from harplab.grouped import grouped
 from harplab.lab import persistent
 from harplab.lab.faults import BOTH, DirectionFaults
 from harplab.lab.lab import Lab

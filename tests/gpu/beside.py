@@ -10,7 +10,7 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
-from harpctl.perf.baseline import BEST_OF
+from harplab.bench.nccl_wheel import BEST_OF
 
 SIZES = (8, 32 << 10, 256 << 10, 2 << 20, 16 << 20)
 ROUNDS = 5

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.baseline import clean_environment
+from harplab.bench.nccl_run import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")

@@ -7,7 +7,7 @@ import pytest
 
 from harpctl.errors import HarpError
 from harpctl.perf.compare import compare, cpu_s_per_gb, summarize, time_us
-from harpctl.perf.hosts import CpuTimes, parse_proc_stat
+from harpctl.perf.hosts import CpuTimes
 from harpctl.perf.job import Latency, PerfReport, PerfResult, PerfRun
 
 
@@ -85,13 +85,3 @@ def test_cpu_per_gigabyte_takes_start_up_off() -> None:
 def test_cpu_per_gigabyte_means_nothing_for_latency_or_no_data() -> None:
     assert cpu_s_per_gb(PerfRun(report("pingpong", 10, 8), CpuTimes(1, 0)), 0) is None
     assert cpu_s_per_gb(PerfRun(report("stream", 0, 8), CpuTimes(1, 0)), 0) is None
-
-
-def test_proc_stat_counts_softirq_and_not_idle_or_guest() -> None:
-    text = "cpu  100 20 30 4000 500 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
-    assert parse_proc_stat(text) == CpuTimes(1.63, 0.13)
-    passed = parse_proc_stat(text).since(CpuTimes(0.63, 0.03))
-    assert passed.busy_s == pytest.approx(1.0)
-    assert passed.interrupt_s == pytest.approx(0.1)
-    with pytest.raises(HarpError, match="no line 'cpu'"):
-        parse_proc_stat("cpu0 1 2 3\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 
 import msgspec
@@ -13,9 +12,8 @@ import pytest
 
 from harpctl.errors import HarpError
 from harpctl.perf import job as perf_module
-from harpctl.perf.hosts import Program, SshHosts
+from harpctl.perf.hosts import Program
 from harpctl.perf.job import PerfJob, parse_report, perf_argv, run_perf
-from harpctl.ssh import SSH
 from harplab.bench.places import LoopbackHosts
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
@@ -138,51 +136,6 @@ def test_a_plugin_that_crashes_is_reported_with_its_signal(fake_perf: Path, fake
     with pytest.raises(HarpError) as caught:
         run_perf(LoopbackHosts(), Program(fake_perf, fake_plugin), JOB)
     assert "ended by signal 11" in caught.value.hint
-
-
-@pytest.fixture
-def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reaches every host by running the command here; one host refuses."""
-    file = tmp_path / "ssh"
-    file.write_text(
-        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift\n'
-        '[ "$1" = dead ] && { echo "ssh: connect: no route" >&2; exit 255; }\n'
-        'shift\nexec sh -c "$*"\n'
-    )
-    file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-
-@pytest.mark.usefixtures("fake_ssh")
-def test_hosts_over_ssh_get_the_files_and_keep_nothing(fake_perf: Path, fake_plugin: Path) -> None:
-    library = fake_plugin.with_name("libnccl.so.2")
-    library.write_text("nccl")
-    program = Program(fake_perf, fake_plugin, {"NCCL_LIB": str(library), "NOTE": "two words; $HOME"})
-    with SshHosts(["gpu1", "me@gpu2"], "eth1") as hosts:
-        placed = hosts.place(program)
-        assert hosts.place(program) == placed
-        command = hosts.command(1, ["echo", "hi"], {"A": placed.env["NCCL_LIB"]})
-        assert command[:-1] == [*SSH, "--", "me@gpu2"]
-        assert hosts.rendezvous().startswith("gpu1:")
-        assert hosts.env(0) == {"HARP_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
-        folders = list(hosts._folders.values())
-        assert len(folders) == 2
-        for folder in folders:
-            assert len(list(Path(folder).iterdir())) == 3
-            assert any(file.read_bytes() == b"nccl" for file in Path(folder).iterdir())
-        done = run_perf(hosts, program, JOB)
-        assert done.report.plugin.startswith(folders[0])
-        assert done.cpu.busy_s >= 0
-    assert not any(Path(folder).exists() for folder in folders)
-
-
-@pytest.mark.usefixtures("fake_ssh")
-def test_a_host_out_of_reach_is_named() -> None:
-    with (
-        pytest.raises(HarpError, match="on dead failed: ssh: connect: no route"),
-        SshHosts(["gpu1", "dead"]),
-    ):
-        pass
 
 
 def test_fake_perf_speaks_the_format(fake_perf: Path, fake_plugin: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and assignments as people write them."""
+"""Sizes as people write them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.sizes import parse_assignment, parse_size, parse_sizes
+from harpctl.perf.sizes import parse_size, parse_sizes
 from harpctl.units import short_size
 
 
@@ -35,10 +35,3 @@ def test_parse_sizes_keeps_the_order() -> None:
 @given(st.integers(0, 1 << 30))
 def test_format_is_read_back(bytes_: int) -> None:
     assert parse_size(short_size(bytes_)) == bytes_
-
-
-def test_assignment() -> None:
-    assert parse_assignment("A=b=c") == ("A", "b=c")
-    for wrong in ("A", "=b", ""):
-        with pytest.raises(HarpError, match="NAME=VALUE"):
-            parse_assignment(wrong)

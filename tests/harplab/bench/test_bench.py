@@ -21,7 +21,7 @@ from harpctl.perf.counts import PacketCounts
 from harpctl.perf.hosts import CpuTimes, Hosts, Program
 from harpctl.perf.job import PerfJob, PerfReport, PerfResult, PerfRun
 from harplab.bench import options
-from harplab.bench.options import build_side, with_distinct_names
+from harplab.bench.options import build_side, parse_assignment, with_distinct_names
 from harplab.bench.places import LoopbackHosts
 from tests.harpctl.cli_app import app
 
@@ -356,3 +356,10 @@ def test_demo_measures_over_loopback_where_no_namespaces_can_be_made(
     ]
     documents = json.loads(call("demo", "--json").stdout)
     assert [each["job"]["mode"] for each in documents] == ["pingpong", "stream"]
+
+
+def test_assignment() -> None:
+    assert parse_assignment("A=b=c") == ("A", "b=c")
+    for wrong in ("A", "=b", ""):
+        with pytest.raises(HarpError, match="NAME=VALUE"):
+            parse_assignment(wrong)

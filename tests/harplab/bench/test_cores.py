@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.perf.measure import START_UPS, TRIALS
-from harpctl.perf.watch import CoreFigures
 from harplab.bench import cores, options
 from harplab.bench.cores import CoreWatch, parse_cores, read_latency_ns
+from harplab.bench.watch import CoreFigures
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 
