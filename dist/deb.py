@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages: harp, and harp-dbgsym with the debug information.
+"""The Debian packages: harp, harp-lab, and harp-dbgsym with the debug information.
 
 harp stays while harpctl's changes to the host do, which only harpctl can undo.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dist.make import TAGS, TIME
 from dist.names import debian_machine, plain_version, triplet
-from dist.tree import DOCS, HOME, JOURNAL, stage_debug, write_text
+from dist.tree import DOCS, HOME, JOURNAL, stage_debug, stage_lab_tree, write_text
 from harpctl.facts.plugin_files import SUFFIXED
 
 MAINTAINER = "The HARP contributors <harp@packages.invalid>"
@@ -40,6 +40,20 @@ Description: user-space network transport for NCCL
  .
  The library is {library}. It is used where
  NCCL_NET_PLUGIN=harp is set, or after 'harpctl install --name plain'.
+"""
+LAB_CONTROL = """\
+Package: harp-lab
+Version: {version}
+Architecture: {machine}
+Maintainer: {maintainer}
+Installed-Size: {size}
+Depends: harp (= {version})
+Recommends: iproute2, nftables, ethtool
+Section: net
+Priority: optional
+Description: benchmarks and lab of HARP
+ The commands demo, bench and lab of harpctl: they measure HARP between hosts, or
+ between network namespaces with caps, loss and failures.
 """
 DEBUG_CONTROL = """\
 Package: {debug_name}
@@ -97,7 +111,7 @@ def _zipped(text: str) -> bytes:
     return gzip.compress(text.encode(), 9, mtime=0)
 
 
-def _build(stage: Path, target: Path) -> Path:
+def _build(stage: Path, target: Path) -> None:
     """Add the sums to a staged package, and pack it."""
     files = sorted(path for path in stage.rglob("*") if path.is_file() and not path.is_symlink())
     content = [path for path in files if "DEBIAN" not in path.relative_to(stage).parts]
@@ -108,11 +122,10 @@ def _build(stage: Path, target: Path) -> Path:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise SystemExit(f"dist: {target.name} can't be built:\n{done.stderr.strip()}")
-    return target
 
 
 def _words(stage: Path) -> dict[str, str]:
-    """Return what both control files say."""
+    """Return what all control files say."""
     files = (path for path in stage.rglob("*") if path.is_file() and not path.is_symlink())
     return {
         "version": plain_version(),
@@ -123,8 +136,8 @@ def _words(stage: Path) -> dict[str, str]:
     }
 
 
-def build_deb(tree: Path, out: Path) -> Path:
-    """Make the package of a staged tree; return its path."""
+def build_deb(tree: Path, out: Path) -> None:
+    """Make the package of a staged tree."""
     with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
         stage = Path(name) / "root"
         shutil.copytree(tree, stage, symlinks=True)
@@ -140,17 +153,29 @@ def build_deb(tree: Path, out: Path) -> Path:
         control = CONTROL.format(**_words(stage), library=library, too_new=too_new)
         write_text(stage / "DEBIAN" / "control", control)
         write_text(stage / "DEBIAN" / "prerm", PRERM.format(journal=JOURNAL), 0o755)
-        return _build(stage, out / f"harp_{plain_version()}_{debian_machine()}.deb")
+        _build(stage, out / f"harp_{plain_version()}_{debian_machine()}.deb")
 
 
-def build_debug_deb(out: Path) -> Path:
-    """Make the package of the debug information; return its path."""
+def build_lab_deb(out: Path) -> None:
+    """Make the package of the lab."""
+    with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
+        stage = Path(name) / "root"
+        stage_lab_tree(stage)
+        _build_beside(stage, "harp-lab", LAB_CONTROL.format(**_words(stage)), out)
+
+
+def build_debug_deb(out: Path) -> None:
+    """Make the package of the debug information."""
     with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
         stage = Path(name) / "root"
         ids = stage_debug(stage)
-        docs = stage / "usr" / "share" / "doc"
-        docs.mkdir(parents=True)
-        (docs / DEBUG_NAME).symlink_to("harp")
-        control = DEBUG_CONTROL.format(**_words(stage), ids=" ".join(ids))
-        write_text(stage / "DEBIAN" / "control", control)
-        return _build(stage, out / f"{DEBUG_NAME}_{plain_version()}_{debian_machine()}.deb")
+        _build_beside(stage, DEBUG_NAME, DEBUG_CONTROL.format(**_words(stage), ids=" ".join(ids)), out)
+
+
+def _build_beside(stage: Path, name: str, control: str, out: Path) -> None:
+    """Pack a package that depends on harp and has its documentation."""
+    docs = stage / "usr" / "share" / "doc"
+    docs.mkdir(parents=True)
+    (docs / name).symlink_to("harp")
+    write_text(stage / "DEBIAN" / "control", control)
+    _build(stage, out / f"{name}_{plain_version()}_{debian_machine()}.deb")

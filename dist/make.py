@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from dist.cpython import TAG, UnavailableError, compile_tree, private_python
@@ -28,7 +29,8 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 PINS = HERE / "pins.txt"
 BUILD = TOP / "plugin" / "build"
-BUILT = ("libnccl-net.so", "harp-perf", "fault_injector", "default_buffers.so")
+BUILT = ("libnccl-net.so", "harp-perf")
+LAB_BUILT = ("fault_injector", "default_buffers.so")  # of the lab, which hosts need not have
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")  # the host's Pythons that a file without its own can use
 TIME = 946684800  # of every file in the archive: 1 January 2000
 LENGTH_ID = 12  # hexadecimal digits of the archive's inputs that tell one build from another
@@ -182,24 +184,45 @@ def tree_digest(stage: Path) -> str:
     return digest.hexdigest()
 
 
+def _stage_source(package: str, folder: Path) -> Path:
+    """Copy one of our Python packages into a folder; return the folder of its data."""
+    shutil.copytree(TOP / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    data = folder / package / "data"
+    data.mkdir()
+    return data
+
+
+def stage_harpctl(folder: Path) -> Path:
+    """Put harpctl into a folder, with what it has of a checkout; return the folder of its data."""
+    data = _stage_source("harpctl", folder)
+    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
+    (data / PACKAGED).write_text(build_version() + "\n", encoding="utf-8")
+    return data
+
+
+def stage_lab(folder: Path) -> None:
+    """Put the lab's Python package into a folder, with its programs."""
+    copy_built(LAB_BUILT, _stage_source("harplab", folder))
+
+
+def copy_built(names: Iterable[str], folder: Path) -> None:
+    """Copy built files into a folder."""
+    for name in names:
+        shutil.copy(BUILD / name, folder / name)
+        (folder / name).chmod(0o755)
+
+
 def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     """Lay out everything that the archive holds, but for the script."""
     stage_packages((TAG,) if python else TAGS, stage, cache)
-    shutil.copytree(
-        TOP / "harpctl", stage / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
-    )
-    (stage / "app" / "harpctl" / "data").mkdir()
-    shutil.copy(TOP / "docs" / WIRE_DOC, stage / "app" / "harpctl" / "data" / WIRE_DOC)
-    told = stage / "app" / "harpctl" / "data" / PACKAGED
-    told.write_text(build_version() + "\n", encoding="utf-8")
+    stage_harpctl(stage / "app")
     if python:
         shutil.copytree(python, stage / "python", ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (stage / "app", stage / "ext"):
             compile_tree(python, tree, in_place=False)
-    for name in BUILT:
-        target = stage / "app" / "plugin" / "build" / name  # as in a checkout, so that harpctl finds it
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(BUILD / name, target)
+    built = stage / "app" / "plugin" / "build"  # as in a checkout, so that harpctl finds it
+    built.mkdir(parents=True)
+    copy_built(BUILT, built)
     stage_launcher(stage / "bin")
     shutil.copy(HERE / "run.py", stage / "run.py")
 

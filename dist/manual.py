@@ -16,7 +16,7 @@ import typer
 from click_man.man import ManPage
 
 from dist.make import BUILD, TIME
-from harpctl.cli import COMPLETION, make_app
+from harpctl.cli import COMPLETION, make_app, of_lab as is_of_lab
 from harpctl.build_info import build_version
 
 PAGES = "usr/share/man/man1"
@@ -77,12 +77,18 @@ def _completion(shell: str) -> str:
     return done.stdout.strip() + "\n"
 
 
-def stage_manual(stage: Path) -> None:
-    """Put manual pages and completions where a host has them."""
+def stage_pages(stage: Path, *, of_lab: bool) -> None:
+    """Put the manual pages where a host has them: those of the lab's commands, or all others."""
     folder = stage / PAGES
     folder.mkdir(parents=True)
-    for name, text in [*_pages(typer.main.get_command(make_app()), None, "harpctl"), ("harp-perf", _perf_page())]:
-        (folder / f"{name}.1.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    pages = list(_pages(typer.main.get_command(make_app()), None, "harpctl"))
+    for name, text in [*pages, ("harp-perf", _perf_page())]:
+        if is_of_lab("".join(name.split("-")[1:2])) == of_lab:
+            (folder / f"{name}.1.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+def stage_completion(stage: Path) -> None:
+    """Put the completions where each shell has them."""
     for shell, path in SHELLS.items():
         (stage / path).parent.mkdir(parents=True)
         (stage / path).write_text(_completion(shell), encoding="utf-8")

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dist.deb import build_deb, build_debug_deb
+from dist.deb import build_deb, build_debug_deb, build_lab_deb
 from dist.make import BUILD, HERE, TOP, pack, say
 from dist.names import plain_version, triplet
 from dist.rpm import LIBRARIES, build_rpm
 from dist.sbom import write_sbom
 from dist.tree import stage_tree
-from dist.wheel import build_wheel
+from dist.wheel import build_wheels
 from harpctl.build_info import build_version
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
@@ -105,11 +105,12 @@ def main() -> None:
         file = options.out / "harp_setup.sh"
         subprocess.run([sys.executable, "-m", "dist.make", "--out", str(file)], cwd=TOP, check=True)
     if "wheel" in wanted:
-        build_wheel(options.out)
+        build_wheels(options.out)
     if {"deb", "layer"} & set(wanted):
         with staged(cache, f"usr/lib/{triplet()}") as tree:
             if "deb" in wanted and has("dpkg-deb", "dpkg", "Debian"):
                 build_deb(tree, options.out)
+                build_lab_deb(options.out)
                 if has_objcopy:
                     build_debug_deb(options.out)
             if "layer" in wanted:

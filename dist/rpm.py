@@ -13,7 +13,8 @@ from pathlib import Path
 
 from dist.make import TAGS, TIME
 from dist.names import plain_version
-from dist.tree import JOURNAL, stage_debug
+from dist.manual import PAGES
+from dist.tree import HOME, JOURNAL, stage_debug, stage_lab_tree
 
 LIBRARIES = "usr/lib64"
 SPEC = """\
@@ -35,6 +36,17 @@ harpctl, which prepares a host, checks it and undoes it, and harp-perf, which
 measures. The library is used where NCCL_NET_PLUGIN=harp is set, or after
 'harpctl install --name plain'.
 
+%package lab
+Summary: Benchmarks and lab of HARP
+Group: System Environment/Libraries
+AutoReqProv: no
+Requires: harp = %{{version}}-%{{release}}
+Recommends: iproute, iproute-tc, nftables, ethtool
+
+%description lab
+The commands demo, bench and lab of harpctl: they measure HARP between hosts,
+or between network namespaces with caps, loss and failures.
+
 {debug_package}%install
 cp -a {trees} %{{buildroot}}
 
@@ -53,6 +65,10 @@ end
 /usr/share/zsh/site-functions/_harpctl
 %doc /usr/share/man/man1/*
 %doc /usr/share/doc/harp
+{not_lab}
+
+%files lab
+{lab}
 
 {debug_files}%changelog
 * {date} The HARP contributors <harp@packages.invalid> - {version}-1
@@ -89,7 +105,9 @@ def build_rpm(tree: Path, out: Path, *, debug: bool) -> None:
     """Make the packages of a tree that was staged with LIBRARIES."""
     with tempfile.TemporaryDirectory(prefix="harp-rpm-") as name:
         top = Path(name)
-        trees = [tree, *([top / "debug"] if debug else [])]
+        trees = [tree, top / "lab", *([top / "debug"] if debug else [])]
+        stage_lab_tree(top / "lab")
+        lab = [f"/{HOME}/app/harplab", *(f"/{PAGES}/{page.name}" for page in (top / "lab" / PAGES).iterdir())]
         if debug:
             stage_debug(top / "debug")
         functions = tree / "usr" / "share" / "zsh"
@@ -100,6 +118,8 @@ def build_rpm(tree: Path, out: Path, *, debug: bool) -> None:
         words = {
             "version": plain_version(),
             "trees": " ".join(f"'{folder}/.'" for folder in trees),
+            "lab": "\n".join(lab),
+            "not_lab": "\n".join(f"%exclude {path}" for path in lab),
             "debug_package": DEBUG_PACKAGE if debug else "",
             "debug_files": DEBUG_FILES if debug else "",
             "journal": JOURNAL,

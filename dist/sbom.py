@@ -28,7 +28,8 @@ from harpctl.build_info import build_version
 
 NAME = "harp-{version}.cdx.json"
 BUILDERS = ("ziglang", "hatchling", "click-man", "cyclonedx-python-lib")
-WITHOUT_PYTHON_PACKAGES = (".whl", "Dockerfile")  # a wheel asks the index for them
+# Parts of names. A wheel asks the index for Python packages; the lab and debug information are beside them.
+WITHOUT_PYTHON_PACKAGES = (".whl", "Dockerfile", "harp-lab", "harp-d")
 WITH_PYTHON = "harp_setup.sh"
 
 
@@ -83,7 +84,8 @@ def describe(out: Path, cache: Path) -> Bom:
     bom.components.update(files)
     bom.register_dependency(harp, files)
     for file in files:
-        inside = [] if file.name.endswith(WITHOUT_PYTHON_PACKAGES) or "-d" in file.name else list(packages)
+        is_bare = any(part in file.name for part in WITHOUT_PYTHON_PACKAGES)
+        inside = [] if is_bare else list(packages)
         told = python_folder(HERE / "stand_ins", cache) / SOURCES
         if file.name == WITH_PYTHON and told.is_file():
             sources = json.loads(told.read_text(encoding="utf-8"))

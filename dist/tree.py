@@ -15,9 +15,20 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from dist.make import BUILD, BUILT, HERE, TAGS, TIME, TOP, stage_launcher, stage_packages
-from dist.manual import stage_manual
-from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
+from dist.make import (
+    BUILD,
+    BUILT,
+    HERE,
+    LAB_BUILT,
+    TAGS,
+    TIME,
+    TOP,
+    stage_harpctl,
+    stage_lab,
+    stage_launcher,
+    stage_packages,
+)
+from dist.manual import stage_completion, stage_pages
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 
 HOME = "usr/lib/harp"
@@ -44,11 +55,7 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     home = stage / HOME
     home.mkdir(parents=True)
     stage_packages(TAGS, home, cache)
-    shutil.copytree(
-        TOP / "harpctl", home / "app" / "harpctl", ignore=shutil.ignore_patterns("__pycache__", ".*")
-    )
-    data = home / "app" / "harpctl" / "data"
-    data.mkdir()
+    data = stage_harpctl(home / "app")
     libraries = stage / folder
     libraries.mkdir(parents=True)
     shutil.copy(BUILD / NAME, libraries / SUFFIXED)
@@ -56,10 +63,6 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     (stage / "usr" / "bin").mkdir()
     shutil.copy(BUILD / "harp-perf", stage / "usr" / "bin" / "harp-perf")
     (data / "harp-perf").symlink_to(os.path.relpath(stage / "usr" / "bin" / "harp-perf", data))
-    for name in {*BUILT} - {NAME, "harp-perf"}:
-        shutil.copy(BUILD / name, data / name)
-    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
-    write_text(data / PACKAGED, build_version() + "\n")
     stage_launcher(home / "bin")
     shutil.copy(HERE / "run.py", home / "run.py")
     shutil.copy(HERE / "in-image", home / "in-image")
@@ -67,20 +70,28 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     for name in ("NOTICE", "CHANGELOG.md"):
         (stage / DOCS).mkdir(parents=True, exist_ok=True)
         shutil.copy(TOP / name, stage / DOCS / name)
-    stage_manual(stage)
+    stage_pages(stage, of_lab=False)
+    stage_completion(stage)
+    settle(stage)
+
+
+def stage_lab_tree(stage: Path) -> None:
+    """Lay out what the lab adds to the files of a host."""
+    stage_lab(stage / HOME / "app")
+    stage_pages(stage, of_lab=True)
     settle(stage)
 
 
 def stage_debug(stage: Path) -> list[str]:
     """Lay out the debug information, split off from what is in the other packages; return the build ids."""
-    ids = [build_id(BUILD / name) for name in BUILT]
-    for name, found in zip(BUILT, ids, strict=True):
+    ids = {name: build_id(BUILD / name) for name in (*BUILT, *LAB_BUILT)}
+    for name, found in ids.items():
         target = stage / DEBUG / found[:2] / f"{found[2:]}.debug"
         target.parent.mkdir(parents=True, exist_ok=True)
         argv = ["objcopy", "--only-keep-debug", str(BUILD / f"{name}.debug"), str(target)]
         subprocess.run(argv, check=True)
     settle(stage)
-    return ids
+    return list(ids.values())
 
 
 def build_id(file: Path) -> str:

@@ -31,9 +31,9 @@ def build_version() -> str:
     return __version__
 
 
-def built_file(name: str) -> Path:
-    """Return where a built file is: in the package, else in the checkout's build folder."""
-    packaged = Path(__file__).resolve().parent / "data" / name
+def built_file(name: str, package: str = "harpctl") -> Path:
+    """Return where a built file is: in the data of a Python package, else in the checkout's build folder."""
+    packaged = Path(str(resources.files(package))) / "data" / name
     if packaged.is_file() or (BUILD_DIR / name).is_file():
         return packaged if packaged.is_file() else BUILD_DIR / name
     raise HarpError(

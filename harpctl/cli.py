@@ -11,14 +11,17 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 from typer.completion import get_completion_inspect_parameters
 
 from harpctl.build_info import build_version
+from harpctl.errors import ExitCode, HarpError
 from harpctl.failures import DEBUG, open_streams, reports_errors, take_signals
 from harpctl.fleet import over_hosts
+from harpctl.option_types import AsJson
 
 COMPLETION = "_HARPCTL_COMPLETE"  # the variable by which shells ask for words, and packages for the scripts
 
@@ -71,6 +74,9 @@ ON_HOSTS = {
     "top",
     "stats",
 }
+LAB = "harplab"  # the Python package that measures and tries things out, which a host need not have
+NO_LAB = "`harpctl {}` needs the lab: install harp-lab (deb, rpm) or harpctl_lab (wheel), or use a checkout."
+ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
 # What has commands of its own, and its help, which a command of that name itself has.
 GROUPS = {
     "bench": "",
@@ -107,6 +113,21 @@ def load(name: str) -> dict[str, Callable[..., None]]:
     return {"": over_hosts(command) if name in ON_HOSTS else command}
 
 
+def of_lab(name: str) -> bool:
+    """Return whether a command or group is one of the lab's."""
+    return any(names.get(name, "").startswith(f"{LAB}.") for names in COMMANDS.values())
+
+
+def _refusal(name: str) -> Callable[..., None]:
+    """Return what stands for a command of the lab on a host without it."""
+
+    def refuse(*, as_json: AsJson = False) -> None:
+        del as_json
+        raise HarpError(NO_LAB.format(name), exit_code=ExitCode.MISSING)
+
+    return refuse
+
+
 def make_app(only: str | None = None) -> typer.Typer:
     """Return the program; with `only` one command or group of it, since importing all takes a second."""
     app = typer.Typer(
@@ -120,6 +141,12 @@ def make_app(only: str | None = None) -> typer.Typer:
     for panel, names in COMMANDS.items():
         for name in names:
             if only not in {None, name}:
+                continue
+            if of_lab(name) and find_spec(LAB) is None:
+                add = app.command(
+                    name, help=NO_LAB.format(name), rich_help_panel=panel, context_settings=ANY_WORDS
+                )
+                add(reports_errors(_refusal(name)))
                 continue
             commands = load(name)
             if name not in GROUPS:

@@ -48,7 +48,7 @@ class FaultInjector:
 
     def insert(self) -> None:
         """Start it, and let it have the port; frames are lost for some microseconds."""
-        program = built_file("fault_injector")
+        program = built_file("fault_injector", "harplab")
         self.withdraw()  # what somebody has left who was killed
         self._batch(
             f"link add {self._switch_end} type veth peer name {self._injector_end}",

@@ -16,5 +16,5 @@ DEFAULT_BUFFER_BYTES = 212992  # of Linux, on 64-bit machines; default_buffers.c
 
 def unprivileged_words() -> list[str]:
     """Return the words before a command that take it its privileges."""
-    library = built_file("default_buffers.so")
+    library = built_file("default_buffers.so", "harplab")
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "env", f"LD_PRELOAD={library}"]

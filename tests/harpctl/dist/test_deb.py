@@ -12,6 +12,7 @@ import pytest
 
 from dist.names import plain_version, triplet
 from harpctl.build_info import build_version
+from harpctl.errors import ExitCode
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from tests.harpctl.dist.conftest import Chroot, one, run
 
@@ -27,15 +28,32 @@ def deb(out: Path) -> Path:
     return one(out, "harp_*.deb")
 
 
+@pytest.fixture
+def lab(out: Path) -> Path:
+    return one(out, "harp-lab_*.deb")
+
+
+def files_of(package: Path) -> set[str]:
+    return {line.split()[5] for line in run("dpkg-deb", "-c", package).splitlines()}
+
+
 def test_its_name_version_and_files(deb: Path) -> None:
     assert deb.stat().st_size < DEB_BYTES_MAX
     assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
-    names = {line.split()[-1] for line in run("dpkg-deb", "-c", deb).splitlines()}
+    names = files_of(deb)
     assert {f".{LIBRARY}", "./usr/bin/harpctl", "./usr/bin/harp-perf"} <= names
     assert {
         f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")
     } <= names
     assert not any(name.endswith(f"/{triplet()}/{NAME}") for name in names)
+
+
+def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
+    assert run("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()})\n"
+    pages = {f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")}
+    assert pages | {"./usr/lib/harp/app/harplab/data/fault_injector"} <= files_of(lab)
+    files = {name for name in files_of(lab) if not name.endswith("/")}
+    assert not files & files_of(deb)
 
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="needs lintian")
@@ -55,12 +73,15 @@ def test_debug_information_is_that_of_the_library(out: Path, deb: Path, tmp_path
 
 
 @pytest.mark.parametrize("release", ["bookworm", "trixie"])
-def test_it_is_installed_used_and_purged(deb: Path, debian: Debian, release: str) -> None:
+def test_it_is_installed_used_and_purged(deb: Path, lab: Path, debian: Debian, release: str) -> None:
     host = debian(release)
     before = host.files()
     host.run("dpkg", "-i", host.put(deb))
     assert host.run("harpctl", "--version") == f"harpctl {build_version()}\n"
+    assert "install harp-lab" in host.run("harpctl", "demo", code=ExitCode.MISSING)
+    host.run("dpkg", "-i", host.put(lab))
     assert host.run("harpctl", "demo").count("every byte checked") == 2
+    host.run("dpkg", "--purge", "harp-lab")
     words = host.run(
         "env", "_HARPCTL_COMPLETE=complete_bash", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl"
     )
@@ -83,11 +104,11 @@ def test_an_older_debian_takes_the_file_that_brings_its_python(deb: Path, out: P
     assert "Depends: python3 (>= 3.10)" in output
     assert host.files() == before
     host.run("python3", "-m", "venv", "/tmp/venv")
-    output = host.run("/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "*.whl")), code=1)
+    output = host.run("/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "harpctl-*.whl")), code=1)
     assert "requires a different Python" in output
     file = host.put(out / "harp_setup.sh")
     assert host.run("bash", file, "--version") == f"harpctl {build_version()}\n"
-    assert host.run("bash", file, "demo").count("every byte checked") == 2
+    assert '"version": "11"' in host.run("bash", file, "facts", "--json")
     assert host.files() == before
 
 

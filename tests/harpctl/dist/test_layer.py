@@ -31,6 +31,7 @@ def test_layer_is_the_installers_image(root: Path, tmp_path: Path) -> None:
     subprocess.run(["tar", "-xzf", str(layer), "-C", str(image)], check=True)
     assert (image / "usr" / "lib" / "harp" / "in-image").stat().st_mode & 0o111
     assert (image / "usr" / "bin" / "harpctl").stat().st_mode & 0o111
+    assert not list(image.rglob("harplab"))
     program = image / "usr" / "lib" / "harp" / "bin" / "harpctl"
     done = subprocess.run([program, "node", "--root", node], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

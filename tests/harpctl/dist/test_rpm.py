@@ -12,6 +12,7 @@ import pytest
 
 from dist.names import plain_version
 from harpctl.build_info import build_version
+from harpctl.errors import ExitCode
 from harpctl.facts.plugin_files import SUFFIXED
 from tests.harpctl.dist.conftest import one, run
 
@@ -33,11 +34,14 @@ def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
     rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
     scripts = [] if os.geteuid() == 0 else ["--noscripts"]  # they run in the root
     run(*rpm, "--initdb")
-    run(*rpm, "--install", "--nodeps", *scripts, package, one(out, "harp-debuginfo-*.rpm"))
+    beside = [one(out, f"harp-{name}-*.rpm") for name in ("lab", "debuginfo")]
+    run(*rpm, "--install", "--nodeps", *scripts, package, *beside)
     assert run(*rpm, "--query", "harp").startswith(f"harp-{plain_version()}-1.")
-    listed = run(*rpm, "--query", "--list", "harp").splitlines()
-    assert {f"/usr/lib64/{SUFFIXED}", "/usr/share/man/man1/harpctl-setup.1.gz"} <= set(listed)
-    assert {f"/{name}" for name in left(root) if "/debug/" not in name} <= set(listed)
+    listed, of_lab = (set(run(*rpm, "--query", "--list", name).splitlines()) for name in ("harp", "harp-lab"))
+    assert {f"/usr/lib64/{SUFFIXED}", "/usr/share/man/man1/harpctl-setup.1.gz"} <= listed
+    assert {"/usr/lib/harp/app/harplab/data/fault_injector", "/usr/share/man/man1/harpctl-lab-up.1.gz"} <= of_lab
+    assert not listed & of_lab
+    assert {f"/{name}" for name in left(root) if "/debug/" not in name} <= listed | of_lab
     run(*rpm, "--verify", "--nodeps", "harp")
     program = root / "usr" / "lib" / "harp" / "bin" / "harpctl"
     assert run(program, "--version") == f"harpctl {build_version()}\n"
@@ -45,7 +49,8 @@ def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
     journal = root / "var" / "lib" / "harp" / "journal"
     journal.mkdir(parents=True)
     (journal / "0001").touch()
-    run(*rpm, "--erase", "harp-debuginfo")
+    run(*rpm, "--erase", "harp-debuginfo", "harp-lab")
+    assert "install harp-lab" in run(program, "demo", code=ExitCode.MISSING)
     if not scripts:
         assert "First run: harpctl rollback" in run(*rpm, "--erase", "harp", code=1)
         assert program.exists()
@@ -57,7 +62,7 @@ def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("rpmlint"), reason="needs rpmlint")
 def test_rpmlint_finds_no_error(root: Path, out: Path) -> None:
     output = run("rpmlint", "--rpmlintrc", root / "dist" / "rpmlintrc", *out.glob("*.rpm"))
-    assert " 2 packages and 0 specfiles checked; 0 errors" in output
+    assert " 3 packages and 0 specfiles checked; 0 errors" in output
 
 
 def test_for_another_machine_it_is_refused(
@@ -75,6 +80,6 @@ def test_for_another_machine_it_is_refused(
     root = tmp_path / "root"
     rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
     run(*rpm, "--initdb")
-    output = run(*rpm, "--install", "--nodeps", one(tmp_path, "*.rpm"), code=1)
+    output = run(*rpm, "--install", "--nodeps", one(tmp_path, "harp-0*.rpm"), code=1)
     assert "is intended for a different architecture" in output
     assert left(root) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel in empty environments, and where it does not fit."""
+"""The wheels in empty environments, and where they do not fit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from harpctl.build_info import build_version
+from harpctl.errors import ExitCode
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
 from tests.harpctl.dist.conftest import Chroot, one, run
@@ -25,7 +27,12 @@ TAG = "manylinux_2_27_x86_64"
 
 @pytest.fixture
 def wheel(out: Path) -> Path:
-    return one(out, "*.whl")
+    return one(out, "harpctl-*.whl")
+
+
+@pytest.fixture
+def lab(out: Path) -> Path:
+    return one(out, "harpctl_lab-*.whl")
 
 
 @pytest.fixture
@@ -44,7 +51,7 @@ def refused(programs: Path, *words: str | Path) -> str:
     return output
 
 
-def test_in_an_empty_environment(wheel: Path, empty: Path, tmp_path: Path) -> None:
+def test_in_an_empty_environment(wheel: Path, lab: Path, empty: Path, tmp_path: Path) -> None:
     assert wheel.stat().st_size < WHEEL_BYTES_MAX
     run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
     assert run(empty / "harpctl", "--version") == f"harpctl {build_version()}\n"
@@ -56,9 +63,20 @@ def test_in_an_empty_environment(wheel: Path, empty: Path, tmp_path: Path) -> No
     assert "is enabled" in run(empty / "harpctl", "status", "--root", image)
     with (image / "usr/lib64" / NAME).open("rb") as file:
         assert inspect(file, NAME).version == build_version()
+    assert "harpctl_lab (wheel)" in run(empty / "harpctl", "demo", code=ExitCode.MISSING)
+    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", lab)
     table = run(empty / "harpctl", *"bench --loopback --mode pingpong --time 0.1 --sizes 8".split())
     assert "every byte checked" in table
     assert run(empty / "harpctl", "demo").count("every byte checked") == 2
+
+
+def test_a_lab_of_another_build_is_refused(lab: Path, empty: Path) -> None:
+    other = lab.with_name("harpctl-9.9-py3-none-any.whl")
+    with zipfile.ZipFile(other, "w") as file:
+        file.writestr("harpctl-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: harpctl\nVersion: 9.9\n")
+        file.writestr("harpctl-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr("harpctl-9.9.dist-info/RECORD", "")
+    assert "harpctl==" in refused(empty, "--no-index", other, lab)
 
 
 def test_its_tag_is_true(wheel: Path) -> None:
@@ -92,7 +110,9 @@ def fetch(wheel: Path, python: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("release", "python"), [("bookworm", "3.11"), ("trixie", "3.13")])
-def test_without_a_network(wheel: Path, debian: Debian, tmp_path: Path, release: str, python: str) -> None:
+def test_without_a_network(
+    wheel: Path, lab: Path, debian: Debian, tmp_path: Path, release: str, python: str
+) -> None:
     host: Chroot = debian(release)
     before = host.files()
     host.run("python3", "-m", "venv", "/tmp/venv")
@@ -102,10 +122,10 @@ def test_without_a_network(wheel: Path, debian: Debian, tmp_path: Path, release:
     assert not (host.folder / "tmp/venv/bin/harpctl").exists()
     fetch(wheel, python, tmp_path / "wheels")
     shutil.copytree(tmp_path / "wheels", host.folder / "tmp/wheels")
-    host.run("/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside)
+    host.run("/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside, host.put(lab))
     assert host.run("/tmp/venv/bin/harpctl", "demo").count("every byte checked") == 2
     host.run("/tmp/venv/bin/harpctl", "install")
     assert "is enabled" in host.run("/tmp/venv/bin/harpctl", "status")
     host.run("/tmp/venv/bin/harpctl", "rollback", "--yes")
-    host.run("/tmp/venv/bin/pip", "uninstall", "--yes", "harpctl")
+    host.run("/tmp/venv/bin/pip", "uninstall", "--yes", "harpctl", "harpctl-lab")
     assert host.files() == before
