@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
-from typing_extensions import Self
-
 from harpctl.errors import HarpError
 from harpctl.perf.counts import PacketCounts
 from harpctl.ssh import remedy_of, run_command, ssh_words
@@ -94,7 +92,7 @@ class RemoteHosts:
         self._folders: dict[str, str] = {}
         self._placed: dict[Path, str] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self: H) -> H:
         try:
             for host in dict.fromkeys(self._hosts):
                 self._folders[host] = self._remote(host, "mktemp -d /tmp/harp-bench.XXXXXX").strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -191,6 +192,25 @@ def test_only_the_command_line_names_the_lab() -> None:
     naming = {module for module in PRODUCT if LAB in MODULES[module].read_text(encoding="utf-8")}
     assert naming == {"cli"}
     assert not [module for module in PRODUCT for name in imports(module) if name.startswith(LAB)]
+
+
+def test_what_is_imported_is_declared() -> None:
+    """The lab's wheel asks for harpctl alone, so that both have its packages; some are optional."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = set(re.findall(r'"([a-z0-9-]+)[>=<]', project.partition("\nportable = ")[0]))
+    named = {"click": "typer", "elftools": "pyelftools", "prometheus_client": "prometheus-client"}
+    found = {
+        name.split(".")[0]
+        for module in MODULES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+    }
+    strangers = found - sys.stdlib_module_names - {"harpctl", LAB}
+    assert strangers >= {"typer", "msgspec"}
+    assert sorted(name for name in strangers if named.get(name, name) not in declared) == []
 
 
 def test_facts_plan_nothing() -> None:
