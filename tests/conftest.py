@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from harpctl.errors import HarpError
 from harplab.lab.lab import Lab, require_lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests import draws, native
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from harpctl.errors import ExitCode, HarpError
 from harplab.lab.lab import Lab
 from harplab.lab.numbers import parse_share
-from harplab.lab.plan import LabSpec
 from harplab.lab.rules import IN, OUT
+from harplab.lab.spec import LabSpec
 
 _FORM = re.compile(
     r"^(?:(?P<host>\d+)/)?eni(?P<eni>\d+):(?P<kind>[a-z-]+)(?:=(?P<figure>\d+(?:\.\d+)?)(?P<percent>%)?)?@(?P<at>\d+(?:\.\d+)?)(?:\+(?P<for>\d+(?:\.\d+)?))?$"

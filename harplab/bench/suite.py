@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from harpctl.perf.job import Mode
 from harpctl.units import short_size
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 
 KIB, MIB = 1 << 10, 1 << 20
 NCCL_SIZES = (8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB)

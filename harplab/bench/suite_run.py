@@ -37,7 +37,7 @@ from harplab.bench.suite import FailureWork, NcclWork, PerfWork, Target, Work, s
 from harplab.bench.timed import Opened, make_timed_runs, timed_job
 from harplab.bench.watch import UNWATCHED, Watch
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 
 SOCKET = "Socket"
 

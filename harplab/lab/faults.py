@@ -199,6 +199,3 @@ class Faults:
             bridge_name(self._spec, self._eni),
             self._file.with_suffix(".sock"),
         )
-
-
-FAULT_NAMES = DirectionFaults.__struct_fields__

@@ -14,45 +14,18 @@ from harplab.lab.commands import Command, ip_inside, run_inside
 from harplab.lab.routes import address_words, plan_arp, plan_router, plan_routes
 from harplab.lab.rules import plan_loss
 from harplab.lab.spec import (
-    ENIS_MAX,
-    HOSTS_MAX,
-    RPS_CORES_MAX,
     TCP_BUFFER_DEFAULT_KIB,
     TCP_BUFFER_MIN_KIB,
     LabSpec,
     Offload,
     Subnets,
     bridge_name,
-    eni_address,
     eni_name,
     fabric_name,
     host_names,
     namespaces,
     port_name,
 )
-
-# What who describes a lab needs, from one place.
-__all__ = [
-    "ENIS_MAX",
-    "HOSTS_MAX",
-    "RPS_CORES_MAX",
-    "Command",
-    "LabSpec",
-    "Offload",
-    "Subnets",
-    "eni_address",
-    "eni_name",
-    "fabric_name",
-    "host_names",
-    "ip_inside",
-    "plan_build",
-    "plan_destroy",
-    "plan_namespaces",
-    "plan_network",
-    "port_name",
-    "run_inside",
-    "tools_needed",
-]
 
 BIG_TCP_MODULE = "harplab.lab.big_tcp"
 # Not its peer's: Linux takes a link between equal indices for a real one, and is a second late.

@@ -29,7 +29,7 @@ from harplab.bench.nccl_run import run_nccl
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.bench.options import find_program
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.conftest import BUILD_DIR
 
 SIZES = "8,32,128,512,2K,8K,32K,128K,512K,2M,8M,32M,64M"

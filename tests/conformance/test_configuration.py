@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.conformance import abi
 from tests.conformance.child import (
     ENVIRONMENT,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.conftest import PLUGIN_DIR, ROOT
 from tests.lab.xdp import HOLDER_WORDS
 

@@ -23,8 +23,9 @@ from harpctl.host.host import Host
 from harpctl.perf.job import PerfReport, parse_report
 from harpctl.stats.files import find
 from harpctl.stats.layout import Row
+from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import fabric_name, port_name, run_inside
+from harplab.lab.spec import fabric_name, port_name
 
 ENI = "eni0"
 MEETING_ENI = 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import ip_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import ip_inside
 from harplab.lab.spec import LabSpec, Subnets, eni_name, fabric_name
 from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, until, until_all_moving
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, ip_inside, run_inside
+from harplab.lab.spec import LabSpec
 from tests.conformance import abi
 from tests.lab.job import EXIT_PLUGIN, Job, until
 from tests.lab.remote import RemotePeer, transfer

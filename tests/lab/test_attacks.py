@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, Offload, run_inside
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import statistics_of
 from tests.lab.remote import ROOT, RemotePeer, connect, transfer
 

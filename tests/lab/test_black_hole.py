@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import ENI, drop, drop_no_more, dropped, received_bytes, until
 from tests.lab.remote import RemotePeer, connect
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, dropped, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
 

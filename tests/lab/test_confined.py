@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import Command
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import Command, LabSpec
 from harplab.lab.privileges import DEFAULT_BUFFER_BYTES, unprivileged_words
+from harplab.lab.spec import LabSpec
 from tests.lab.confined import USER
 from tests.lab.job import ALL_SIZES, Job
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, run_inside
-from harplab.lab.spec import Subnets
+from harplab.lab.spec import LabSpec, Subnets
 from tests.conformance import abi
 from tests.lab.remote import RemotePeer, connect, transfer
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.lab.remote import RemotePeer, transfer
 from tests.lab.test_attacks import start_attack

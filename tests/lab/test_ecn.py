@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.job import Job, drop, dropped, statistics_of, treat
 from tests.lab.xdp import IP6, add_ip6
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import Command
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import Command, LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, dropped, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import ip_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, ip_inside
-from harplab.lab.spec import Subnets, eni_name
+from harplab.lab.spec import LabSpec, Subnets, eni_name
 from tests.lab.job import EXIT_PLUGIN, Job, until
 
 pytestmark = pytest.mark.lab

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import ENI, drop
 from tests.lab.lines import assert_clean, watch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import UNTIL_FINISHED, Job, drop, drop_no_more, dropped, dropping, until
 from tests.lab.remote import RemotePeer, transfer
 

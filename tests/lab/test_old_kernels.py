@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.job import ALL_SIZES, Job
 
 pytestmark = [

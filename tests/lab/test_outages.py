@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.conformance import abi
 from tests.lab.job import until
 from tests.lab.remote import RemotePeer, connect, transfer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.conformance import abi
 from tests.lab.job import statistics_of
 from tests.lab.remote import ROOT, RemotePeer, connect, transfer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.network import BOTH_WAYS, Moved, run_over
 
 pytestmark = pytest.mark.lab

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import run_inside
 from harplab.lab.spec import LabSpec, Subnets, eni_name
 from tests.lab.job import Job
 

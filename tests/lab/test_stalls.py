@@ -20,7 +20,7 @@ from harpctl.host.host import Host
 from harpctl.stats.files import find
 from harpctl.stats.sample import sample_of
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.job import Job, drop, drop_no_more, until
 from tests.lab.remote import RemotePeer
 

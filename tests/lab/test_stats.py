@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from harpctl.host.host import Host
 from harpctl.stats.files import Process, find
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 

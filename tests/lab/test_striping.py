@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harplab.lab.commands import run_inside
+from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import ip_inside
 from harplab.lab.spec import LabSpec, Subnets, eni_name
 from tests.lab.job import (
     EXIT_PLUGIN,

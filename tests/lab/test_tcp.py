@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from harpctl.stats.layout import Value
+from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, fabric_name, port_name, run_inside
+from harplab.lab.spec import LabSpec, fabric_name, port_name
 from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, Meter, drop, drop_no_more, until
 from tests.lab.lines import assert_clean, watch
 

@@ -21,7 +21,7 @@ from harpctl.host.host import Host
 from harpctl.stats.files import find
 from harpctl.trace.clock import SENDING
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import Command
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import Command, LabSpec
 from harplab.lab.privileges import DEFAULT_BUFFER_BYTES
+from harplab.lab.spec import LabSpec
 from tests.lab.job import ENI, Job
 
 pytestmark = pytest.mark.lab

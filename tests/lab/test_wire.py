@@ -12,7 +12,7 @@ import pytest
 
 from harplab.lab.faults import Faults
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import Job
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]

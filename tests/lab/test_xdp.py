@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import (
     GENERIC,

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, ip_inside, run_inside
+from harplab.lab.spec import LabSpec
 from tests.lab.job import ENI, EXIT_PLUGIN, Job, until
 from tests.lab.remote import ROOT
 from tests.lab.xdp import (

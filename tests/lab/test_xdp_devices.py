@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
+from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, Offload, ip_inside, run_inside
+from harplab.lab.spec import LabSpec, Offload
 from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import GENERIC, IP6, XDP, add_ip6, assert_bypassed, attached
 

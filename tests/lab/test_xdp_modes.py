@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec, run_inside
+from harplab.lab.spec import LabSpec
 from tests.lab.job import ENI, EXIT_PLUGIN
 from tests.lab.xdp import attached
 

@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import ip_inside, run_inside
 from tests.conftest import PLUGIN_DIR
 from tests.lab.job import ENI, Job, until
 

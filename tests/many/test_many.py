@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
-from harplab.lab.spec import Subnets
+from harplab.lab.spec import LabSpec, Subnets
 from tests.many.fleet import FAULTS, Fleet, Summary
 
 pytestmark = [pytest.mark.lab]

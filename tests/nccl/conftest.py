@@ -15,7 +15,7 @@ from harplab.bench.nccl_wheel import fetch as fetch_wheel
 from harplab.bench.nccl_wheel import wheel_of
 from harplab.bench.options import find_program
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.nccl import box, wheels
 
 

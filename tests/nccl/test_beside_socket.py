@@ -15,7 +15,7 @@ import pytest
 from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
 from harplab.bench.nccl_report import nccl_table
 from harplab.bench.table import plain_text
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 

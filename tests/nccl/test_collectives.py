@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from harplab.bench.nccl_run import NcclRun
-from harplab.lab.plan import LabSpec, Offload
+from harplab.lab.spec import LabSpec, Offload
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
 

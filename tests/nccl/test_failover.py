@@ -18,7 +18,7 @@ import pytest
 
 from harplab.bench.nccl_run import NcclRun
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.lab.job import until
 from tests.nccl.conftest import MakeBox
 

@@ -16,7 +16,7 @@ from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, 
 from harplab.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harplab.bench.table import plain_text
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.nccl import wheels
 from tests.nccl.conftest import MakeBox
 

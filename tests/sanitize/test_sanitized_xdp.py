@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests import native
 from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
 from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, holding, until_connected

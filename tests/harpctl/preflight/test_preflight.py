@@ -29,7 +29,7 @@ from harpctl.preflight.verdict import decide
 from harpctl.records import decode
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.lab.lab import Lab
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.preflight.build import eni, own
 

@@ -7,8 +7,9 @@ import pytest
 
 from harpctl.errors import ExitCode, HarpError
 from harplab.bench.failure import Event, Failure, Kind, apply_event, events_of, parse_failure
+from harplab.lab.commands import Command
 from harplab.lab.lab import Lab
-from harplab.lab.plan import Command, LabSpec
+from harplab.lab.spec import LabSpec
 
 FOUR = LabSpec(enis=4)
 

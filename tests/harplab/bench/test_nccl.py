@@ -34,7 +34,7 @@ from harplab.bench.nccl_measure import (
 )
 from harplab.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harplab.bench.nccl_run import NcclRun, Size, Survivor, parse_lines
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 

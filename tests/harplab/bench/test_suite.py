@@ -34,7 +34,7 @@ from harplab.bench.suite_file import SuiteFile, made_here, open_file, write_file
 from harplab.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
 from harplab.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
 from harplab.bench.watch import CoreFigures, Watch
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 from tests.harplab.bench.test_nccl import FAKE

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from harplab.lab.commands import Command
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import Command
 
 PORT = 2077
 RECEIVE = """

@@ -15,7 +15,7 @@ import pytest
 from harpctl.errors import HarpError
 from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]

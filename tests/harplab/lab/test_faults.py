@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from harpctl.errors import ExitCode, HarpError
+from harplab.lab.commands import Command
 from harplab.lab.lab import RUN_DIR, Lab, namespaces_there, run_command
-from harplab.lab.plan import Command, LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harplab.lab.blast import blast
 
 pytestmark = pytest.mark.lab

@@ -15,15 +15,9 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harplab.lab.lab import (
-    BACKLOG_FILE,
-    CONGESTION_FILE,
-    RPS_BACKLOG,
-    Lab,
-    namespaces_there,
-    run_command,
-)
-from harplab.lab.plan import Command, LabSpec, Offload, ip_inside
+from harplab.lab.commands import Command, ip_inside
+from harplab.lab.lab import BACKLOG_FILE, CONGESTION_FILE, RPS_BACKLOG, Lab, namespaces_there, run_command
+from harplab.lab.spec import LabSpec, Offload
 
 pytestmark = pytest.mark.lab
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harpctl.errors import HarpError
+from harplab.lab.commands import Command, ip_inside
 from harplab.lab.lab import Lab, run_command
-from harplab.lab.plan import Command, LabSpec, Subnets, ip_inside
+from harplab.lab.spec import LabSpec, Subnets
 from tests.harplab.lab.blast import blast
 from tests.lab.job import until
 

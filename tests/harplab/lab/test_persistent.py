@@ -17,14 +17,14 @@ from harplab.lab import persistent as standing
 from harplab.lab.command import parse_fault
 from harplab.lab.lab import RUN_DIR, namespaces_there
 from harplab.lab.numbers import parse_caps, parse_enis, parse_loss, parse_share
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 
 NAME = f"t{os.getpid()}"
 KILLED = """
 import os, signal, subprocess, sys
 from harplab.lab import persistent as standing
-from harplab.lab.plan import LabSpec
+from harplab.lab.spec import LabSpec
 what, name, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
 real = subprocess.run
 def run(*args, **kwargs):

@@ -10,16 +10,10 @@ import pytest
 
 from harpctl.errors import ExitCode, HarpError
 from harplab.lab.caps import FLOW_CLASSES
+from harplab.lab.commands import Command
 from harplab.lab.lab import _congestion_control, raise_backlog, run_command, stale_namespaces
-from harplab.lab.plan import (
-    Command,
-    LabSpec,
-    Offload,
-    Subnets,
-    plan_build,
-    plan_destroy,
-    tools_needed,
-)
+from harplab.lab.plan import plan_build, plan_destroy, tools_needed
+from harplab.lab.spec import LabSpec, Offload, Subnets
 
 
 def lines(spec: LabSpec) -> list[str]:
