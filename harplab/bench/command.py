@@ -26,9 +26,9 @@ from harplab.bench.options import (
     PlotFile,
     SideOptions,
     Traffic,
-    open_watch,
     refuse_cores,
     variable_notes,
+    watch_of,
 )
 from harplab.bench.places import LabHosts
 from harplab.bench.plot import plot, plot_timed_runs
@@ -73,7 +73,7 @@ def _run(
         open_hosts() as (where, place, notes),
         progress(Console(stderr=True), steps_total(sides, job, runs)) as step,
     ):
-        watch = open_watch(cores)(len(sides) * len(job.sizes_bytes) * runs)
+        watch = watch_of(cores, len(sides) * len(job.sizes_bytes) * runs)
         measured = measure(where, sides, job, runs, step, take=watch.take)
     if output.as_json:
         print_json(document(place, job, runs, sides, measured, watch.figures()))

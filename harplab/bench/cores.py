@@ -9,6 +9,7 @@ after each run, and a run beside which it was long is made again, in its place a
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import time
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from harpctl.errors import ExitCode, HarpError
-from harplab.bench.watch import UNWATCHED, CoreFigures, OpenWatch, Watch
 
 APART = 2.0  # times the least round trip: the cores are apart
 FIRST_READINGS = 10  # before the first run, to know the least
@@ -30,6 +30,38 @@ NEAR_CANDIDATES_MAX = 16
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreFigures:
+    """The ranks' cores, the round trip of a cache line between the first two, and what followed from it."""
+
+    cores: tuple[int, ...]
+    least_ns: float  # of all readings
+    beside_min_ns: float  # of the readings beside the runs that were kept
+    beside_max_ns: float
+    made_again: int  # runs
+    kept_apart: int  # runs
+
+
+class Watch:
+    """Takes the runs that count; this one takes them as they come."""
+
+    def take(self, run: Callable[[], T], is_wrong: Callable[[T], bool]) -> T:
+        """Make a run, again if need be, and return its result; one with wrong data is always the last."""
+        del is_wrong
+        return run()
+
+    def figures(self) -> CoreFigures | None:
+        """Return what is known of the cores after the last run."""
+        return None
+
+    def notes(self) -> list[str]:
+        """Return the notes below the table."""
+        return []
+
+
+UNWATCHED = Watch()
 
 
 class CoreWatch(Watch):
@@ -120,19 +152,12 @@ class CoreWatch(Watch):
         return max(beside_ns) > APART * self._least_ns
 
 
-def watch_opener(cores: Sequence[int], find_perf: Callable[[], Path]) -> OpenWatch:
-    """Return what makes the watch for a number of runs: of these cores, or of none."""
-
-    def open_watch(runs: int) -> Watch:
-        if not cores:
-            return UNWATCHED
-        perf = find_perf()
-        again_max, waits_max = AGAIN_PER_RUN * runs, WAITS_PER_RUN * runs
-        watch = CoreWatch(cores, lambda: read_latency_ns(perf, cores), again_max, waits_max)
-        watch.learn_least()
-        return watch
-
-    return open_watch
+def open_watch(perf: Path, cores: Sequence[int], runs: int) -> CoreWatch:
+    """Make the watch of these cores for a number of runs, and let it learn the least round trip."""
+    again_max, waits_max = AGAIN_PER_RUN * runs, WAITS_PER_RUN * runs
+    watch = CoreWatch(cores, lambda: read_latency_ns(perf, cores), again_max, waits_max)
+    watch.learn_least()
+    return watch
 
 
 def read_latency_ns(perf: Path, cores: Sequence[int]) -> float:

@@ -41,7 +41,7 @@ from harplab.bench.options import (
     SideOptions,
     find_program,
     namespaces_of,
-    open_watch,
+    watch_of,
 )
 from harplab.bench.places import LabHosts
 from harplab.bench.report import Output, progress
@@ -170,7 +170,7 @@ def bench_nccl(
         nccl_place = NcclPlace(program, library, namespaces_of(hosts), cores, hosts.env(0), hosts.packets)
         runs = options.runs or RUNS
         with progress(Console(stderr=True), len(both) * runs) as step:
-            watch = open_watch(pinned)(len(both) * runs)
+            watch = watch_of(pinned, len(both) * runs)
             runs_by_side = alternate(nccl_place, both, job, runs, step, watch=watch)
     measured = fold(both, runs_by_side, job.sizes_bytes)
     if as_json:

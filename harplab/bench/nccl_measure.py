@@ -19,9 +19,9 @@ from harpctl.perf.compare import divided
 from harpctl.perf.counts import PacketCounts, lost_share
 from harpctl.perf.measure import Step, in_turn, setting_text
 from harpctl.units import short_size
+from harplab.bench.cores import UNWATCHED, Watch
 from harplab.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
 from harplab.bench.nccl_wheel import BEST_OF
-from harplab.bench.watch import UNWATCHED, Watch
 
 SOCKET = "Socket"  # also NCCL's name for it
 PLUGIN_SUFFIX = "side"  # NCCL looks for libnccl-net-side.so

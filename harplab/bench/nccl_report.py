@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 
 from harpctl.units import short_size
+from harplab.bench.cores import CoreFigures
 from harplab.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
 from harplab.bench.report import made_here
 from harplab.bench.table import count_text, figure_text, percent_text
-from harplab.bench.watch import CoreFigures
 
 
 def _cells(row: NcclRow) -> list[str]:

@@ -19,11 +19,10 @@ from harpctl.perf.measure import Side, setting_text
 from harpctl.perf.sizes import parse_sizes
 from harpctl.ssh import parse_hosts
 from harpctl.units import short_size
-from harplab.bench.cores import available_cores, parse_cores, watch_opener
+from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, parse_cores
 from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
 from harplab.bench.timed import DEFAULT_SIZE_BYTES, Opened
-from harplab.bench.watch import OpenWatch
 from harplab.lab import persistent
 from harplab.lab.lab import Lab
 from harplab.lab.options import Ranks
@@ -307,9 +306,9 @@ def namespaces_of(hosts: Hosts) -> tuple[str, ...]:
     return tuple(hosts.lab.hosts) if isinstance(hosts, LabHosts) else ()
 
 
-def open_watch(cores: tuple[int, ...]) -> OpenWatch:
-    """Return what watches the runs on these cores."""
-    return watch_opener(cores, lambda: find_program(None, PERF))
+def watch_of(cores: tuple[int, ...], runs: int) -> Watch:
+    """Return what watches so many runs on these cores; nothing does without cores."""
+    return open_watch(find_program(None, PERF), cores, runs) if cores else UNWATCHED
 
 
 def refuse_cores(cores: str | None, beside: dict[str, bool]) -> None:

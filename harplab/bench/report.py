@@ -18,8 +18,8 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.perf.job import Mode, PerfJob
 from harpctl.perf.measure import Measured, Side, Step, setting_text
 from harpctl.units import short_size
+from harplab.bench.cores import CoreFigures
 from harplab.bench.table import print_rows, single_table, versus_table
-from harplab.bench.watch import CoreFigures
 
 LOST = "lost: of the packets that the network was given in both directions, those it dropped, handshakes too"
 

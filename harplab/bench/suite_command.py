@@ -22,6 +22,7 @@ from harpctl.perf.hosts import Program
 from harpctl.perf.measure import Step
 from harpctl.plotting import require_plot
 from harplab.bench.cores import (
+    Watch,
     available_cores,
     core_siblings,
     near_cores,
@@ -30,7 +31,7 @@ from harplab.bench.cores import (
 )
 from harplab.bench.nccl_command import PROGRAM
 from harplab.bench.nccl_wheel import NEWEST, socket_baseline
-from harplab.bench.options import PERF, PLUGIN, Cores, PlotFile, find_program, open_watch
+from harplab.bench.options import PERF, PLUGIN, Cores, PlotFile, find_program, watch_of
 from harplab.bench.plot import plot_speedups
 from harplab.bench.report import Output, progress
 from harplab.bench.suite import SUITE, Work, chosen_rows, row_id
@@ -52,7 +53,6 @@ from harplab.bench.suite_report import (
     write_markdown,
 )
 from harplab.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
-from harplab.bench.watch import UNWATCHED, OpenWatch, Watch
 from harplab.grouped import grouped
 
 RANKS_MAX = 4
@@ -120,15 +120,15 @@ def make_bench(
     )
 
 
-def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progress: Progress) -> None:
+def run_suite(
+    bench: Bench, options: SuiteOptions, open_watch: Callable[[int], Watch], progress: Progress
+) -> None:
     """Measure what the JSON lacks, and write all. Raises HarpError at the end if a row has no figures."""
     chosen, console = options.check(), Console(stderr=True)
     made = made_here(bench.harp.plugin, NEWEST, bench.cores, is_quick=options.is_quick)
     content = open_file(options.results, made)
     todo = _left(chosen, content)
     _check_made(content, made, options, console, has_rows_left=bool(todo))
-    if options.is_quick:
-        open_watch = _open_no_watch
     try:
         failed = _measure(bench, todo, content, options.results, open_watch, progress, console)
     except KeyboardInterrupt:
@@ -136,7 +136,7 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
             _say(console, f"Broken off: the same command goes on from {options.results}.")
         raise
     names = {row_id(work, name) for work, rows in chosen for name in rows}
-    rows = [row for row in content.rows if f"{row.group}: {row.name}" in names]
+    rows = [row for row in content.rows if row.id in names]
     shown = SuiteFile(content.made, rows, content.core_figures, content.loads)
     _write(shown, options)
     missed = [row for row in sorted_rows(shown.rows, SUITE) if shortfalls(row)]
@@ -147,10 +147,6 @@ def run_suite(bench: Bench, options: SuiteOptions, open_watch: OpenWatch, progre
         Output(None, options.as_json).fail(
             HarpError(f"{len(failed)} works could not be measured.", "\n  ".join(failed))
         )
-
-
-def _open_no_watch(_runs: int) -> Watch:
-    return UNWATCHED
 
 
 def _check_made(
@@ -168,7 +164,7 @@ def _check_made(
 
 def _left(chosen: Chosen, content: SuiteFile) -> Chosen:
     """Return the chosen rows that the file does not have."""
-    have = {f"{row.group}: {row.name}" for row in content.rows}
+    have = {row.id for row in content.rows}
     left = [(work, [name for name in names if row_id(work, name) not in have]) for work, names in chosen]
     return [(work, names) for work, names in left if names]
 
@@ -178,7 +174,7 @@ def _measure(
     todo: Chosen,
     content: SuiteFile,
     path: Path | None,
-    open_watch: OpenWatch,
+    open_watch: Callable[[int], Watch],
     progress: Progress,
     console: Console,
 ) -> list[str]:
@@ -252,4 +248,5 @@ def suite(*, options: SuiteOptions, cores: Cores = None) -> None:
         pinned,
         is_quick=options.is_quick,
     )
-    run_suite(bench, options, open_watch(pinned), lambda total: progress(console, total))
+    watched = () if options.is_quick else pinned
+    run_suite(bench, options, lambda runs: watch_of(watched, runs), lambda total: progress(console, total))

@@ -12,8 +12,8 @@ import msgspec
 
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode, HarpError
+from harplab.bench.cores import CoreFigures
 from harplab.bench.suite_run import SuiteRow
-from harplab.bench.watch import CoreFigures
 
 MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 DIGEST_CHARS = 12

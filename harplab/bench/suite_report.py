@@ -69,20 +69,20 @@ def row_text(row: SuiteRow) -> str:
     missed = shortfalls(row)
     if missed:
         parts.append(f"missed: {'; '.join(missed)}")
-    return f"{row.group}: {row.name}: {', '.join(parts)}"
+    return f"{row.id}: {', '.join(parts)}"
 
 
 def sorted_rows(rows: Iterable[SuiteRow], suite: Sequence[Work]) -> list[SuiteRow]:
     """Put rows into the suite's order."""
     order = [row_id(work, name) for work in suite for name in work.rows()]
-    return sorted(rows, key=lambda row: order.index(f"{row.group}: {row.name}"))
+    return sorted(rows, key=lambda row: order.index(row.id))
 
 
 def markdown(content: SuiteFile, suite: Sequence[Work]) -> str:
     """Write what was measured and how, the table, and what was missed, between two lines that mark it."""
     rows = sorted_rows(content.rows, suite)
     lines = [BEGIN, "", *_wrapped(_made_text(content)), "", *_table(rows), ""]
-    missed = [f"{row.group}: {row.name}: {'; '.join(shortfalls(row))}" for row in rows if shortfalls(row)]
+    missed = [f"{row.id}: {'; '.join(shortfalls(row))}" for row in rows if shortfalls(row)]
     with_target = sum(row.target != Target() for row in rows)
     lines += _wrapped(f"Missed, of {with_target} rows with a target: {len(missed)}.")
     lines += [line for each in missed for line in _wrapped(each, "- ")]
@@ -90,7 +90,7 @@ def markdown(content: SuiteFile, suite: Sequence[Work]) -> str:
         row_id(work, name)
         for work in suite
         for name in work.rows()
-        if row_id(work, name) not in {f"{row.group}: {row.name}" for row in rows}
+        if row_id(work, name) not in {row.id for row in rows}
     ]
     if absent:
         lines += ["", *_wrapped(f"Rows of the suite that were not measured: {len(absent)}.")]

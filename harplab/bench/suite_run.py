@@ -19,6 +19,7 @@ from harpctl.perf.compare import divided
 from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import Mode, PerfJob
 from harpctl.perf.measure import START_UPS, Measured, Side, Step, measure, steps_total
+from harplab.bench.cores import UNWATCHED, Watch
 from harplab.bench.failover import TimedRun
 from harplab.bench.failure import parse_failure
 from harplab.bench.nccl_command import choose_cores
@@ -35,7 +36,6 @@ from harplab.bench.nccl_report import geometric_mean
 from harplab.bench.places import LabHosts
 from harplab.bench.suite import FailureWork, NcclWork, PerfWork, Target, Work, size_text
 from harplab.bench.timed import Opened, make_timed_runs, timed_job
-from harplab.bench.watch import UNWATCHED, Watch
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 
@@ -75,6 +75,11 @@ class SuiteRow(msgspec.Struct, frozen=True, kw_only=True):
     sizes: list[SizeFigures] = []
     runs: int
     time: str
+
+    @property
+    def id(self) -> str:
+        """Return the row's name in the suite, as row_id does."""
+        return f"{self.group}: {self.name}"
 
 
 OpenPlace = Callable[[LabSpec], AbstractContextManager[tuple[Hosts, tuple[str, ...]]]]

@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 from harpctl.errors import ExitCode, HarpError
 from harpctl.perf.measure import START_UPS, TRIALS
 from harplab.bench import cores, options
-from harplab.bench.cores import CoreWatch, parse_cores, read_latency_ns
-from harplab.bench.watch import CoreFigures
+from harplab.bench.cores import CoreFigures, CoreWatch, parse_cores, read_latency_ns
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 

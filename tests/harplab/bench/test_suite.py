@@ -17,7 +17,7 @@ from harpctl.facts.plugin_files import NAME
 from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import Mode
 from harplab.bench import options, suite_command
-from harplab.bench.cores import near_cores
+from harplab.bench.cores import CoreFigures, Watch, near_cores
 from harplab.bench.places import LoopbackHosts
 from harplab.bench.suite import (
     SUITE,
@@ -33,7 +33,6 @@ from harplab.bench.suite_command import SuiteOptions, run_suite
 from harplab.bench.suite_file import SuiteFile, made_here, open_file, write_file
 from harplab.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
 from harplab.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
-from harplab.bench.watch import CoreFigures, Watch
 from harplab.lab.spec import LabSpec
 from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
