@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plot needs: matplotlib, which is optional, and a file name with a known suffix."""
+"""What all plots share: matplotlib, which is optional, names with a known suffix, and how they are saved."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harpctl.errors import ExitCode, HarpError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -26,3 +30,17 @@ def require_plot(file: Path) -> None:
             ExitCode.MISSING,
         ) from None
     mpl.use("Agg")
+
+
+def save(file: Path, figure: Figure, dpi: int = 120) -> None:
+    """Write a picture, and forget it."""
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    try:
+        figure.savefig(file, dpi=dpi)
+    except OSError as error:
+        raise HarpError(
+            f"{file} can't be written: {error.strerror}.", "Name a file that you may write."
+        ) from None
+    finally:
+        plt.close(figure)

@@ -122,12 +122,19 @@ def compare(
     def figure(result: PerfResult) -> float:
         return time_us(result) if by_time else result.busbw_gbps
 
-    pairs = [divided(figure(a), figure(b)) for a, b in zip(ours, theirs, strict=True)]
-    a, b = statistics.median(map(figure, ours)), statistics.median(map(figure, theirs))
     cpu = None
     if our_row.cpu_s_per_gb is not None and their_row.cpu_s_per_gb:
         cpu = our_row.cpu_s_per_gb / their_row.cpu_s_per_gb
-    return Ratio(our_row.bytes, divided(a, b), min(pairs), max(pairs), cpu)
+    return relate(our_row.bytes, list(map(figure, ours)), list(map(figure, theirs)), cpu)
+
+
+def relate(
+    size_bytes: int, ours: Sequence[float], theirs: Sequence[float], cpu: float | None = None
+) -> Ratio:
+    """Relate the figures of one size, of which each pair was measured one after the other."""
+    pairs = [divided(a, b) for a, b in zip(ours, theirs, strict=True)]
+    medians = divided(statistics.median(ours), statistics.median(theirs))
+    return Ratio(size_bytes, medians, min(pairs), max(pairs), cpu)
 
 
 def divided(numerator: float, denominator: float) -> float:

@@ -19,6 +19,11 @@ class PacketCounts:
         return PacketCounts(self.offered - before.offered, self.dropped - before.dropped)
 
 
+def packets_since(before: PacketCounts | None, now: PacketCounts | None) -> PacketCounts | None:
+    """Return what came between two readings; None where nobody counts."""
+    return now.since(before) if now is not None and before is not None else None
+
+
 def lost_share(counts: Sequence[PacketCounts | None]) -> float | None:
     """Return the share of packets that was dropped in all runs together; None where nothing was counted."""
     known = [one for one in counts if one is not None]

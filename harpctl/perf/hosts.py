@@ -70,12 +70,6 @@ class Hosts(Protocol):
         """Read what the network was given and has dropped; None where nobody counts."""
 
 
-def count_packets(hosts: Hosts, before: PacketCounts | None) -> PacketCounts | None:
-    """Return what the network was given and has dropped since a reading."""
-    now = hosts.packets()
-    return now.since(before) if now is not None and before is not None else None
-
-
 def with_env(env: Mapping[str, str], argv: Sequence[str]) -> list[str]:
     """Return a command that runs another with these variables."""
     return ["env", *(f"{name}={value}" for name, value in sorted(env.items())), *argv]

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from harpctl.errors import HarpError
 from harpctl.perf.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
-from harpctl.perf.counts import PacketCounts, lost_share
-from harpctl.perf.hosts import Hosts, Program, count_packets
+from harpctl.perf.counts import PacketCounts, lost_share, packets_since
+from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
 from harpctl.units import short_size
 
@@ -132,7 +132,7 @@ class SideMeter:
         self._step(f"{short_size(job.sizes_bytes[0])} {self.side.name} {label}")
         before = self._hosts.packets()
         done = take(lambda: self._perf(job, into.setting), _is_wrong)
-        into.packets.append(count_packets(self._hosts, before))
+        into.packets.append(packets_since(before, self._hosts.packets()))
         into.results.append(_only_result(done, job))
         into.cpu.append(cpu_s_per_gb(done, statistics.median(self._startups_s[1:])))
 

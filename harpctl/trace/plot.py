@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.plotting import save
 from harpctl.trace.clock import SENDING
 from harpctl.trace.history import History, HistoryEvent
 
@@ -155,9 +156,4 @@ def plot(file: Path, history: History, span_ms: float = 0.0) -> None:
     window.set_ylim(bottom=0)
     window.set_xlabel("time (ms)")
     figure.suptitle(f"{side.title()} sends to {session.peer if session else 'a peer'}", fontsize=10)
-    try:
-        figure.savefig(file, dpi=DPI)
-    except OSError as error:
-        raise HarpError(f"{file} can't be written: {error.strerror}.", "Does its directory exist?") from None
-    finally:
-        plt.close(figure)
+    save(file, figure, DPI)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.compare import divided
-from harpctl.perf.counts import PacketCounts, lost_share
+from harpctl.perf.compare import Ratio, relate
+from harpctl.perf.counts import PacketCounts, lost_share, packets_since
 from harpctl.perf.measure import Step, in_turn, setting_text
 from harpctl.units import short_size
 from harplab.bench.cores import UNWATCHED, Watch
@@ -109,22 +109,12 @@ class NcclRow:
 
 
 @dataclasses.dataclass(frozen=True)
-class NcclRatio:
-    """The first side's time over the other's: of the medians, and the least and greatest of pairs of runs."""
-
-    bytes: int
-    of_medians: float
-    least: float
-    greatest: float
-
-
-@dataclasses.dataclass(frozen=True)
 class NcclMeasured:
     """All sizes of the sides; the ratios where there are two."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[NcclRow, ...], ...]
-    ratios: tuple[NcclRatio, ...]
+    ratios: tuple[Ratio, ...]  # of times
     lost_shares: tuple[float | None, ...]  # of each side's packets in all its runs, by the network
 
 
@@ -196,8 +186,7 @@ def alternate(
             step(f"{side.name} {side.setting} {number + 1}/{runs}".replace("  ", " "))
             before = place.packets()
             into.runs.append(watch.take(functools.partial(run_side, place, side, job, run), _is_wrong))
-            now = place.packets()
-            into.packets.append(now.since(before) if now is not None and before is not None else None)
+            into.packets.append(packets_since(before, place.packets()))
     return runs_by_side
 
 
@@ -225,13 +214,6 @@ def row_of(side: NcclSide, runs: Sequence[Runs], size_bytes: int) -> NcclRow:
     )
 
 
-def ratio_of(ours: Sequence[Runs], theirs: Sequence[Runs], size_bytes: int) -> NcclRatio:
-    """Relate the times of two sides whose runs alternated."""
-    a, b = ([run[size_bytes].time_us for run in side] for side in (ours, theirs))
-    pairs = [divided(x, y) for x, y in zip(a, b, strict=True)]
-    return NcclRatio(size_bytes, divided(statistics.median(a), statistics.median(b)), min(pairs), max(pairs))
-
-
 def fold(sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Sequence[int]) -> NcclMeasured:
     """Make the rows of all sides. Those of one name are one side's settings: the best one for each size."""
     names = tuple(dict.fromkeys(side.name for side in sides))
@@ -249,7 +231,8 @@ def fold(sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Seq
             into.append(row)
             best.append(runs)
         if len(best) == 2:
-            ratios.append(ratio_of(best[0], best[1], size))
+            ours, theirs = ([run[size].time_us for run in runs] for runs in best)
+            ratios.append(relate(size, ours, theirs))
     lost = []
     for name in names:
         of_name = [taken for side, taken in zip(sides, runs_by_side, strict=True) if side.name == name]

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harpctl.errors import HarpError
 from harpctl.perf.compare import Row
+from harpctl.plotting import save
 from harpctl.units import short_size
 from harplab.bench.failover import TimedRun
 from harplab.bench.suite_run import SuiteRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 POINTS = 500  # of a line over time
 BAR_INCHES = 0.23  # of height, for each row
@@ -49,7 +48,7 @@ def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[
     axes.set_title(title, fontsize="small")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    _save(file, figure)
+    save(file, figure)
 
 
 def plot_timed_runs(file: Path, title: str, runs: Sequence[TimedRun]) -> None:
@@ -79,7 +78,7 @@ def plot_timed_runs(file: Path, title: str, runs: Sequence[TimedRun]) -> None:
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0, 0].set_title(title, fontsize="small")
     rows[-1, 0].set_xlabel("time (s)")
-    _save(file, figure)
+    save(file, figure)
 
 
 def plot_speedups(file: Path, title: str, rows: Sequence[SuiteRow]) -> None:
@@ -117,7 +116,7 @@ def plot_speedups(file: Path, title: str, rows: Sequence[SuiteRow]) -> None:
     axes.set_xlabel("speed-up over NCCL Socket (above 1 HARP is faster)")
     axes.set_title(title, fontsize="small")
     axes.grid(visible=True, axis="x", alpha=0.3)
-    _save(file, figure)
+    save(file, figure)
 
 
 def _draw_speedup(axes: Axes, at: int, row: SuiteRow, color: str) -> None:
@@ -132,16 +131,3 @@ def _draw_speedup(axes: Axes, at: int, row: SuiteRow, color: str) -> None:
         va="center",
         fontsize="x-small",
     )
-
-
-def _save(file: Path, figure: Figure) -> None:
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    try:
-        figure.savefig(file, dpi=120)
-    except OSError as error:
-        raise HarpError(
-            f"{file} can't be written: {error.strerror}.", "Name a file that you may write."
-        ) from None
-    finally:
-        plt.close(figure)

@@ -21,8 +21,8 @@ from typing import IO
 import msgspec
 
 from harpctl.errors import HarpError
-from harpctl.perf.counts import PacketCounts
-from harpctl.perf.hosts import Hosts, Program, count_packets
+from harpctl.perf.counts import PacketCounts, packets_since
+from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import PerfJob, PerfReport, Ranks, parse_report
 from harplab.bench.failure import Event
 from harplab.bench.timeline import Samples
@@ -146,7 +146,7 @@ def run_window(
         late = ranks.wait()
         errors = ranks.failure(late).hint if late or not ranks.all_well() else ""
         report = _report_of(ranks)
-        return WindowResult(report, errors, tuple(done), measured, count_packets(hosts, before))
+        return WindowResult(report, errors, tuple(done), measured, packets_since(before, hosts.packets()))
 
 
 def _await_start(ranks: Ranks, job: PerfJob) -> int:

@@ -27,7 +27,6 @@ from harplab.bench.nccl_measure import (
     SideRuns,
     alternate,
     fold,
-    ratio_of,
     row_of,
     run_side,
     socket_sides,
@@ -387,11 +386,10 @@ def test_three_sides_have_no_ratio() -> None:
     assert row[-1] == "N/A"
 
 
-def test_row_and_ratio_of_runs() -> None:
+def test_row_of_runs() -> None:
     runs = [{8: _size(8, time_us, wrong)} for time_us, wrong in ((3.0, 1), (1.0, 0), (2.0, 2))]
     row = row_of(NcclSide("x", {}), runs, 8)
     assert (row.time_us, row.time_min_us, row.time_max_us, row.wrong) == (2.0, 1.0, 3.0, 3)
-    assert ratio_of(runs, runs, 8).of_medians == 1.0
 
 
 def test_runs_alternate() -> None:
