@@ -7,10 +7,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from harpctl.units import short_size
 from harplab.bench.cores import CoreFigures
 from harplab.bench.nccl_measure import NcclJob, NcclMeasured, NcclPlace, NcclRow, NcclSide
-from harplab.bench.report import made_here
+from harplab.bench.report import best_notes, made_here
 from harplab.bench.table import count_text, figure_text, percent_text
 
 
@@ -69,9 +68,7 @@ def nccl_notes(where: str, version: str, job: NcclJob, runs: int, measured: Nccl
         if lost is not None:
             lines.append(f"{name}: the network dropped {percent_text(lost)} % of all packets")
     for name, rows in zip(measured.names, measured.rows, strict=True):
-        chosen = [f"{short_size(row.bytes)}: {row.setting}" for row in rows if row.setting]
-        if chosen:
-            lines.append(f"{name} best with {'; '.join(chosen)} (default elsewhere)")
+        lines += best_notes(name, {row.bytes: row.setting for row in rows if row.setting})
     return lines
 
 

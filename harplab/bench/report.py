@@ -119,14 +119,15 @@ def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[st
             f"ratio = {measured.names[0]} / {measured.names[1]}; {less} is better for {measured.names[0]}"
         )
     for name, rows, settings in zip(measured.names, measured.rows, measured.settings, strict=True):
-        chosen = [
-            f"{short_size(row.bytes)}: {setting_text(setting)}"
-            for row, setting in zip(rows, settings, strict=True)
-            if setting
-        ]
-        if chosen:
-            lines.append(f"{name} best with {'; '.join(chosen)} (default elsewhere)")
+        chosen = zip(rows, settings, strict=True)
+        lines += best_notes(name, {row.bytes: setting_text(one) for row, one in chosen if one})
     return lines
+
+
+def best_notes(name: str, settings: dict[int, str]) -> list[str]:
+    """Return the note that names the settings that were best, by size; none where the defaults were."""
+    words = "; ".join(f"{short_size(size)}: {setting}" for size, setting in settings.items())
+    return [f"{name} best with {words} (default elsewhere)"] if words else []
 
 
 def print_measured(
