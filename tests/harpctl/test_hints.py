@@ -89,8 +89,6 @@ def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
 def texts() -> Iterator[tuple[str, str]]:
     """Yield the texts of errors and notes, with where; a value in it is FILLED."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path.relative_to(PACKAGE).parts[0] in {"bench", "lab"}:
-            continue  # they name ./harp_setup and their own options
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {
                 "HarpError",
