@@ -47,7 +47,7 @@ Version: {version}
 Architecture: {machine}
 Maintainer: {maintainer}
 Installed-Size: {size}
-Depends: harp (= {version})
+Depends: harp (= {version}), libc6 (>= 2.27)
 Recommends: iproute2, nftables, ethtool
 Section: net
 Priority: optional

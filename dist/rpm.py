@@ -39,6 +39,7 @@ measures. The library is used where NCCL_NET_PLUGIN=harp is set, or after
 %package lab
 Summary: Benchmarks and lab of HARP
 Group: System Environment/Libraries
+License: Apache-2.0
 AutoReqProv: no
 Requires: harp = %{{version}}-%{{release}}
 Recommends: iproute, iproute-tc, nftables, ethtool

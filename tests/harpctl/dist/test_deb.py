@@ -49,7 +49,7 @@ def test_its_name_version_and_files(deb: Path) -> None:
 
 
 def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
-    assert run("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()})\n"
+    assert run("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()}), libc6 (>= 2.27)\n"
     pages = {f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")}
     assert pages | {"./usr/lib/harp/app/harplab/data/fault_injector"} <= files_of(lab)
     files = {name for name in files_of(lab) if not name.endswith("/")}
