@@ -16,8 +16,9 @@ import typer
 from click_man.man import ManPage
 
 from dist.make import BUILD, TIME
-from harpctl.cli import COMPLETION, make_app, of_lab as is_of_lab
 from harpctl.build_info import build_version
+from harpctl.cli import COMPLETION, make_app
+from harpctl.cli import of_lab as is_of_lab
 
 PAGES = "usr/share/man/man1"
 SHELLS = {  # where each looks

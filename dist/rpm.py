@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from dist.make import TAGS, TIME
-from dist.names import plain_version
 from dist.manual import PAGES
+from dist.names import plain_version
 from dist.tree import HOME, JOURNAL, stage_debug, stage_lab_tree
 
 LIBRARIES = "usr/lib64"
