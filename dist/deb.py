@@ -52,8 +52,8 @@ Recommends: iproute2, nftables, ethtool
 Section: net
 Priority: optional
 Description: benchmarks and lab of HARP
- The commands demo, bench and lab of harpctl: they measure HARP between hosts, or
- between network namespaces with caps, loss and failures.
+ The commands demo, bench and lab of harpctl: they measure HARP between hosts,
+ or between network namespaces with caps, loss and failures.
 """
 DEBUG_CONTROL = """\
 Package: {debug_name}

@@ -70,8 +70,8 @@ def test_in_an_empty_environment(wheel: Path, lab: Path, empty: Path, tmp_path: 
     assert run(empty / "harpctl", "demo").count("every byte checked") == 2
 
 
-def test_a_lab_of_another_build_is_refused(lab: Path, empty: Path) -> None:
-    other = lab.with_name("harpctl-9.9-py3-none-any.whl")
+def test_a_lab_of_another_build_is_refused(lab: Path, empty: Path, tmp_path: Path) -> None:
+    other = tmp_path / "harpctl-9.9-py3-none-any.whl"
     with zipfile.ZipFile(other, "w") as file:
         file.writestr("harpctl-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: harpctl\nVersion: 9.9\n")
         file.writestr("harpctl-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
