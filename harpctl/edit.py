@@ -21,7 +21,7 @@ from harpctl.confs.table import KEYS
 from harpctl.console import ConsoleProgress, NoProgress, Progress, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host, open_host
-from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
+from harpctl.option_types import AsJson, DryRun, Root
 
 WHY = "edited"
 
@@ -44,12 +44,10 @@ def edit(
     ] = "",
     delete: Annotated[bool, typer.Option("--delete", help="Remove the file.")] = False,
     dry_run: DryRun = False,
-    yes: NeverAsks = False,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Change, move or remove one configuration file; `harpctl rollback` restores it."""
-    del yes
     host = open_host(root)
     progress: Progress = NoProgress() if as_json else ConsoleProgress()
     if not dry_run:

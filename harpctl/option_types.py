@@ -13,4 +13,4 @@ Root = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
-NeverAsks = Annotated[bool, typer.Option("--yes", "-y", help="For scripts; this command never asks.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]

@@ -37,6 +37,7 @@ DUMP_NAME = re.compile(r"harp-.*\.trace")  # of the flight recorder, in HARP_DUM
 FILE_BYTES_MAX = 64 << 20
 TOTAL_BYTES_MAX = 256 << 20
 PROCESSES_MAX = 1024
+DUMPS_MAX = 64  # as many as the plugin keeps of a user
 AS_ROOT = "run harpctl report as root, outside of containers"
 
 
@@ -97,7 +98,7 @@ def _environments(bundle: Bundle) -> dict[int, dict[str, str]]:
             continue
         environment = read_environment(bundle.host, name)
         if environment is None:
-            refused += bundle.host.exists(f"/proc/{name}")
+            refused += bool(bundle.host.read_text(f"/proc/{name}/cmdline"))  # the kernel's threads have none
             continue
         bundle.scrubber.learn(environment)
         if any(key.startswith(allow.PREFIXES) for key in environment) and len(found) < PROCESSES_MAX:
@@ -124,14 +125,25 @@ def _pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
             and host.is_real
         ):
             bundle.miss(folder, f"it is not readable: {AS_ROOT}")
-        for name in host.list_dir(folder):
-            path = f"{folder}/{name}"
-            if host.is_link(path) or not host.is_file(path):
-                continue
-            if folder in stats and STATS_NAME.fullmatch(name):
-                bundle.add_page(f"statistics/{name}", path)
-            elif DUMP_NAME.fullmatch(name):
-                bundle.add_page(f"dumps/{name}", path)
+        names = [
+            name
+            for name in host.list_dir(folder)
+            if not host.is_link(f"{folder}/{name}") and host.is_file(f"{folder}/{name}")
+        ]
+        for name in names if folder in stats else ():
+            if STATS_NAME.fullmatch(name):
+                bundle.add_page(f"statistics/{name}", f"{folder}/{name}")
+        _dumps(bundle, folder, [name for name in names if DUMP_NAME.fullmatch(name)])
+
+
+def _dumps(bundle: Bundle, folder: str, names: list[str]) -> None:
+    """Add the newest dumps of a directory; one sentence tells of the others."""
+    times = {name: status.st_mtime for name in names if (status := bundle.host.stat(f"{folder}/{name}"))}
+    newest = sorted(times, key=lambda name: times[name], reverse=True)
+    for name in newest[:DUMPS_MAX]:
+        bundle.add_page(f"dumps/{name}", f"{folder}/{name}")
+    if older := len(newest[DUMPS_MAX:]):
+        bundle.miss(f"{older} dumps in {folder}", f"only the {DUMPS_MAX} newest are included")
 
 
 def _confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:

@@ -14,7 +14,7 @@ from harpctl.change.rollback import rollback as roll_back
 from harpctl.console import ConsoleProgress, NoProgress, print_json, printable
 from harpctl.errors import ExitCode
 from harpctl.host.host import open_host
-from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
+from harpctl.option_types import AsJson, DryRun, Root, Yes
 
 
 def rollback(
@@ -27,7 +27,7 @@ def rollback(
     force: Annotated[
         bool, typer.Option("--force", help="Restore the original also of what was changed since.")
     ] = False,
-    yes: NeverAsks = False,
+    yes: Yes = False,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -36,7 +36,7 @@ def rollback(
     What somebody else changed since is left as it is, named, and can still be undone with --force; the exit
     code is 5 then. --list and --dry-run need no root.
     """
-    del yes
+    del yes  # only -H asks
     host = open_host(root)
     if list_only:
         _show_list(listed(host), as_json=as_json)

@@ -44,7 +44,12 @@ def selected_names(text: str, enis: Sequence[Eni]) -> list[str]:
     usable = [eni for eni in enis if eni.addresses]
     if is_exclude:
         return [eni.name for eni in usable if eni.is_up and not any(matches(eni, one) for one in entries)]
-    return list(dict.fromkeys(eni.name for one in entries for eni in usable if matches(eni, one)))
+
+    def selected(entry: str) -> list[str]:
+        by_name = [eni.name for eni in usable if matches(eni, entry)]
+        return by_name or [eni.name for eni in usable if entry in eni.altnames]
+
+    return list(dict.fromkeys(name for entry in entries for name in selected(entry)))
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +123,13 @@ class Context:
         variable = IFNAME if IFNAME in self.environment else self.asked_by
         if variable:
             return tuple((variable, Conf(interface=name)) for name in self._names_by(variable))
-        return tuple((file.path, file.conf) for file in self.conf_files if file.conf is not None)
+        confs = ((file.path, file.conf) for file in self.conf_files if file.conf is not None)
+        return tuple((path, self._with_first_name(conf)) for path, conf in confs)
+
+    def _with_first_name(self, conf: Conf) -> Conf:
+        """Replace an alternative name of an interface by its name, as the plugin does."""
+        eni = self.facts.eni(conf.interface)
+        return msgspec.structs.replace(conf, interface=eni.name) if eni else conf
 
     @functools.cached_property
     def asked_by(self) -> str:

@@ -125,6 +125,7 @@ def _foreign(shown: dict[str, Eni], links: Iterable[Link]) -> tuple[str, ...]:
 def _with_link(eni: Eni, link: Link) -> Eni:
     return msgspec.structs.replace(
         eni,
+        altnames=link.altnames,
         index=link.index,
         mac=link.mac,
         kind=link.kind or (PORT if link.is_port else eni.kind),

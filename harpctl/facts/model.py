@@ -127,6 +127,7 @@ class Eni(Struct, frozen=True, kw_only=True):
     """One network interface that may carry HARP."""
 
     name: str
+    altnames: tuple[str, ...] = ()  # further names, by which the kernel finds it as well
     index: int = 0
     mac: str = ""
     driver: str = ""
@@ -221,5 +222,6 @@ class Facts(Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()  # what could not be found out, and why, one sentence each
 
     def eni(self, name: str) -> Eni | None:
-        """Return the interface of that name."""
-        return next((eni for eni in self.enis if eni.name == name), None)
+        """Return the interface of that name, or else with that alternative name."""
+        named = (eni for eni in self.enis if eni.name == name)
+        return next(named, next((eni for eni in self.enis if name in eni.altnames), None))

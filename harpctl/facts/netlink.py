@@ -29,6 +29,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """One Ethernet interface. Zero where the kernel or the driver does not report a value."""
 
     name: str
+    altnames: tuple[str, ...] = ()
     index: int
     mac: str = ""
     kind: str = ""
@@ -64,8 +65,10 @@ def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
 
 def _link(message: Message) -> Link:
     info, xdp = message.get_attr("IFLA_LINKINFO"), message.get_attr("IFLA_XDP")
+    properties = message.get_attr("IFLA_PROP_LIST")
     return Link(
         name=str(message.get_attr("IFLA_IFNAME")),
+        altnames=tuple(map(str, properties.get_attrs("IFLA_ALT_IFNAME"))) if properties else (),
         index=message["index"],
         mac=message.get_attr("IFLA_ADDRESS") or "",
         kind=str(info.get_attr("IFLA_INFO_KIND") or "") if info else "",

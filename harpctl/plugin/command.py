@@ -23,7 +23,7 @@ from harpctl.facts.library_dirs import search_dirs
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.host import Host, open_host
-from harpctl.option_types import AsJson, DryRun, NeverAsks, Root
+from harpctl.option_types import AsJson, DryRun, Root, Yes
 from harpctl.plugin.source import find_source
 from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
@@ -126,7 +126,7 @@ def install(
         typer.Option("--force", help="Move another plugin aside, install where HARP has been disabled."),
     ] = False,
     dry_run: DryRun = False,
-    yes: NeverAsks = False,
+    yes: Yes = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
@@ -137,7 +137,7 @@ def install(
     Refused: a file that is no plugin for this machine or needs a newer glibc, and a host where HARP was
     disabled.
     """
-    del yes
+    del yes  # only -H asks
     host = open_host(root)
 
     def make() -> Switch:
@@ -153,7 +153,7 @@ def enable(
     *,
     force: Annotated[bool, typer.Option("--force", help="Enable a plugin that is not HARP, too.")] = False,
     dry_run: DryRun = False,
-    yes: NeverAsks = False,
+    yes: Yes = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
@@ -163,7 +163,7 @@ def enable(
     /root, and for libnccl-net.so itself in the last two; for the same names of libnccl-net-harp.so; and
     beside a path that NCCL_NET_PLUGIN names. It refuses where it finds several of one name.
     """
-    del yes
+    del yes  # only -H asks
     host = open_host(root)
     _do(host, "enable", lambda: plan_enable(host, force=force), dry_run=dry_run, as_json=as_json)
 
@@ -172,7 +172,7 @@ def enable(
 def disable(
     *,
     dry_run: DryRun = False,
-    yes: NeverAsks = False,
+    yes: Yes = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
@@ -182,7 +182,7 @@ def disable(
     turn it on again. Running jobs keep the file that they have loaded. Refused where both names are there;
     other plugins of a host stay.
     """
-    del yes
+    del yes  # only -H asks
     host = open_host(root)
     _do(host, "disable", lambda: plan_disable(host), dry_run=dry_run, as_json=as_json)
 

@@ -27,7 +27,7 @@ from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
 from harpctl.network.metadata import lookup, sources_of
 from harpctl.network.speeds import known_speed
-from harpctl.option_types import AsJson, DryRun, Root
+from harpctl.option_types import AsJson, DryRun, Root, Yes
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.options import (
     PACKAGED_PROGRAM,
@@ -280,7 +280,7 @@ def setup(
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="With --dry-run: exit with 2 when there is something to do.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    yes: Yes = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:

@@ -87,8 +87,9 @@ def plan_confs(host: Host, choices: Sequence[Choice], options: SetupOptions) -> 
     tuned = confs_by_interface(host)
     for choice in choices:
         path, wanted = conf_path(choice.number), _wanted(choice, options)
-        if wanted.interface in tuned:
-            wanted = _merged(wanted, tuned[wanted.interface])
+        names = (choice.eni.name, *choice.eni.altnames)
+        if existing := next((tuned[name] for name in names if name in tuned), None):
+            wanted = _merged(wanted, existing)
         if wanted != read_conf(host, path).conf:
             steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))
     numbers = {choice.number for choice in choices}

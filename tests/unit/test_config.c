@@ -499,6 +499,20 @@ static void test_ifname_ignores_files(void **state) {
       "whole name)");
 }
 
+static void test_alternative_names(void **state) {
+  (void)state;
+  tree_alternative = "enp6s0";
+  tree_write("conf/ztcp0.conf", "[eni]\ninterface = enp6s0\n");
+  assert_int_equal(LOAD(), 0);
+  assert_int_equal(cfg.instance_count, 1);
+  assert_string_equal(cfg.instances[0].ifname, "eth1");
+  assert_false(cfg.instances[0].is_absent);
+  assert_int_equal(LOAD("HARP_IFNAME==enp6s0"), 0);
+  assert_string_equal(cfg.instances[0].ifname, "eth1");
+  tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth1\n");
+  assert_int_equal(LOAD(), -EINVAL); /* both files name one interface */
+}
+
 static void test_loopback_by_name(void **state) {
   (void)state;
   assert_int_equal(LOAD("HARP_IFNAME=lo"), 0);
@@ -598,6 +612,7 @@ int main(void) {
       T(test_environment_overrides_files),
       T(test_conf_dir_variable),
       T(test_ifname_ignores_files),
+      T(test_alternative_names),
       T(test_loopback_by_name),
       T(test_socket_family),
       T(test_default_paths),

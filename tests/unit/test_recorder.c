@@ -232,6 +232,32 @@ static void test_as_many_as_there_may_be(void **state) {
   harp_stats_file_close(file);
 }
 
+/* Processes that write at the same time leave too many: the next dump removes all of these. */
+static void test_more_than_there_may_be(void **state) {
+  (void)state;
+  enum { MORE = 40 };
+  struct harp_stats_file *file;
+  struct harp_error error = {0};
+  char name[HARP_DUMP_NAME_BYTES], path[512], found[512];
+  assert_int_equal(harp_stats_file_open(&file, NULL, &error), 0);
+  assert_int_equal(harp_stats_take(file, HARP_STATS_ENGINES, 1), 0);
+  for (unsigned i = 0; i < HARP_DUMPS_MAX + MORE; i++) {
+    snprintf(path, sizeof path, "%s/harp-other-%u-1-1.trace", dump_dir[0], i);
+    FILE *dump = fopen(path, "w");
+    fputs(HARP_STATS_MAGIC, dump);
+    fclose(dump);
+    const struct timespec past[2] = {{.tv_sec = 1 + i / 3}, {.tv_sec = 1 + i / 3}};
+    assert_int_equal(utimensat(AT_FDCWD, path, past, 0), 0);
+  }
+  struct harp_stats_dump *d = harp_stats_dump_begin(file, 0);
+  assert_int_equal(harp_stats_dump_write(d, harp_stats_file_ring(file, 0), "why", 1, dump_dir[0], name), 0);
+  harp_stats_dump_drop(d);
+  assert_int_equal(dumps(found, sizeof found), HARP_DUMPS_MAX);
+  snprintf(path, sizeof path, "%s/harp-other-%u-1-1.trace", dump_dir[0], HARP_DUMPS_MAX + MORE - 1);
+  assert_int_equal(access(path, F_OK), 0);
+  harp_stats_file_close(file);
+}
+
 /* Runs in a child with a file system of its own: 0, or why not. */
 static int fail_on(const char *options) {
   struct side a = {0}, b = {0};
@@ -273,6 +299,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_what_is_recorded), TEST(test_a_failure_leaves_a_dump),
       TEST(test_dumps_alone),      TEST(test_as_many_as_there_may_be),
+      TEST(test_dumps_alone),      TEST(test_more_than_there_may_be),
       TEST(test_bad_disks),        TEST(test_dumps_keep_their_distance),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

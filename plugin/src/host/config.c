@@ -268,11 +268,12 @@ static int resolve_link(const struct loader *loader, const struct harp_conf *con
 
 /* Fills in the interface, and whether it is absent: with the first reason. */
 static int resolve_eni(const struct loader *loader, struct draft *draft, struct harp_instance *instance) {
-  const struct harp_conf *conf = &draft->conf;
+  struct harp_conf *conf = &draft->conf;
   char place[PLACE_BYTES];
   struct harp_error no_address;
   where(conf, HARP_SETTING_INTERFACE, place);
   const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->values.interface);
+  if (eni) memcpy(conf->values.interface, eni->name, sizeof eni->name); /* in place of an alternative one */
   memcpy(instance->ifname, conf->values.interface, sizeof instance->ifname);
   instance->speed_source =
       harp_setting_is_set(&conf->values, HARP_SETTING_SPEED_MBPS) ? HARP_SPEED_CONF : HARP_SPEED_ASSUMED;

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/if_link.h>
 #include <linux/if_packet.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,9 @@ void harp_eni_find_kind(int index, struct harp_eni_kind *kind) {
 const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count, const char *name) {
   for (unsigned i = 0; i < count; i++)
     if (strcmp(enis[i].name, name) == 0) return &enis[i];
+  unsigned index = if_nametoindex(name);
+  for (unsigned i = 0; i < count && index; i++)
+    if (enis[i].index == (int)index) return &enis[i];
   return NULL;
 }
 

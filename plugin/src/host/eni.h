@@ -65,7 +65,8 @@ void harp_eni_find_kind(int index, struct harp_eni_kind *kind);
 /* Writes a MAC address as text, in lower case. */
 void harp_eni_format_mac(const uint8_t mac[6], char text[HARP_ENI_MAC_TEXT_BYTES]);
 
-/* Finds the interface with this name; NULL when there is none. */
+/* Finds the interface with this name, or else with this alternative name (`ip link property`) in our network
+ * namespace; NULL when there is none. */
 const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count, const char *name);
 
 /* Returns whether the interface can carry traffic: up, and with a link. */

@@ -111,16 +111,6 @@ static int choose(struct selection *selection, const char *name, bool is_explici
   return 0;
 }
 
-/* Chooses the interface that has an alternative name (`ip link property`). Returns as choose does; 1: there
- * is none. */
-static int choose_alternative(struct selection *selection, const char *name, const struct harp_eni *enis,
-                              unsigned count) {
-  unsigned index = if_nametoindex(name);
-  for (unsigned i = 0; i < count && index; i++)
-    if (enis[i].index == (int)index) return choose(selection, enis[i].name, true);
-  return 1;
-}
-
 /* Says why a prefix selects nothing. Returns -errno. */
 static int explain(const struct harp_ifname_filter *filter, unsigned entry, const struct harp_eni *enis,
                    unsigned count, struct harp_error *why) {
@@ -148,7 +138,8 @@ static int select_entry(struct selection *selection, const struct harp_ifname_fi
     else
       HARP_INFO("%s: interface '%s' is left out: it has no address to use", filter->variable, enis[i].name);
   }
-  if (rc == 1) rc = choose_alternative(selection, filter->entries[entry], enis, count);
+  const struct harp_eni *alternative = harp_eni_find(enis, count, filter->entries[entry]);
+  if (rc == 1 && alternative) rc = choose(selection, alternative->name, true);
   return rc == 1 && filter->is_exact ? choose(selection, filter->entries[entry], true) : rc;
 }
 

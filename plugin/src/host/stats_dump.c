@@ -97,8 +97,8 @@ static bool is_dump_name(const char *name) {
   return n > suffix && !strncmp(name, PREFIX, strlen(PREFIX)) && !strcmp(name + n - suffix, SUFFIX);
 }
 
-/* Returns when a dump of this user was written; -1: the file is no such dump. */
-static int64_t written_s(int dir_fd, const char *name) {
+/* Returns when a dump of this user was written, in ns; -1: the file is no such dump. */
+static int64_t written_ns(int dir_fd, const char *name) {
   char magic[sizeof HARP_STATS_MAGIC - 1];
   struct stat st;
   int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -107,26 +107,39 @@ static int64_t written_s(int dir_fd, const char *name) {
               read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
               !memcmp(magic, HARP_STATS_MAGIC, sizeof magic);
   close(fd);
-  return ours ? (int64_t)st.st_mtim.tv_sec : -1;
+  return ours ? (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec : -1;
 }
 
-/* Removes the oldest dump if there are HARP_DUMPS_MAX. */
+/* Puts a time into the list of the newest, which is descending. */
+static void note_time(int64_t newest_ns[HARP_DUMPS_MAX], int64_t at) {
+  for (unsigned i = 0; i < HARP_DUMPS_MAX; i++) {
+    if (at <= newest_ns[i]) continue;
+    int64_t older = newest_ns[i];
+    newest_ns[i] = at;
+    at = older;
+  }
+}
+
+/* Removes the oldest dumps, so that there is room for a new one among HARP_DUMPS_MAX: also those that
+ * processes have left there which wrote theirs at the same time. */
 static void make_room(const char *dir) {
-  char oldest[256] = "";
-  int64_t oldest_s = INT64_MAX;
-  unsigned count = 0;
+  int64_t newest_ns[HARP_DUMPS_MAX] = {0};
   const struct dirent *entry;
   DIR *d = opendir(dir);
   if (!d) return;
-  for (unsigned i = 0; i < NAMES_MAX && (entry = readdir(d)); i++) {
-    int64_t at = is_dump_name(entry->d_name) ? written_s(dirfd(d), entry->d_name) : -1;
-    if (at < 0) continue;
-    count++;
-    if (at >= oldest_s) continue;
-    oldest_s = at;
-    snprintf(oldest, sizeof oldest, "%s", entry->d_name);
+  for (unsigned i = 0; i < NAMES_MAX && (entry = readdir(d)); i++)
+    if (is_dump_name(entry->d_name)) note_time(newest_ns, written_ns(dirfd(d), entry->d_name));
+  int64_t limit_ns = newest_ns[HARP_DUMPS_MAX - 1]; /* 0: there is room */
+  unsigned equal = 0; /* dumps of that time that stay */
+  while (newest_ns[HARP_DUMPS_MAX - 2 - equal] == limit_ns && equal < HARP_DUMPS_MAX - 2) equal++;
+  rewinddir(d);
+  for (unsigned i = 0; i < NAMES_MAX && limit_ns && (entry = readdir(d)); i++) {
+    int64_t at = is_dump_name(entry->d_name) ? written_ns(dirfd(d), entry->d_name) : -1;
+    if (at == limit_ns && equal > 0)
+      equal--;
+    else if (at >= 0 && at <= limit_ns)
+      unlinkat(dirfd(d), entry->d_name, 0);
   }
-  if (count >= HARP_DUMPS_MAX) unlinkat(dirfd(d), oldest, 0);
   closedir(d);
 }
 

@@ -123,13 +123,26 @@ def test_scrubbing_is_the_second_line() -> None:
     }
 
 
+def test_of_many_dumps_the_newest_are_included(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harpctl.bundle.collect.DUMPS_MAX", 2)
+    for number in range(5):
+        file = _put(root, f"/var/dumps/harp-node-{number}-7-1.trace", b"HARPSTAT")
+        os.utime(file, (2e9, 2e9 + number % 4))
+    bundle = gather(Host(root))
+    dumps = {name for name in bundle.files if name.startswith("dumps/")}
+    assert dumps == {"dumps/harp-node-2-7-1.trace", "dumps/harp-node-3-7-1.trace"}
+    why = {one["what"]: one["why"] for one in bundle.unread}
+    assert why["5 dumps in /var/dumps"] == "only the 2 newest are included"
+
+
 def test_what_cannot_be_read_is_listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise HarpError("The facts are gone.")
 
     monkeypatch.setattr("harpctl.bundle.collect.read_status", refuse)
     monkeypatch.setattr("harpctl.bundle.collect.FILE_BYTES_MAX", 10)
-    (root / "proc/200").mkdir()
+    _put(root, "proc/200/cmdline", "sleep\0")
+    _put(root, "proc/2/cmdline", "")  # a thread of the kernel, which has no environment
     bundle = gather(Host(root))
     why = {one["what"]: one["why"] for one in bundle.unread}
     assert why["status.json"] == "The facts are gone."

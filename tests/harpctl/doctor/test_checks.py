@@ -290,6 +290,10 @@ def test_the_other_eni_of_a_subnet_is_no_other_host(world: World) -> None:
         ("eth", ["eth0", "eth1", "eth2"]),
         ("eth2,eth1", ["eth2", "eth1"]),
         ("=eth1 , eth9", ["eth1"]),
+        ("enp3s1", ["eth1"]),
+        ("=eth2,enp3s1", ["eth2", "eth1"]),
+        ("enp3", []),
+        ("^enp3s1", ["eth0", "eth1"]),
         ("^eth0", ["eth1"]),
         ("^=eth", ["eth0", "eth1"]),
         ("", []),
@@ -297,5 +301,13 @@ def test_the_other_eni_of_a_subnet_is_no_other_host(world: World) -> None:
 )
 def test_the_interfaces_that_the_variable_selects(world: World, text: str, names: list[str]) -> None:
     enis = [replace(eni, is_up=eni.name != "eth2") for eni in world.facts.enis]
+    enis = [replace(eni, altnames=("enp3s1",)) if eni.name == "eth1" else eni for eni in enis]
     enis.append(replace(enis[0], name="eth8", addresses=()))
     assert selected_names(text, enis) == names
+
+
+def test_a_conf_file_may_have_an_alternative_name(world: World) -> None:
+    world.eni("eth1", altnames=("enp3s1",))
+    world.conf(1, interface="enp3s1")
+    assert [finding.level for finding in world.findings("confs.interface")] == ["ok"]
+    assert [eni.name for eni in world.context().enis] == ["eth1", "eth2"]

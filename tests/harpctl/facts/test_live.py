@@ -26,6 +26,7 @@ ip link set lo up
 ip link add eth7 address 02:00:00:00:00:07 type veth peer name far
 ip link add br7 type bridge
 ip address add 10.7.0.5/24 dev eth7
+ip link property add dev eth7 altname enp7s0 altname a-name-of-more-than-15-bytes
 ip link set eth7 up mtu 1400
 ip link set far up master br7
 ip link set eth7 gso_max_size 40000
@@ -83,6 +84,7 @@ def test_a_network_namespace_that_sysfs_does_not_show(root: Path) -> None:
     eth7 = enis["eth7"]
     assert (eth7["kind"], enis["br7"]["kind"]) == ("veth", "bridge")
     assert eth7["addresses"] == ["10.7.0.5/24"]
+    assert sorted(eth7["altnames"]) == ["a-name-of-more-than-15-bytes", "enp7s0"]
     assert (eth7["gateway"], eth7["is_default_route"]) == ("10.7.0.1", True)
     assert (eth7["mac"], eth7["mtu"], eth7["is_up"]) == ("02:00:00:00:00:07", 1400, True)
     assert eth7["carries_ssh"]

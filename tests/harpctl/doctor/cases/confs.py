@@ -184,6 +184,12 @@ def interface_twice(world: World) -> None:
     world.confs[2] = replace(world.confs[1], cores=None)
 
 
+@case("confs.distinct", "fail", f"eth1 is already in {conf_path(1)}", f"harpctl edit {conf_path(2)} --delete")
+def interface_twice_by_an_alternative_name(world: World) -> None:
+    world.eni("eth1", altnames=("enp3s1",))
+    world.confs[2] = replace(world.confs[1], interface="enp3s1", cores=None)
+
+
 @case(
     "confs.job_keys",
     "fail",
