@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,13 @@ CODES = {
     ExitCode.REFUSED: "refused: it would do harm, or needs root",
     ExitCode.INTERRUPTED: "interrupted by ctrl-C, SIGTERM or a hang-up; what was begun is undone",
 }
+COMMON = """
+## Options that many commands have
+
+| option | meaning |
+|---|---|
+"""
+COMMON_FROM = 5  # commands that have the same option
 KINDS = {
     "bool": "",
     "list[": "TEXT",
@@ -98,16 +107,35 @@ def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
     return [p for p in found if hasattr(p.annotation, "__metadata__") and not _option(p).hidden]
 
 
+def _row(parameter: inspect.Parameter) -> str:
+    return f"| {_names(parameter)} | {_meaning(parameter)} |"
+
+
+def _commands(names: Iterable[str]) -> dict[str, Callable[..., None]]:
+    """Load the commands of these names, with those of groups."""
+    return {f"{name} {word}".strip(): command for name in names for word, command in load(name).items()}
+
+
+@functools.cache
+def _common() -> tuple[str, ...]:
+    """Return the rows that many commands share, the most frequent first."""
+    every = [command for names in COMMANDS.values() for command in _commands(names).values()]
+    rows = Counter(_row(parameter) for command in every for parameter in _parameters(command))
+    return tuple(row for row, count in rows.most_common() if count >= COMMON_FROM)
+
+
 def _command(name: str, command: Callable[..., None]) -> str:
     shown = _parameters(command)
+    own = [_row(p) for p in shown if _row(p) not in _common()]
+    common = ", ".join(_names(p).split(" ")[0].rstrip(",") for p in shown if _row(p) in _common())
     arguments = [_option(p).metavar for p in shown if isinstance(_option(p), typer.models.ArgumentInfo)]
     lines = [
         f"### harpctl {name}\n",
         f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n",
         _paragraphs(inspect.getdoc(command) or "") + "\n",
-        "| option | meaning |\n|---|---|",
-        *(f"| {_names(p)} | {_meaning(p)} |" for p in shown),
     ]
+    lines += ["| option | meaning |\n|---|---|", *own] if own else []
+    lines += [f"{chr(10) if own else ''}Also {common}."] if common else []
     return "\n".join(lines) + "\n"
 
 
@@ -115,12 +143,10 @@ def generate() -> str:
     """Return the text of docs/cli.md."""
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
+    parts += [COMMON, *(f"{row}\n" for row in _common())]
     for panel, names in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
-        for name in names:
-            parts += [
-                "\n" + _command(f"{name} {word}".strip(), command) for word, command in load(name).items()
-            ]
+        parts += ["\n" + _command(name, command) for name, command in _commands(names).items()]
     return "".join(parts)
 
 
