@@ -124,10 +124,22 @@ def _common() -> tuple[str, ...]:
     return tuple(row for row, count in rows.most_common() if count >= COMMON_FROM)
 
 
-def _command(name: str, command: Callable[..., None]) -> str:
+def _name(parameter: inspect.Parameter) -> str:
+    return re.split(r",? ", _names(parameter))[0]
+
+
+def _command(name: str, command: Callable[..., None], seen: dict[str, str]) -> str:
+    """Describe a command. A row that is among those of an earlier one, in `seen`, is only named."""
     shown = _parameters(command)
-    own = [_row(p) for p in shown if _row(p) not in _common()]
-    common = ", ".join(_names(p).split(" ")[0].rstrip(",") for p in shown if _row(p) in _common())
+    rest = [p for p in shown if _row(p) not in _common()]
+    own = [_row(p) for p in rest if _row(p) not in seen]
+    elsewhere: dict[str, list[str]] = {}
+    for p in (p for p in rest if _row(p) in seen):
+        elsewhere.setdefault(seen[_row(p)], []).append(_name(p))
+    seen |= dict.fromkeys(own, name)
+    also = [f"as of {where}, {', '.join(names)}" for where, names in elsewhere.items()]
+    also += [", ".join(_name(p) for p in shown if _row(p) in _common())]
+    common = "; ".join(filter(None, also))
     arguments = [_option(p).metavar for p in shown if isinstance(_option(p), typer.models.ArgumentInfo)]
     lines = [
         f"### harpctl {name}\n",
@@ -144,9 +156,10 @@ def generate() -> str:
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
     parts += [COMMON, *(f"{row}\n" for row in _common())]
+    seen: dict[str, str] = {}
     for panel, names in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
-        parts += ["\n" + _command(name, command) for name, command in _commands(names).items()]
+        parts += ["\n" + _command(name, command, seen) for name, command in _commands(names).items()]
     return "".join(parts)
 
 
