@@ -47,6 +47,7 @@ EC2_SPEEDS = {
     "g6.16xlarge": _gbps(25),
     "g6.24xlarge": _gbps(50),
     "g6.48xlarge": _gbps(100),
+    "g6e.48xlarge": _gbps(400, 4),
 }
 
 
