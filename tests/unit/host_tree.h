@@ -29,14 +29,6 @@ static struct harp_eni tree_enis[40];
 static struct harp_eni_kind tree_kinds[40]; /* of these */
 static unsigned tree_eni_count;
 static int tree_ethtool_mbps;
-static const char *tree_alternative; /* another name of eth1 */
-
-/* Stands in for libc's. */
-unsigned if_nametoindex(const char *name) {
-  for (unsigned i = 0; i < tree_eni_count && tree_alternative && !strcmp(name, tree_alternative); i++)
-    if (!strcmp(tree_enis[i].name, "eth1")) return (unsigned)tree_enis[i].index;
-  return 0;
-}
 
 static inline void tree_sink(enum harp_log_level level, const char *file, int line, const char *text) {
   (void)file;
@@ -51,7 +43,6 @@ static inline int tree_setup(void **state) {
   assert_non_null(mkdtemp(tree_root));
   tree_log[0] = 0;
   tree_eni_count = 0;
-  tree_alternative = NULL;
   memset(tree_kinds, 0, sizeof tree_kinds);
   tree_ethtool_mbps = -ENODATA;
   harp_log_set_sink(tree_sink);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The whole configuration, from files, variables and interfaces to instances. */
 #include "host/config.h"
-#include "unit/host_tree.h"
+#include "unit/host_alternative.h"
 
 static struct harp_config cfg;
 static struct harp_error error;
@@ -511,6 +511,7 @@ static void test_alternative_names(void **state) {
   assert_string_equal(cfg.instances[0].ifname, "eth1");
   tree_write("conf/ztcp1.conf", "[eni]\ninterface = eth1\n");
   assert_int_equal(LOAD(), -EINVAL); /* both files name one interface */
+  tree_alternative = NULL;
 }
 
 static void test_loopback_by_name(void **state) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HARP_IFNAME against a list of interfaces. */
 #include "host/ifname.h"
-#include "unit/host_tree.h"
+#include "unit/host_alternative.h"
 
 static struct harp_error error;
 /* Writes what a list chooses, "eth1 eth10!", where ! marks a name given in full; or the error's sentence. */
@@ -68,6 +68,7 @@ static void test_alternative_names(void **state) {
   assert_string_equal(pick("eth1,enp3s0"), "eth1! eth10");
   assert_string_equal(pick("enp3"), "HARP_IFNAME: no interface of this network namespace begins with 'enp3' "
                                     "(loopback counts only by its whole name)");
+  tree_alternative = NULL;
 }
 
 static void test_exclusion(void **state) {

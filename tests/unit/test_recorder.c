@@ -297,10 +297,9 @@ static void test_bad_disks(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(test_what_is_recorded), TEST(test_a_failure_leaves_a_dump),
-      TEST(test_dumps_alone),      TEST(test_as_many_as_there_may_be),
-      TEST(test_more_than_there_may_be),
-      TEST(test_bad_disks),        TEST(test_dumps_keep_their_distance),
+      TEST(test_what_is_recorded),          TEST(test_a_failure_leaves_a_dump), TEST(test_dumps_alone),
+      TEST(test_as_many_as_there_may_be),   TEST(test_more_than_there_may_be),  TEST(test_bad_disks),
+      TEST(test_dumps_keep_their_distance),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

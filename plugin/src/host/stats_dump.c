@@ -130,7 +130,7 @@ static void make_room(const char *dir) {
   for (unsigned i = 0; i < NAMES_MAX && (entry = readdir(d)); i++)
     if (is_dump_name(entry->d_name)) note_time(newest_ns, written_ns(dirfd(d), entry->d_name));
   int64_t limit_ns = newest_ns[HARP_DUMPS_MAX - 1]; /* 0: there is room */
-  unsigned equal = 0; /* dumps of that time that stay */
+  unsigned equal = 0;                               /* dumps of that time that stay */
   while (newest_ns[HARP_DUMPS_MAX - 2 - equal] == limit_ns && equal < HARP_DUMPS_MAX - 2) equal++;
   rewinddir(d);
   for (unsigned i = 0; i < NAMES_MAX && limit_ns && (entry = readdir(d)); i++) {
