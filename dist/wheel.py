@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels: harpctl with plugin and harp-perf, and the lab, both tagged for the glibc that these need."""
+"""The wheels: harpctl with plugin and harp-perf, the lab, and the plugin for the environment of a job.
+
+Those with programs are tagged for the glibc that these need.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +50,35 @@ def stage_lab_wheel(stage: Path) -> str:
     return (HERE / "lab.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
 
 
+def stage_net_wheel(stage: Path) -> str:
+    """Lay out the plugin's package; return the text of its project file."""
+    shutil.copytree(TOP / "harp_net", stage / "harp_net", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_built(("libnccl-net.so",), stage)
+    return (HERE / "net.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
+
+
+def stage_net_torch_wheel(stage: Path) -> str:
+    """Lay out the module that torch calls; return the text of its project file."""
+    shutil.copy(TOP / "harp_net_torch.py", stage)
+    return (HERE / "net_torch.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
+
+
 def build_wheels(out: Path) -> None:
-    """Build both wheels into a folder."""
-    for stage_source in (stage_harpctl_wheel, stage_lab_wheel):
+    """Build the wheels into a folder."""
+    for stage_source in (stage_harpctl_wheel, stage_lab_wheel, stage_net_wheel, stage_net_torch_wheel):
         with tempfile.TemporaryDirectory(prefix="harp-wheel-") as name:
             stage = Path(name)
             project = stage_source(stage)
-            _complete(stage, project)
+            _complete(stage, project, has_programs=stage_source is not stage_net_torch_wheel)
             _build(stage, out)
 
 
-def _complete(stage: Path, project: str) -> None:
-    """Add the project file with the tag, licences and the readme."""
+def _complete(stage: Path, project: str, *, has_programs: bool) -> None:
+    """Add the project file, with the tag of what has programs, licences and the readme."""
     shutil.copytree(TOP / "LICENSES", stage / "LICENSES")
     for name in ROOT_FILES:
         shutil.copy(TOP / name, stage / name)
-    (stage / "pyproject.toml").write_text(project + USE_OF_HOOK, encoding="utf-8")
+    (stage / "pyproject.toml").write_text(project + USE_OF_HOOK * has_programs, encoding="utf-8")
     tag = f"manylinux_{GLIBC}_{platform.machine()}"
     (stage / "hook.py").write_text(HOOK.format(tag=tag), encoding="utf-8")
 
