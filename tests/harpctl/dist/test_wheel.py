@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from harpctl.build_info import build_version
 from harpctl.errors import ExitCode
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
+from dist.make import BUILD
 from tests.harpctl.dist.conftest import Chroot, one, run
 from tests.harpctl.dist.test_deb import Debian
 
@@ -129,3 +131,39 @@ def test_without_a_network(
     host.run("/tmp/venv/bin/harpctl", "rollback", "--yes")
     host.run("/tmp/venv/bin/pip", "uninstall", "--yes", "harpctl", "harpctl-lab")
     assert host.files() == before
+
+
+# ---- the plugin for the environment of a job ----
+
+NET_BYTES_MAX = 500_000
+
+
+def test_the_plugin_alone(out: Path, empty: Path) -> None:
+    """Two lines, without root: the path for NCCL_NET_PLUGIN, or harp-run before the job's command."""
+    wheel, hook = one(out, "harp_net-*.whl"), one(out, "harp_net_torch-*.whl")
+    assert wheel.stat().st_size < NET_BYTES_MAX
+    assert wheel.name.endswith(f"-py3-none-{TAG}.whl")
+    assert hook.name.endswith("-py3-none-any.whl")
+    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", wheel, hook)
+    library = Path(run(empty / "python", "-P", "-m", "harp_net").rstrip("\n"))
+    assert library.parent.parts[-3:] == ("nvidia", "nccl", "lib")
+    with library.open("rb") as file:
+        assert inspect(file, library.name).version == build_version()
+    perf = BUILD / "harp-perf"
+    job = (*"--mode pingpong --sizes 64K --time 0.5 --log none --plugin".split(), library)
+    done = subprocess.run(
+        [str(word) for word in (empty / "harp-run", perf, *job)],
+        env={"HARP_IFNAME": "=lo", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "harp-run: 2 processes of this host used HARP: " in done.stderr
+    code = (
+        "import importlib.metadata as m, os\n"
+        "for point in m.entry_points(group='torch.backends'): point.load()()\n"
+        "print(os.environ['NCCL_NET_PLUGIN'])"
+    )
+    assert run(empty / "python", "-P", "-c", code).rstrip("\n") == str(library)
+    run(empty / "pip", "uninstall", "--yes", "--quiet", "harp-net", "harp-net-torch")
+    assert not library.exists()
