@@ -25,7 +25,8 @@ def tracked(root: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "command", ["ruff check", "ruff format --check", "mypy --strict harpctl harplab harp_net harp_net_torch.py tests"]
+    "command",
+    ["ruff check", "ruff format --check", "mypy --strict harpctl harplab harp_net harp_net_torch.py tests"],
 )
 def test_python_is_clean(root: Path, command: str) -> None:
     tool, *words = command.split()
