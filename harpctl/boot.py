@@ -28,15 +28,15 @@ from harpctl.change import store
 from harpctl.change.journal import Journal
 from harpctl.change.os_errors import require_root
 from harpctl.change.steps import AnyStep, Run, SetControl, SetSizes
-from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.eni import collect_enis
 from harpctl.facts.model import Boot, Facts, Memory, System
 from harpctl.facts.overrides import Overrides
+from harpctl.facts.sources import RECORD, collect_sources
 from harpctl.host.host import Host
 from harpctl.network.big_tcp import plan_big_tcp
-from harpctl.network.model import Interfaces, read_record
+from harpctl.network.model import Interfaces, decode
 from harpctl.network.runtime import plan_eni, plan_stale_rules
 from harpctl.network.watch import Watch
 from harpctl.option_types import AsJson
@@ -70,15 +70,16 @@ def _facts(host: Host) -> Facts:
 def plan(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult]]:
     """Return what the ENIs lack, and the ENIs that can't be set up."""
     facts = _facts(host)
-    steps = plan_stale_rules(host, record.enis) if record.enis else []
+    sources = collect_sources(host, facts.enis)
+    steps = plan_stale_rules(sources, record.enis) if record.enis else []
     failed = []
     for eni in record.enis:
         try:
-            steps += plan_eni(facts, host, eni, record.enis)
+            steps += plan_eni(facts, sources, eni, record.enis)
         except HarpError as error:
             failed.append(StepResult(step=eni.name, error=error.message))
     if record.big_tcp:
-        confs = [file.conf for file in read_confs(host) if file.conf is not None]  # the doctor reports others
+        confs = [file.conf for file in sources.confs if file.conf is not None]  # the doctor reports others
         pairs = [(facts.eni(conf.interface), conf.driver or "auto") for conf in confs]
         steps += plan_big_tcp((eni, driver) for eni, driver in pairs if eni is not None)[0].steps
     return steps, failed
@@ -119,11 +120,11 @@ def _locked(host: Host) -> Iterator[None]:
 
 def run_boot(host: Host) -> BootResult:
     """Give each ENI what it lacks. Raises HarpError where another harpctl changes this host."""
-    steps, failed = plan(host, read_record(host))
+    steps, failed = plan(host, decode(host.read_bytes(RECORD)))
     results: list[StepResult] = []
     if steps:
         with _locked(host):
-            steps, failed = plan(host, read_record(host))
+            steps, failed = plan(host, decode(host.read_bytes(RECORD)))
             results = [_carry_out(host, step) for step in steps]
     results += failed
     return BootResult(ok=not any(result.error for result in results), steps=tuple(results))
@@ -151,7 +152,7 @@ def keep(host: Host) -> None:
     while True:
         names: list[str] = []
         try:
-            names = [eni.name for eni in read_record(host).enis]
+            names = [eni.name for eni in decode(host.read_bytes(RECORD)).enis]
             result = run_boot(host)
         except HarpError as error:
             result = BootResult(ok=False, steps=(StepResult(step="harp.service", error=error.message),))

@@ -18,8 +18,10 @@ from harpctl.errors import HarpError
 from harpctl.facts.elf import NAME
 from harpctl.facts.model import Eni, Facts, HugeMount, Pages
 from harpctl.facts.plugin_files import Copy, find_copies
+from harpctl.facts.sources import RECORD, Sources, collect_sources
 from harpctl.facts.unasked import unasked
 from harpctl.host.host import Host
+from harpctl.network.model import Interfaces, decode
 from harpctl.plugin.choice import chosen_copy, named_files
 from harpctl.plugin.compat import Platform, platform_of
 from harpctl.plugin.search import Taken, find_taken
@@ -86,6 +88,16 @@ class Context:
     def conf_files(self) -> tuple[ConfFile, ...]:
         """Read all ztcp*.conf, in the plugin's order."""
         return read_confs(self.host, self.conf_dir)
+
+    @functools.cached_property
+    def sources(self) -> Sources:
+        """Return what the plan of the ENIs is made of."""
+        return collect_sources(self.host, self.facts.enis)
+
+    @property
+    def record(self) -> Interfaces:
+        """Return what setup recorded. Raises HarpError for a record that is damaged."""
+        return decode(self.host.read_bytes(RECORD))
 
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:

@@ -17,7 +17,6 @@ from harpctl.doctor.model import CheckResult, check, fail, of_link, skip, warn
 from harpctl.errors import HarpError
 from harpctl.facts.model import Eni
 from harpctl.network.big_tcp import reason_against, sizes_to_raise
-from harpctl.network.model import read_record
 from harpctl.network.runtime import plan_eni, plan_stale_rules
 
 NET = "/proc/sys/net/ipv4/conf"
@@ -154,7 +153,7 @@ def check_mtu_least(context: Context) -> Iterator[CheckResult]:
 def check_big_tcp(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs with smaller packets, where nothing speaks against larger ones."""
     drivers = dict(configured_drivers(context))
-    if read_record(context.host).big_tcp is False:
+    if context.record.big_tcp is False:
         yield skip("It was set up with --no-big-tcp.")
         return
     for eni in filter(sizes_to_raise, context.enis):
@@ -170,20 +169,20 @@ def check_big_tcp(context: Context) -> Iterator[CheckResult]:
 @check("enis.state", "The kernel has what setup recorded of the ENIs", needs.machine, needs.host)
 def check_state(context: Context) -> Iterator[CheckResult]:
     """Plan what the ENIs lack of address, MTU, channels, routes, rules and ARP, as harp.service does."""
-    record = read_record(context.host)
+    record = context.record
     if not record.enis:
         yield skip("There is no record of the ENIs: they were set up with --no-network, or by hand.")
         return
     for eni in record.enis:
         try:
-            steps = plan_eni(context.facts, context.host, eni, record.enis)
+            steps = plan_eni(context.facts, context.sources, eni, record.enis)
         except HarpError as error:
             yield fail(error.message, "harpctl setup")
             continue
         if steps:
             what = ", ".join(step.why for step in steps)
             yield fail(f"{eni.name} is not as setup recorded it; it lacks: {what}.", "harpctl boot")
-    if plan_stale_rules(context.host, record.enis):
+    if plan_stale_rules(context.sources, record.enis):
         yield fail("There are routing rules of earlier setups.", "harpctl boot")
 
 

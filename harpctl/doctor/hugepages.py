@@ -229,5 +229,5 @@ def check_mount_writable(context: Context) -> Iterator[CheckResult]:
 @check("hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted)
 def check_mount_kept(context: Context) -> Iterator[CheckResult]:
     """Look for systemd's unit, or a line of fstab."""
-    if not (fstab_mounts(context.host) or unit_mounts(context.host)):
+    if not (fstab_mounts(context.sources) or unit_mounts(context.sources)):
         yield fail(f"Neither systemd's {MOUNT_UNIT} nor /etc/fstab mounts it.", "harpctl setup")

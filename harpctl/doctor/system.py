@@ -12,7 +12,6 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.host_clock import ClockState
 from harpctl.doctor.hugepages import brings, next_boot
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
-from harpctl.network.model import read_record
 from harpctl.setup import unit
 from harpctl.setup.options import PACKAGED_PROGRAM, PROGRAM
 from harpctl.units import size_name
@@ -97,7 +96,7 @@ def check_unit(context: Context) -> Iterator[CheckResult]:
     if context.facts.system.init != "systemd" or not context.conf_files:
         return
     programs = (PROGRAM, PACKAGED_PROGRAM)
-    result = fail if read_record(context.host).enis else warn
+    result = fail if context.record.enis else warn
     if not (context.is_running or any(map(context.host.is_file, programs))):
         yield skip(f"The image holds no harpctl for it: neither {' nor '.join(programs)}.")
         return

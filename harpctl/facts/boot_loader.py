@@ -10,10 +10,9 @@ import msgspec
 
 from harpctl.facts import bls, grub_menu
 from harpctl.facts.model import Boot, BootEntry
+from harpctl.facts.sources import DEFAULTS, DROPINS, Sources
 from harpctl.host.host import Host
 
-DEFAULTS = "/etc/default/grub"
-DROPINS = "/etc/default/grub.d/*.cfg"
 HARP_DROPIN = "/etc/default/grub.d/zz-harp.cfg"  # the last of them
 _HARP_ARGS = re.compile(r"^harp_args='([^'\n]*)'$", re.MULTILINE)
 CONFIGS = ("/boot/grub2/grub.cfg", "/boot/grub/grub.cfg")
@@ -67,7 +66,7 @@ def menu_entries(host: Host, config: str) -> tuple[BootEntry, ...]:
     )
 
 
-def bls_entries(host: Host, values: dict[str, str]) -> tuple[BootEntry, ...]:
+def bls_entries(host: Host | Sources, values: dict[str, str]) -> tuple[BootEntry, ...]:
     """Return the entries in /boot/loader/entries, variables in them replaced."""
     found = []
     for path in host.glob(bls.ENTRIES):
@@ -89,7 +88,7 @@ def env_path(config: str) -> str:
     return posixpath.join(posixpath.dirname(config), "grubenv")
 
 
-def variables(host: Host, config: str) -> dict[str, str]:
+def variables(host: Host | Sources, config: str) -> dict[str, str]:
     """Return GRUB's variables at the time it reads entries.
 
     The file's own settings take precedence over the environment block, except for kernelopts, which the file

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 
-from harpctl.facts.boot_loader import DEFAULTS, HARP_DROPIN
+from harpctl.facts.boot_loader import HARP_DROPIN
 from harpctl.facts.model import Boot
+from harpctl.facts.sources import DEFAULTS
 from harpctl.kargs.cmdline import HugepageArgs, spelling
 from harpctl.units import GIB, MIB
 

@@ -24,9 +24,9 @@ import msgspec
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts import bls, grub_menu
-from harpctl.facts.boot_loader import DEFAULTS, bls_entries, env_path, variables
+from harpctl.facts.boot_loader import bls_entries, env_path, variables
 from harpctl.facts.model import Boot, BootEntry, Facts
-from harpctl.host.host import Host
+from harpctl.facts.sources import DEFAULTS, GRUBBY_HELP, Sources
 from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs, holds, hugepage_words, others, replaced, split
 from harpctl.kargs.defaults import defaults_path, with_code
@@ -47,7 +47,7 @@ def lacking(boot: Boot, wanted: HugepageArgs) -> list[BootEntry]:
     return [entry for entry in boot.entries if not holds(entry.args, wanted)]
 
 
-def plan_kernel_args(facts: Facts, host: Host, wanted: HugepageArgs) -> Group:
+def plan_kernel_args(facts: Facts, sources: Sources, wanted: HugepageArgs) -> Group:
     """Plan that every entry passes `wanted` from the next boot on.
 
     The group is empty where that holds. Raises HarpError with the remedy where it can't be brought about.
@@ -55,65 +55,65 @@ def plan_kernel_args(facts: Facts, host: Host, wanted: HugepageArgs) -> Group:
     boot = facts.boot
     if not boot.loader:
         raise _by_hand(f"The boot loader is unknown: {boot.reason or 'nothing was found'}.", wanted)
-    steps = _tree_steps(boot, host, wanted) if not host.runs_commands else _steps(boot, host, wanted)
+    steps = _tree_steps(boot, sources, wanted) if not sources.runs_commands else _steps(boot, sources, wanted)
     _refuse_read_only(facts, boot, steps, wanted)
     return Group(name=NAME, steps=tuple(steps))
 
 
-def _steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     missing = lacking(boot, wanted)
     if boot.loader == "ostree":
-        return _rpm_ostree(boot, host, wanted) if missing else []
-    steps = _default_steps(boot, host, wanted)
+        return _rpm_ostree(boot, sources, wanted) if missing else []
+    steps = _default_steps(boot, sources, wanted)
     if boot.loader == "bls":
-        steps += _kernel_cmdline_step(host, wanted)
+        steps += _kernel_cmdline_step(sources, wanted)
         if any(entry.source != boot.config for entry in missing):
-            steps += _grubby(boot, host, wanted) or _file_steps(boot, host, wanted)
+            steps += _grubby(boot, sources, wanted) or _file_steps(boot, sources, wanted)
     if any(entry.source == boot.config for entry in missing):
-        steps += _unread_entries_steps(boot, host, wanted)
-        steps.append(_generate(boot, host, wanted))
+        steps += _unread_entries_steps(boot, sources, wanted)
+        steps.append(_generate(boot, sources, wanted))
     return steps
 
 
-def _unread_entries_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _unread_entries_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan the boot loader entries that the menu does not read yet, but will once it is generated."""
-    text = _read(host, boot.defaults) if boot.defaults else ""
+    text = _read(sources, boot.defaults) if boot.defaults else ""
     if boot.loader != "grub" or _ENABLES_BLSCFG.findall(text)[-1:] != ["true"]:
         return []
-    entries = bls_entries(host, variables(host, boot.config))
+    entries = bls_entries(sources, variables(sources, boot.config))
     if all(holds(entry.args, wanted) for entry in entries):
         return []
     later = msgspec.structs.replace(boot, entries=entries)
-    steps = _kernel_cmdline_step(host, wanted)
-    return steps + (_grubby(later, host, wanted) or _file_steps(later, host, wanted))
+    steps = _kernel_cmdline_step(sources, wanted)
+    return steps + (_grubby(later, sources, wanted) or _file_steps(later, sources, wanted))
 
 
 # ---- for kernels to come ----
 
 
-def _default_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _default_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan our code in GRUB's defaults, unless the operator's own lines there have done it already."""
     path = defaults_path(boot)
     if boot.loader != "grub" and not boot.defaults:
         return []
     if not lacking(boot, wanted) and not boot.harp_args:
-        texts = "".join(host.read_text(file) or "" for file in (DEFAULTS, *boot.dropins))
+        texts = "".join(sources.read_text(file) or "" for file in (DEFAULTS, *boot.dropins))
         if all(word in texts for word in wanted.words()):
             return []
     for file in (boot.defaults, *boot.dropins):
-        if file and (problem := host.shell_error(file)):
+        if problem := sources.shell_errors.get(file):
             raise HarpError(
                 f"{file}: a shell can't read it: {problem}.",
                 "Correct it: no boot menu can be generated as it is.",
                 ExitCode.WRONG_DATA,
             )
-    text = _read(host, path) if host.exists(path) else ""
+    text = _read(sources, path) if sources.exists(path) else ""
     new = with_code(text, wanted)
     return [] if new == text else [_write(path, new, "hugepages for kernels of every later boot")]
 
 
-def _kernel_cmdline_step(host: Host, wanted: HugepageArgs) -> list[AnyStep]:
-    text = host.read_text(KERNEL_CMDLINE)
+def _kernel_cmdline_step(sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
+    text = sources.read_text(KERNEL_CMDLINE)
     if text is None or holds(text, wanted):
         return []
     return [_write(KERNEL_CMDLINE, replaced(text, wanted), "hugepages for kernels installed later")]
@@ -122,12 +122,12 @@ def _kernel_cmdline_step(host: Host, wanted: HugepageArgs) -> list[AnyStep]:
 # ---- by the distribution's own commands ----
 
 
-def _generate(boot: Boot, host: Host, wanted: HugepageArgs) -> Run:
+def _generate(boot: Boot, sources: Sources, wanted: HugepageArgs) -> Run:
     """Plan the command that writes grub.cfg anew."""
     names = ("update-grub2", "update-grub") if "/grub/" in boot.config else ()
-    argv: tuple[str, ...] = next(((name,) for name in names if host.which(name)), ())
+    argv: tuple[str, ...] = next(((name,) for name in names if name in sources.programs), ())
     if not argv:
-        name = next((name for name in ("grub2-mkconfig", "grub-mkconfig") if host.which(name)), "")
+        name = next((name for name in ("grub2-mkconfig", "grub-mkconfig") if name in sources.programs), "")
         if not name:
             raise _by_hand(f"{boot.config} cannot be generated: there is no grub2-mkconfig.", wanted)
         argv = (name, "-o", boot.config)
@@ -141,27 +141,27 @@ def _generate(boot: Boot, host: Host, wanted: HugepageArgs) -> Run:
     )
 
 
-def _grubby(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _grubby(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan grubby for all entries; nothing where it is missing or can't express what is needed.
 
     grubby removes every argument of a name that it adds, so pairs of other sizes are named as well; that
     works only where all entries have the same.
     """
     kept = {_kept(entry, wanted) for entry in boot.entries}
-    if host.which("grubby") is None or len(kept) != 1:
+    if "grubby" not in sources.programs or len(kept) != 1:
         return []
-    usage = host.query(("grubby", "--help")) or ""
+    usage = sources.query(GRUBBY_HELP) or ""
     option = ("--no-etc-grub-update",) if "--no-etc-grub-update" in usage else ()  # EL 8.3 and later
     new = kept.pop() + wanted.words()
     old = hugepage_words([word.text for word in split(boot.entries[0].args)])
     env = env_path(boot.config)  # every boot changes it, so it is only named where it matters
-    has_options = "kernelopts" in bls.read_env(host.read_bytes(env) or b"")
+    has_options = "kernelopts" in bls.read_env(sources.read_bytes(env) or b"")
     files = (bls.ENTRIES, env if has_options else "", KERNEL_CMDLINE, DEFAULTS)
     return [
         Run(
             why="hugepages from the next boot on",
             argv=_grubby_argv(new) + option,
-            rewrites=tuple(path for path in files if path and host.glob(path)),
+            rewrites=tuple(path for path in files if path and sources.glob(path)),
             again=_grubby_argv(old) + option,
             always=True,
         )
@@ -178,9 +178,9 @@ def _kept(entry: BootEntry, wanted: HugepageArgs) -> tuple[str, ...]:
     return others([word.text for word in split(entry.args)], wanted)
 
 
-def _rpm_ostree(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _rpm_ostree(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan a new deployment with the arguments; its undo makes one with the old ones."""
-    if host.which("rpm-ostree") is None:
+    if "rpm-ostree" not in sources.programs:
         raise _by_hand("The host is an ostree deployment without rpm-ostree.", wanted)
     first = boot.entries[0]
     old = hugepage_words([word.text for word in split(first.args)])
@@ -205,38 +205,40 @@ def _rpm_ostree_argv(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
 # ---- by editing ----
 
 
-def _tree_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _tree_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan everything as edits of files, so that a directory tree boots with it."""
     if not boot.entries:
         raise _by_hand(f"No boot entry was found in the tree: {boot.reason}.", wanted)
-    steps = [] if boot.loader == "ostree" else _default_steps(boot, host, wanted)
+    steps = [] if boot.loader == "ostree" else _default_steps(boot, sources, wanted)
     if boot.loader == "bls":
-        steps += _kernel_cmdline_step(host, wanted)
+        steps += _kernel_cmdline_step(sources, wanted)
     if lacking(boot, wanted):
-        steps += _entry_steps(boot, host, wanted, _sources(boot))
+        steps += _entry_steps(boot, sources, wanted, _entry_files(boot))
     return steps
 
 
-def _file_steps(boot: Boot, host: Host, wanted: HugepageArgs) -> list[AnyStep]:
+def _file_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan edits of the boot loader entries, not of the menu that reads them."""
-    return _entry_steps(boot, host, wanted, [path for path in _sources(boot) if path.endswith(".conf")])
+    return _entry_steps(
+        boot, sources, wanted, [path for path in _entry_files(boot) if path.endswith(".conf")]
+    )
 
 
-def _sources(boot: Boot) -> list[str]:
+def _entry_files(boot: Boot) -> list[str]:
     return list(dict.fromkeys(entry.source for entry in boot.entries))
 
 
-def _entry_steps(boot: Boot, host: Host, wanted: HugepageArgs, sources: Sequence[str]) -> list[AnyStep]:
+def _entry_steps(boot: Boot, sources: Sources, wanted: HugepageArgs, files: Sequence[str]) -> list[AnyStep]:
     """Plan edits of the files that hold entries, and of kernelopts where their options come from there."""
-    old = {path: _read(host, path) for path in sources}
+    old = {path: _read(sources, path) for path in files}
     new = dict(old)
-    values = {path: variables(host, boot.config if path.endswith(".conf") else path) for path in old}
+    values = {path: variables(sources, boot.config if path.endswith(".conf") else path) for path in old}
     steps: list[AnyStep] = []
     if any("kernelopts" in bls.value(text, "options") for text in old.values()):
-        options = variables(host, boot.config).get("kernelopts", "")
+        options = variables(sources, boot.config).get("kernelopts", "")
         options = options if holds(options, wanted) else replaced(options, wanted)
-        steps += _grubenv_step(env_path(boot.config), host, options)
-        old[boot.config] = _read(host, boot.config)
+        steps += _grubenv_step(env_path(boot.config), sources, options)
+        old[boot.config] = _read(sources, boot.config)
         new[boot.config] = boot_files.edited_setting(old[boot.config], "kernelopts", wanted)
         values = {path: {**found, "kernelopts": options} for path, found in values.items()}
     for path, found in values.items():
@@ -255,8 +257,8 @@ def _passed(path: str, text: str, values: dict[str, str]) -> list[str]:
     return [grub_menu.passed(entry.raw, values) for entry in grub_menu.entries(text)]
 
 
-def _grubenv_step(path: str, host: Host, options: str) -> list[AnyStep]:
-    data = host.read_bytes(path)
+def _grubenv_step(path: str, sources: Sources, options: str) -> list[AnyStep]:
+    data = sources.read_bytes(path)
     if data is None or "kernelopts" not in bls.read_env(data):
         return []
     new = boot_files.edited_env(path, data, "kernelopts", options)
@@ -272,8 +274,8 @@ def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs) -> None:
         )
 
 
-def _read(host: Host, path: str) -> str:
-    text = host.read_text(path)
+def _read(sources: Sources, path: str) -> str:
+    text = sources.read_text(path)
     if text is None:
         raise HarpError(f"{path} cannot be read.", "Run harpctl as root.", ExitCode.REFUSED)
     return text

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from harpctl.change.steps import AnyStep, MakeLink, RemoveFile, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
-from harpctl.host.host import Host
+from harpctl.facts.sources import NM_DEVICE, NM_RUNNING, Sources
 from harpctl.network.model import EniPlan
 
 HEAD = "# Written by harpctl setup; harpctl rollback takes it away. harp.service sets this interface up.\n"
@@ -49,7 +49,9 @@ UP_WAIT_S = 45
 UP_TIMEOUT_S = 60.0
 
 
-def plan_agreement(host: Host, facts: Facts, enis: Sequence[EniPlan], gone: Sequence[str]) -> list[AnyStep]:
+def plan_agreement(
+    facts: Facts, sources: Sources, enis: Sequence[EniPlan], gone: Sequence[str]
+) -> list[AnyStep]:
     """Plan what each manager is told. Raises HarpError where one can't be made to leave an ENI.
 
     `gone` are the names of earlier ENIs that are not used any more.
@@ -57,10 +59,10 @@ def plan_agreement(host: Host, facts: Facts, enis: Sequence[EniPlan], gone: Sequ
     own = [eni for eni in enis if eni.address]
     devices = [eni for eni in own if _kind(facts, eni) in DEVICES]
     return [
-        *_networkd(host, own),
-        *_networkmanager(host, facts, own, devices),
-        *_ifcfg(host, devices),
-        *_ifupdown(host, [eni.name for eni in devices], gone),
+        *_networkd(sources, own),
+        *_networkmanager(facts, sources, own, devices),
+        *_ifcfg(sources, devices),
+        *_ifupdown(sources, [eni.name for eni in devices], gone),
     ]
 
 
@@ -72,13 +74,13 @@ def _kind(facts: Facts, eni: EniPlan) -> str:
 # ---- systemd-networkd ----
 
 
-def _networkd(host: Host, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
-    wanted = {NETWORKD.format(name=eni.name): _unit(eni) for eni in enis if host.which("networkctl")}
+def _networkd(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
+    wanted = {NETWORKD.format(name=eni.name): _unit(eni) for eni in enis if "networkctl" in sources.programs}
     for path, text in wanted.items():
-        _refuse_earlier(host, path.rpartition("/")[2])
+        _refuse_earlier(sources, path.rpartition("/")[2])
         why = LEFT_ALONE.format("systemd-networkd")
         yield WriteFile(path=path, data=text.encode(), mode=0o644, why=why)
-    for path in host.glob(NETWORKD.format(name="*")):
+    for path in sources.glob(NETWORKD.format(name="*")):
         if path not in wanted:
             yield RemoveFile(path=path, why="this ENI is not used any more")
 
@@ -88,10 +90,10 @@ def _unit(eni: EniPlan) -> str:
     return f"{HEAD}[Match]\nName={eni.name}\n{mac}\n[Link]\nUnmanaged=yes\nRequiredForOnline=no\n"
 
 
-def _refuse_earlier(host: Host, name: str) -> None:
+def _refuse_earlier(sources: Sources, name: str) -> None:
     """Raise where networkd reads another file before ours."""
     for folder in NETWORKD_DIRS:
-        for path in host.glob(f"{folder}/systemd/network/*.network"):
+        for path in sources.glob(f"{folder}/systemd/network/*.network"):
             other = path.rpartition("/")[2]
             if other < name and not other.startswith("0-harp-"):
                 raise HarpError(
@@ -106,13 +108,13 @@ def _refuse_earlier(host: Host, name: str) -> None:
 
 
 def _networkmanager(
-    host: Host, facts: Facts, enis: Sequence[EniPlan], devices: Sequence[EniPlan]
+    facts: Facts, sources: Sources, enis: Sequence[EniPlan], devices: Sequence[EniPlan]
 ) -> Iterator[AnyStep]:
-    if host.which("NetworkManager") is None:
+    if "NetworkManager" not in sources.programs:
         return
-    is_running = (host.query(["nmcli", "-t", "-f", "RUNNING", "general"]) or "").strip() == "running"
+    is_running = (sources.query(NM_RUNNING) or "").strip() == "running"
     for eni in enis:
-        state, uuid = _state(host, eni.name)
+        state, uuid = _state(sources, eni.name)
         if state.startswith(UNMANAGED):
             continue
         if eni not in devices:
@@ -132,7 +134,7 @@ def _networkmanager(
     if is_running:
         yield Run(undo=("sh", "-c", RELOAD), fleeting=True, why="NetworkManager follows its files")
     if devices:
-        words = ";".join(_selector(host, facts, eni) for eni in devices)
+        words = ";".join(_selector(facts, sources, eni) for eni in devices)
         data = f"{HEAD}[keyfile]\nunmanaged-devices+={words}\n".encode()
         why = LEFT_ALONE.format("NetworkManager")
         yield WriteFile(path=NETWORKMANAGER, data=data, mode=0o644, why=why)
@@ -140,30 +142,30 @@ def _networkmanager(
         yield RemoveFile(path=NETWORKMANAGER, why="no ENI is left to it")
 
 
-def _selector(host: Host, facts: Facts, eni: EniPlan) -> str:
+def _selector(facts: Facts, sources: Sources, eni: EniPlan) -> str:
     """Return how NetworkManager knows an ENI: by its permanent MAC address, where no other has that too."""
     same = {other.name for other in facts.enis if eni.mac and other.mac.lower() == eni.mac.lower()}
-    is_permanent = host.read_word(f"/sys/class/net/{eni.name}/addr_assign_type") in PERMANENT
+    is_permanent = sources.read_word(f"/sys/class/net/{eni.name}/addr_assign_type") in PERMANENT
     by_mac = bool(eni.mac) and is_permanent and same <= {eni.name}
     return f"mac:{eni.mac}" if by_mac else f"interface-name:={eni.name}"
 
 
-def _state(host: Host, name: str) -> tuple[str, str]:
+def _state(sources: Sources, name: str) -> tuple[str, str]:
     """Return the state of an interface, and its connection's UUID, as a running NetworkManager says."""
-    argv = ["nmcli", "-t", "-f", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", name]
-    fields = dict(line.split(":", 1) for line in (host.query(argv) or "").splitlines() if ":" in line)
+    lines = (sources.query((*NM_DEVICE, name)) or "").splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
     return fields.get("GENERAL.STATE", UNMANAGED), fields.get("GENERAL.CON-UUID", "").strip("-")
 
 
 # ---- network-scripts ----
 
 
-def _ifcfg(host: Host, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
+def _ifcfg(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
     """Yield the ifcfg files of ENIs with the two words, where the service `network` is there to read them."""
-    if not any(host.exists(f"{folder}/network") for folder in ("/etc/rc.d/init.d", "/etc/init.d")):
+    if not any(sources.exists(f"{folder}/network") for folder in ("/etc/rc.d/init.d", "/etc/init.d")):
         return
-    for path in host.glob(f"{IFCFG_DIR}/ifcfg-*"):
-        text = host.read_text(path) or ""
+    for path in sources.glob(f"{IFCFG_DIR}/ifcfg-*"):
+        text = sources.read_text(path) or ""
         if path.endswith(COPIES) or not any(_is_of(eni, path, text) for eni in enis):
             continue
         for key in ("ONBOOT", "NM_CONTROLLED"):
@@ -184,11 +186,11 @@ def _is_of(eni: EniPlan, path: str, text: str) -> bool:
 # ---- ifupdown ----
 
 
-def _ifupdown(host: Host, names: Sequence[str], gone: Sequence[str]) -> Iterator[AnyStep]:
-    if host.which("ifup") is None or not host.is_file(INTERFACES):
+def _ifupdown(sources: Sources, names: Sequence[str], gone: Sequence[str]) -> Iterator[AnyStep]:
+    if "ifup" not in sources.programs or not sources.exists(INTERFACES):
         return
     why = LEFT_ALONE.format("ifupdown")
-    text = host.read_text(IFUPDOWN) or ""
+    text = sources.read_text(IFUPDOWN) or ""
     words = [word for match in EXCLUDED.findall(text)[-1:] for word in match.split()]
     kept = [word for word in words if word not in {*names, *gone}]
     rest = EXCLUDED.sub("", text)

@@ -12,9 +12,8 @@ import ipaddress
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.host import Host
+from harpctl.facts.sources import RECORD
 
-RECORD = "/etc/harp/interfaces.json"
 TABLE_FIRST = 7700  # routing tables 7700 to 7715 are HARP's, one per ENI
 TABLE_COUNT = 16
 RULE_PRIORITY_FIRST = 7700
@@ -71,13 +70,12 @@ class Interfaces(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 def encode(interfaces: Interfaces) -> bytes:
-    """Return the text of the record; read_record() of it returns the same."""
+    """Return the text of the record; decode() of it returns the same."""
     return msgspec.json.format(msgspec.json.encode(interfaces), indent=2) + b"\n"
 
 
-def read_record(host: Host) -> Interfaces:
-    """Read the record; an empty one where there is none. Raises HarpError where it can't be read."""
-    data = host.read_bytes(RECORD)
+def decode(data: bytes | None) -> Interfaces:
+    """Return the record in a file; an empty one for None. Raises HarpError for what is no record."""
     if data is None:
         return Interfaces()
     try:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from harpctl.change.steps import Group, RemoveFile, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
-from harpctl.host.host import Host
+from harpctl.facts.sources import RECORD, Sources
 from harpctl.network import runtime
 from harpctl.network.managers import plan_agreement
-from harpctl.network.model import RECORD, EniPlan, Interfaces, check_plan, encode, read_record
+from harpctl.network.model import EniPlan, Interfaces, check_plan, decode, encode
 
 NAME = "network of the ENIs"
 
@@ -56,7 +56,7 @@ def plan_record(wanted: Interfaces) -> WriteFile | RemoveFile:
     return WriteFile(path=RECORD, data=encode(wanted), mode=0o644, why="what each ENI has at every boot")
 
 
-def plan_network(facts: Facts, host: Host, wanted: Interfaces) -> list[Group]:
+def plan_network(facts: Facts, sources: Sources, wanted: Interfaces) -> list[Group]:
     """Plan the network of the given ENIs. Raises HarpError with the remedy for what can't or may not be.
 
     An ENI of the default route, or with the ssh session, must not have an address here: its manager's stays.
@@ -66,15 +66,15 @@ def plan_network(facts: Facts, host: Host, wanted: Interfaces) -> list[Group]:
         if eni.address and (found := facts.eni(eni.name)) is not None:
             refuse_primary(found)
     _check_duplicates(wanted.enis)
-    gone = [eni.name for eni in read_record(host).enis if wanted.eni(eni.name) is None]
-    steps = [plan_record(wanted), *plan_agreement(host, facts, wanted.enis, gone)]
-    if not host.runs_commands:
+    gone = [eni.name for eni in decode(sources.read_bytes(RECORD)).enis if wanted.eni(eni.name) is None]
+    steps = [plan_record(wanted), *plan_agreement(facts, sources, wanted.enis, gone)]
+    if not sources.runs_commands:
         return [Group(name=NAME, steps=tuple(steps))]
-    if host.which("ip") is None:
+    if "ip" not in sources.programs:
         raise HarpError(
             "The program `ip` is missing, so the ENIs can't be set up.",
             "Install the package iproute2 (Debian, Ubuntu) or iproute (others).",
             ExitCode.MISSING,
         )
-    changes = runtime.plan_state(facts, host, wanted.enis)
+    changes = runtime.plan_state(facts, sources, wanted.enis)
     return [Group(name=NAME, steps=(*steps, *changes), guarded=bool(changes))]

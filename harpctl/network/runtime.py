@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from harpctl.change.steps import AnyStep, Need, Run, SetControl, need
+from harpctl.change.steps import AnyStep, Run, SetControl
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
-from harpctl.host.host import Host
+from harpctl.facts.sources import Sources, of_ip
 from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT, TABLE_FIRST, EniPlan
 
 PRIORITIES = range(RULE_PRIORITY_FIRST, RULE_PRIORITY_FIRST + TABLE_COUNT)
@@ -31,13 +31,9 @@ NOT_INPUT = {"linkdown", "dead", "pervasive", "offload", "trap", "rt_offload", "
 LIFE = re.compile(r"(?<= expires )(\d+)sec\b")
 
 
-def _ip(version: int, *words: str) -> tuple[str, ...]:
-    return ("ip", f"-{version}", *words)
-
-
-def _lines(host: Host, version: int, *words: str) -> list[list[str]]:
+def _lines(sources: Sources, version: int, *words: str) -> list[list[str]]:
     """Return what `ip` lists, each line as words; nothing where it fails, as for a table that isn't there."""
-    text = LIFE.sub(r"\1", host.query(_ip(version, *words)) or "")
+    text = LIFE.sub(r"\1", sources.query(of_ip(version, *words)) or "")
     return [[word for word in line.split() if word not in NOT_INPUT] for line in text.splitlines() if line]
 
 
@@ -96,28 +92,26 @@ def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:
     return steps
 
 
-def _arp(eni: EniPlan) -> list[AnyStep]:
+def _arp(sources: Sources, eni: EniPlan) -> list[AnyStep]:
     """Plan what has an ENI answer for its own address only; IPv6 needs none of it."""
     if eni.version == 6:
         return []
+    paths = {setting: f"/proc/sys/net/ipv4/conf/{eni.name}/{setting}" for setting in ARP}
     return [
-        SetControl(
-            path=f"/proc/sys/net/ipv4/conf/{eni.name}/{setting}",
-            value=value,
-            why=f"{setting} {value} of {eni.name}",
-        )
+        SetControl(path=paths[setting], value=value, why=f"{setting} {value} of {eni.name}")
         for setting, value in ARP.items()
+        if sources.read_word(paths[setting]) != value
     ]
 
 
-def _lifetime(host: Host, eni: EniPlan, found: Eni) -> str:
+def _lifetime(sources: Sources, eni: EniPlan, found: Eni) -> str:
     """Return how long the ENI has its address: "forever", seconds, or "" where it has not.
 
     By `ip`, because facts also hold overrides.
     """
     wanted = ipaddress.ip_interface(eni.address)
-    argv = _ip(eni.version, "-o", "addr", "show", "dev", eni.name)
-    text = host.query(argv)
+    argv = of_ip(eni.version, "-o", "addr", "show", "dev", eni.name)
+    text = sources.query(argv)
     if text is None:
         return "forever" if any(ipaddress.ip_interface(own) == wanted for own in found.addresses) else ""
     for line in text.splitlines():
@@ -128,14 +122,14 @@ def _lifetime(host: Host, eni: EniPlan, found: Eni) -> str:
     return ""
 
 
-def _address(host: Host, eni: EniPlan, found: Eni) -> list[AnyStep]:
+def _address(sources: Sources, eni: EniPlan, found: Eni) -> list[AnyStep]:
     """Plan the address, without a route to its subnet in the main table; one with a lease is made to last."""
-    lifetime = _lifetime(host, eni, found)
+    lifetime = _lifetime(sources, eni, found)
     if lifetime == "forever":
         return []
     extra = ("noprefixroute",) if eni.version == 4 else ("noprefixroute", "nodad")
-    add = _ip(eni.version, "addr", "replace", eni.address, "dev", eni.name, *extra)
-    undo = () if lifetime else _ip(eni.version, "addr", "del", eni.address, "dev", eni.name)
+    add = of_ip(eni.version, "addr", "replace", eni.address, "dev", eni.name, *extra)
+    undo = () if lifetime else of_ip(eni.version, "addr", "del", eni.address, "dev", eni.name)
     return [_change(eni.address, add, undo)]
 
 
@@ -152,19 +146,19 @@ def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
     }
 
 
-def _competing_routes(facts: Facts, host: Host, eni: EniPlan) -> list[AnyStep]:
+def _competing_routes(facts: Facts, sources: Sources, eni: EniPlan) -> list[AnyStep]:
     """Plan the removal of the main route to an ENI's subnet, which another interface has too.
 
     Such a route attracts what the other interface should send. DHCP clients make it, and so does Linux before
     4.4 with the address.
     """
-    flush = _ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
+    flush = of_ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
     why = f"{eni.subnet} stays with the primary ENI"
-    for line in _lines(host, eni.version, "route", "show", "table", "main"):
+    for line in _lines(sources, eni.version, "route", "show", "table", "main"):
         if line[0] == eni.subnet and _after(line, "dev") == eni.name:
-            return [_change(why, flush, _ip(eni.version, "route", "add", *line))]
+            return [_change(why, flush, of_ip(eni.version, "route", "add", *line))]
     is_old = facts.system.kernel.startswith(("2.", "3."))
-    return [_change(why, flush)] if is_old and not _lifetime(host, eni, find_eni(facts, eni)) else []
+    return [_change(why, flush)] if is_old and not _lifetime(sources, eni, find_eni(facts, eni)) else []
 
 
 def _wanted_routes(eni: EniPlan) -> list[list[str]]:
@@ -181,14 +175,22 @@ def _leads_to(route: Sequence[str]) -> tuple[str, str, str]:
     return target, _after(route, "via"), _after(route, "dev")
 
 
-def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:
+def _table(sources: Sources, eni: EniPlan) -> Iterator[list[str]]:
+    """Yield the routes of the ENI's own table, as they are given with it."""
+    for line in _lines(sources, eni.version, "route", "show", "table", "all"):
+        if _after(line, "table") == str(eni.table):
+            at = line.index("table")
+            yield line[:at] + line[at + 2 :]
+
+
+def _routes(sources: Sources, eni: EniPlan) -> list[AnyStep]:
     """Plan the routes of the ENI's own table; other routes there are removed."""
     table = ("table", str(eni.table))
-    found = {_leads_to(line): line for line in _lines(host, eni.version, "route", "show", *table)}
+    found = {_leads_to(line): line for line in _table(sources, eni)}
     wanted = {_leads_to(route): route for route in _wanted_routes(eni)}
 
     def command(verb: str, route: list[str]) -> tuple[str, ...]:
-        return _ip(eni.version, "route", verb, *route, *table)
+        return of_ip(eni.version, "route", verb, *route, *table)
 
     gone = [line for key, line in found.items() if key not in wanted and key[0] != "fe80::/64"]
     new = [route for key, route in wanted.items() if key not in found]
@@ -198,10 +200,10 @@ def _routes(host: Host, eni: EniPlan) -> list[AnyStep]:
     ]
 
 
-def _our_rules(host: Host, version: int) -> list[Rule]:
+def _our_rules(sources: Sources, version: int) -> list[Rule]:
     """Return the rules that some setup made: those in our range of priorities that lead to our tables."""
     rules = []
-    for line in _lines(host, version, "rule", "show"):
+    for line in _lines(sources, version, "rule", "show"):
         priority, table = line[0].rstrip(":"), _after(line, "lookup")
         if priority.isdigit() and int(priority) in PRIORITIES and table.isdigit() and int(table) in TABLES:
             rules.append((version, priority, _after(line, "from"), table))
@@ -214,38 +216,37 @@ def _rule(eni: EniPlan) -> Rule:
 
 def _rule_command(verb: str, rule: Rule) -> tuple[str, ...]:
     version, priority, address, table = rule
-    return _ip(version, "rule", verb, "pref", priority, "from", address, "lookup", table)
+    return of_ip(version, "rule", verb, "pref", priority, "from", address, "lookup", table)
 
 
-def plan_state(facts: Facts, host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
+def plan_state(facts: Facts, sources: Sources, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan what the ENIs lack, in the order in which it is done. Raises HarpError where one is missing."""
-    steps = plan_stale_rules(host, enis)
+    steps = plan_stale_rules(sources, enis)
     for eni in enis:
-        steps += plan_eni(facts, host, eni, enis)
+        steps += plan_eni(facts, sources, eni, enis)
     return steps
 
 
-def plan_stale_rules(host: Host, enis: Sequence[EniPlan]) -> list[AnyStep]:
+def plan_stale_rules(sources: Sources, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan the removal of rules that earlier setups made, and that no ENI has."""
     wanted = [_rule(eni) for eni in enis if eni.address]
     return [
         _change("a stale rule", _rule_command("del", rule), _rule_command("add", rule))
-        for rule in _our_rules(host, 4) + _our_rules(host, 6)
+        for rule in _our_rules(sources, 4) + _our_rules(sources, 6)
         if rule not in wanted
     ]
 
 
-def plan_eni(facts: Facts, host: Host, eni: EniPlan, enis: Sequence[EniPlan]) -> list[AnyStep]:
+def plan_eni(facts: Facts, sources: Sources, eni: EniPlan, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan what one of the ENIs lacks. Raises HarpError where it isn't there."""
     found = find_eni(facts, eni)
-    steps = [step for step in _arp(eni) if need(step, host) is Need.YES]
-    steps += [*_channels(eni, found), *_link(eni, found)]
+    steps = [*_arp(sources, eni), *_channels(eni, found), *_link(eni, found)]
     if not eni.address:
         return steps
-    steps += _address(host, eni, found)
-    steps += _competing_routes(facts, host, eni) if eni.subnet in _subnets_of_others(facts, enis) else []
-    steps += _routes(host, eni)
-    if _rule(eni) not in _our_rules(host, eni.version):
+    steps += _address(sources, eni, found)
+    steps += _competing_routes(facts, sources, eni) if eni.subnet in _subnets_of_others(facts, enis) else []
+    steps += _routes(sources, eni)
+    if _rule(eni) not in _our_rules(sources, eni.version):
         add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))
         steps.append(_change(f"rule {eni.priority} for {eni.host}", add, delete))
     return steps

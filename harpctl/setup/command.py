@@ -16,13 +16,14 @@ from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
-from harpctl.change.steps import Plan
+from harpctl.change.steps import Plan, needed
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
+from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
 from harpctl.network.metadata import lookup, sources_of
@@ -113,6 +114,13 @@ def collect_facts(host: Host, options: SetupOptions) -> Facts:
     return collect(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
 
 
+def plan_setup(host: Host, options: SetupOptions, facts: Facts | None = None) -> Setup:
+    """Plan what was requested and does not hold yet. Raises HarpError with nothing changed."""
+    facts = facts or collect_facts(host, options)
+    setup = make_setup(facts, collect_sources(host, facts.enis, program=options.program), options)
+    return msgspec.structs.replace(setup, plan=needed(setup.plan, host))
+
+
 def _result(setup: Setup, **fields: object) -> SetupResult:
     return msgspec.convert(
         {
@@ -141,7 +149,7 @@ def run_setup(
             overrides = _with_metadata(host, facts, options.overrides, options.enis)
             options = msgspec.structs.replace(options, overrides=overrides)
         options = _with_speed(host, facts, options)
-    setup = make_setup(facts, host, options)
+    setup = plan_setup(host, options, facts)
     if dry_run:
         return _result(
             setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
@@ -150,7 +158,7 @@ def run_setup(
         notes = "".join(f"Note: {note}\n" for note in setup.plan.notes)
         print_lines(render(setup.plan, host) + notes)
         confirm("Apply this?")
-        if make_setup(collect_facts(host, options), host, options).plan != setup.plan:
+        if plan_setup(host, options).plan != setup.plan:
             raise HarpError(
                 "The host has changed since the plan was shown; nothing was changed.",
                 "Run it again.",
@@ -158,9 +166,8 @@ def run_setup(
             )
     transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
-        facts = collect_facts(host, options)
-        after = make_setup(facts, host, options)
-        left = unmet(facts, host, options, after)
+        after = plan_setup(host, options)
+        left = unmet(options, after)
     return _result(
         after,
         notes=list(dict.fromkeys([*setup.plan.notes, *after.plan.notes])),

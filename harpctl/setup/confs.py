@@ -8,11 +8,10 @@ import re
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
-from harpctl.confs.conf import Conf, conf_number, conf_of, conf_path, render
-from harpctl.confs.files import find_confs, read_conf, read_confs
+from harpctl.confs.conf import Conf, conf_of, conf_path, render
 from harpctl.confs.table import KEYS
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.host import Host
+from harpctl.facts.sources import Sources
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import SetupOptions
 from harpctl.units import short_size
@@ -60,19 +59,19 @@ def _merged(wanted: Conf, existing: Conf) -> Conf:
     return conf_of(kept | ours)
 
 
-def confs_by_interface(host: Host) -> dict[str, Conf]:
+def confs_by_interface(sources: Sources) -> dict[str, Conf]:
     """Return the conf files that can be read by interface; of two the one that the plugin reads first."""
-    found = (file.conf for file in reversed(read_confs(host)) if file.conf is not None)
+    found = (file.conf for file in reversed(sources.confs) if file.conf is not None)
     return {conf.interface: conf for conf in found}
 
 
-def _refuse_wrong(host: Host) -> None:
+def _refuse_wrong(sources: Sources) -> None:
     """Raise where a conf file can't be parsed: to write it again would lose the operator's tuning.
 
     A file of another program, without the section that each of ours has, is replaced.
     """
-    for file in read_confs(host):
-        if file.wrong and OUR_SECTION.search(host.read_text(file.path) or ""):
+    for file in sources.confs:
+        if file.wrong and OUR_SECTION.search(sources.read_text(file.path) or ""):
             raise HarpError(
                 file.wrong,
                 f"Correct it by hand, or set it aside: mv {file.path} {file.path}.bak",
@@ -80,23 +79,20 @@ def _refuse_wrong(host: Host) -> None:
             )
 
 
-def plan_confs(host: Host, choices: Sequence[Choice], options: SetupOptions) -> Group:
+def plan_confs(sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> Group:
     """Plan one file per ENI, and no others. A file with the same values stays as it is."""
     steps: list[AnyStep] = []
-    _refuse_wrong(host)
-    tuned = confs_by_interface(host)
+    _refuse_wrong(sources)
+    tuned = confs_by_interface(sources)
+    there = {file.path: file.conf for file in sources.confs}
     for choice in choices:
         path, wanted = conf_path(choice.number), _wanted(choice, options)
         names = (choice.eni.name, *choice.eni.altnames)
         if existing := next((tuned[name] for name in names if name in tuned), None):
             wanted = _merged(wanted, existing)
-        if wanted != read_conf(host, path).conf:
+        if wanted != there.get(path):
             steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))
     numbers = {choice.number for choice in choices}
-    stale = (path for path in find_confs(host) if _number(path) not in numbers)
+    stale = sorted(file.path for file in sources.confs if file.number not in numbers)
     steps.extend(RemoveFile(path=path, why="belongs to no ENI of this setup") for path in stale)
     return Group(name="configuration files", steps=tuple(steps))
-
-
-def _number(path: str) -> int | None:
-    return conf_number(path.rpartition("/")[2])

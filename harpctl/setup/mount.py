@@ -8,7 +8,7 @@ import re
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
-from harpctl.host.host import Host
+from harpctl.facts.sources import Sources
 from harpctl.setup.options import SetupOptions
 from harpctl.units import size_of
 
@@ -19,12 +19,13 @@ FSTAB = "/etc/fstab"
 KIND = "hugetlbfs"
 
 
-def unit_mounts(host: Host) -> bool:
-    """Return whether systemd's own unit mounts it at boot, with the kernel's default page size."""
-    path = next(
-        (f"{folder}/{MOUNT_UNIT}" for folder in UNIT_FOLDERS if host.stat(f"{folder}/{MOUNT_UNIT}")), ""
-    )
-    return bool(path) and host.read_link(path) != "/dev/null" and bool(host.read_bytes(path))
+def unit_mounts(sources: Sources) -> bool:
+    """Return whether systemd's own unit mounts it at boot, with the kernel's default page size.
+
+    One that is masked is a link to /dev/null, and holds nothing.
+    """
+    paths = (f"{folder}/{MOUNT_UNIT}" for folder in UNIT_FOLDERS)
+    return bool(sources.read_bytes(next(filter(sources.exists, paths), "")))
 
 
 def _fstab_lines(text: str) -> list[int]:
@@ -37,9 +38,9 @@ def _fstab_lines(text: str) -> list[int]:
     return found
 
 
-def fstab_mounts(host: Host) -> bool:
+def fstab_mounts(sources: Sources) -> bool:
     """Return whether fstab mounts a hugetlbfs there at boot."""
-    text = host.read_text(FSTAB) or ""
+    text = sources.read_text(FSTAB) or ""
     return any(text.splitlines()[index].split()[2] == KIND for index in _fstab_lines(text))
 
 
@@ -83,15 +84,15 @@ def fstab_with_mount(text: str, page_size: int) -> str:
     return "".join(kept) + f"{KIND} {MOUNT_POINT} {KIND} {_option(page_size)},nofail 0 0{end}"
 
 
-def plan_mount(facts: Facts, host: Host, options: SetupOptions) -> Group:
+def plan_mount(facts: Facts, sources: Sources, options: SetupOptions) -> Group:
     """Plan the mount. systemd's unit keeps it where it is in force; else fstab does.
 
     The unit mounts pages of the kernel's default size, which the kernel arguments set: without them fstab
     has to name the size.
     """
     steps: list[AnyStep] = []
-    text = host.read_text(FSTAB) or ""
-    if _fstab_lines(text) or not (unit_mounts(host) and options.kernel_args):
+    text = sources.read_text(FSTAB) or ""
+    if _fstab_lines(text) or not (unit_mounts(sources) and options.kernel_args):
         steps.append(
             WriteFile(
                 path=FSTAB,
@@ -101,11 +102,11 @@ def plan_mount(facts: Facts, host: Host, options: SetupOptions) -> Group:
         )
     mounted = any(mount.path == MOUNT_POINT for mount in facts.memory.mounts)
     if (
-        host.runs_commands
+        sources.runs_commands
         and not mounted
         and any(p.size == options.page_size for p in facts.memory.hugepages)
     ):
-        if not host.is_dir(MOUNT_POINT):
+        if not sources.exists(MOUNT_POINT):
             steps.append(
                 Run(
                     argv=("mkdir", "-m", "755", MOUNT_POINT),

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harpctl.change.steps import Group, Plan, SetControl, needed
+from harpctl.change.steps import Group, Plan, SetControl
 from harpctl.confs.table import BOUNDS, KEYS
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
-from harpctl.host.host import Host
+from harpctl.facts.sources import RECORD, Sources
 from harpctl.kargs.cmdline import HugepageArgs, holds
 from harpctl.kargs.plan import lacking, plan_kernel_args
 from harpctl.network.big_tcp import plan_big_tcp
-from harpctl.network.model import EniPlan, Interfaces, read_record
+from harpctl.network.model import EniPlan, Interfaces, decode
 from harpctl.network.plan import NAME as NETWORK
 from harpctl.network.plan import plan_network, plan_record, refusal
 from harpctl.setup.choose import Choice, choose, gpu_count
@@ -43,11 +43,13 @@ DRIVER_DEFAULT = "auto"
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a setup for one host, and what it was made for."""
+    """The plan of a setup for one sources, and what it was made for."""
 
     plan: Plan
     choices: tuple[Choice, ...]
     wanted: HugepageArgs
+    facts: Facts
+    sources: Sources
 
 
 def _check_system(facts: Facts, options: SetupOptions) -> None:
@@ -62,7 +64,7 @@ def _check_system(facts: Facts, options: SetupOptions) -> None:
     if system.container and not (options.force or options.dry_run):
         raise HarpError(
             f"This is a container ({system.container}): kernel arguments and ENIs are the host's.",
-            "Run it on the host, and mount what it made into the container; see docs/operations.md.",
+            "Run it on the sources, and mount what it made into the container; see docs/operations.md.",
             ExitCode.REFUSED,
         )
 
@@ -212,18 +214,18 @@ def _is_alone(choice: Choice) -> bool:
 
 
 def _big_tcp(
-    facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions, chosen: bool | None
+    facts: Facts, sources: Sources, choices: Sequence[Choice], options: SetupOptions, chosen: bool | None
 ) -> tuple[Group, list[str]]:
     """Plan BIG TCP of the chosen ENIs; the boot unit sets it again."""
-    may_set = host.runs_commands and not facts.system.container and (options.network or options.big_tcp)
+    may_set = sources.runs_commands and not facts.system.container and (options.network or options.big_tcp)
     if not (may_set and chosen):
         return plan_big_tcp([])
-    confs = confs_by_interface(host)
+    confs = confs_by_interface(sources)
     drivers = {name: conf.driver or DRIVER_DEFAULT for name, conf in confs.items()}
     return plan_big_tcp((choice.eni, drivers.get(choice.eni.name, DRIVER_DEFAULT)) for choice in choices)
 
 
-def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: SetupOptions) -> str:
+def reboot_reason(facts: Facts, sources: Sources, wanted: HugepageArgs, options: SetupOptions) -> str:
     """Return why a reboot is needed for all that was requested to hold; "" when none is."""
     have = pages_now(facts, wanted.page_size)
     if have >= wanted.count:
@@ -231,29 +233,29 @@ def reboot_reason(facts: Facts, host: Host, wanted: HugepageArgs, options: Setup
     if not options.kernel_args:
         return ""
     pages = f"{wanted.count} hugepages of {size_name(wanted.page_size)}"
-    if not host.is_real:
+    if not sources.is_real:
         return f"its next boot brings {pages}"
     if holds(facts.boot.cmdline, wanted):
         return ""  # booted with them, and the kernel could not reserve them: unmet() reports it
     return f"a reboot brings {pages}; {have} are there now"
 
 
-def _pages(facts: Facts, host: Host, choices: Sequence[Choice], options: SetupOptions) -> int:
+def _pages(facts: Facts, sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> int:
     if options.hugepages == FIT:
-        return pages_used(choices, confs_by_interface(host), gpu_count(facts, options), options.page_size)
+        return pages_used(choices, confs_by_interface(sources), gpu_count(facts, options), options.page_size)
     return page_count(gpu_count(facts, options), options)
 
 
-def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
-    """Plan all that was requested, but for the steps that already hold. Raises with nothing changed."""
+def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
+    """Plan all that was requested. Raises HarpError for what can't be."""
     _check_system(facts, options)
-    earlier = read_record(host)
+    earlier = decode(sources.read_bytes(RECORD))
     options = with_pages(options, earlier)
     choices = [with_record(one, earlier.eni(one.eni.name), options) for one in choose(facts, options)]
     enis = [choice.eni for choice in choices]
-    count = _pages(facts, host, choices, options)
+    count = _pages(facts, sources, choices, options)
     wanted = wanted_args(facts, options, count)
-    if options.now and not host.runs_commands:
+    if options.now and not sources.runs_commands:
         raise HarpError(
             "--now asks a running kernel for pages, and a directory tree has none.",
             "Leave it out: the kernel arguments bring the pages at the first boot.",
@@ -268,41 +270,41 @@ def make_setup(facts: Facts, host: Host, options: SetupOptions) -> Setup:
     _check_channels(enis, options.channels)
     groups: list[Group] = []
     if options.kernel_args and not (options.dry_run and facts.system.container):
-        groups.append(plan_kernel_args(facts, host, wanted))
+        groups.append(plan_kernel_args(facts, sources, wanted))
     if options.now:
         groups.append(plan_now(facts, options, count))
-    groups.append(plan_mount(facts, host, options))
-    reason = reason_against(facts, host, options)
+    groups.append(plan_mount(facts, sources, options))
+    reason = reason_against(facts, sources, options)
     _check_boot(options, reason)
     chosen = chosen_big_tcp(options, earlier)
     interfaces = interfaces_of(choices, options, earlier, chosen)
     if options.network:
-        groups.extend(plan_network(facts, host, interfaces))
+        groups.extend(plan_network(facts, sources, interfaces))
     else:
         groups.append(Group(name=NETWORK, steps=(plan_record(interfaces),)))
-    big_tcp, without = _big_tcp(facts, host, choices, options, chosen)
-    groups += [big_tcp, plan_confs(host, choices, options), plan_tool(options)]
+    big_tcp, without = _big_tcp(facts, sources, choices, options, chosen)
+    groups += [big_tcp, plan_confs(sources, choices, options), plan_tool(options)]
     notes = _notes(facts, choices, options) + without
     if options.kernel_args:
         notes += replaced_args(facts, wanted)
     if not reason:
-        groups.append(plan_units(host, options))
+        groups.append(plan_units(sources, options))
     elif options.unit:
         notes.append(f"No boot units: {reason}.")
     plan = Plan(
         groups=tuple(groups),
         notes=tuple(notes),
-        reboot=reboot_reason(facts, host, wanted, options),
+        reboot=reboot_reason(facts, sources, wanted, options),
     )
-    return Setup(plan=needed(plan, host), choices=tuple(choices), wanted=wanted)
+    return Setup(plan=plan, choices=tuple(choices), wanted=wanted, facts=facts, sources=sources)
 
 
-def unmet(facts: Facts, host: Host, options: SetupOptions, setup: Setup) -> list[str]:
+def unmet(options: SetupOptions, setup: Setup) -> list[str]:
     """Return what was requested and does not hold, by the plan from fresh facts: empty means success.
 
     Pages that the kernel arguments bring at the next boot count as held.
     """
-    wanted, missing = setup.wanted, list[str]()
+    wanted, facts, missing = setup.wanted, setup.facts, list[str]()
     if options.kernel_args:
         missing = [
             f"boot entry '{entry.title}' ({entry.source}) lacks the kernel arguments"
@@ -310,7 +312,7 @@ def unmet(facts: Facts, host: Host, options: SetupOptions, setup: Setup) -> list
         ]
     have = pages_now(facts, wanted.page_size)
     asks = holds(facts.boot.cmdline, wanted) if options.kernel_args else options.now
-    if have < wanted.count and host.is_real and asks:
+    if have < wanted.count and setup.sources.is_real and asks:
         pages = f"{have} of {wanted.count} hugepages of {size_name(wanted.page_size)}"
         missing.append(f"{pages}: the rest of the memory is in use or fragmented")
     for group in setup.plan.groups:

@@ -6,8 +6,7 @@ from __future__ import annotations
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
 from harpctl.facts.model import Facts
-from harpctl.host.host import Host
-from harpctl.network.model import RECORD
+from harpctl.facts.sources import RECORD, Sources
 from harpctl.setup.options import SetupOptions
 from harpctl.setup.tool import plan_tool
 
@@ -68,19 +67,19 @@ def _quoted(program: str) -> str:
     return f'"{text}"' if " " in text else text
 
 
-def reason_against(facts: Facts, host: Host, options: SetupOptions) -> str:
+def reason_against(facts: Facts, sources: Sources, options: SetupOptions) -> str:
     """Return why there are no boot units; "" when there are."""
     if not options.unit:
         return "--no-unit was given"
     if facts.system.init != "systemd":
         return "systemd is not the init of this host"
     links = {step.path for step in plan_tool(options).steps if isinstance(step, MakeLink)}
-    if options.program in links or host.is_file(options.program):
+    if options.program in links or sources.exists(options.program):
         return ""
     return f"{options.program}, which it runs, is not there"
 
 
-def plan_units(host: Host, options: SetupOptions) -> Group:
+def plan_units(sources: Sources, options: SetupOptions) -> Group:
     """Plan the units; on a running host harp.service starts at once, and ends first when it is undone."""
     steps: list[AnyStep] = []
     for name, text in TEXTS.items():
@@ -90,10 +89,10 @@ def plan_units(host: Host, options: SetupOptions) -> Group:
         wanted = f"{UNITS}/multi-user.target.wants/{name}"
         steps.append(WriteFile(path=path, data=data, mode=0o644, why=f"{name} at every boot"))
         steps.append(MakeLink(path=wanted, target=path, why=f"starts {name} at boot"))
-    if host.runs_commands:
+    if sources.runs_commands:
         reload = ("systemctl", "daemon-reload")
         steps = [Run(undo=reload), *steps, Run(argv=reload)]
-        if host.is_dir("/run/systemd/system"):
+        if sources.exists("/run/systemd/system"):
             # It waits for the lock that this setup has.
             start, stop = ("systemctl", "--no-block", "restart", NAME), ("systemctl", "stop", NAME)
             steps.append(Run(argv=start, undo=stop, fleeting=True, why="keeps the ENIs as they are now"))

@@ -17,9 +17,10 @@ from harpctl.change.journal import Journal
 from harpctl.confs.conf import CONF_DIR, Conf, render
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
+from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
-from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode
 from harpctl.network.runtime import ARP
 from tests.harpctl.cli_app import app
 from tests.harpctl.links import FRESH, FakeLinks
@@ -52,7 +53,7 @@ class Machine:
         if "show" in argv:
             answers = {
                 "-4 rule show": "7700: from 10.0.1.11 lookup 7700\n7701: from 10.0.2.12 lookup 7701\n",
-                "-4 route show table 7700": "10.0.1.0/24 dev eth1 scope link\n",
+                "-4 route show table all": "10.0.1.0/24 dev eth1 table 7700 scope link\n",
             }
             answer = answers.get(" ".join(argv[1:]))
             return Completed(tuple(argv), int(answer is None), answer or "")

@@ -21,7 +21,8 @@ from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding
 from harpctl.doctor.repair import adapted
 from harpctl.facts.model import BootEntry
-from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
+from harpctl.facts.sources import RECORD
+from harpctl.network.model import EniPlan, Interfaces, encode
 from tests.harpctl.cli_app import app
 from tests.harpctl.doctor.world import World
 from tests.harpctl.machine import build

@@ -35,9 +35,10 @@ from harpctl.facts.model import (
     System,
 )
 from harpctl.facts.plugin_files import Copy
+from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import Completed
-from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode
 from harpctl.plugin.compat import Platform
 from harpctl.plugin.search import Taken
 from harpctl.units import GIB, MIB
@@ -161,13 +162,11 @@ def _plan(number: int) -> EniPlan:
 RULES = "7700:\tfrom 10.0.1.11 lookup 7700\n7701:\tfrom 10.0.2.12 lookup 7701\n"
 STATE = {  # what the kernel has of the record
     "ip -4 rule show": RULES,
-    **{
-        f"ip -4 route show table {7699 + number}": (
-            f"10.0.{number}.0/24 dev eth{number} scope link\n"
-            f"default via 10.0.{number}.1 dev eth{number} onlink\n"
-        )
+    "ip -4 route show table all": "".join(
+        f"10.0.{number}.0/24 dev eth{number} table {7699 + number} scope link\n"
+        f"default via 10.0.{number}.1 dev eth{number} table {7699 + number} onlink\n"
         for number in (1, 2)
-    },
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from harpctl.change.steps import Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import BootEntry, Facts, Memory, Mount, System
+from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, split
 from harpctl.kargs.defaults import with_code
@@ -39,7 +40,7 @@ def facts(host: Host) -> Facts:
 
 
 def plan(host: Host, wanted: HugepageArgs = G50) -> Group:
-    return plan_kernel_args(facts(host), host, wanted)
+    return plan_kernel_args(facts(host), collect_sources(host, (), program="harpctl"), wanted)
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -236,15 +237,15 @@ def test_unknown_loader_names_the_arguments_to_add(tmp_path: Path) -> None:
 def test_read_only_boot_is_refused(tmp_path: Path) -> None:
     root = build(tmp_path / "root", "ubuntu-22.04", "gpu1")
     host = Host(root, Distro(root))
-    known = facts(host)
+    known, sources = facts(host), collect_sources(host, ())
     mounts = (
         Mount(source="/dev/vda1", path="/", kind="ext4", options="rw"),
         Mount(source="/dev/vda2", path="/boot", kind="ext4", options="ro,relatime"),
     )
     with pytest.raises(HarpError, match="/boot is mounted read-only") as caught:
-        plan_kernel_args(msgspec.structs.replace(known, mounts=mounts), host, G50)
+        plan_kernel_args(msgspec.structs.replace(known, mounts=mounts), sources, G50)
     assert "mount -o remount,rw /boot" in caught.value.hint
-    plan_kernel_args(msgspec.structs.replace(known, mounts=mounts[:1]), host, G50)
+    plan_kernel_args(msgspec.structs.replace(known, mounts=mounts[:1]), sources, G50)
 
 
 class Blind(Host):

@@ -14,6 +14,7 @@ from harpctl.change.steps import Plan
 from harpctl.console import NoProgress
 from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import Facts, Memory, System
+from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking, plan_kernel_args
@@ -28,7 +29,8 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash
 
 def set_up(host: Host) -> None:
     facts = Facts(system=System(), boot=collect_boot(host), memory=Memory())
-    apply(Plan(groups=(plan_kernel_args(facts, host, G50),)), host, what="setup", progress=NoProgress())
+    sources = collect_sources(host, (), program="harpctl")
+    apply(Plan(groups=(plan_kernel_args(facts, sources, G50),)), host, what="setup", progress=NoProgress())
     assert lacking(collect_boot(host), G50) == []
 
 

@@ -39,16 +39,17 @@ from harpctl.facts.collect import collect
 from harpctl.facts.eni import collect_enis
 from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
+from harpctl.facts.sources import RECORD, collect_sources
 from harpctl.host.host import Host
 from harpctl.host.link_sizes import KernelLinks
 from harpctl.host.runner import TIMEOUT_S, Completed, LiveRunner
 from harpctl.network import big_tcp, guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
-from harpctl.network.model import RECORD, EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode
 from harpctl.network.plan import plan_network
+from harpctl.setup.command import plan_setup
 from harpctl.setup.options import SetupOptions
-from harpctl.setup.plan import make_setup
 from harpctl.units import MIB
 from tests.harpctl.machine import build
 from tests.harpctl.network.example import facts, put
@@ -157,13 +158,16 @@ def plans() -> list[EniPlan]:
 
 def set_up(host: Host, wanted: Sequence[EniPlan] | None = None) -> str:
     enis = tuple(plans() if wanted is None else wanted)
-    plan = Plan(groups=tuple(plan_network(look(), host, Interfaces(enis=enis))))
+    found = look()
+    sources = collect_sources(host, found.enis, program="harpctl")
+    plan = Plan(groups=tuple(plan_network(found, sources, Interfaces(enis=enis))))
     return apply(plan, host, what="setup", progress=NoProgress(), guard=Guard())
 
 
 def lacking() -> list[AnyStep]:
     """Return what the ENIs lack of their plans."""
-    return runtime.plan_state(look(), Host(), plans())
+    found = look()
+    return runtime.plan_state(found, collect_sources(Host(), found.enis), plans())
 
 
 def reset() -> None:
@@ -266,7 +270,7 @@ def ipv6(host: Host) -> None:
     set_up(host, plan)
     assert leaves_by("fd00:1::12", "fd00:1::1") == "eth2"
     assert leaves_by("fd00:1::12", "fd00:9::1") == "eth2"
-    (again,) = plan_network(look(), host, Interfaces(enis=tuple(plan)))
+    (again,) = plan_network(look(), collect_sources(host, look().enis), Interfaces(enis=tuple(plan)))
     assert not again.guarded, again
     rollback.rollback(host, progress=NoProgress())
     assert_same(before)
@@ -455,7 +459,7 @@ def big_tcp_setup(host: Host, **options: Any) -> Plan:
     """Plan a setup, and leave of it what is about BIG TCP: this machine stays as it is."""
     known = msgspec.structs.replace(collect(host), enis=look().enis)
     wanted = {"kernel_args": False, "network": False, "big_tcp": True, "enis": ("eth1", "eth2"), **options}
-    plan = make_setup(known, host, SetupOptions(page_size=2 * MIB, hugepages=1, **wanted)).plan
+    plan = plan_setup(host, SetupOptions(page_size=2 * MIB, hugepages=1, **wanted), known).plan
     groups = tuple(group for group in plan.groups if group.name == big_tcp.NAME)
     return msgspec.structs.replace(plan, groups=groups)
 

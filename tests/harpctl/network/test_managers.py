@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harpctl.change.steps import MakeLink, Plan, RemoveFile, WriteFile, needed
+from harpctl.change.steps import Group, MakeLink, Plan, RemoveFile, WriteFile, needed
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
+from harpctl.facts.sources import RECORD, collect_sources
 from harpctl.host.host import Host
 from harpctl.network.managers import IFUPDOWN, NETWORKMANAGER, RELOAD
-from harpctl.network.model import RECORD, EniPlan, Interfaces, encode, read_record
+from harpctl.network.model import EniPlan, Interfaces, decode, encode
 from harpctl.network.plan import plan_network
 from tests.harpctl.machine import DISTROS, build
 from tests.harpctl.network.example import (
@@ -38,7 +39,9 @@ NETWORKD_FILES = {f"/etc/systemd/network/0-harp-{one.name}.network" for one in E
 
 
 def steps_of(host: Host, enis: tuple[EniPlan, ...] = ENIS, found: Facts | None = None) -> list[object]:
-    (group,) = plan_network(found or facts(), host, Interfaces(enis=enis))
+    known = found or facts(*map(eni, {one.name for one in enis}))
+    sources = collect_sources(host, known.enis, program="harpctl")
+    (group,) = plan_network(found or facts(), sources, Interfaces(enis=enis))
     return list(group.steps)
 
 
@@ -73,7 +76,8 @@ def test_files_of_a_distribution(tmp_path: Path, distro: str) -> None:
                 step.path.rpartition("/")[0]
             ) else None
             host.make_link(step.path, step.target)
-    assert needed(Plan(groups=tuple(plan_network(facts(), host, Interfaces(enis=ENIS)))), host).is_empty
+    again = Group(name="", steps=tuple(steps_of(host)))  # type: ignore[arg-type]
+    assert needed(Plan(groups=(again,)), host).is_empty
 
 
 def test_no_manager_is_no_reason_to_stop(tmp_path: Path) -> None:
@@ -94,21 +98,19 @@ def test_an_eni_that_is_not_used_any_more_leaves_nothing(tmp_path: Path) -> None
 # ---- the record ----
 
 
-def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_the_record_is_read_as_it_was_written() -> None:
     record = Interfaces(enis=ENIS, big_tcp=False)
-    put(tmp_path, RECORD, encode(record).decode())
-    assert read_record(Host(tmp_path)) == record
-    assert read_record(Host(tmp_path / "nothing")) == Interfaces()
+    assert decode(encode(record)) == record
+    assert decode(None) == Interfaces()
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"enis": 5}', '{"enis": [{"number": 0, "name": "eth1", "address": "10.0.1"}]}', '{"x": 1}'],
 )
-def test_a_record_that_is_damaged_is_refused(tmp_path: Path, text: str) -> None:
-    put(tmp_path, RECORD, text)
+def test_a_record_that_is_damaged_is_refused(text: str) -> None:
     with pytest.raises(HarpError, match=RECORD) as caught:
-        read_record(Host(tmp_path))
+        decode(text.encode())
     assert caught.value.exit_code is ExitCode.WRONG_DATA
 
 

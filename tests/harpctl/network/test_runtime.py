@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harpctl.change.steps import Run, SetControl
+from harpctl.change.steps import AnyStep, Group, Run, SetControl
 from harpctl.errors import HarpError
 from harpctl.facts.model import Facts
+from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host
 from harpctl.network import runtime
-from harpctl.network.model import Interfaces
+from harpctl.network.model import EniPlan, Interfaces
 from harpctl.network.plan import plan_network
 from tests.harpctl.machine import build
 from tests.harpctl.network.example import ETH1, ETH2, ETH3, ScriptedRunner, commands, eni, facts, put, undos
@@ -22,11 +23,15 @@ RULES = "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n"
 STALE = f"7700:\tfrom 10.0.1.99 lookup 7700\n7703:\tfrom 10.9.9.9 lookup 7703\n{RULES}"
 ALL_RIGHT = {
     "ip -4 rule show": f"7700:\tfrom 10.0.1.11 lookup 7700 proto static\n{RULES}",
-    "ip -4 route show table 7700": (
-        "default via 10.0.1.1 dev eth1 proto static metric 100 onlink \n"
-        "10.0.1.0/24 dev eth1 proto kernel scope link src 10.0.1.11 metric 100 linkdown \n"
+    "ip -4 route show table all": (
+        "default via 10.0.1.1 dev eth1 table 7700 proto static metric 100 onlink \n"
+        "10.0.1.0/24 dev eth1 table 7700 proto kernel scope link src 10.0.1.11 metric 100 linkdown \n"
     ),
 }
+
+
+def _shown(*routes: str) -> str:
+    return "".join(f"{route} table 7700 \n" for route in (*routes, "10.0.1.0/24 dev eth1 table 7701"))
 
 
 def _bare() -> Facts:
@@ -47,8 +52,12 @@ def _host(root: Path, answers: dict[str, str]) -> Host:
     return Host(root, ScriptedRunner(answers))
 
 
+def _plan_state(found: Facts, host: Host, enis: list[EniPlan]) -> list[AnyStep]:
+    return runtime.plan_state(found, collect_sources(host, found.enis), enis)
+
+
 def test_everything_for_an_eni_that_has_nothing(tmp_path: Path) -> None:
-    steps = runtime.plan_state(_bare(), _host(tmp_path, {}), [ETH1])
+    steps = _plan_state(_bare(), _host(tmp_path, {}), [ETH1])
     assert commands(steps) == [
         "ethtool -L eth1 combined 8",
         "ip link set dev eth1 mtu 8500",
@@ -71,7 +80,7 @@ def test_everything_for_an_eni_that_has_nothing(tmp_path: Path) -> None:
 
 
 def test_ipv6(tmp_path: Path) -> None:
-    assert commands(runtime.plan_state(_bare(), _host(tmp_path, {}), [ETH3]))[2:] == [
+    assert commands(_plan_state(_bare(), _host(tmp_path, {}), [ETH3]))[2:] == [
         "ip -6 addr replace fd00:1::13/64 dev eth3.100 noprefixroute nodad",
         "ip -6 route replace fd00:1::/64 dev eth3.100 table 7702",
         "ip -6 route replace default via fd00:1::1 dev eth3.100 table 7702",
@@ -80,7 +89,7 @@ def test_ipv6(tmp_path: Path) -> None:
 
 
 def test_nothing_for_what_holds(tmp_path: Path) -> None:
-    assert runtime.plan_state(_done(), _host(tmp_path, ALL_RIGHT), [ETH1]) == []
+    assert _plan_state(_done(), _host(tmp_path, ALL_RIGHT), [ETH1]) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +110,7 @@ def test_nothing_for_what_holds(tmp_path: Path) -> None:
         ),
         (
             {},
-            {"ip -4 route show table 7700": "default via 10.0.1.254 dev eth1 \n10.0.1.0/24 dev eth1 \n"},
+            {"ip -4 route show table all": _shown("default via 10.0.1.254 dev eth1", "10.0.1.0/24 dev eth1")},
             [
                 "ip -4 route del default via 10.0.1.254 dev eth1 table 7700",
                 "ip -4 route replace default via 10.0.1.1 dev eth1 onlink table 7700",
@@ -113,7 +122,7 @@ def test_only_what_differs(
     tmp_path: Path, fields: dict[str, object], answers: dict[str, str], expected: list[str]
 ) -> None:
     changed = facts(eni("eth1", **{**DONE, **fields}))
-    assert commands(runtime.plan_state(changed, _host(tmp_path, ALL_RIGHT | answers), [ETH1])) == expected
+    assert commands(_plan_state(changed, _host(tmp_path, ALL_RIGHT | answers), [ETH1])) == expected
 
 
 def test_an_address_that_was_only_given_or_leased_is_set(tmp_path: Path) -> None:
@@ -122,7 +131,7 @@ def test_an_address_that_was_only_given_or_leased_is_set(tmp_path: Path) -> None
     for address, lifetime, count in cases:
         shown = line.format(address, lifetime, lifetime)
         answers = ALL_RIGHT | {"ip -4 -o addr show dev eth1": shown}
-        assert len(runtime.plan_state(_done(), _host(tmp_path, answers), [ETH1])) == count
+        assert len(_plan_state(_done(), _host(tmp_path, answers), [ETH1])) == count
 
 
 def test_rules_of_others_stay(tmp_path: Path) -> None:
@@ -131,7 +140,7 @@ def test_rules_of_others_stay(tmp_path: Path) -> None:
         "7702:\tfrom all fwmark 0x1 lookup main\n"
     )
     answers = ALL_RIGHT | {"ip -4 rule show": others + ALL_RIGHT["ip -4 rule show"]}
-    assert runtime.plan_state(_done(), _host(tmp_path, answers), [ETH1]) == []
+    assert _plan_state(_done(), _host(tmp_path, answers), [ETH1]) == []
 
 
 def test_a_main_route_that_draws_the_primarys_traffic_goes(tmp_path: Path) -> None:
@@ -141,9 +150,7 @@ def test_a_main_route_that_draws_the_primarys_traffic_goes(tmp_path: Path) -> No
     )
     route = "10.0.1.0/24 dev eth1 proto kernel scope link src 10.0.1.11"
     main = f"default via 10.0.1.1 dev eth0 \n{route} \n10.0.1.0/24 dev eth0 proto dhcp metric 100 \n"
-    steps = runtime.plan_state(
-        shared, _host(tmp_path, ALL_RIGHT | {"ip -4 route show table main": main}), [ETH1]
-    )
+    steps = _plan_state(shared, _host(tmp_path, ALL_RIGHT | {"ip -4 route show table main": main}), [ETH1])
     assert commands(steps) == ["ip -4 route flush exact 10.0.1.0/24 dev eth1 table main"]
     assert undos(steps) == [f"ip -4 route add {route}"]
 
@@ -154,7 +161,7 @@ def test_a_route_that_a_router_announced_can_be_made_again(tmp_path: Path) -> No
     found = msgspec.structs.replace(facts(eni("eth3.100")), enis=(primary, eni("eth3.100")))
     route = "fd00:1::/64 dev eth3.100 proto ra metric 1024 expires 299{} pref medium"
     answers = {"ip -6 route show table main": route.format("sec") + "\n"}
-    steps = runtime.plan_state(found, _host(tmp_path, answers), [ETH3])
+    steps = _plan_state(found, _host(tmp_path, answers), [ETH3])
     assert f"ip -6 route add {route.format('')}" in undos(steps)
 
 
@@ -164,10 +171,10 @@ def test_a_route_that_a_router_announced_can_be_made_again(tmp_path: Path) -> No
         (
             "10.0.1.11/32",
             "10.0.1.1",
-            "default via 10.0.1.1 dev eth1 onlink \n10.0.1.11 dev eth1 scope link \n",
+            "default via 10.0.1.1 dev eth1 table 7700 onlink \n10.0.1.11 dev eth1 table 7700 scope link \n",
         ),
-        ("fd00:1::11/128", "", "fd00:1::11 dev eth1 metric 1024 pref medium \n"),
-        ("fd00:1::11/32", "", "fd00:1::/32 dev eth1 metric 1024 pref medium \n"),
+        ("fd00:1::11/128", "", "fd00:1::11 dev eth1 table 7700 metric 1024 pref medium \n"),
+        ("fd00:1::11/32", "", "fd00:1::/32 dev eth1 table 7700 metric 1024 pref medium \n"),
     ],
 )
 def test_a_subnet_of_one_address_as_some_clouds_give(
@@ -177,52 +184,56 @@ def test_a_subnet_of_one_address_as_some_clouds_give(
     plan = msgspec.structs.replace(ETH1, address=address, gateway=gateway)
     answers = {
         f"ip -{plan.version} rule show": f"7700:\tfrom {plan.host} lookup 7700\n{RULES}",
-        f"ip -{plan.version} route show table 7700": shown,
+        f"ip -{plan.version} route show table all": shown,
     }
     found = facts(eni("eth1", **{**DONE, "addresses": [address]}))
-    assert runtime.plan_state(found, _host(tmp_path, answers), [plan]) == []
+    assert _plan_state(found, _host(tmp_path, answers), [plan]) == []
 
 
 def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
     primary = eni("eth0", addresses=["10.0.1.10/24"], is_default_route=True, is_up=True)
     for kernel, count in (("3.10.0-1127.el7.x86_64", 1), ("5.4.0", 0)):
         found = msgspec.structs.replace(facts(eni("eth1"), kernel=kernel), enis=(primary, eni("eth1")))
-        lines = commands(runtime.plan_state(found, _host(tmp_path, {}), [ETH1]))
+        lines = commands(_plan_state(found, _host(tmp_path, {}), [ETH1]))
         assert sum("flush" in line for line in lines) == count
 
 
 def test_channels_that_are_not_reported(tmp_path: Path) -> None:
     with pytest.raises(HarpError, match="does not report its channels"):
-        runtime.plan_state(facts(eni("eth1", queues=0)), _host(tmp_path, {}), [ETH1])
+        _plan_state(facts(eni("eth1", queues=0)), _host(tmp_path, {}), [ETH1])
 
 
 def test_an_interface_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HarpError, match="no interface eth1"):
-        runtime.plan_state(facts(), _host(tmp_path, {}), [ETH1])
+        _plan_state(facts(), _host(tmp_path, {}), [ETH1])
 
 
 @pytest.mark.parametrize("mac", ["", ETH1.mac.upper(), "52:54:00:00:00:99"])
 def test_an_interface_with_the_name_of_another_is_refused(tmp_path: Path, mac: str) -> None:
     found, host = facts(eni("eth1", **DONE, mac=mac)), _host(tmp_path, ALL_RIGHT)
     if not mac.endswith("99"):
-        assert runtime.plan_state(found, host, [ETH1]) == []
+        assert _plan_state(found, host, [ETH1]) == []
         return
     with pytest.raises(HarpError, match="eth1 has the MAC address 52:54:00:00:00:99"):
-        runtime.plan_state(found, host, [ETH1])
+        _plan_state(found, host, [ETH1])
 
 
 def test_an_interface_of_a_manager_keeps_its_address_and_routes(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(ETH1, address="", gateway="")
-    steps = runtime.plan_state(_bare(), _host(tmp_path, {}), [plan])
+    steps = _plan_state(_bare(), _host(tmp_path, {}), [plan])
     assert commands(steps) == ["ethtool -L eth1 combined 8", "ip link set dev eth1 mtu 8500"]
 
 
 # ---- the whole group ----
 
 
+def _plan_network(found: Facts, host: Host, wanted: Interfaces) -> list[Group]:
+    return plan_network(found, collect_sources(host, found.enis), wanted)
+
+
 def test_the_group_is_guarded_and_sets_arp(tmp_path: Path) -> None:
     host = _host(build(tmp_path, "ubuntu-22.04", "gpu2"), {})
-    (group,) = plan_network(_bare(), host, Interfaces(enis=(ETH1, ETH2)))
+    (group,) = _plan_network(_bare(), host, Interfaces(enis=(ETH1, ETH2)))
     assert group.guarded
     controls = {step.path: step.value for step in group.steps if isinstance(step, SetControl)}
     assert controls["/proc/sys/net/ipv4/conf/eth2/arp_ignore"] == "1"
@@ -231,7 +242,7 @@ def test_the_group_is_guarded_and_sets_arp(tmp_path: Path) -> None:
 
 def test_group_without_changes_needs_no_guard(tmp_path: Path) -> None:
     build(tmp_path, "ubuntu-22.04", "gpu2")
-    (group,) = plan_network(_done(), _host(tmp_path, ALL_RIGHT), Interfaces(enis=(ETH1,)))
+    (group,) = _plan_network(_done(), _host(tmp_path, ALL_RIGHT), Interfaces(enis=(ETH1,)))
     assert not group.guarded
 
 
@@ -239,4 +250,4 @@ def test_missing_ip_is_named(tmp_path: Path) -> None:
     host = _host(build(tmp_path, "ubuntu-22.04", "gpu2"), {})
     (tmp_path / "usr/sbin/ip").unlink()
     with pytest.raises(HarpError, match="`ip` is missing"):
-        plan_network(_bare(), host, Interfaces(enis=(ETH1,)))
+        _plan_network(_bare(), host, Interfaces(enis=(ETH1,)))

@@ -14,8 +14,9 @@ from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, HugeMount, Memory, System
 from harpctl.facts.overrides import Overrides
+from harpctl.facts.sources import RECORD, Sources, collect_sources
 from harpctl.host.host import Host
-from harpctl.network.model import RECORD, Interfaces
+from harpctl.network.model import Interfaces
 from harpctl.setup.choose import Choice
 from harpctl.setup.confs import plan_confs
 from harpctl.setup.mount import fstab_with_mount, plan_mount
@@ -36,6 +37,10 @@ def facts(memory: Memory = MOUNTED, init: str = "systemd") -> Facts:
     return Facts(system=System(init=init), boot=Boot(), memory=memory)
 
 
+def look(host: Host, options: SetupOptions = SetupOptions()) -> Sources:  # noqa: B008
+    return collect_sources(host, (), program=options.program)
+
+
 def put(root: Path, path: str, text: str) -> None:
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -47,12 +52,12 @@ def put(root: Path, path: str, text: str) -> None:
 
 def test_systemds_unit_is_enough(tmp_path: Path) -> None:
     put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
-    assert plan_mount(facts(), Host(tmp_path), SetupOptions()).steps == ()
+    assert plan_mount(facts(), look(Host(tmp_path)), SetupOptions()).steps == ()
 
 
 def test_without_the_kernel_arguments_fstab_names_the_size(tmp_path: Path) -> None:
     put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
-    (step,) = plan_mount(facts(), Host(tmp_path), SetupOptions(kernel_args=False)).steps
+    (step,) = plan_mount(facts(), look(Host(tmp_path)), SetupOptions(kernel_args=False)).steps
     assert isinstance(step, WriteFile)
     assert step.data == LINE.encode()
 
@@ -63,7 +68,7 @@ def test_a_masked_unit_is_replaced_by_fstab(tmp_path: Path) -> None:
     mask.parent.mkdir(parents=True)
     mask.symlink_to("/dev/null")
     put(tmp_path, "etc/fstab", "LABEL=root / ext4 defaults 0 1")
-    (step,) = plan_mount(facts(), Host(tmp_path), SetupOptions()).steps
+    (step,) = plan_mount(facts(), look(Host(tmp_path)), SetupOptions()).steps
     assert isinstance(step, WriteFile)
     assert step.data == b"LABEL=root / ext4 defaults 0 1\n" + LINE.encode()
 
@@ -113,7 +118,7 @@ def written(root: Path, step: object) -> str:
 
 
 def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
+    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
         "eth1",
@@ -123,22 +128,22 @@ def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
     )
     assert (conf.pci, conf.numa, conf.speed_mbps, conf.cores) == ("0000:00:06.0", 1, 25000, (3, 51))
     assert conf.page_size == "1G"
-    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps == ()
+    assert plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
 
 
 def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
+    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     text = written(tmp_path, step) + "\n[transport]\npaths = 3\ncongestion = reno\n"
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), text)
-    assert plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps == ()
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions(page_size=2 * MIB)).steps
+    assert plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
+    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions(page_size=2 * MIB)).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.get("paths"), conf.get("congestion"), conf.page_size) == (3, "reno", "2M")
 
 
 def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n")
-    (step,) = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
+    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     assert parse(written(tmp_path, step), "ztcp0.conf").get("paths") is None
 
 
@@ -146,7 +151,7 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     for name in ("ztcp1.conf", "ztcp_eth4.conf"):
         put(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
-    steps = plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions()).steps
+    steps = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     removed = {step.path for step in steps if isinstance(step, RemoveFile)}
     assert removed == {f"{CONF_DIR}/ztcp1.conf", f"{CONF_DIR}/ztcp_eth4.conf"}
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
@@ -155,14 +160,14 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
 def test_tuning_beside_a_typo_is_not_written_over(tmp_path: Path) -> None:
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth1\n[transport]\npathes = 5\n")
     with pytest.raises(HarpError, match=r"ztcp0\.conf:4: unknown key 'pathes'") as caught:
-        plan_confs(Host(tmp_path), [choice(0, "eth1")], SetupOptions())
+        plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions())
     assert f"mv {CONF_DIR}/ztcp0.conf" in caught.value.hint
 
 
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
     def speed(options: SetupOptions, reported_mbps: int) -> int | None:
         one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=reported_mbps))
-        (step,) = plan_confs(Host(tmp_path), [one], options).steps
+        (step,) = plan_confs(look(Host(tmp_path)), [one], options).steps
         assert isinstance(step, WriteFile)
         return parse(step.data.decode(), "ztcp0.conf").speed_mbps
 
@@ -176,7 +181,7 @@ def test_the_speed_of_an_eni(tmp_path: Path) -> None:
 
 
 def test_the_units_start_what_runs_now(tmp_path: Path) -> None:
-    steps = plan_units(Host(tmp_path), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
+    steps = plan_units(look(Host(tmp_path)), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
     units = {step.path: step.data.decode() for step in steps if isinstance(step, WriteFile)}
     links = {step.target for step in steps if isinstance(step, MakeLink)}
     assert set(units) == links
@@ -186,7 +191,9 @@ def test_the_units_start_what_runs_now(tmp_path: Path) -> None:
 
 def test_the_unit_runs_before_jobs_and_after_the_managers(tmp_path: Path) -> None:
     (unit,) = (
-        step for step in plan_units(Host(tmp_path), SetupOptions()).steps if getattr(step, "path", "") == PATH
+        step
+        for step in plan_units(look(Host(tmp_path)), SetupOptions()).steps
+        if getattr(step, "path", "") == PATH
     )
     assert isinstance(unit, WriteFile)
     lines = unit.data.decode().splitlines()
@@ -199,22 +206,24 @@ def test_the_unit_runs_before_jobs_and_after_the_managers(tmp_path: Path) -> Non
 def test_a_running_host_starts_it_last_and_stops_it_first(tmp_path: Path) -> None:
     host = Host(tmp_path, Silent())
     put(tmp_path, "run/systemd/system/x", "")
-    steps = plan_units(host, SetupOptions()).steps
+    steps = plan_units(look(host), SetupOptions()).steps
     assert isinstance(steps[-1], Run)
     assert steps[-1].argv == ("systemctl", "--no-block", "restart", NAME)
     assert steps[-1].undo == ("systemctl", "stop", NAME)
 
 
 def test_the_units_need_their_program(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    assert "/usr/local/bin/harpctl" in reason_against(facts(), host, SetupOptions())
+    def reason(options: SetupOptions = SetupOptions(), init: str = "systemd") -> str:  # noqa: B008
+        return reason_against(facts(init=init), look(Host(tmp_path), options), options)
+
+    assert "/usr/local/bin/harpctl" in reason()
     packed = SetupOptions(tool_folder="/usr/local/tfabric/tools/harpctl/1-abc")
-    assert reason_against(facts(), host, packed) == "", "this setup links it"
+    assert reason(packed) == "", "this setup links it"
     put(tmp_path, "usr/local/bin/harpctl", "")
-    assert reason_against(facts(), host, SetupOptions()) == ""
-    assert reason_against(facts(), host, SetupOptions(program="/usr/bin/harpctl"))
-    assert "--no-unit" in reason_against(facts(), host, SetupOptions(unit=False))
-    assert "systemd" in reason_against(facts(init=""), host, SetupOptions())
+    assert reason() == ""
+    assert reason(SetupOptions(program="/usr/bin/harpctl"))
+    assert "--no-unit" in reason(SetupOptions(unit=False))
+    assert "systemd" in reason(init="")
 
 
 @pytest.mark.parametrize("path", ["usr/local/bin/harpctl", "usr/bin/harpctl", ""])

@@ -19,12 +19,12 @@ from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.overrides import Overrides
+from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
-from harpctl.network.model import read_record
-from harpctl.setup.command import collect_facts, run_setup
+from harpctl.network.model import decode
+from harpctl.setup.command import plan_setup, run_setup
 from harpctl.setup.options import SetupOptions
-from harpctl.setup.plan import make_setup
 from harpctl.units import GIB, MIB
 from tests.harpctl import golden
 from tests.harpctl.cli_app import app
@@ -100,7 +100,7 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     host = Host(root) if kind == "tree" else Host(root, Silent())
     overrides = Overrides(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
     options = SetupOptions(overrides=overrides, enis=("eth1", "eth5"), now=kind == "host")
-    text = render(make_setup(collect_facts(host, options), host, options).plan, host)
+    text = render(plan_setup(host, options).plan, host)
     golden.check(GOLDEN, distro, f".{kind}", text, update=update_golden)
 
 
@@ -192,7 +192,7 @@ def test_a_setup_without_options_keeps_mtu_and_channels(tmp_path: Path) -> None:
     lower.write_text(lower.read_text().replace("mtu = 8500", "mtu = 1400"))
     assert harpctl(root, "setup").exit_code == 0
     assert "mtu = 1400" in lower.read_text()
-    assert [(eni.mtu, eni.queues) for eni in read_record(Host(root)).enis] == [(8500, 4)] * 2
+    assert [(eni.mtu, eni.queues) for eni in decode((root / RECORD[1:]).read_bytes()).enis] == [(8500, 4)] * 2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_the_running_mtu_is_kept(tmp_path: Path, distro: str) -> None:
     root = build(tmp_path, distro, "gpu2")
     (root / "sys/class/net/eth1/mtu").write_text("8500\n")
     assert harpctl(root, "setup").exit_code == 0
-    assert [eni.mtu for eni in read_record(Host(root)).enis] == [8500, 1500]
+    assert [eni.mtu for eni in decode((root / RECORD[1:]).read_bytes()).enis] == [8500, 1500]
 
 
 def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harpctl.facts.model import Gpu
-from harpctl.network.model import RECORD, Interfaces, encode
+from harpctl.facts.sources import RECORD
+from harpctl.network.model import Interfaces, encode
 from tests.harpctl.doctor.cases.case import case
-from tests.harpctl.doctor.world import RULES, World
+from tests.harpctl.doctor.world import RULES, STATE, World
 
 
 @case("enis.count", "warn", "2 ENIs for 3 GPUs", "bind 1 more ENIs to this instance, then harpctl setup")
@@ -158,7 +159,9 @@ def rule_lost(world: World) -> None:
 
 @case("enis.state", "fail", "eth1 is not as setup recorded it; it lacks: routes of", "harpctl boot")
 def table_lost(world: World) -> None:
-    del world.runner.answers["ip -4 route show table 7700"]
+    world.runner.answers["ip -4 route show table all"] = "\n".join(
+        line for line in STATE["ip -4 route show table all"].splitlines() if "eth1" not in line
+    )
 
 
 @case("enis.state", "fail", "eth2 is not as setup recorded it; it lacks: MTU 9000", "harpctl boot")

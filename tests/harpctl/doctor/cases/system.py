@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harpctl.doctor.host_clock import ClockState
 from harpctl.facts.model import BootEntry
-from harpctl.network.model import RECORD
+from harpctl.facts.sources import RECORD
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.cases.hugepages import without_arguments
 from tests.harpctl.doctor.world import World
