@@ -37,7 +37,7 @@ from harpctl.facts.sources import RECORD, collect_sources
 from harpctl.host.host import Host
 from harpctl.network.big_tcp import plan_big_tcp
 from harpctl.network.model import Interfaces, decode
-from harpctl.network.runtime import plan_eni, plan_stale_rules
+from harpctl.network.runtime import plan_each, plan_stale_rules
 from harpctl.network.watch import Watch
 from harpctl.option_types import AsJson
 
@@ -73,11 +73,9 @@ def plan(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult
     sources = collect_sources(host, facts.enis)
     steps = plan_stale_rules(sources, record.enis) if record.enis else []
     failed = []
-    for eni in record.enis:
-        try:
-            steps += plan_eni(facts, sources, eni, record.enis)
-        except HarpError as error:
-            failed.append(StepResult(step=eni.name, error=error.message))
+    for name, lacking, error in plan_each(facts, sources, record.enis):
+        steps += lacking
+        failed += [StepResult(step=name, error=error)] if error else []
     if record.big_tcp:
         confs = [file.conf for file in sources.confs if file.conf is not None]  # the doctor reports others
         pairs = [(facts.eni(conf.interface), conf.driver or "auto") for conf in confs]
@@ -108,13 +106,7 @@ def _locked(host: Host) -> Iterator[None]:
         yield
         return
     with store.locked(host):
-        for transaction in Journal(host).transactions():
-            if transaction.is_open:
-                raise HarpError(
-                    f"The transaction {transaction.id} ({transaction.begin.what}) was interrupted.",
-                    f"Undo it first: sudo harpctl rollback {transaction.id}",
-                    ExitCode.REFUSED,
-                )
+        Journal(host).refuse_interrupted()
         yield
 
 

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -104,6 +104,16 @@ class NoProgress:
 
     def print(self, line: str) -> None:
         """Show nothing."""
+
+
+def make_table(*heads: str, folded: Collection[str] = (), right: bool = False) -> Table:
+    """Make a table without lines; the columns `folded` give way on a narrow terminal."""
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for head in heads:
+        table.add_column(
+            head, overflow="fold", no_wrap=head not in folded, justify="right" if right else "left"
+        )
+    return table
 
 
 def print_table(table: Table, *, wide: bool = False) -> None:

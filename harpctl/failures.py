@@ -24,6 +24,7 @@ import typer
 from harpctl.console import LAYOUT, print_json, printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import complete
+from harpctl.option_types import set_parameters
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,9 +70,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     if not has_context:
         added = inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        parameters = [*signature.parameters.values(), added]
-        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        set_parameters(wrapper, [*signature.parameters.values(), added])
     return wrapper
 
 

@@ -23,7 +23,6 @@ from typing import IO, Annotated, cast, overload
 
 import msgspec
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from harpctl.console import (
@@ -31,6 +30,7 @@ from harpctl.console import (
     ConsoleProgress,
     NoProgress,
     confirm,
+    make_table,
     print_json,
     print_lines,
     print_table,
@@ -38,6 +38,7 @@ from harpctl.console import (
 )
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.hints import Words, complete, given_options
+from harpctl.option_types import Hosts, RemotePath, set_parameters
 from harpctl.records import cleaned, decode
 from harpctl.ssh import SSH_FAILED, parse_hosts, remedy_of, run_command
 
@@ -214,9 +215,7 @@ def _error(err: str) -> tuple[str, str]:
 
 def show(answers: Sequence[Answer]) -> None:
     """Print the table: a line for each host, and below it what to do."""
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for head in ("host", "result", "detail"):
-        table.add_column(head, overflow="fold")
+    table = make_table("host", "result", "detail", folded={"host", "result", "detail"})
     for answer in answers:
         result = Text(answer.result, style="green" if answer.result == "ok" else "red")
         table.add_row(answer.host, result, Text(answer.detail))
@@ -340,13 +339,8 @@ def given_words(context: typer.Context) -> list[str]:
     return [*words, "--", *arguments] if arguments else words
 
 
-HOSTS_HELP = "Run it on these hosts over ssh: host1,user@host2, gpu[1-8,11] or @FILE; paths are theirs."
 OPTIONS = (
-    (
-        "hosts",
-        Annotated[list[str] | None, typer.Option("-H", "--hosts", metavar="HOSTS", help=HOSTS_HELP)],
-        None,
-    ),
+    ("hosts", Hosts, None),
     (
         "at_once",
         Annotated[
@@ -357,11 +351,7 @@ OPTIONS = (
         ],
         AT_ONCE,
     ),
-    (
-        "remote",
-        Annotated[str | None, typer.Option("--remote", metavar="PATH", help="The harpctl of those hosts.")],
-        None,
-    ),
+    ("remote", RemotePath, None),
     (
         "remote_timeout",
         Annotated[
@@ -433,7 +423,5 @@ def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callab
         for name, annotation, default in OPTIONS
     ]
     context = inspect.Parameter("context", keyword, annotation=typer.Context)
-    parameters = [*signature.parameters.values(), *added, context]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    set_parameters(wrapper, [*signature.parameters.values(), *added, context])
     return wrapper

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable
 from typing import get_type_hints
 
+from harpctl.option_types import set_parameters
+
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass by its fields, which are options."""
@@ -28,8 +30,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         parameters += _options(groups[name]) if name in groups else [parameter]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    set_parameters(wrapper, parameters)
     return wrapper
 
 

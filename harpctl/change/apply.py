@@ -65,7 +65,7 @@ def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard
         store.prepare(host)
         with store.locked(host):
             journal = Journal(host)
-            _refuse_interrupted(journal)
+            journal.refuse_interrupted()
             try:
                 transaction = _begin(journal, host, plan, what)
             except OSError:
@@ -144,16 +144,6 @@ def _begin(journal: Journal, host: Host, plan: Plan, what: str) -> Transaction:
     )
     host.write_file(store.RESERVE, os.urandom(replaced + ROOM_BYTES), 0o600)
     return journal.begin(what)
-
-
-def _refuse_interrupted(journal: Journal) -> None:
-    for transaction in journal.transactions():
-        if transaction.is_open:
-            raise HarpError(
-                f"The transaction {transaction.id} ({transaction.begin.what}) was interrupted.",
-                f"Undo it first: harpctl rollback {transaction.id}",
-                ExitCode.REFUSED,
-            )
 
 
 def _check(plan: Plan, host: Host, guard: Guard | None) -> None:

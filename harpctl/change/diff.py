@@ -53,13 +53,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
     """Return the steps of a plan that don't hold yet, in order. Raises HarpError for what can't be read."""
     seen = _Imagined(host)
-    return tuple(
-        change
-        for group in needed(plan, host).groups
-        for step in group.steps
-        for change in [_change_of(group.name, step, seen)]
-        if change is not None
-    )
+    steps = ((group.name, step) for group in needed(plan, host).groups for step in group.steps)
+    return tuple(filter(None, (_change_of(group, step, seen) for group, step in steps)))
 
 
 def render(plan: Plan, host: Host) -> str:
@@ -117,34 +112,36 @@ class _Imagined:
 
 
 def _change_of(group: str, step: AnyStep, seen: _Imagined) -> Change | None:
-    if isinstance(step, SetControl):
-        return Change(group=group, do="control", why=step.why, path=step.path, value=step.value)
-    if isinstance(step, SetSizes):
-        return Change(group=group, do="sizes", why=step.why, value=step.text)
+    """Describe a step; None for a command that acts only when it is undone."""
     if isinstance(step, Run):
-        command = shlex.join(step.argv)  # without one it acts only when it is undone
-        return Change(group=group, do="run", why=step.why, command=command) if command else None
-    return _file_change(group, step, seen)
+        shown = {"command": shlex.join(step.argv)} if step.argv else {}
+    else:
+        shown = _shown(step, seen)
+    return Change(group=group, do=str(step.__struct_config__.tag), why=step.why, **shown) if shown else None
 
 
-def _file_change(group: str, step: WriteFile | RemoveFile | MakeLink | Rename, seen: _Imagined) -> Change:
+def _shown(
+    step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes, seen: _Imagined
+) -> dict[str, str]:
+    if isinstance(step, SetSizes):
+        return {"value": step.text}
+    if isinstance(step, SetControl):
+        return {"path": step.path, "value": step.value}
     if isinstance(step, WriteFile):
         path = seen.place(step.path, follow=True)
         was, _data = seen.look(path)
         ours = File(sha256=digest(step.data), mode=mode_of(step, was))
-        diff = seen.put(path, ours, step.data)
-        return Change(group=group, do="write", why=step.why, path=step.path, diff=diff)
+        return {"path": step.path, "diff": seen.put(path, ours, step.data)}
     if isinstance(step, RemoveFile):
-        diff = seen.put(seen.place(step.path), Absent(), b"")
-        return Change(group=group, do="remove", why=step.why, path=step.path, diff=diff)
+        return {"path": step.path, "diff": seen.put(seen.place(step.path), Absent(), b"")}
     if isinstance(step, MakeLink):
         diff = seen.put(seen.place(step.path), Link(target=step.target), b"")
-        return Change(group=group, do="link", why=step.why, path=step.path, value=step.target, diff=diff)
+        return {"path": step.path, "value": step.target, "diff": diff}
     moved = seen.look(step.path)
     seen.put(seen.place(step.path), Absent(), b"")
     seen.put(seen.place(step.to), *moved)
     diff = f"rename from {step.path}\nrename to {step.to}\n"
-    return Change(group=group, do="rename", why=step.why, path=step.path, value=step.to, diff=diff)
+    return {"path": step.path, "value": step.to, "diff": diff}
 
 
 def _head(path: str, was: State, becomes: State) -> str:

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shlex
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from harpctl.change.journal import After, Before, Journal, Transaction, boot_id
 from harpctl.change.reverter import matches
@@ -41,6 +45,14 @@ from harpctl.host.host import Host
 from harpctl.host.link_sizes import SETTABLE
 
 
+class _Ready(NamedTuple):
+    """A step that is about to be done."""
+
+    undo: tuple[Undo, ...]
+    act: Callable[[], None]
+    folders: tuple[str, ...] = ()  # that it needs, outermost first
+
+
 class Executor:
     """Carries out the steps of one transaction."""
 
@@ -61,67 +73,72 @@ class Executor:
 
     def _do(self, step: AnyStep) -> None:
         self._count += 1
-        undo, folders = self._undo_of(step)
+        ready = self._prepare(step)
         self._transaction.add(
-            Before(step=self._count, title=title(step), undo=undo, boot=boot_id(self._host), at=time.time())
-        )
-        for folder in folders:
-            self._host.make_dir(folder)
-        if isinstance(step, WriteFile):
-            self._write(step)
-        elif isinstance(step, RemoveFile):
-            self._host.remove(step.path)
-        elif isinstance(step, MakeLink):
-            self._host.make_link(step.path, step.target)
-        elif isinstance(step, Rename):
-            self._host.rename(step.path, step.to)
-        elif isinstance(step, SetControl):
-            self._set(step)
-        elif isinstance(step, SetSizes):
-            self._host.set_link_sizes(step.interface, step.sizes)
-        else:
-            self._run(step)
-
-    # ---- what takes a step back ----
-
-    def _undo_of(self, step: AnyStep) -> tuple[tuple[Undo, ...], list[str]]:
-        """Keep what a step replaces; return its undo data, and the directories it needs, outermost first."""
-        host = self._host
-        if isinstance(step, WriteFile):
-            path = host.resolved(step.path)
-            was = self._saved_state(path)
-            ours = File(sha256=digest(step.data), mode=mode_of(step, was), size=len(step.data))
-            return self._with_folders(path, PutBack(path=path, was=was, ours=ours))
-        if isinstance(step, RemoveFile):
-            path = host.placed(step.path)
-            return (PutBack(path=path, was=self._saved_state(path), ours=Absent()),), []
-        if isinstance(step, MakeLink):
-            path = host.placed(step.path)
-            return self._with_folders(
-                path, PutBack(path=path, was=self._saved_state(path), ours=Link(target=step.target))
+            Before(
+                step=self._count, title=title(step), undo=ready.undo, boot=boot_id(self._host), at=time.time()
             )
-        if isinstance(step, Rename):
-            path, to = host.placed(step.path), host.placed(step.to)
-            if host.stat(path) is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if host.stat(to) is not None:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
-            return self._with_folders(to, MoveBack(path=to, to=path, what=self._state(path)))
-        if isinstance(step, SetControl | SetSizes):
-            return (self._undo_of_setting(step),), []
-        return self._undo_of_command(step), []
+        )
+        for folder in ready.folders:
+            self._host.make_dir(folder)
+        ready.act()
 
-    def _undo_of_setting(self, step: SetControl | SetSizes) -> Undo:
-        host = self._host
-        if isinstance(step, SetControl):
-            was_text = host.read_text(step.path) or ""
-            path, may_fall_short = host.resolved(step.path), step.may_fall_short
-            return SetBack(path=path, was=was_text, ours=step.value, may_fall_short=may_fall_short)
-        sizes = host.link_sizes(step.interface)
+    # ---- the kinds of steps: what a step replaces is kept, and nothing is done yet ----
+
+    @functools.singledispatchmethod
+    def _prepare(self, step: AnyStep) -> _Ready:
+        raise AssertionError(step)
+
+    @_prepare.register
+    def _write_file(self, step: WriteFile) -> _Ready:
+        path = self._host.resolved(step.path)
+        was = self._saved_state(path)
+        mode, owner = mode_of(step, was), (was.uid, was.gid) if isinstance(was, File) else None
+        ours = File(sha256=digest(step.data), mode=mode, size=len(step.data))
+        act = partial(self._host.write_file, step.path, step.data, mode, owner)
+        return self._with_folders(path, PutBack(path=path, was=was, ours=ours), act)
+
+    @_prepare.register
+    def _remove_file(self, step: RemoveFile) -> _Ready:
+        path = self._host.placed(step.path)
+        undo = PutBack(path=path, was=self._saved_state(path), ours=Absent())
+        return _Ready((undo,), partial(self._host.remove, step.path))
+
+    @_prepare.register
+    def _make_link(self, step: MakeLink) -> _Ready:
+        path = self._host.placed(step.path)
+        undo = PutBack(path=path, was=self._saved_state(path), ours=Link(target=step.target))
+        return self._with_folders(path, undo, partial(self._host.make_link, step.path, step.target))
+
+    @_prepare.register
+    def _rename(self, step: Rename) -> _Ready:
+        path, to = self._host.placed(step.path), self._host.placed(step.to)
+        if self._host.stat(path) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if self._host.stat(to) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+        undo = MoveBack(path=to, to=path, what=self._state(path))
+        return self._with_folders(to, undo, partial(self._host.rename, step.path, step.to))
+
+    @_prepare.register
+    def _set_control(self, step: SetControl) -> _Ready:
+        undo = SetBack(
+            path=self._host.resolved(step.path),
+            was=self._host.read_text(step.path) or "",
+            ours=step.value,
+            may_fall_short=step.may_fall_short,
+        )
+        return _Ready((undo,), partial(self._set, step))
+
+    @_prepare.register
+    def _set_sizes(self, step: SetSizes) -> _Ready:
+        sizes = self._host.link_sizes(step.interface)
         was = {size: value for size, value in sizes.items() if size in SETTABLE}
-        return SetSizesBack(interface=step.interface, was=was, ours={**was, **step.sizes})
+        undo = SetSizesBack(interface=step.interface, was=was, ours={**was, **step.sizes})
+        return _Ready((undo,), partial(self._host.set_link_sizes, step.interface, step.sizes))
 
-    def _undo_of_command(self, step: Run) -> tuple[Undo, ...]:
+    @_prepare.register
+    def _run_command(self, step: Run) -> _Ready:
         undo: list[Undo] = []
         if step.undo:
             undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
@@ -130,15 +147,15 @@ class Executor:
             undo.append(
                 PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s)
             )
-        return tuple(undo)
+        return _Ready(tuple(undo), partial(self._run, step))
 
-    def _with_folders(self, path: str, undo: Undo) -> tuple[tuple[Undo, ...], list[str]]:
+    def _with_folders(self, path: str, undo: Undo, act: Callable[[], None]) -> _Ready:
         folders: list[str] = []
         folder = path.rpartition("/")[0]
         while folder and self._host.stat(folder) is None:
             folders.insert(0, folder)
             folder = folder.rpartition("/")[0]
-        return (undo, *(RemoveFolder(path=made) for made in reversed(folders))), folders
+        return _Ready((undo, *(RemoveFolder(path=made) for made in reversed(folders))), act, tuple(folders))
 
     def _state(self, path: str) -> State:
         """Return what is moved; what can't be read is moved all the same."""
@@ -152,13 +169,6 @@ class Executor:
         if isinstance(state, File):
             self._journal.save(data)
         return state
-
-    # ---- what a step does ----
-
-    def _write(self, step: WriteFile) -> None:
-        was, _data = read_state(self._host, self._host.resolved(step.path))
-        owner = (was.uid, was.gid) if isinstance(was, File) else None
-        self._host.write_file(step.path, step.data, mode_of(step, was), owner)
 
     def _set(self, step: SetControl) -> None:
         self._host.write_control(step.path, step.value)
@@ -185,21 +195,23 @@ class Executor:
         self._transaction.add(After(step=self._count, output=output))
 
 
+TITLES: dict[type, str] = {
+    WriteFile: "write {0.path}",
+    RemoveFile: "remove {0.path}",
+    MakeLink: "link {0.path} to {0.target}",
+    Rename: "rename {0.path} to {0.to}",
+    SetControl: "set {0.path} to {0.value}",
+    SetSizes: "set {0.text}",
+}
+
+
 def title(step: AnyStep) -> str:
     """Return in a few words what a step does."""
     if isinstance(step, Run):
         return (
             f"run `{shlex.join(step.argv)}`" if step.argv else f"have `{shlex.join(step.undo)}` run on undo"
         )
-    if isinstance(step, Rename):
-        return f"rename {step.path} to {step.to}"
-    if isinstance(step, SetControl):
-        return f"set {step.path} to {step.value}"
-    if isinstance(step, SetSizes):
-        return f"set {step.text}"
-    if isinstance(step, MakeLink):
-        return f"link {step.path} to {step.target}"
-    return f"{'write' if isinstance(step, WriteFile) else 'remove'} {step.path}"
+    return TITLES[type(step)].format(step)
 
 
 def targets(step: AnyStep) -> tuple[str, ...]:

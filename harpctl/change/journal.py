@@ -165,6 +165,16 @@ class Journal:
         """Read all transactions, the oldest first. Raises HarpError for one that can't be read."""
         return [self._read(path) for path in store.transaction_files(self._host)]
 
+    def refuse_interrupted(self) -> None:
+        """Raise HarpError where a transaction was interrupted, and is to be undone before another begins."""
+        for transaction in self.transactions():
+            if transaction.is_open:
+                raise HarpError(
+                    f"The transaction {transaction.id} ({transaction.begin.what}) was interrupted.",
+                    f"Undo it first: harpctl rollback {transaction.id}",
+                    ExitCode.REFUSED,
+                )
+
     def begin(self, what: str) -> Transaction:
         """Begin a transaction. Raises OSError."""
         now = datetime.now(timezone.utc)

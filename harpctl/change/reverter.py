@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import stat
 
 import msgspec
@@ -61,6 +62,17 @@ class _Foreign(Exception):  # noqa: N818 - it never leaves this file
         self.path = path
         self.reason = reason
         self.was = was
+
+
+@dataclasses.dataclass
+class _StepUndo:
+    """What is known while one step is undone."""
+
+    before: Before
+    after: After | None
+    foreign: tuple[str, ...]
+    may_be_undone: bool  # so that a command that finds nothing to undo is no failure
+    again: list[PutOutputBack] = dataclasses.field(default_factory=list)
 
 
 class Reverter:
@@ -120,23 +132,12 @@ class Reverter:
 
     # ---- the primitives ----
 
+    @functools.singledispatchmethod
     def _do(self, undo: Undo, step: _StepUndo, reverted: RevertedStep) -> None:
-        if isinstance(undo, PutBack):
-            self._put_back(undo, reverted)
-        elif isinstance(undo, MoveBack):
-            self._move_back(undo, reverted)
-        elif isinstance(undo, SetBack):
-            self._set_back(undo, step, reverted)
-        elif isinstance(undo, SetSizesBack):
-            self._set_sizes_back(undo, reverted)
-        elif isinstance(undo, RemoveFolder):
-            self._remove_folder(undo, reverted)
-        elif isinstance(undo, RunBack):
-            self._run_back(undo, step, reverted)
-        else:
-            self._put_output_back(undo, step, reverted)
+        raise AssertionError(undo, step, reverted)
 
-    def _put_back(self, undo: PutBack, reverted: RevertedStep) -> None:
+    @_do.register
+    def _put_back(self, undo: PutBack, _step: _StepUndo, reverted: RevertedStep) -> None:
         now, _data = self._look(undo.path)
         renamed = self._renamed(undo.path, undo.ours) if isinstance(now, Absent) else ""
         if renamed:
@@ -146,11 +147,12 @@ class Reverter:
         else:
             raise _Foreign(undo.path, "somebody changed it since", undo.was)
 
-    def _move_back(self, undo: MoveBack, reverted: RevertedStep) -> None:
+    @_do.register
+    def _move_back(self, undo: MoveBack, _step: _StepUndo, reverted: RevertedStep) -> None:
         here, there = self._look(undo.path), self._look(undo.to)
         if isinstance(here[0], Absent):
             if isinstance(there[0], Absent) and (renamed := self._renamed(undo.path, undo.what)):
-                self._move_back(msgspec.structs.replace(undo, path=renamed), reverted)
+                self._move_back(msgspec.structs.replace(undo, path=renamed), _step, reverted)
                 return
             if isinstance(there[0], Absent):
                 raise _Foreign(undo.path, f"it is gone, and can't be moved back to {undo.to}")
@@ -163,6 +165,7 @@ class Reverter:
         else:
             self._host.rename(undo.path, undo.to)
 
+    @_do.register
     def _set_back(self, undo: SetBack, step: _StepUndo, reverted: RevertedStep) -> None:
         now = self._host.read_text(undo.path)
         if self._rebooted(step.before):
@@ -183,7 +186,8 @@ class Reverter:
             raise _Foreign(undo.path, f"it reads {now} after {undo.was.strip()} was written")
         self.notes.append(f"{undo.path} reads {now} still; the kernel takes the rest back when it is free.")
 
-    def _set_sizes_back(self, undo: SetSizesBack, reverted: RevertedStep) -> None:
+    @_do.register
+    def _set_sizes_back(self, undo: SetSizesBack, _step: _StepUndo, reverted: RevertedStep) -> None:
         sizes = self._host.link_sizes(undo.interface)
         now = {size: sizes.get(size) for size in undo.was}
         if not sizes:
@@ -200,7 +204,8 @@ class Reverter:
         if not self._dry_run:
             self._host.set_link_sizes(undo.interface, undo.was)
 
-    def _remove_folder(self, undo: RemoveFolder, reverted: RevertedStep) -> None:
+    @_do.register
+    def _remove_folder(self, undo: RemoveFolder, _step: _StepUndo, reverted: RevertedStep) -> None:
         if not self._host.is_dir(undo.path) or self._host.is_link(undo.path):
             return
         if self._dry_run:
@@ -217,6 +222,7 @@ class Reverter:
         else:
             reverted.actions.append(f"remove the directory {undo.path}")
 
+    @_do.register
     def _run_back(self, undo: RunBack, step: _StepUndo, reverted: RevertedStep) -> None:
         problem = self._run(undo.argv, undo.timeout_s)
         if not problem:
@@ -226,6 +232,7 @@ class Reverter:
         else:
             raise _Foreign("", problem)
 
+    @_do.register
     def _put_output_back(self, undo: PutOutputBack, step: _StepUndo, reverted: RevertedStep) -> None:
         if step.foreign and undo.again:
             if not self._host.runs_commands:
@@ -362,17 +369,6 @@ class Reverter:
             return file_diff(problem.path, (problem.was, original), self._look(problem.path))
         except (HarpError, OSError):
             return ""
-
-
-@dataclasses.dataclass
-class _StepUndo:
-    """What is known while one step is undone."""
-
-    before: Before
-    after: After | None
-    foreign: tuple[str, ...]
-    may_be_undone: bool  # so that a command that finds nothing to undo is no failure
-    again: list[PutOutputBack] = dataclasses.field(default_factory=list)
 
 
 def matches(host: Host, patterns: tuple[str, ...]) -> list[str]:

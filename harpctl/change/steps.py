@@ -137,24 +137,22 @@ class Need(enum.Enum):
 
 def need(step: AnyStep, host: Host) -> Need:
     """Return whether a step would change the host as it is now."""
+    if isinstance(step, Run):
+        return Need.YES if step.always else Need.WITH_OTHERS
+    return Need.NO if _holds(step, host) else Need.YES
+
+
+def _holds(step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes, host: Host) -> bool:
     if isinstance(step, WriteFile):
         status = host.stat(host.resolved(step.path))
         same = host.is_file(step.path) and host.read_bytes(step.path) == step.data
-        return (
-            Need.NO if same and step.mode in {None, status.st_mode & 0o7777 if status else None} else Need.YES
-        )
+        return same and step.mode in {None, status.st_mode & 0o7777 if status else None}
     if isinstance(step, RemoveFile):
-        return Need.NO if host.stat(step.path) is None else Need.YES
+        return host.stat(step.path) is None
     if isinstance(step, MakeLink):
-        return Need.NO if host.read_link(step.path) == step.target else Need.YES
+        return host.read_link(step.path) == step.target
     if isinstance(step, Rename):
-        return Need.NO if host.stat(step.path) is None and host.stat(step.to) is not None else Need.YES
-    if isinstance(step, SetControl | SetSizes):
-        return Need.NO if _is_set(step, host) else Need.YES
-    return Need.YES if step.always else Need.WITH_OTHERS
-
-
-def _is_set(step: SetControl | SetSizes, host: Host) -> bool:
+        return host.stat(step.path) is None and host.stat(step.to) is not None
     if isinstance(step, SetControl):
         return host.read_word(step.path) == step.value
     return step.sizes.items() <= host.link_sizes(step.interface).items()

@@ -36,10 +36,10 @@ def _find(host: Host, options: DoctorOptions, *, only_validating: bool = False) 
     return examine(real_context(host, collect(host), options), only_validating=only_validating)
 
 
-def _print_findings(findings: Sequence[Finding], fixed: Sequence[str] = ()) -> None:
+def _print_findings(findings: Sequence[Finding], **more: object) -> None:
     level = worst(findings)
     shown = [plain(finding) for finding in findings]
-    print_json({"ok": level != "fail", "worst": level, "findings": shown, "transactions": list(fixed)})
+    print_json({"ok": level != "fail", "worst": level, "findings": shown, **more})
 
 
 def validate(
@@ -54,7 +54,7 @@ def validate(
     findings = _find(open_host(root), DoctorOptions(after_boot=boot), only_validating=True)
     failed = worst(findings) == "fail"
     if as_json:
-        _print_findings(findings)
+        _print_findings(findings, transactions=[])
     else:
         show_failures(findings)
         for finding in findings:
@@ -62,12 +62,10 @@ def validate(
                 OUT.print(finding.cause, markup=False)
         bad = sum(finding.level == "fail" for finding in findings)
         good = sum(finding.level == "ok" for finding in findings)
-        message = (
-            f"HARP is not set up correctly: {bad} failed."
-            if failed
-            else f"HARP is set up correctly: {good} checks."
-        )
-        OUT.print(message, style="bold red" if failed else "green", markup=False)
+        if failed:
+            OUT.print(f"HARP is not set up correctly: {bad} failed.", style="bold red", markup=False)
+        else:
+            OUT.print(f"HARP is set up correctly: {good} checks.", style="green", markup=False)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -86,8 +84,8 @@ def doctor(
     port: Annotated[
         int, typer.Option("--port", min=PORT_MIN, max=PORT_MAX, help="The port of --peer and --serve.")
     ] = PORT,
-    seconds: Annotated[
-        int, typer.Option("--seconds", min=1, max=SECONDS_MAX, help="How long --serve answers.")
+    within_s: Annotated[
+        float, typer.Option("--within", metavar="S", min=1, max=SECONDS_MAX, help="How long --serve answers.")
     ] = SECONDS,
     fix: Annotated[
         bool, typer.Option("--fix", help="Apply the repairs that are safe, then check again.")
@@ -109,7 +107,7 @@ def doctor(
         _show_bundle(bundle, verbose=verbose, as_json=as_json)
         return
     if serve:
-        _serve(port, seconds)
+        _serve(port, within_s)
         return
     names = tuple(name for text in peer or () for name in text.split(",") if name)
     host, options = open_host(root), DoctorOptions(peers=names, port=port)
@@ -122,7 +120,7 @@ def doctor(
     if fixed:
         findings = _find(host, options)
     if as_json:
-        _print_findings(findings, fixed)
+        _print_findings(findings, transactions=fixed)
     else:
         show_all(findings, verbose=verbose)
     if worst(findings) == "fail":
@@ -133,10 +131,7 @@ def _show_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
     """Show the findings of a bundle as they would be shown on its host."""
     manifest, findings = read_findings(path)
     if as_json:
-        level = worst(findings)
-        shown = [plain(finding) for finding in findings]
-        about = {"host": manifest.host, "time": manifest.time, "unread": msgspec.to_builtins(manifest.unread)}
-        print_json({"ok": level != "fail", "worst": level, "findings": shown, **about})
+        _print_findings(findings, host=manifest.host, time=manifest.time, unread=manifest.unread)
     else:
         who = "root" if manifest.is_root else "no root"
         OUT.print(f"{manifest.host} at {manifest.time}, harpctl {manifest.harpctl}, {who}", markup=False)
@@ -161,13 +156,15 @@ def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
     return done
 
 
-def _serve(port: int, seconds: int) -> None:
+def _serve(port: int, within_s: float) -> None:
     addresses = own_addresses()
     with Responder(addresses, port) as responder:
-        ERR.print(f"Answering on port {port}, UDP and TCP, for {seconds} s. On the other host:", markup=False)
+        ERR.print(
+            f"Answering on port {port}, UDP and TCP, for {within_s:g} s. On the other host:", markup=False
+        )
         ERR.print(f"  harpctl doctor --port {port} --peer {','.join(addresses)}", markup=False)
         with suppress(KeyboardInterrupt):  # the usual end: the other host is done
-            responder.run(seconds)
+            responder.run(within_s)
     ERR.print(f"{responder.answered} probes answered.", markup=False)
 
 

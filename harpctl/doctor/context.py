@@ -11,7 +11,7 @@ import msgspec
 
 from harpctl.confs.conf import CONF_DIR, Conf
 from harpctl.confs.files import ConfFile, read_confs
-from harpctl.doctor.machine import Machine, RealMachine
+from harpctl.doctor.machine import Machine
 from harpctl.doctor.peer_probes import PeerProbe, ephemeral_ports, plan_probes, run_probes, run_sweeps
 from harpctl.doctor.probe_packet import PORT
 from harpctl.errors import HarpError
@@ -231,4 +231,4 @@ def real_context(host: Host, facts: Facts, options: DoctorOptions) -> Context:
     """Make the context of a host: for a tree without environment and without asking the machine."""
     if not host.is_real:
         return Context(host, facts, options)
-    return Context(host, facts, options, os.environ, RealMachine())
+    return Context(host, facts, options, os.environ, Machine())

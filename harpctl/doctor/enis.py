@@ -14,10 +14,9 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.drivers import configured_drivers
 from harpctl.doctor.model import CheckResult, check, fail, of_link, skip, warn
-from harpctl.errors import HarpError
 from harpctl.facts.model import Eni
 from harpctl.network.big_tcp import reason_against, sizes_to_raise
-from harpctl.network.runtime import plan_eni, plan_stale_rules
+from harpctl.network.runtime import plan_each, plan_stale_rules
 
 NET = "/proc/sys/net/ipv4/conf"
 # name -> values that do, and what is set
@@ -173,15 +172,12 @@ def check_state(context: Context) -> Iterator[CheckResult]:
     if not record.enis:
         yield skip("There is no record of the ENIs: they were set up with --no-network, or by hand.")
         return
-    for eni in record.enis:
-        try:
-            steps = plan_eni(context.facts, context.sources, eni, record.enis)
-        except HarpError as error:
-            yield fail(error.message, "harpctl setup")
-            continue
-        if steps:
+    for name, steps, error in plan_each(context.facts, context.sources, record.enis):
+        if error:
+            yield fail(error, "harpctl setup")
+        elif steps:
             what = ", ".join(step.why for step in steps)
-            yield fail(f"{eni.name} is not as setup recorded it; it lacks: {what}.", "harpctl boot")
+            yield fail(f"{name} is not as setup recorded it; it lacks: {what}.", "harpctl boot")
     if plan_stale_rules(context.sources, record.enis):
         yield fail("There are routing rules of earlier setups.", "harpctl boot")
 

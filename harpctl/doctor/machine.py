@@ -18,7 +18,6 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from harpctl.doctor.host_clock import ClockState, read_clock
 from harpctl.doctor.path_probe import ProbeResult, probe_path
@@ -31,50 +30,23 @@ MADV_POPULATE_WRITE = 23  # Linux 5.14
 ANSWER_BYTES_MAX = 4096
 
 
-class Machine(Protocol):
-    """The running machine, or a test's fake of it."""
+class Machine:
+    """The machine we run on; tests have one that answers what they set."""
 
     def use_page(self, size: int) -> str:
         """Map, populate and release one hugepage of a size; "" when that works, else why not."""
-
-    def load(self, path: str, symbols: tuple[str, ...]) -> str:
-        """Load a library and look its symbols up; "" when that works, else why not."""
-
-    def clock(self) -> ClockState:
-        """Return the state of the host's clock."""
-
-    def egress(self, source: str, target: str) -> str:
-        """Return the interface by which the kernel sends from one address to another; "" when it cannot."""
-
-    def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
-        """Return a peer's addresses, or why there are none."""
-
-    def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
-        """Probe a peer; see path_probe.py."""
-
-    def sweep_ports(
-        self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
-    ) -> Sweep:
-        """Try all ports of a range; see port_sweep.py."""
-
-
-class RealMachine:
-    """The machine we run on."""
-
-    def use_page(self, size: int) -> str:
-        """See Machine."""
         return in_child(lambda: _use_page(size))
 
     def load(self, path: str, symbols: tuple[str, ...]) -> str:
-        """See Machine."""
+        """Load a library and look its symbols up; "" when that works, else why not."""
         return in_child(lambda: _load(path, symbols))
 
     def clock(self) -> ClockState:
-        """See Machine."""
+        """Return the state of the host's clock."""
         return read_clock()
 
     def egress(self, source: str, target: str) -> str:
-        """See Machine."""
+        """Return the interface by which the kernel sends from one address to another; "" when it cannot."""
         from pyroute2 import IPRoute  # noqa: PLC0415 - slow to import, and only asked for here
         from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
@@ -90,7 +62,7 @@ class RealMachine:
             return ""
 
     def resolve(self, name: str) -> tuple[tuple[str, ...], str]:
-        """See Machine."""
+        """Return a peer's addresses, or why there are none."""
         try:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
         except OSError as error:
@@ -98,13 +70,13 @@ class RealMachine:
         return tuple(dict.fromkeys(str(answer[4][0]) for answer in found)), ""
 
     def probe_path(self, source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
-        """See Machine."""
+        """Probe a peer; see path_probe.py."""
         return probe_path(source, peer, port, mtu, ports)
 
     def sweep_ports(
         self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
     ) -> Sweep:
-        """See Machine."""
+        """Try all ports of a range; see port_sweep.py."""
         return sweep_ports(source, peer, port, ports, within_s)
 
 

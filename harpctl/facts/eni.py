@@ -17,7 +17,7 @@ import msgspec
 from harpctl.facts import netlink, pci, ssh, text, xdp
 from harpctl.facts.addresses import Addresses, read_proc
 from harpctl.facts.model import Eni
-from harpctl.facts.netlink import ETHERNET, IFF_UP, Link
+from harpctl.facts.netlink import ETHERNET, IFF_UP
 from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 
@@ -43,7 +43,7 @@ def collect_enis(
         enis, addresses = list(shown.values()), read_proc(host, unknown)
     else:
         links, addresses = live
-        enis = [_with_link(_same(shown.get(link.name), link), link) for link in links]
+        enis = [with_link(_same(shown.get(link.name), link), link) for link in links]
         foreign = _foreign(shown, links)
     if foreign:
         unknown.append(
@@ -108,38 +108,33 @@ def _kind(host: Host, base: str) -> str:
 # ---- a real host: the kernel's own word ----
 
 
-def _is_same(shown: Eni, link: Link) -> bool:
+def _is_same(shown: Eni, link: Eni) -> bool:
     return shown.index == link.index and shown.mac == link.mac
 
 
-def _same(shown: Eni | None, link: Link) -> Eni:
+def _same(shown: Eni | None, link: Eni) -> Eni:
     """Return what sysfs shows of a link; nothing of it when that is another namespace's interface."""
     return shown if shown is not None and _is_same(shown, link) else Eni(name=link.name)
 
 
-def _foreign(shown: dict[str, Eni], links: Iterable[Link]) -> tuple[str, ...]:
+def _foreign(shown: dict[str, Eni], links: Iterable[Eni]) -> tuple[str, ...]:
     ours = {link.name: link for link in links}
     return tuple(name for name, eni in shown.items() if name not in ours or not _is_same(eni, ours[name]))
 
 
-def _with_link(eni: Eni, link: Link) -> Eni:
+def with_link(eni: Eni, link: Eni) -> Eni:
+    """Return a link as the kernel reports it, with what sysfs alone shows of it."""
     return msgspec.structs.replace(
-        eni,
-        altnames=link.altnames,
-        index=link.index,
-        mac=link.mac,
+        link,
         kind=link.kind or (PORT if link.is_port else eni.kind),
-        is_up=link.is_up,
-        has_link=link.has_link,
-        mtu=link.mtu,
-        mtu_max=link.mtu_max,
         queues=link.queues or eni.queues,
-        queues_max=link.queues_max,
         speed_mbps=eni.speed_mbps or link.speed_mbps,
         driver=eni.driver or ("veth" if link.kind == "veth" else ""),
-        xdp_attached=link.xdp_attached,
-        is_port=link.is_port,
-        **link.sizes,
+        pci=eni.pci,
+        path=eni.path,
+        node=eni.node,
+        xdp=eni.xdp,
+        lower=eni.lower,
     )
 
 

@@ -78,11 +78,15 @@ def _collect_nodes(host: Host) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda node: node.id))
 
 
+def page_size_of(options: str) -> int:
+    """Return the page size in bytes that options of a hugetlbfs name; 0: the kernel's default."""
+    match = re.search(r"(?:^|,)pagesize=([0-9]{1,12})([KMG]?)", options, re.ASCII | re.IGNORECASE)
+    return size_of(match[1], match[2]) if match else 0
+
+
 def _huge_mount(mount: Mount, default_page: int) -> HugeMount:
-    options = mount.options.split(",")
-    match = re.search(r"(?:^|,)pagesize=([0-9]{1,12})([KMG]?)", mount.options, re.ASCII)
-    size = size_of(match[1], match[2]) if match else default_page
-    return HugeMount(path=mount.path, page_size=size, options=mount.options, is_writable="ro" not in options)
+    size, is_writable = page_size_of(mount.options) or default_page, "ro" not in mount.options.split(",")
+    return HugeMount(path=mount.path, page_size=size, options=mount.options, is_writable=is_writable)
 
 
 def page_settings(host: Host) -> tuple[PageSetting, ...]:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from harpctl.facts.addresses import Addresses, Default
-from harpctl.host.link_sizes import Sizes, sizes_of
+from harpctl.facts.model import Eni
+from harpctl.host.link_sizes import sizes_of
 
 Message: TypeAlias = Any  # pyroute2 brings no types
 
@@ -25,27 +26,7 @@ TABLE_MAIN = 254
 UNICAST = 1
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One Ethernet interface. Zero where the kernel or the driver does not report a value."""
-
-    name: str
-    altnames: tuple[str, ...] = ()
-    index: int
-    mac: str = ""
-    kind: str = ""
-    is_port: bool = False  # a bridge, a bond or Open vSwitch holds it
-    is_up: bool = False
-    has_link: bool = False
-    mtu: int = 0
-    mtu_max: int = 0
-    queues: int = 0
-    queues_max: int = 0
-    speed_mbps: int = 0
-    xdp_attached: bool = False
-    sizes: Sizes = {}
-
-
-def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
+def read_netlink() -> tuple[tuple[Eni, ...], Addresses] | None:
     """Ask the kernel for interfaces, addresses and routes; None when it does not answer."""
     from pyroute2 import Ethtool, IPRoute  # noqa: PLC0415
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415
@@ -63,10 +44,10 @@ def read_netlink() -> tuple[tuple[Link, ...], Addresses] | None:
     return tuple(sorted(links, key=lambda link: link.index)), addresses
 
 
-def _link(message: Message) -> Link:
+def _link(message: Message) -> Eni:
     info, xdp = message.get_attr("IFLA_LINKINFO"), message.get_attr("IFLA_XDP")
     properties = message.get_attr("IFLA_PROP_LIST")
-    return Link(
+    eni = Eni(
         name=str(message.get_attr("IFLA_IFNAME")),
         altnames=tuple(map(str, properties.get_attrs("IFLA_ALT_IFNAME"))) if properties else (),
         index=message["index"],
@@ -78,11 +59,11 @@ def _link(message: Message) -> Link:
         mtu=message.get_attr("IFLA_MTU") or 0,
         mtu_max=message.get_attr("IFLA_MAX_MTU") or 0,
         xdp_attached=bool(xdp and xdp.get_attr("IFLA_XDP_ATTACHED")),
-        sizes=sizes_of(message),
     )
+    return msgspec.structs.replace(eni, **sizes_of(message))
 
 
-def _with_ethtool(link: Link, ethtool: Message) -> Link:
+def _with_ethtool(link: Eni, ethtool: Message) -> Eni:
     """Add channels and speed, where the driver reports them."""
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415

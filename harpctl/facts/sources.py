@@ -80,7 +80,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_word(self, path: str) -> str:
         """Return the text of a file of one line without its end; "" when it cannot be read."""
-        return (self.read_text(path) or "").strip()
+        return (self.files.get(path) or b"").decode("utf-8", "surrogateescape").strip()
 
     def exists(self, path: str) -> bool:
         """Return whether the path leads to something."""

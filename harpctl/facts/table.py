@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from harpctl.console import make_table
 from harpctl.facts.model import Eni, Facts, Pages
 from harpctl.units import size_name as size
 
@@ -104,15 +105,8 @@ def _pairs(pairs: Iterator[tuple[str, str]]) -> Table:
     return table
 
 
-def _table(*heads: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        table.add_column(head, overflow="fold", no_wrap=head not in FOLDED)
-    return table
-
-
 def _nodes(facts: Facts) -> Table:
-    table = _table("node", "memory", "free", "hugepages", "processors")
+    table = make_table("node", "memory", "free", "hugepages", "processors", folded=FOLDED)
     for node in facts.memory.nodes:
         cpus = f"{len(node.cpus)}" + (f", from {node.cpus[0]} to {node.cpus[-1]}" if node.cpus else "")
         table.add_row(str(node.id), size(node.memory), size(node.free), _pages(node.hugepages), cpus)
@@ -124,7 +118,7 @@ def _node(node: int) -> str:
 
 
 def _gpus(facts: Facts) -> Table:
-    table = _table("GPU", "PCI", "device", "node")
+    table = make_table("GPU", "PCI", "device", "node", folded=FOLDED)
     for gpu in facts.gpus:
         table.add_row(str(gpu.index), gpu.pci, f"{gpu.vendor}:{gpu.device}", _node(gpu.node))
     return table
@@ -141,7 +135,7 @@ def _remark(eni: Eni) -> str:
 
 
 def _enis(facts: Facts) -> Table:
-    table = _table("ENI", "state", "address", "MTU", "queues", "Mbit/s", "node", "")
+    table = make_table("ENI", "state", "address", "MTU", "queues", "Mbit/s", "node", "", folded=FOLDED)
     for eni in facts.enis:
         state = "down" if not eni.is_up else "up" if eni.has_link else "no link"
         queues = f"{eni.queues or '-'}" + (f"/{eni.queues_max}" if eni.queues_max else "")
@@ -152,7 +146,7 @@ def _enis(facts: Facts) -> Table:
 
 
 def _devices(facts: Facts) -> Table:
-    table = _table("ENI", "MAC", "PCI", "driver", "XDP")
+    table = make_table("ENI", "MAC", "PCI", "driver", "XDP", folded=FOLDED)
     for eni in facts.enis:
         cells = (eni.name, eni.mac, eni.pci, eni.driver, eni.xdp)
         table.add_row(*(Text(cell or "-") for cell in cells))

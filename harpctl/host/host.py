@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.host.link_sizes import KernelLinks, Links, NoLinks, Sizes
+from harpctl.host.link_sizes import KernelLinks, Sizes
 from harpctl.host.runner import (
     PROGRAM_MISSING,
     SEARCH_PATH,
@@ -43,14 +43,14 @@ class Host:
     """The machine we are on (root `/`), or a directory tree that stands for one."""
 
     def __init__(
-        self, root: str | Path = "/", runner: Runner | None = None, links: Links | None = None
+        self, root: str | Path = "/", runner: Runner | None = None, links: KernelLinks | None = None
     ) -> None:
         self.root = Path(root).absolute()
         self.is_real = self.root == Path("/")
         if runner is None:
             runner = LiveRunner() if self.is_real else NoRunner()
         self._runner = runner
-        self._links = links or (KernelLinks() if isinstance(runner, LiveRunner) else NoLinks())
+        self._links = links or (KernelLinks() if isinstance(runner, LiveRunner) else None)
 
     # ---- paths: these raise OSError for a loop of links; only change/ calls them ----
 
@@ -273,12 +273,14 @@ class Host:
 
     def link_sizes(self, name: str) -> Sizes:
         """Return the sizes of TCP's largest packets on an interface, in bytes; none where unknown."""
-        return self._links.sizes(name)
+        return self._links.sizes(name) if self._links else {}
 
     # ---- writing: only change/ calls these ----
 
     def set_link_sizes(self, name: str, sizes: Mapping[str, int]) -> None:
         """Set sizes of an interface until the next boot. Raises OSError; some may be set then."""
+        if self._links is None:
+            raise OSError(0, "the sizes of a directory tree's interfaces can't be set", name)
         self._links.set_sizes(name, sizes)
 
     def write_file(

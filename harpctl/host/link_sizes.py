@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 Message: TypeAlias = Any  # pyroute2 brings no types
 Sizes: TypeAlias = "dict[str, int]"  # name, one of those below -> bytes
@@ -23,21 +23,11 @@ NO_INDEX = 0x7FFFFFFF  # no interface has it: the kernel answers "No such device
 SEQUENCE = 1  # of the one request of a socket
 
 
-class Links(Protocol):
-    """Reads and sets the sizes of interfaces."""
+class KernelLinks:
+    """The interfaces of our network namespace; tests have some that are a table."""
 
     def sizes(self, name: str) -> Sizes:
         """Return the sizes that the kernel reports; none for an interface that isn't there."""
-
-    def set_sizes(self, name: str, sizes: Mapping[str, int]) -> None:
-        """Set sizes. Raises OSError; some may be set then."""
-
-
-class KernelLinks:
-    """The interfaces of our network namespace."""
-
-    def sizes(self, name: str) -> Sizes:
-        """Return the sizes of an interface; see Links."""
         from pyroute2 import IPRoute  # noqa: PLC0415
         from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
 
@@ -49,7 +39,7 @@ class KernelLinks:
         return sizes_of(found[0]) if found else {}
 
     def set_sizes(self, name: str, sizes: Mapping[str, int]) -> None:
-        """Set sizes of an interface; see Links."""
+        """Set sizes. Raises OSError; some may be set then."""
         from pyroute2 import IPRoute  # noqa: PLC0415
         from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST  # noqa: PLC0415
         from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
@@ -66,20 +56,6 @@ class KernelLinks:
                 route.get(msg_seq=SEQUENCE)
         except NetlinkError as error:
             raise OSError(error.code, os.strerror(error.code), name) from None
-
-
-class NoLinks:
-    """A host whose interfaces are not the kernel's that we run on."""
-
-    def sizes(self, name: str) -> Sizes:
-        """Return nothing; see Links."""
-        del name
-        return {}
-
-    def set_sizes(self, name: str, sizes: Mapping[str, int]) -> None:
-        """Refuse; see Links."""
-        del sizes
-        raise OSError(0, "the sizes of a directory tree's interfaces can't be set", name)
 
 
 def sizes_of(message: Message) -> Sizes:

@@ -11,7 +11,6 @@ import ipaddress
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -31,15 +30,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     cidr: str  # with prefix length: 10.0.1.5/24
     gateway: str  # "" unknown
-
-
-class Source(Protocol):
-    """A metadata service."""
-
-    vendor: str  # as the firmware of the cloud's machines names it
-
-    def find(self, mac: str) -> Address | None:
-        """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
 
 
 def _fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> str:
@@ -70,13 +60,13 @@ def _make(ip: str, size: str, gateway: str) -> Address | None:
 class Tencent:
     """Tencent Cloud."""
 
-    vendor = "Tencent Cloud"
+    vendor = "Tencent Cloud"  # as the firmware of the cloud's machines names it
 
     def __init__(self, url: str = TENCENT_URL) -> None:
         self._macs = f"{url}/network/interfaces/macs"
 
     def find(self, mac: str) -> Address | None:
-        """See Source."""
+        """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
         base = f"{self._macs}/{mac}"
         ip = _fetch(f"{base}/primary-local-ipv4")
         if not ip:
@@ -95,7 +85,7 @@ class Ec2:
         self._token = ""
 
     def find(self, mac: str) -> Address | None:
-        """See Source."""
+        """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
         base = f"network/interfaces/macs/{mac}"
         ips = self._read(f"{base}/local-ipv4s").split()
         subnet = self._read(f"{base}/subnet-ipv4-cidr-block")
@@ -119,6 +109,9 @@ class Ec2:
                 return ""
         headers = {"X-aws-ec2-metadata-token": self._token}
         return _fetch(f"{self._url}/meta-data/{path}", headers=headers)
+
+
+Source = Tencent | Ec2
 
 
 def sources_of(host: Host) -> tuple[Source, ...]:

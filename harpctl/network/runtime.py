@@ -227,6 +227,17 @@ def plan_state(facts: Facts, sources: Sources, enis: Sequence[EniPlan]) -> list[
     return steps
 
 
+def plan_each(
+    facts: Facts, sources: Sources, enis: Sequence[EniPlan]
+) -> Iterator[tuple[str, list[AnyStep], str]]:
+    """Yield each ENI's name, what it lacks, and why that can't be planned: one keeps no other from it."""
+    for eni in enis:
+        try:
+            yield eni.name, plan_eni(facts, sources, eni, enis), ""
+        except HarpError as error:
+            yield eni.name, [], error.message
+
+
 def plan_stale_rules(sources: Sources, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan the removal of rules that earlier setups made, and that no ENI has."""
     wanted = [_rule(eni) for eni in enis if eni.address]

@@ -19,7 +19,7 @@ from harpctl.host.host import Host, open_host
 from harpctl.node.cdi import describe
 from harpctl.node.cluster import LABEL, Cluster, is_wanted, label_value, set_label
 from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absolute
-from harpctl.option_types import AsJson
+from harpctl.option_types import AsJson, PluginFile
 from harpctl.plugin.source import find_source
 
 Folder = Annotated[str, typer.Option("--dir", metavar="DIR", help="The folder of the node.")]
@@ -99,10 +99,7 @@ def node(
             help="With --node: stay, and undo all when it is deleted.",
         ),
     ] = "",
-    plugin: Annotated[
-        Path | None,
-        typer.Option("--plugin", metavar="FILE", help="The plugin; else the one that comes with harpctl."),
-    ] = None,
+    plugin: PluginFile = None,
     root: NodeRoot = None,
     as_json: AsJson = False,
 ) -> None:

@@ -195,7 +195,17 @@ class Ranks:
 
     def wait(self) -> list[int]:
         """Wait for all, or for one to fail and the others to notice; return the ranks that still run."""
-        return _wait(self._children, self._job.timeout_s())
+        deadline = time.monotonic() + self._job.timeout_s()
+        in_grace = False
+        while True:
+            codes = [child.poll() for child in self._children]
+            if all(code is not None for code in codes):
+                return []
+            if not in_grace and any(code not in {0, None} for code in codes):
+                in_grace, deadline = True, min(deadline, time.monotonic() + GRACE_S)
+            if time.monotonic() > deadline:
+                return [rank for rank, code in enumerate(codes) if code is None]
+            time.sleep(POLL_S)
 
     def running(self) -> bool:
         """Return whether all ranks still run."""
@@ -215,7 +225,18 @@ class Ranks:
 
     def failure(self, late: Sequence[int]) -> HarpError:
         """Make the error that names each rank's end, with its last lines."""
-        return _failure(self._program, self._children, self._errors, late)
+        lines = []
+        for rank, child in enumerate(self._children):
+            code = child.returncode
+            if rank in late:
+                state = "did not end"
+            elif code is not None and code < 0:
+                state = f"ended by signal {-code}"
+            else:
+                state = f"exit code {code}"
+            tail = self.stderr(rank).strip().splitlines()[-STDERR_LINES:]
+            lines.append(f"rank {rank}: {state}" + "".join(f"\n      {line}" for line in tail))
+        return HarpError(f"harp-perf failed with {self._program.plugin}.", "\n  ".join(lines))
 
 
 def run_perf(hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
@@ -240,20 +261,6 @@ def _start(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.P
         ) from None
 
 
-def _wait(children: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> list[int]:
-    deadline = time.monotonic() + timeout_s
-    in_grace = False
-    while True:
-        codes = [child.poll() for child in children]
-        if all(code is not None for code in codes):
-            return []
-        if not in_grace and any(code not in {0, None} for code in codes):
-            in_grace, deadline = True, min(deadline, time.monotonic() + GRACE_S)
-        if time.monotonic() > deadline:
-            return [rank for rank, code in enumerate(codes) if code is None]
-        time.sleep(POLL_S)
-
-
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
     for child in children:
         if child.poll() is None:
@@ -264,26 +271,6 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-
-
-def _failure(
-    program: Program,
-    children: Sequence[subprocess.Popen[bytes]],
-    errors: Sequence[IO[bytes]],
-    late: Sequence[int],
-) -> HarpError:
-    lines = []
-    for rank, child in enumerate(children):
-        code = child.returncode
-        if rank in late:
-            state = "did not end"
-        elif code is not None and code < 0:
-            state = f"ended by signal {-code}"
-        else:
-            state = f"exit code {code}"
-        tail = _text(errors[rank]).strip().splitlines()[-STDERR_LINES:]
-        lines.append(f"rank {rank}: {state}" + "".join(f"\n      {line}" for line in tail))
-    return HarpError(f"harp-perf failed with {program.plugin}.", "\n  ".join(lines))
 
 
 def _text(file: IO[bytes]) -> str:

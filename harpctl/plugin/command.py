@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -23,7 +22,7 @@ from harpctl.facts.library_dirs import search_dirs
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.host import Host, open_host
-from harpctl.option_types import AsJson, DryRun, Root, Yes
+from harpctl.option_types import AsJson, DryRun, PluginFile, Root, Yes
 from harpctl.plugin.source import find_source
 from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
@@ -62,18 +61,19 @@ def run_switch(
     switch = make()
     changed = not switch.plan.is_empty
     summary = switch.done if changed else switch.already
-    if dry_run:
-        return SwitchResult(
-            action=action,
-            ok=True,
-            summary="Nothing changed: a dry run." if changed else summary,
-            changed=changed,
-            state=read_status(host).state,
-            path=switch.path,
-            plan=render(switch.plan, host),
-        )
-    transaction = apply(switch.plan, host, what=action, progress=progress)
+    transaction = "" if dry_run else apply(switch.plan, host, what=action, progress=progress)
     after = read_status(host)
+    result = SwitchResult(
+        action=action,
+        ok=True,
+        summary="Nothing changed: a dry run." if dry_run and changed else summary,
+        changed=changed,
+        state=after.state,
+        path=switch.path,
+        transaction=transaction,
+    )
+    if dry_run:
+        return msgspec.structs.replace(result, plan=render(switch.plan, host))
     notes = list(after.notes)
     is_found = after.path == switch.path and after.state in {ENABLED, BESIDE, FOREIGN}
     ok = after.state not in {ENABLED, BESIDE} if action == "disable" else is_found
@@ -82,16 +82,7 @@ def run_switch(
     elif action != "disable" and not is_found:
         notes.insert(0, f"NCCL does not load it by name: {after.summary}")
         ok = switch.path.rpartition("/")[0] not in search_dirs(host)  # a directory of the operator's choice
-    return SwitchResult(
-        action=action,
-        ok=ok,
-        summary=summary,
-        changed=changed,
-        state=after.state,
-        path=switch.path,
-        transaction=transaction,
-        notes=tuple(notes),
-    )
+    return msgspec.structs.replace(result, ok=ok, notes=tuple(notes))
 
 
 def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, as_json: bool) -> None:
@@ -110,10 +101,7 @@ def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, a
 @over_hosts
 def install(
     *,
-    plugin: Annotated[
-        Path | None,
-        typer.Option("--plugin", metavar="FILE", help="The plugin; else the one that comes with harpctl."),
-    ] = None,
+    plugin: PluginFile = None,
     folder: Annotated[
         str, typer.Option("--dir", metavar="DIR", help="Install here; else in the library directory.")
     ] = "",

@@ -21,7 +21,7 @@ import msgspec
 from harpctl.build_info import build_version, built_file
 from harpctl.doctor.context import Context, DoctorOptions, real_context
 from harpctl.doctor.examine import examine
-from harpctl.doctor.machine import RealMachine
+from harpctl.doctor.machine import Machine
 from harpctl.doctor.model import Finding, Level
 from harpctl.doctor.peer_probes import MTU_DEFAULT, ephemeral_ports, run_probes
 from harpctl.doctor.responder import Responder
@@ -52,7 +52,7 @@ def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) 
             _write_answer(state, answers)
             for line in requests:
                 request = msgspec.json.decode(line, type=ProbeRequest)
-                found = run_probes(RealMachine(), request.port, request.probes)
+                found = run_probes(Machine(), request.port, request.probes)
                 _write_answer([one.result for one in found], answers)
         finally:
             stopped.set()

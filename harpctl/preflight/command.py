@@ -12,7 +12,7 @@ from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote
-from harpctl.option_types import AsJson
+from harpctl.option_types import AsJson, Hosts, RemotePath
 from harpctl.perf.sizes import parse_sizes
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
@@ -29,15 +29,8 @@ WITHIN_MAX_S = 3600.0
 
 def preflight(
     *,
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-H", "--hosts", metavar="HOSTS", help="The hosts: host1,user@host2, gpu[1-8,11] or @FILE."
-        ),
-    ] = None,
-    remote: Annotated[
-        str | None, typer.Option("--remote", metavar="PATH", help="The harpctl of those hosts.")
-    ] = None,
+    hosts: Hosts = None,
+    remote: RemotePath = None,
     port: Annotated[
         int,
         typer.Option("--port", min=PORT_MIN, max=PORT_MAX, help="Where hosts answer probes."),

@@ -78,14 +78,13 @@ def _copies(states: Mapping[str, HostState]) -> list[Problem]:
         for hosts in networks.values()
     ]
     others = {host: state for host, state in states.items() if host not in same}
-    addresses = _owners({host: [eni.address for eni in one.enis] for host, one in others.items()})
-    remedy = "Give each host addresses of its own."
-    for address, hosts in addresses.items():
-        found.append(_shared("address", hosts, f"have the same address {address}.", remedy))
-    macs = _owners({host: [eni.mac for eni in one.enis] for host, one in others.items()})
-    remedy = "Give each virtual machine a MAC address of its own, and boot it again."
-    for mac, hosts in macs.items():
-        found.append(_shared("address", hosts, f"have the same MAC address {mac}.", remedy))
+    for field, kind, remedy in (
+        ("address", "address", "Give each host addresses of its own."),
+        ("mac", "MAC address", "Give each virtual machine a MAC address of its own, and boot it again."),
+    ):
+        owners = _owners({host: [getattr(eni, field) for eni in one.enis] for host, one in others.items()})
+        for address, hosts in owners.items():
+            found.append(_shared("address", hosts, f"have the same {kind} {address}.", remedy))
     boots = {host: one.boot for host, one in others.items()}
     for ident, hosts in _owners({host: [one.machine_id] for host, one in others.items()}).items():
         if len({boots[host] for host in hosts}) == len(hosts):  # containers of one machine may share it

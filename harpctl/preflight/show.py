@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import statistics
 
-from rich.table import Table
 from rich.text import Text
 
-from harpctl.console import OUT, print_table
+from harpctl.console import OUT, make_table, print_table
 from harpctl.preflight.model import Problem, Report
 from harpctl.units import short_size
 
@@ -19,9 +18,7 @@ def show(report: Report, other: str) -> None:
     """Print a report for a person."""
     failed = {host for one in report.problems if one.level == "fail" for host in one.hosts}
     named = dict.fromkeys([*report.hosts, *(host for one in report.problems for host in one.hosts)])
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for head in ("host", "result", "HARP", "build", "ENIs", "out Gbit/s", "in Gbit/s"):
-        table.add_column(head)
+    table = make_table("host", "result", "HARP", "build", "ENIs", "out Gbit/s", "in Gbit/s")
     for host in named:
         state = report.hosts.get(host)
         result = Text("failed", style="red") if host in failed else Text("ok", style="green")
@@ -39,9 +36,7 @@ def show(report: Report, other: str) -> None:
             OUT.print(f"        {repair}", markup=False)
     if report.compared:
         OUT.print(f"{' and '.join(report.pair)}, Gbit/s, HARP against {other}:", markup=False)
-        table = Table(box=None, pad_edge=False, show_edge=False)
-        for head in ("size", "HARP", "other", "ratio"):
-            table.add_column(head, justify="right")
+        table = make_table("size", "HARP", "other", "ratio", right=True)
         for row in report.compared:
             scatter = f"{row.ratio:.2f} ({row.least:.2f}-{row.greatest:.2f})"
             table.add_row(short_size(row.bytes), f"{row.harp_gbps:.3g}", f"{row.other_gbps:.3g}", scatter)

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import re
-
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.memory import page_size_of
 from harpctl.facts.model import Facts
 from harpctl.facts.sources import Sources
 from harpctl.setup.options import SetupOptions
-from harpctl.units import size_of
 
 MOUNT_POINT = "/dev/hugepages"
 MOUNT_UNIT = "dev-hugepages.mount"
@@ -54,12 +52,6 @@ def _option(page_size: int) -> str:
     return f"pagesize={page_size >> 20}M"
 
 
-def _option_size(options: str) -> int:
-    """Return the page size in bytes that mount options name; 0: the kernel's default."""
-    match = re.search(r"(?:^|,)pagesize=(\d+)([KMG]?)", options, re.IGNORECASE)
-    return size_of(match[1], match[2]) if match else 0
-
-
 def fstab_with_mount(text: str, page_size: int) -> str:
     """Return fstab with exactly one line that mounts the page size on /dev/hugepages; else unchanged.
 
@@ -75,7 +67,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
                 "Take that line out, then run again: harpctl setup",
                 ExitCode.REFUSED,
             )
-    if len(found) == 1 and _option_size([*lines[found[0]].split(), ""][3]) == page_size:
+    if len(found) == 1 and page_size_of([*lines[found[0]].split(), ""][3]) == page_size:
         return text
     kept = [line for index, line in enumerate(lines) if index not in found]
     end = "\r\n" if text.endswith("\r\n") else "\n"

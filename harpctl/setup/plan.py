@@ -69,26 +69,18 @@ def _check_system(facts: Facts, options: SetupOptions) -> None:
         )
 
 
-def _check_mtu(enis: Sequence[Eni], mtu: int | None) -> None:
+def _check_ranges(enis: Sequence[Eni], options: SetupOptions) -> None:
+    """Raise where an ENI does not take the MTU or the channels that are asked for."""
     for eni in enis:
-        most = eni.mtu_max or KEYS["mtu"].max
-        if mtu is not None and not BOUNDS.mtu_min <= mtu <= most:
-            raise HarpError(
-                f"--mtu {mtu}: {eni.name} takes {BOUNDS.mtu_min} to {most}.",
-                "Use the MTU that the network between the hosts carries.",
-                ExitCode.USAGE,
-            )
-
-
-def _check_channels(enis: Sequence[Eni], channels: int | None) -> None:
-    for eni in enis:
-        most = eni.queues_max or CHANNELS_MAX
-        if channels is not None and not 1 <= channels <= most:
-            raise HarpError(
-                f"--channels {channels}: {eni.name} takes 1 to {most}.",
-                f"For example: --channels {most}",
-                ExitCode.USAGE,
-            )
+        mtu_max, channels_max = eni.mtu_max or KEYS["mtu"].max, eni.queues_max or CHANNELS_MAX
+        carried = "Use the MTU that the network between the hosts carries."
+        for option, value, low, most, hint in (
+            ("--mtu", options.mtu, BOUNDS.mtu_min, mtu_max, carried),
+            ("--channels", options.channels, 1, channels_max, f"For example: --channels {channels_max}"),
+        ):
+            if value is not None and not low <= value <= most:
+                message = f"{option} {value}: {eni.name} takes {low} to {most}."
+                raise HarpError(message, hint, ExitCode.USAGE)
 
 
 def with_record(choice: Choice, earlier: EniPlan | None, options: SetupOptions) -> Choice:
@@ -266,8 +258,7 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
         check_memory(facts, options, count)
     if options.kernel_args:
         check_settings(facts, wanted)
-    _check_mtu(enis, options.mtu)
-    _check_channels(enis, options.channels)
+    _check_ranges(enis, options)
     groups: list[Group] = []
     if options.kernel_args and not (options.dry_run and facts.system.container):
         groups.append(plan_kernel_args(facts, sources, wanted))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.console import OUT, print_json, print_table
+from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, Process, find, find_one
 from harpctl.stats.layout import Row
@@ -26,9 +26,8 @@ def warn_unread(found: Found) -> None:
 
 
 def _list(found: Found) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for head in ("pid", "state", "rank", "engines", "sessions", "streams", "version", "command"):
-        table.add_column(head, no_wrap=head != "command")
+    heads = ("pid", "state", "rank", "engines", "sessions", "streams", "version", "command")
+    table = make_table(*heads, folded={"command"})
     for process in found.processes:
         counts = [str(len(process.page.tables.get(name, []))) for name in ("engine", "session", "stream")]
         state = Text(process.state, style=STYLES.get(process.state, "yellow"))
@@ -40,14 +39,13 @@ def _list(found: Found) -> Table:
 def _rows(rows: list[Row]) -> Table:
     """Show the entries of a table with the fields that are not 0 or empty in all of them."""
     names = [name for name in rows[0] if name not in HIDDEN and any(row.get(name) for row in rows)]
-    table = Table(box=None, pad_edge=False, show_edge=False)
     if len(rows) == 1:
+        table = make_table()
         for name in names:
             table.add_row(name, Text(str(rows[0][name])))
         table.show_header = False
         return table
-    for name in names:
-        table.add_column(name)
+    table = make_table(*names)
     for row in rows:
         table.add_row(*(Text(str(row.get(name, ""))) for name in names))
     return table

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -21,43 +22,40 @@ PROBLEM_OF_STATE = {
 }
 
 
-class PathRate(msgspec.Struct, frozen=True, kw_only=True):
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What paths and sessions have over the sample's time."""
+
+    state: str
+    lost_percent: float
+    resent: int
+    probe_timeouts: int
+    rtt_ns: int
+    rtt_min_ns: int
+    window_bytes: int
+    inflight_bytes: int
+
+
+class PathRate(Rates, frozen=True, kw_only=True):
     """A path over the sample's time."""
 
     eni: str
     address: str
     kind: str
-    state: str
     tx_bps: float
     rx_bps: float
-    lost_percent: float
-    resent: int
-    probe_timeouts: int
-    rtt_ns: int
-    rtt_min_ns: int
     packet_bytes: int  # payload of a full packet
-    window_bytes: int
-    inflight_bytes: int
 
 
-class SessionRate(msgspec.Struct, frozen=True, kw_only=True):
+class SessionRate(Rates, frozen=True, kw_only=True):
     """A session over the sample's time."""
 
     pid: int
     host: str
     peer_pid: int
-    state: str
     out_bps: float  # payload of messages
     in_bps: float
     streams: int
     outstanding: int
-    lost_percent: float
-    resent: int
-    probe_timeouts: int
-    rtt_ns: int
-    rtt_min_ns: int
-    window_bytes: int
-    inflight_bytes: int
     severity: int
     problem: str  # "" where nothing is wrong
     paths: tuple[PathRate, ...]
@@ -106,6 +104,17 @@ class _Change:
         before = self._before.get((table, row["id"]))
         return 0 if before is None else max(number(row, name) - number(before, name), 0)
 
+    def common(self, table: str, row: Row, sent: int) -> dict[str, Any]:
+        """Return the fields of Rates, of an entry that sent so many packets."""
+        numbers = ("rtt_ns", "rtt_min_ns", "window_bytes", "inflight_bytes")
+        return {
+            "state": text(row, "state"),
+            "lost_percent": _percent(self.grown(table, row, "lost_packets"), sent),
+            "resent": self.grown(table, row, "resent_packets"),
+            "probe_timeouts": self.grown(table, row, "probe_timeouts"),
+            **{name: number(row, name) for name in numbers},
+        }
+
     def per_second(self, table: str, row: Row, name: str) -> float:
         return self.grown(table, row, name) / self.seconds if self.seconds > 0 else 0.0
 
@@ -130,19 +139,10 @@ def _path(change: _Change, row: Row) -> PathRate:
         eni=change.enis.get(row.get("eni", -1), "?"),
         address=text(row, "address"),
         kind=text(row, "kind"),
-        state=text(row, "state"),
         tx_bps=8 * change.per_second("path", row, "tx_bytes"),
         rx_bps=8 * change.per_second("path", row, "rx_bytes"),
-        lost_percent=_percent(
-            change.grown("path", row, "lost_packets"), change.grown("path", row, "tx_packets")
-        ),
-        resent=change.grown("path", row, "resent_packets"),
-        probe_timeouts=change.grown("path", row, "probe_timeouts"),
-        rtt_ns=number(row, "rtt_ns"),
-        rtt_min_ns=number(row, "rtt_min_ns"),
         packet_bytes=number(row, "packet_bytes"),
-        window_bytes=number(row, "window_bytes"),
-        inflight_bytes=number(row, "inflight_bytes"),
+        **change.common("path", row, change.grown("path", row, "tx_packets")),
     )
 
 
@@ -203,21 +203,14 @@ def _session(change: _Change, row: Row, pid: int) -> SessionRate:
         pid=pid,
         host=text(row, "host"),
         peer_pid=number(row, "peer_pid"),
-        state=text(row, "state"),
         out_bps=8 * change.per_second("session", row, "sent_bytes"),
         in_bps=8 * change.per_second("session", row, "received_bytes"),
         streams=number(row, "stream_count"),
         outstanding=outstanding,
-        lost_percent=_percent(change.grown("session", row, "lost_packets"), sent),
-        resent=change.grown("session", row, "resent_packets"),
-        probe_timeouts=change.grown("session", row, "probe_timeouts"),
-        rtt_ns=number(row, "rtt_ns"),
-        rtt_min_ns=number(row, "rtt_min_ns"),
-        window_bytes=number(row, "window_bytes"),
-        inflight_bytes=number(row, "inflight_bytes"),
         severity=severity,
         problem=problem,
         paths=paths,
+        **change.common("session", row, sent),
     )
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.console import OUT, print_json, print_table
+from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, find, find_one
 from harpctl.stats.sample import ProcessRate, Sample, SessionRate, rate, sample_of
@@ -21,13 +21,6 @@ from harpctl.stats.sample import ProcessRate, Sample, SessionRate, rate, sample_
 INTERVAL_S = 1.0
 INTERVAL_MIN_S = 0.3  # engines write four times a second
 WRONG_FROM = 20  # severity that is shown in red
-
-
-def _table(*heads: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, expand=False)
-    for head in heads:
-        table.add_column(head, no_wrap=head != "problem", overflow="fold")
-    return table
 
 
 def _milliseconds(ns: int) -> str:
@@ -44,9 +37,8 @@ def _problem(severity: int, problem: str) -> Text:
 
 def processes_table(sample: Sample) -> Table:
     """Show a line for each process."""
-    table = _table(
-        "pid", "rank", "state", "out", "in", "sess", "streams", "wait", "lost", "resent", "problem"
-    )
+    heads = ("pid", "rank", "state", "out", "in", "sess", "streams", "wait", "lost", "resent", "problem")
+    table = make_table(*heads, folded={"problem"})
     for one in sample.processes:
         words = (str(one.pid), one.rank, one.state, rate(one.out_bps), rate(one.in_bps))
         counts = (len(one.sessions), one.streams, one.outstanding, one.lost, one.resent)
@@ -70,7 +62,7 @@ def sessions_table(sessions: list[SessionRate]) -> Table:
         "lost %",
         "pto",
     )
-    table = _table(*heads, "problem")
+    table = make_table(*heads, "problem", folded={"problem"})
     for one in sessions:
         words = (str(one.pid), f"{one.host}:{one.peer_pid}", one.state, rate(one.out_bps), rate(one.in_bps))
         rest = (str(one.outstanding), _milliseconds(one.rtt_ns), _milliseconds(one.rtt_min_ns))
@@ -98,7 +90,7 @@ def paths_table(process: ProcessRate) -> Table:
         "lost %",
         "resent",
     )
-    table = _table(*heads, "pto")
+    table = make_table(*heads, "pto")
     for path in (path for session in process.sessions for path in session.paths if path.state != "dormant"):
         words = (path.eni, path.address, path.kind, path.state, rate(path.tx_bps), rate(path.rx_bps))
         rest = (_milliseconds(path.rtt_ns), _milliseconds(path.rtt_min_ns))

@@ -127,9 +127,9 @@ def trace(
     last: Annotated[
         int, typer.Option("--last", metavar="N", min=0, help="Print the last N events at most; 0: all.")
     ] = 0,
-    png: Annotated[
+    picture: Annotated[
         Path | None,
-        typer.Option("--png", metavar="FILE", help="Draw packet numbers and windows over time."),
+        typer.Option("--plot", metavar="FILE", help="Draw packet numbers and windows over time."),
     ] = None,
     span_ms: Annotated[
         float, typer.Option("--span", metavar="MS", min=0, help="Draw the last MS milliseconds; 0: all.")
@@ -147,14 +147,14 @@ def trace(
     files.
     """
     host = Host()
-    if png:
-        require_plot(png)
+    if picture:
+        require_plot(picture)
     recordings = [_read(host, word) for word in (source, other) if word is not None]
     if save:
         _save(host, source, save)
     history = history_of(recordings)
-    if png:
-        plot(png, history, span_ms)
+    if picture:
+        plot(picture, history, span_ms)
     if as_json:
         print_json(_document(history))
     else:

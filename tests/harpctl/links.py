@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Mapping
 
-from harpctl.host.link_sizes import Sizes
+from harpctl.host.link_sizes import KernelLinks, Sizes
 
 LEGACY = 65536
 FRESH = {
@@ -19,7 +19,7 @@ FRESH = {
 }
 
 
-class FakeLinks:
+class FakeLinks(KernelLinks):
     """Sizes by interface; setting keeps the kernel's rules: bounds, IPv4's follow the others."""
 
     def __init__(self, **interfaces: Sizes) -> None:

@@ -65,11 +65,11 @@ def test_an_error_with_json_is_a_document_too(root: Path) -> None:
 def test_a_signal_takes_everything_back(root: Path, number: signal.Signals) -> None:
     """A signal while it writes: kernel arguments are written by then, the network is not."""
     stop = (
-        "import harpctl.cli, harpctl.change.executor as d, os\nwrite = d.Executor._write\n"
-        "def stop(self, step):\n"
-        "    write(self, step)\n"
-        f"    if 'systemd/network' in step.path: os.kill(os.getpid(), {int(number)})\n"
-        "d.Executor._write = stop\n"
+        "import harpctl.cli, os\nfrom harpctl.host.host import Host\nwrite = Host.write_file\n"
+        "def stop(self, path, *args, **more):\n"
+        "    write(self, path, *args, **more)\n"
+        f"    if 'systemd/network' in path: os.kill(os.getpid(), {int(number)})\n"
+        "Host.write_file = stop\n"
         f"import sys; sys.argv = ['harpctl', 'setup', '--root', {str(root)!r}]\n"
         "harpctl.cli.main()\n"
     )

@@ -100,7 +100,7 @@ def test_the_merged_story_names_the_loss(job: Job, tmp_path: Path) -> None:
     assert worst["lost"] > 0 < worst["gaps"]
     moments = [event["unix_ns"] for event in found["events"]]
     assert moments == sorted(moments)
-    code, output = trace(sender, receiver, "--png", tmp_path / "history.png", "--last", 1000)
+    code, output = trace(sender, receiver, "--plot", tmp_path / "history.png", "--last", 1000)
     assert code == 0
     assert f"path {worst['path']} (eni0 to " in output
     assert "packets were found lost" in output

@@ -267,12 +267,12 @@ def calls(module: str) -> Iterator[tuple[str, str]]:
 
 
 def users(*, of_host: bool, names: set[str]) -> set[str]:
-    """Return the modules that call such a function, of a host or of anything else."""
+    """Return the modules that call such a function, of a host or of anything else but facts.sources."""
     return {
         module
         for module in PRODUCT
         for receiver, name in calls(module)
-        if name in names and receiver.lower().endswith("host") == of_host
+        if name in names and receiver != "sources" and receiver.lower().endswith("host") == of_host
     }
 
 

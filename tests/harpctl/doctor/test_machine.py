@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.doctor.host_clock import NEVER_SAID_US, STA_UNSYNC, TIME_ERROR, clock_state
-from harpctl.doctor.machine import RealMachine, in_child
+from harpctl.doctor.machine import Machine, in_child
 from harpctl.doctor.path_probe import ECHO, REFUSED, probe_path, probe_tcp, probe_udp
 from harpctl.doctor.probe_packet import HEAD_BYTES, answer_to, make_request
 from harpctl.doctor.responder import Responder, own_addresses
@@ -67,7 +67,7 @@ def test_child_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_library(plugin_file: Path, tmp_path: Path) -> None:
-    machine = RealMachine()
+    machine = Machine()
     assert machine.load(str(plugin_file), ("ncclNetPlugin_v12", "ncclNetPlugin_v4")) == ""
     assert machine.load(str(plugin_file), ("ncclNetPlugin_v99",)) == "it lacks ncclNetPlugin_v99"
     assert "cannot open shared object file" in machine.load(str(tmp_path / "absent.so"), ())
@@ -79,13 +79,13 @@ def test_hugepage() -> None:
     """A page is had exactly where one is free; pages of 8 KiB no processor has."""
     free = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
     has_free = free.is_file() and int(free.read_text()) > 0
-    assert (RealMachine().use_page(2 << 20) == "") == has_free
-    assert RealMachine().use_page(8 << 10).startswith("mmap: ")
+    assert (Machine().use_page(2 << 20) == "") == has_free
+    assert Machine().use_page(8 << 10).startswith("mmap: ")
 
 
 def test_egress_over_loopback() -> None:
-    assert RealMachine().egress(LOCAL, "127.0.0.2") == "lo"
-    assert RealMachine().egress("203.0.113.77", "203.0.113.78") == ""  # not an address of ours
+    assert Machine().egress(LOCAL, "127.0.0.2") == "lo"
+    assert Machine().egress("203.0.113.77", "203.0.113.78") == ""  # not an address of ours
 
 
 def test_clock() -> None:
@@ -95,7 +95,7 @@ def test_clock() -> None:
     assert clock_state(0, 0, NEVER_SAID_US).error_us is None
     assert not clock_state(TIME_ERROR, 0, 0).is_disciplined
     assert not clock_state(0, STA_UNSYNC, 0).is_disciplined
-    clock = RealMachine().clock()
+    clock = Machine().clock()
     assert not clock.refusal
     assert clock.error_us is None or 0 <= clock.error_us < NEVER_SAID_US
 

@@ -87,7 +87,7 @@ class Site:
             "--serve",
             "--port",
             str(PORT),
-            "--seconds",
+            "--within",
             "300",
         ]
         with subprocess.Popen(self.inside("b", *argv), stderr=subprocess.PIPE, text=True) as child:

@@ -15,6 +15,7 @@ from harpctl.confs.table import KEYS
 from harpctl.doctor.context import Context, DoctorOptions
 from harpctl.doctor.examine import examine
 from harpctl.doctor.host_clock import ClockState
+from harpctl.doctor.machine import Machine
 from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ECHO, REFUSED, ProbeResult
 from harpctl.doctor.port_sweep import Sweep
@@ -57,7 +58,7 @@ def plugin(path: str = LIBRARY, form: str = "installed", elf: Elf | None = HARP,
 
 
 @dataclass
-class FakeMachine:
+class FakeMachine(Machine):
     """A machine that returns the answers set in it."""
 
     page: str = ""

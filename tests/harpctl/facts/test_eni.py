@@ -6,8 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harpctl.facts.collect import collect
+from harpctl.facts.eni import with_link
 from harpctl.facts.model import Eni
 from harpctl.facts.xdp import best_mode
 from harpctl.host.host import Host
@@ -43,6 +45,13 @@ def test_a_secondary_eni(tree: Path) -> None:
         node=0,
         xdp="native",
     )
+
+
+def test_what_sysfs_alone_shows_of_a_link_stays() -> None:
+    shown = Eni(name="vlan7", driver="8021q", pci="0000:00:05.0", path=("pci0000:00",), node=1, xdp="native")
+    shown = replace(shown, lower=("eth0",), speed_mbps=25000, queues=4)
+    found = with_link(shown, Eni(name="vlan7", index=7, mtu=9000, kind="vlan", is_up=True))
+    assert found == replace(shown, index=7, mtu=9000, kind="vlan", is_up=True)
 
 
 def test_the_better_default_route_makes_the_primary(tree: Path) -> None:

@@ -34,6 +34,8 @@ class Distro:
         del timeout_s
         if argv[0] == "grubby" and argv[1:] == ("--help",):
             return Completed(tuple(argv), 0, USAGE if self.knows_flag else "Usage: grubby [OPTION...]\n")
+        if argv[0] in {"ip", "nmcli"}:
+            return Completed(tuple(argv), 1)
         self.ran.append(" ".join(argv))
         if argv[0] in {"update-grub", "update-grub2"}:
             self._generate("/boot/grub/grub.cfg")

@@ -207,10 +207,10 @@ def test_json_and_text_agree(ends: tuple[Path, Path]) -> None:
 
 def test_a_picture(ends: tuple[Path, Path], tmp_path: Path) -> None:
     picture = tmp_path / "history.png"
-    assert trace(*ends, "--png", picture)[0] == 0
+    assert trace(*ends, "--plot", picture)[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert trace(*ends, "--png", tmp_path / "part.png", "--span", 0.0001)[0] == 0
+    assert trace(*ends, "--plot", tmp_path / "part.png", "--span", 0.0001)[0] == 0
     assert (tmp_path / "part.png").read_bytes() != picture.read_bytes()
-    code, output = trace(ends[1], "--png", picture)
+    code, output = trace(ends[1], "--plot", picture)
     assert code == ExitCode.WRONG_DATA
     assert "nothing to draw" in output
