@@ -59,46 +59,18 @@ enum {
 /* ---- the functions that may fail ---- */
 
 /* X(function, what it returns when it fails, whether that is how it reports the error): */
+/* clang-format off */
 #define NULL_FAILS(X)    X(aligned_alloc) X(calloc) X(malloc) X(opendir) X(realpath) X(if_indextoname)
 #define RETURNS_ERROR(X) X(posix_fallocate) X(pthread_create) X(__register_atfork)
-#define MINUS_FAILS(X)                                                                                       \
-  X(accept4)                                                                                                 \
-  X(adjtimex)                                                                                                \
-  X(bind)                                                                                                    \
-  X(connect)                                                                                                 \
-  X(epoll_create1)                                                                                           \
-  X(epoll_ctl)                                                                                               \
-  X(epoll_wait)                                                                                              \
-  X(eventfd)                                                                                                 \
-  X(fcntl)                                                                                                   \
-  X(fstat)                                                                                                   \
-  X(fstatfs)                                                                                                 \
-  X(ftruncate)                                                                                               \
-  X(gethostname)                                                                                             \
-  X(getifaddrs)                                                                                              \
-  X(getrandom)                                                                                               \
-  X(getrlimit)                                                                                               \
-  X(getsockname)                                                                                             \
-  X(getsockopt)                                                                                              \
-  X(ioctl)                                                                                                   \
-  X(listen)                                                                                                  \
-  X(madvise)                                                                                                 \
-  X(memfd_create)                                                                                            \
-  X(mkdir)                                                                                                   \
-  X(mmap)                                                                                                    \
-  X(open)                                                                                                    \
-  X(openat)                                                                                                  \
-  X(pipe2)                                                                                                   \
-  X(poll)                                                                                                    \
-  X(ppoll)                                                                                                   \
-  X(prctl)                                                                                                   \
-  X(read)                                                                                                    \
-  X(readv)                                                                                                   \
-  X(recv)                                                                                                    \
-  X(recvfrom)                                                                                                \
-  X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) X(sendto)             \
-      X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat)     \
-          X(vmsplice) X(write)
+#define MINUS_FAILS(X) \
+  X(accept4) X(adjtimex) X(bind) X(connect) X(epoll_create1) \
+  X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(fstat) X(fstatfs) X(ftruncate) X(gethostname) \
+  X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt) X(ioctl) X(listen) X(madvise) \
+  X(memfd_create) X(mkdir) X(mmap) X(open) X(openat) X(pipe2) X(poll) X(ppoll) X(prctl) X(read) X(readv) \
+  X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(send) X(sendmmsg) X(sendmsg) \
+  X(sendto) X(setrlimit) X(setsockopt) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) \
+  X(unlinkat) X(vmsplice) X(write)
+/* clang-format on */
 
 #define NAME(function) F_##function,
 #define TEXT(function) #function,

@@ -98,7 +98,8 @@ void harp_eni_find_kind(int index, struct harp_eni_kind *kind) {
   const struct rtattr *name = info ? harp_netlink_nested(info, IFLA_INFO_KIND) : NULL;
   const struct rtattr *lower = harp_netlink_find(&reply, sizeof r.body.link, IFLA_LINK);
   if (name) memcpy(kind->name, RTA_DATA(name), HARP_MIN(RTA_PAYLOAD(name), sizeof kind->name - 1));
-  if (lower && RTA_PAYLOAD(lower) == sizeof kind->lower)
+  bool is_elsewhere = harp_netlink_find(&reply, sizeof r.body.link, IFLA_LINK_NETNSID);
+  if (lower && !is_elsewhere && RTA_PAYLOAD(lower) == sizeof kind->lower)
     memcpy(&kind->lower, RTA_DATA(lower), sizeof kind->lower);
 }
 
