@@ -104,6 +104,13 @@ static bool may_go_on(const struct harp_peer *peer, int error) {
   return peer->is_multihomed || error != ECONNRESET;
 }
 
+/* Ends a connection of which no more can be read. The peer learns it at once: it may wait for an answer here,
+ * while its socket and the paths are well. */
+static void end(struct harp_peer *peer, const char *why, harp_ns now) {
+  harp_peer_on_gone(peer, why, now);
+  harp_monitor_leave(peer);
+}
+
 static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   if (may_go_on(peer, error)) {
     harp_monitor_set_lost(peer);
@@ -116,11 +123,11 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   }
   char text[ERROR_BYTES];
   snprintf(text, sizeof text, "broke: %s", strerror(error));
-  harp_peer_on_gone(peer,
-                    error == ETIMEDOUT    ? "timed out: the host or the network in between is down"
-                    : error == ECONNRESET ? "was reset: the process ended, or a firewall in between reset it"
-                                          : text,
-                    now);
+  end(peer,
+      error == ETIMEDOUT    ? "timed out: the host or the network in between is down"
+      : error == ECONNRESET ? "was reset: the process ended, or a firewall in between reset it"
+                            : text,
+      now);
 }
 
 /* ---- reading ---- */
@@ -132,7 +139,7 @@ void harp_dispatch_control(struct harp_peer *peer, harp_ns now) {
     if (take_messages(peer, now))
       harp_monitor_answer(peer);
     else
-      harp_peer_on_gone(peer, "carried something that is no HARP message", now);
+      end(peer, "carried something that is no HARP message", now);
     break;
   case HARP_MONITOR_CLOSED:
     harp_peer_on_gone(peer, "was closed: the process ended", now);
