@@ -52,10 +52,10 @@ def test_asked_for_by_name(make_lab: Callable[[LabSpec], Lab], plugin_file: Path
             run_command(ip_inside(host, "link", *words.split()))
         run_command(ip_inside(host, "address", "add", "172.17.0.1/16", "dev", "docker0"))
     env = {"HARP_IFNAME": "", "NCCL_NET": "HARP"}
-    words = ("--iters", "200")
+    iterations = ("--iters", "200")
     with (
         _other_end_elsewhere(lab, 0),
-        Job(lab, plugin_file, words=words, env=env, meeting=tmp_path / "meeting") as job,
+        Job(lab, plugin_file, words=iterations, env=env, meeting=tmp_path / "meeting") as job,
     ):
         job.finish()
         for rank, used in enumerate((["eni0", "eni1", "far"], ["eni0", "eni1"])):
