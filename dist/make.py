@@ -195,7 +195,7 @@ def _stage_source(package: str, folder: Path) -> Path:
 def stage_harpctl(folder: Path) -> Path:
     """Put harpctl into a folder, with what it has of a checkout; return the folder of its data."""
     data = _stage_source("harpctl", folder)
-    shutil.copy(TOP / "docs" / WIRE_DOC, data / WIRE_DOC)
+    shutil.copy(TOP / "docs" / "reference" / WIRE_DOC, data / WIRE_DOC)
     (data / PACKAGED).write_text(build_version() + "\n", encoding="utf-8")
     return data
 

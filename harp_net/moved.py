@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of a job have moved by HARP, from their statistics files.
 
-The files describe themselves (docs/statistics.md, plugin/src/host/stats_layout.h). A process removes its own
-when it ends, so they are read all the time; counters of a session never decrease while it has the same id.
+The files describe themselves (docs/reference/statistics.md, plugin/src/host/stats_layout.h). A
+process removes its own when it ends, so they are read all the time; counters of a session never decrease
+while it has the same id.
 """
 
 from __future__ import annotations

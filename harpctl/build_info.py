@@ -44,7 +44,7 @@ def built_file(name: str, package: str = "harpctl") -> Path:
 
 
 def wire_doc() -> str:
-    """Return docs/wire.md: the package's, else the checkout's."""
+    """Return docs/reference/wire.md: the package's, else the checkout's."""
     packaged = Path(__file__).resolve().parent / "data" / WIRE_DOC
-    file = packaged if packaged.is_file() else PLUGIN_DIR.parent / "docs" / WIRE_DOC
+    file = packaged if packaged.is_file() else PLUGIN_DIR.parent / "docs" / "reference" / WIRE_DOC
     return file.read_text(encoding="utf-8")

@@ -38,7 +38,7 @@ def _field(layout: str, field: Field) -> str:
 
 
 def tables_text(text: str) -> str:
-    """Return the part that is made from docs/wire.md."""
+    """Return the part that is made from docs/reference/wire.md."""
     tables, lines = layouts(text), []
     lines += [f"{name.removeprefix('HARP_')} = {value}" for name, value in constants(text).items()]
     for name, prefix in ENUMS.items():

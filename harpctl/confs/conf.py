@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One ztcp<N>.conf: its keys, its reader, which agrees with the plugin's parser, and its writer.
 
-The format is that of docs/configuration.md; a test holds this reader against the plugin's own
+The format is that of docs/reference/configuration.md; a test holds this reader against the plugin's own
 (plugin/src/host/conf.c) over any bytes. table.py has the keys.
 """
 
@@ -22,7 +22,7 @@ CONF_PATTERN = "ztcp*.conf"
 
 _QUOTE_CHARS_MAX = BOUNDS.quote_bytes - len("...") - 1
 _NAME = re.compile(r"ztcp(0|[1-9][0-9]{0,3})\.conf")
-_HEADER = "# Written by harpctl; docs/configuration.md of HARP says what each key means.\n"
+_HEADER = "# Written by harpctl; docs/reference/configuration.md of HARP says what each key means.\n"
 
 
 class Conf(msgspec.Struct, frozen=True, kw_only=True):

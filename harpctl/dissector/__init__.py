@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dissectors of what HARP sends, made from the tables of docs/wire.md."""
+"""Dissectors of what HARP sends, made from the tables of docs/reference/wire.md."""

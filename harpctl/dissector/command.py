@@ -25,7 +25,7 @@ def dissector(
     """Write harp.lua, a dissector for Wireshark.
 
     It knows datagrams, control connections and the records of tcp paths, and is made from the tables of
-    docs/wire.md. Wireshark and tshark take it by `-X lua_script:harp.lua`.
+    docs/reference/wire.md. Wireshark and tshark take it by `-X lua_script:harp.lua`.
     """
     file = folder / LUA
     text = wireshark_dissector(wire_doc(), TEMPLATE.read_text(encoding="utf-8"))

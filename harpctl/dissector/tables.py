@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the tables of docs/wire.md: layouts, constants, codes.
+"""Reads the tables of docs/reference/wire.md: layouts, constants, codes.
 
 tests/meta/test_wire_doc.py compares the same tables with the code.
 """

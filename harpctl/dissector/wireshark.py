@@ -17,7 +17,7 @@ def _row(layout: str, field: Field) -> str:
 
 
 def tables_text(text: str) -> str:
-    """Return the part that is made from docs/wire.md."""
+    """Return the part that is made from docs/reference/wire.md."""
     lines = ["local C = {"]
     lines += [f"  {name.removeprefix('HARP_')} = {value}," for name, value in constants(text).items()]
     lines.append("}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what AF_XDP needs of an ENI and the kernel, beyond the process's privileges (drivers.py).
 
-Each finds before a job a reason for which the plugin falls back; docs/drivers.md has all of them.
+Each finds before a job a reason for which the plugin falls back; docs/explanation/drivers.md has all of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """BIG TCP: packets of up to 128 KiB between TCP and an ENI, where 64 KiB is Linux's default.
 
 Fewer and larger packets go through the kernel; what is on the wire stays the same. Why 128 KiB:
-docs/decisions/0016-payload-by-reference.md.
+docs/explanation/decisions/0016-payload-by-reference.md.
 
 Rules, the first that fits decides:
 1. A kernel without `tso_max_size` (before Linux 5.19) has no larger packets.

@@ -23,7 +23,7 @@ LABEL_BYTES_MAX = 63
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 16 << 20
 LOST_ACCESS = {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}
-ACCESS = "Apply docs/deploy/access.yaml, which gives the service account what it needs."
+ACCESS = "Apply docs/how-to/deploy/access.yaml, which gives the service account what it needs."
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def is_wanted(cluster: Cluster, node: str, namespace: str, name: str) -> bool:
     if answer.code != http.HTTPStatus.OK:
         raise HarpError(
             f"The DaemonSet {namespace}/{name} can't be read: {answer.code} {answer.reason}.",
-            "Apply docs/deploy/access.yaml, which gives the pod the right to read it.",
+            "Apply docs/how-to/deploy/access.yaml, which gives the pod the right to read it.",
         )
     found = answer.document
     if found.get("metadata", {}).get("deletionTimestamp"):

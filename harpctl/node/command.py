@@ -108,7 +108,7 @@ def node(
     They become DIR/lib/libnccl-net-harp.so and DIR/nccl.conf, journalled as all changes: `harpctl rollback`
     removes them. As the pod of a DaemonSet it also labels the node, waits for SIGTERM, and then removes all
     if the DaemonSet was deleted, or no longer selects the node; else, as in an update, the files stay. It
-    needs docs/deploy/access.yaml for that.
+    needs docs/how-to/deploy/access.yaml for that.
     """
     if bool(name) != bool(daemonset):
         raise HarpError("--node and --daemonset belong together.", "Give both, or none.", ExitCode.USAGE)

@@ -64,7 +64,7 @@ def _check_system(facts: Facts, options: SetupOptions) -> None:
     if system.container and not (options.force or options.dry_run):
         raise HarpError(
             f"This is a container ({system.container}): kernel arguments and ENIs are the host's.",
-            "Run it on the sources, and mount what it made into the container; see docs/operations.md.",
+            "Run it on the sources, and mount what it made into the container: docs/how-to/operations.md.",
             ExitCode.REFUSED,
         )
 

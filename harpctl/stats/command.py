@@ -72,7 +72,7 @@ def stats(
 ) -> None:
     """Show the statistics of the processes that use HARP, or all that one of them has.
 
-    Processes of other users are shown to root. docs/statistics.md explains every field.
+    Processes of other users are shown to root. docs/reference/statistics.md explains every field.
     """
     host = Host()
     found = find(host) if pid is None else find_one(host, pid)

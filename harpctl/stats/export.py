@@ -149,7 +149,7 @@ def export(
 ) -> None:
     """Export the statistics to Prometheus: over HTTP, as a file, or without either once on standard output.
 
-    docs/grafana has a dashboard and alerts for these metrics. Processes of other users are seen by root.
+    docs/how-to/grafana has a dashboard and alerts for them. Processes of other users are seen by root.
     """
     if listen and textfile:
         raise HarpError("--listen and --textfile exclude each other.", "Run it twice.", ExitCode.USAGE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a statistics file, as plugin/src/host/stats_layout.h lays it out; see docs/statistics.md.
+"""Reads a statistics file, as plugin/src/host/stats_layout.h lays it out; see docs/reference/statistics.md.
 
 The file describes its own fields, so that this reads the files of other versions, too. An entry may be
 written while it is read: it is accepted when two copies of it are equal, with an even sequence.

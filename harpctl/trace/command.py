@@ -143,8 +143,8 @@ def trace(
     """Show the last events that a process has recorded: what was lost, which paths fell silent, what ended.
 
     A running process is read without disturbing it. Where a session fails or NCCL waits for long, the process
-    leaves a dump. The recordings of both ends are merged on one clock. docs/trace.md explains events and
-    files.
+    leaves a dump. The recordings of both ends are merged on one clock. docs/reference/trace.md explains
+    events and files.
     """
     host = Host()
     if picture:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the flight recorder's rings out of a statistics file or a dump; docs/trace.md describes their layout.
+"""Reads the flight recorder's rings out of a statistics file or a dump; see docs/reference/trace.md.
 
 An engine may write while this reads: entries that it may have overwritten meanwhile are left out.
 """

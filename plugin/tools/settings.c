@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the table of settings and the bounds of conf files as JSON: what harpctl and docs/configuration.md
- * are made from. Run by `make settings`. */
+/* Writes the table of settings and the bounds of conf files as JSON: what harpctl and
+ * docs/reference/configuration.md are made from. Run by `make settings`. */
 #include <inttypes.h>
 #include <stdio.h>
 

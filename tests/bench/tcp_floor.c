@@ -2,7 +2,7 @@
 /* What one bare kernel TCP connection can do here with the records of a tcp path: a head of 64 bytes, a
  * payload that stands in the user's buffer, and no protocol.
  *
- * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
+ * Not part of the product and not run by the tests: it puts the figures of docs/reference/benchmarks.md into
  * proportion. Built from the repository's root; latency and throughput, in two namespaces:
  *
  *   cc -O2 -Iplugin/src -o tcp_floor tests/bench/tcp_floor.c \

@@ -2,7 +2,7 @@
 /* What a bare UDP socket pair can do here: the floor of a half round trip and the ceiling of a stream,
  * without any protocol.
  *
- * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
+ * Not part of the product and not run by the tests: it puts the figures of docs/reference/benchmarks.md into
  * proportion. Built from the repository's root; latency and throughput, in two namespaces:
  *
  *   cc -O2 -Iplugin/src -o udp_floor tests/bench/udp_floor.c \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What bare AF_XDP sockets in generic mode can do here: the ceiling of a stream, without any protocol.
  *
- * Not part of the product and not run by the tests: it puts the figures of docs/benchmarks.md into
+ * Not part of the product and not run by the tests: it puts the figures of docs/reference/benchmarks.md into
  * proportion. In two namespaces joined by veth, built from plugin/src:
  *
  *   cc -O2 -D_GNU_SOURCE -I. -o xdp_floor ../../tests/bench/xdp_floor.c io/nic.c \

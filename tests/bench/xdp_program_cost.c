@@ -2,9 +2,9 @@
 /* What the XDP program costs for a packet of ours, and what its look at the token does: as it is, without
  * that look, and with a lookup of the whole token in a hash map instead.
  *
- * Not part of the product and not run by the tests: it puts the figures of docs/decisions/0005 there. The
- * kernel runs each variant on one packet again and again (BPF_PROG_TEST_RUN), so all is in the cache. Needs
- * root; built and run from plugin/src:
+ * Not part of the product and not run by the tests: it puts the figures of docs/explanation/decisions/0005
+ * there. The kernel runs each variant on one packet again and again (BPF_PROG_TEST_RUN), so all is in the
+ * cache. Needs root; built and run from plugin/src:
  *
  *   cc -O2 -D_GNU_SOURCE -I. -o xdp_program_cost ../../tests/bench/xdp_program_cost.c \
  *      base/{address,assert,log}.c io/xdp/{bpf,header,program}.c

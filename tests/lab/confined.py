@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a command with the rights of a container without privileges, as docs/kubernetes.md describes it.
+"""Starts a command with the rights of a container without privileges, as in docs/how-to/kubernetes.md.
 
 That is: another user than root, no capability, no way to get one, the resource limits of a fresh kernel, and
 the system calls that the default seccomp profile of container runtimes refuses to who has no capability.

@@ -6,8 +6,8 @@ client HANDLE
 server ADDRESS
     print a handle; refuse whoever comes, as a server of version 3
 
-It knows only docs/wire.md, through the scapy layer that is made from it: handle, framing, MAC, the first
-bytes of HELLO, and REFUSE hold in every version.
+It knows only docs/reference/wire.md, through the scapy layer that is made from it: handle, framing, MAC,
+the first bytes of HELLO, and REFUSE hold in every version.
 """
 
 from __future__ import annotations

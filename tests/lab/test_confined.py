@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks with exactly the rights of the pods in docs/deploy: they connect, and every byte is right."""
+"""Ranks with exactly the rights of the pods in docs/how-to/deploy: they connect, and every byte is right."""
 
 from __future__ import annotations
 

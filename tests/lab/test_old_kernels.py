@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks on kernels that lack what later ones have, as far as a filter of system calls can make them lack it.
 
-docs/kernels.md lists which kernels these stand for, and what ran on real ones.
+docs/reference/kernels.md lists which kernels these stand for, and what ran on real ones.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ TURNED = re.compile(r"large messages to .* take datagrams from now on")
 TCP_BUFFER_KIB = 16  # TCP moves less than half of what datagrams do, on a loaded machine too
 TRIALS_S = 500.0  # experiments that are lost double the time to the next one
 MANY_SUPERFRAMES = 1000
-STALL_S = 3.0  # 1 s is promised; the rest is what a busy machine needs; docs/benchmarks.md has the figure
+STALL_S = 3.0  # 1 s is promised (docs/reference/benchmarks.md); the rest is what a busy machine needs
 
 
 def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = UNTIL_FINISHED, **env: str) -> Job:

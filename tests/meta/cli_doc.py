@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cli.md, made from the commands themselves: `python -m tests.meta.cli_doc` writes it anew."""
+"""docs/reference/cli.md, made from the commands themselves: `python -m tests.meta.cli_doc` writes it anew."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import typer
 from harpctl.cli import COMMANDS, load
 from harpctl.errors import ExitCode
 
-FILE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 
 HEAD = """\
 # The command line
 
-Made from the commands by `python -m tests.meta.cli_doc`; a test compares. [operations.md](operations.md)
-explains when to use which.
+Made from the commands by `python -m tests.meta.cli_doc`; a test compares.
+[operations.md](../how-to/operations.md) explains when to use which.
 
 Results go to standard output, progress and errors to standard error. No command reads standard input. With
 `--json` standard output holds one JSON document and nothing else; where the command could not do its work,
@@ -152,7 +152,7 @@ def _command(name: str, command: Callable[..., None], seen: dict[str, str]) -> s
 
 
 def generate() -> str:
-    """Return the text of docs/cli.md."""
+    """Return the text of docs/reference/cli.md."""
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
     parts += [COMMON, *(f"{row}\n" for row in _common())]

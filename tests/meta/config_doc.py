@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/configuration.md: `make -C plugin settings` makes them from the table of settings."""
+"""The tables of docs/reference/configuration.md, which `make -C plugin settings` writes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "harpctl" / "confs" / "settings.json"
-FILE = ROOT / "docs" / "configuration.md"
+FILE = ROOT / "docs" / "reference" / "configuration.md"
 
 KEYS_HEAD = "| section | key | expected | default | meaning |"
 VARIABLES_HEAD = "| variable | expected | default | meaning |"
 LINKS = {  # words of a meaning, and the page with more about them
-    "nearest ENI": "striping.md#what-nccl-sees",
-    "devices that use all ENIs": "striping.md",
-    "in every NCCL": "operations.md#controls-by-nccl-release",
+    "nearest ENI": "../explanation/striping.md#what-nccl-sees",
+    "devices that use all ENIs": "../explanation/striping.md",
+    "in every NCCL": "../how-to/operations.md#controls-by-nccl-release",
     "what for": "statistics.md#when-nccl-waits",
-    "by reference": "drivers.md#tcp-beside-udp",
+    "by reference": "../explanation/drivers.md#tcp-beside-udp",
     "statistics file is made": "statistics.md",
     "dumps of the last events": "trace.md",
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cli.md contains what the commands' help contains."""
+"""docs/reference/cli.md contains what the commands' help contains."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpctl's table of settings and docs/configuration.md are made from the plugin's."""
+"""harpctl's table of settings and docs/reference/configuration.md are made from the plugin's."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ from tests.meta.test_layers import ALLOWED
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "plugin" / "src"
 README = ROOT / "README.md"
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
-GLOSSARY = ROOT / "docs" / "glossary.md"
-COMMANDED = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+COMMANDED = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md")))
 OF_FOLDERS = ("plugin/box", "tests/trees", "tests/vm")
 DOCS = sorted(
     [
@@ -187,7 +187,7 @@ def test_variables_of_the_readme_are_those_of_the_source() -> None:
 @functools.cache
 def known_words() -> set[str]:
     """All words of the product and of its tests."""
-    folders = ("plugin", "harpctl", "tests", "dist", "docs/grafana")
+    folders = ("plugin", "harpctl", "tests", "dist", "docs/how-to/grafana")
     listed = subprocess.run(
         ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -338,7 +338,7 @@ def test_glossary_is_sorted_and_defines_each_word_once() -> None:
 
 def test_limits_are_those_of_the_code() -> None:
     source = " ".join(sources().split())
-    rows = table(read(ROOT / "docs" / "limits.md"), "limit", "number")
+    rows = table(read(ROOT / "docs" / "reference" / "limits.md"), "limit", "number")
     named = [(match[1], row[1]) for row in rows if (match := re.search(r"`(HARP_\w+)`", row[0]))]
     assert len(named) > 5
     for name, number in named:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/drivers.md names every reason for which the plugin refuses a mode, or gives AF_XDP up."""
+"""docs/explanation/drivers.md names every reason for which the plugin refuses a mode, or gives AF_XDP up."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_finds_reasons() -> None:
 
 @pytest.mark.parametrize("fragment", _fragments())
 def test_reason_is_documented(fragment: str) -> None:
-    text = " ".join(Path(ROOT / "docs" / "drivers.md").read_text().split())
+    text = " ".join(Path(ROOT / "docs" / "explanation" / "drivers.md").read_text().split())
     assert fragment in text

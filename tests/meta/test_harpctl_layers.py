@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harpctl's packages and the lab import only what docs/harpctl.md allows; only change/ changes a host."""
+"""harpctl and the lab import only what docs/explanation/harpctl.md allows; only change/ changes a host."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def closure(module: str) -> set[str]:
 
 
 def allowed() -> dict[str, set[str]]:
-    """Read the table of docs/harpctl.md."""
-    text = (ROOT / "docs" / "harpctl.md").read_text(encoding="utf-8")
+    """Read the table of docs/explanation/harpctl.md."""
+    text = (ROOT / "docs" / "explanation" / "harpctl.md").read_text(encoding="utf-8")
     head = "| package | what it is | may import |"
     rows = text[text.index(head) :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/operations.md is right: its commands on a tree, its paths, the contract's lines."""
+"""docs/how-to/operations.md is right: its commands on a tree, its paths, the contract's lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 from tests.meta.test_docs import ROOT, code_lines, read, table
 
-TEXT = read(ROOT / "docs" / "operations.md")
+TEXT = read(ROOT / "docs" / "how-to" / "operations.md")
 IMAGE = "/mnt/image"
 DOCKER = (
     "docker run -it --rm --gpus all --privileged --net=host -v /sys:/sys -v /dev/hugepages:/dev/hugepages "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/statistics.md has every field of the statistics file, with its unit and meaning."""
+"""docs/reference/statistics.md has every field of the statistics file, with its unit and meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.meta.test_docs import table, tables
 
 LAYOUT = (PLUGIN_DIR / "src" / "host" / "stats_layout.h").read_text(encoding="utf-8")
 COUNTERS = (PLUGIN_DIR / "src" / "base" / "counters.h").read_text(encoding="utf-8")
-DOC = ROOT / "docs" / "statistics.md"
+DOC = ROOT / "docs" / "reference" / "statistics.md"
 KINDS = {"C": "counter", "G": "gauge", "T": "text"}
 TABLES = ("engine", "eni", "session", "path", "stream")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/trace.md has every event and every field of the flight recorder, as the source has them."""
+"""docs/reference/trace.md has every event and every field of the flight recorder, as the source has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.meta.test_docs import table
 
 TRACE = (PLUGIN_DIR / "src" / "base" / "trace.h").read_text(encoding="utf-8").replace("\\\n", " ")
 LAYOUT = (PLUGIN_DIR / "src" / "host" / "stats_layout.h").read_text(encoding="utf-8")
-DOC = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
+DOC = (ROOT / "docs" / "reference" / "trace.md").read_text(encoding="utf-8")
 CODES = {"uint64_t": "Q", "int64_t": "q", "harp_ns": "Q", "uint32_t": "I", "int32_t": "i"}
 CODES |= {"uint16_t": "H", "uint8_t": "B"}
 

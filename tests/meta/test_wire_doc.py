@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/wire.md agrees with the code: each table of a layout, each constant, each code, each key label."""
+"""docs/reference/wire.md agrees with the code: each layout, each constant, each code, each key label."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABEL_CHARS = 15
 
 
 def text_of(root: Path) -> str:
-    return (root / "docs" / "wire.md").read_text(encoding="utf-8")
+    return (root / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
 
 
 def dump(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int]:

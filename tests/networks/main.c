@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks in virtual time around the unchanged core of the protocol; docs/networks.md.
+/* Networks in virtual time around the unchanged core of the protocol; docs/reference/networks.md.
  *
  *   networks [key=value ...]             run one network, print what is measured
  *   networks --steps N [key=value ...]   print a line for each of N parts of its time

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is measured of a network between its warm-up and its end. docs/networks.md defines each number. */
+/* What is measured of a network between its warm-up and its end. docs/reference/networks.md defines each
+ * number. */
 #ifndef HARP_TESTS_MEASURE_H
 #define HARP_TESTS_MEASURE_H
 

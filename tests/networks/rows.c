@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bounds that several groups share; docs/networks.md has them in one table, and says which rows miss their
- * target: these have a bound of their own, which guards what is reached. */
+/* Bounds that several groups share; docs/reference/networks.md has them in one table, and says which rows
+ * miss their target: these have a bound of their own, which guards what is reached. */
 #define RATE_QUEUE   .rate_min = 0.9 /* behind a queue of 100 us or a BDP */
 #define RATE_POLICER .rate_min = 0.85
 #define LOST_QUEUE   .lost_max = 1.0

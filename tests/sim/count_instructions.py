@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print how many instructions the protocol core spends on a data packet, counted by callgrind.
 
-`make -C plugin callgrind` runs it; the numbers go into docs/benchmarks.md.
+`make -C plugin callgrind` runs it; the numbers go into docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ static void test_peers_agree_whatever_the_pieces(void **state) {
   }
 }
 
-/* As docs/wire.md defines them. The numbers come from another implementation of SipHash: `openssl mac -macopt
- * hexkey:SECRET -macopt size:16 -in LABEL+VERSION+NONCES SIPHASH`. */
+/* As docs/reference/wire.md defines them. The numbers come from another implementation of SipHash: `openssl
+ * mac -macopt hexkey:SECRET -macopt size:16 -in LABEL+VERSION+NONCES SIPHASH`. */
 static void test_keys_are_those_of_the_document(void **state) {
   struct pair p;
   static const uint8_t client_key[] = {0xdc, 0x3a, 0xbf, 0x98, 0xaf, 0x5b, 0x29, 0xd7,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on the oldest kernel that there is a package of, with itself and with the newest one.
 
-What each chose, and its rates beside NCCL's sockets, are printed for docs/kernels.md. The rates are of
-emulated processors, so they are never judged.
+What each chose, and its rates beside NCCL's sockets, are printed for docs/reference/kernels.md. The rates are
+of emulated processors, so they are never judged.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
  * It has three parts, so that frequent events do not overwrite rare ones: FLOW, what is sent and
  * acknowledged; RECOVERY, losses, probes and drops; STATE, changes of paths, sessions and streams. Whoever
  * holds the engine's lock writes, with a few stores an event and without a lock; another process may read at
- * the same time (docs/trace.md). Golden tests compare its text. A NULL trace costs a branch. */
+ * the same time (docs/reference/trace.md). Golden tests compare its text. A NULL trace costs a branch. */
 #ifndef HARP_TRACE_H
 #define HARP_TRACE_H
 

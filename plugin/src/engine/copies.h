@@ -20,8 +20,9 @@ struct harp_link;
 struct harp_request;
 
 enum {
-  HARP_COPY_MAX_BYTES = 32 * 1024, /* of a message that is copied (docs/decisions/0007-small-sends.md) */
-  HARP_COPIES_MAX = 64,            /* as many as a link has requests */
+  HARP_COPY_MAX_BYTES =
+      32 * 1024,        /* of a message that is copied (docs/explanation/decisions/0007-small-sends.md) */
+  HARP_COPIES_MAX = 64, /* as many as a link has requests */
   /* Of a link's ring; powers of two. While a process has so many rings, further ones are smaller, so that
    * thousands of connections fit a bounded memory. */
   HARP_COPIES_BYTES = 128 * 1024,

@@ -49,7 +49,7 @@ enum {
 /* An inline engine that NCCL's threads have not visited for so long is taken over by its watchdog. */
 #define HARP_WATCHDOG_NS HARP_US(100)
 /* But while they visit it as often as that, or hold its lock, the watchdog naps longer, up to this: a timer
- * that fires on their core costs them some 20 us (docs/decisions/0001-watchdog-naps.md). */
+ * that fires on their core costs them some 20 us (docs/explanation/decisions/0001-watchdog-naps.md). */
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 /* A control call that waits for the lock has to take it within this from its last try: longer than the tries
  * of a thread that runs are apart. */

@@ -79,7 +79,7 @@ struct harp_config_sources harp_config_sources_system(void);
  * zeroed `cfg` and a sentence in `error`, which the caller logs as its one WARN: file, line, key, value and
  * what was expected, or the interface and its fault. -ENOENT: there are neither conf files nor HARP_IFNAME,
  * and HARP was not asked for by name. Logs at INFO each instance, and oddities that are no errors (an unknown
- * HARP_ variable). Documented in docs/configuration.md.
+ * HARP_ variable). Documented in docs/reference/configuration.md.
  */
 HARP_MUST_CHECK int harp_config_load(struct harp_config *cfg, struct harp_error *error);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of HARP: one table (settings.def) for conf files, the environment, harpctl and
- * docs/configuration.md.
+ * docs/reference/configuration.md.
  *
  * A setting is a row: where it is set (section and key of the conf file, variable, or both), its value (kind,
  * words, range, unit), default and scope (one ENI or the whole job). To add one, add a row, its enum here if

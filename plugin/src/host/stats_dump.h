@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dumps: files with a copy of one engine's statistics entries and trace ring, which remain after the process
- * has ended (docs/trace.md).
+ * has ended (docs/reference/trace.md).
  *
  * Called under the lock of the engine, the only writer of these entries and the ring. A directory holds at
  * most HARP_DUMPS_MAX dumps of a user; the oldest is removed for a new one. Writing a dump blocks on the

@@ -128,7 +128,7 @@ enum harp_status harp_net_device(int dev, struct harp_device *d) {
       .pci_path = place_of(&device->enis),
       .speed_mbps = speed_of(device),
       .port = 0,
-      .latency_us = 0, /* NCCL's constant holds it: docs/decisions/0009-what-nccl-is-told.md */
+      .latency_us = 0, /* NCCL's constant holds it: docs/explanation/decisions/0009-what-nccl-is-told.md */
       .guid = (guid ? guid : (uint64_t)dev) | (uint64_t)(device->enis.count - 1) << 48,
       .part_count = device->part_count,
   };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which paths a connection between two endpoints has: a pure function of what both have sent each other, so
- * that both sides number the paths alike. docs/wire.md is the normative text.
+ * that both sides number the paths alike. docs/reference/wire.md is the normative text.
  *
  * Called once, when the handshake is done. */
 #ifndef HARP_PAIRING_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages on the control connection: framing, layout, encoding, decoding, MAC. docs/wire.md is normative.
+/* Messages on the control connection: framing, layout, encoding, decoding, MAC. docs/reference/wire.md is
+ * normative.
  *
  * Owns no state. Called by the handshake (proto/handshake.c) and afterwards, for PING, PONG and FINAL, by the
  * engine that owns the connection. No I/O, no allocation; nothing that arrives may trip an assert here.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The datagrams of wire version 2: layout, encoding, decoding. docs/wire.md is the normative text; tests/meta
- * compares its tables with the offsets here. Called by the engine on every packet; does no I/O, allocates
- * nothing.
+/* The datagrams of wire version 2: layout, encoding, decoding. docs/reference/wire.md is the normative text;
+ * tests/meta compares its tables with the offsets here. Called by the engine on every packet; does no I/O,
+ * allocates nothing.
  *
  * One UDP datagram is one packet. Every packet starts with the same prefix; its CRC-32C covers everything
  * from byte 4 to the end of header and payload, starting from a seed that only the two peers know. */
@@ -46,7 +46,7 @@ enum harp_packet_type {
 };
 
 enum harp_packet_flags {
-  HARP_FLAG_ACK_SOON = 1,  /* requests an acknowledgement soon: see docs/wire.md */
+  HARP_FLAG_ACK_SOON = 1,  /* requests an acknowledgement soon: see docs/reference/wire.md */
   HARP_FLAG_DETOUR = 2,    /* of an ACK: this path's packets do not reach the receiver's AF_XDP queues */
   HARP_FLAG_CREDIT = 4,    /* of a probe: requests the credits of all streams */
   HARP_FLAG_UNCHECKED = 8, /* of a DATA record: its payload has no CRC (record.h) */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a tcp path: layout, encoding, decoding. docs/wire.md is the normative text.
+/* The records of a tcp path: layout, encoding, decoding. docs/reference/wire.md is the normative text.
  *
  * A record is a head of HARP_RECORD_HEAD_BYTES and a payload of up to HARP_RECORD_MAX_BYTES. The head begins
  * like a datagram's header (packet.h); its CRC covers the head alone, so that it is checked before the

@@ -293,7 +293,7 @@ def test_text_of_a_file() -> None:
         interface="eth1", mac="52:54:00:12:34:56", cores=(2, 3, 9), bytes=2 << 30, ports=(40000, 40063)
     )
     assert render(conf) == (
-        "# Written by harpctl; docs/configuration.md of HARP says what each key means.\n"
+        "# Written by harpctl; docs/reference/configuration.md of HARP says what each key means.\n"
         "[eni]\ninterface = eth1\nmac = 52:54:00:12:34:56\n\n"
         "[engine]\ncores = 2-3,9\n\n[memory]\nbytes = 2G\n\n[transport]\nports = 40000-40063\n"
     )

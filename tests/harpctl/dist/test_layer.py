@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container layer, laid out, is the image of docs/deploy/installer.yaml."""
+"""The container layer, laid out, is the image of docs/how-to/deploy/installer.yaml."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of docs/deploy, and what upstream takes: schemas pinned by package, or written down here.
+"""The manifests of docs/how-to/deploy, and what upstream takes: schemas pinned by package, or here.
 
 Kubernetes' own come from kubernetes-validate, Kubeflow Trainer's from kubeflow-trainer-api. No package has
 those of MPIJob, NetworkAttachmentDefinition and CDI, so schemas/ holds them, with their sources.
@@ -22,7 +22,7 @@ from referencing import Registry, Resource
 
 from tests.conftest import ROOT
 
-DEPLOY = ROOT / "docs" / "deploy"
+DEPLOY = ROOT / "docs" / "how-to" / "deploy"
 SCHEMAS = Path(__file__).with_name("schemas")
 OWN = {"MPIJob": "mpijob", "NetworkAttachmentDefinition": "network-attachment-definition"}
 TRAINER = {

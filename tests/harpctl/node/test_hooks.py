@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts of docs/deploy for Slurm and enroot, run as those run them."""
+"""The scripts of docs/how-to/deploy for Slurm and enroot, run as those run them."""
 
 from __future__ import annotations
 

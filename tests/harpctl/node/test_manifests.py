@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of docs/deploy: valid by upstream's schemas, few rights, in accord with harpctl."""
+"""The manifests of docs/how-to/deploy: valid by upstream's schemas, few rights, in accord with harpctl."""
 
 from __future__ import annotations
 

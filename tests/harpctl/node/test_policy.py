@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admission policy of docs/deploy/access.yaml: the installer changes one label of its own node."""
+"""The admission policy of docs/how-to/deploy/access.yaml: the installer changes one label of its own node."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.harpctl.cli_app import app
 from tests.harpctl.stats.build import page, put, run
 from tests.harpctl.stats.test_sample import rows
 
-GRAFANA = ROOT / "docs" / "grafana"
+GRAFANA = ROOT / "docs" / "how-to" / "grafana"
 METRIC = re.compile(r"\bharp_[a-z_]+")
 TIMEOUT_S = 20.0
 
@@ -231,8 +231,12 @@ def test_the_alerts_name_only_metrics_that_exist(tmp_path: Path) -> None:
 
 
 def documented() -> dict[str, str]:
-    """Return the metrics of docs/statistics.md with their labels beside pid and rank."""
-    doc = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8").split("\n## Prometheus\n")[1]
+    """Return the metrics of docs/reference/statistics.md with their labels beside pid and rank."""
+    doc = (
+        (ROOT / "docs" / "reference" / "statistics.md")
+        .read_text(encoding="utf-8")
+        .split("\n## Prometheus\n")[1]
+    )
     found: dict[str, str] = {}
     for names, labels in re.findall(r"^\| (`.*?) \| (.*?) ?\|", doc.split("\n## ")[0], re.MULTILINE):
         first, *others = re.findall(r"`([^`]+)`", names)

@@ -97,7 +97,7 @@ def test_every_row_has_a_name_of_its_own() -> None:
 
 
 def test_all_kinds_of_work_have_rows() -> None:
-    """What docs/benchmarks.md promises."""
+    """What docs/reference/benchmarks.md promises."""
     works = {type(work) for work in SUITE}
     assert works == {PerfWork, NcclWork, FailureWork}
     streams = [work for work in SUITE if isinstance(work, PerfWork)]

@@ -69,7 +69,7 @@ static void log_diverted(const struct harp_dials *d, struct harp_engine *e,
   if (eni < 0 || atomic_exchange(&e->is_diverted_logged, true)) return;
   HARP_INFO(
       "%s: packets from its address, %s, leave by another interface, as this host's routing tables say: "
-      "see `harpctl doctor`, or docs/operations.md for rules and tables",
+      "see `harpctl doctor`, or docs/how-to/operations.md for rules and tables",
       enis[eni].ifname, harp_address_ip_text(&enis[eni].addr, ip));
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's handle: where the receiver listens, and the secret that proves who may connect. At most as long as
  * NCCL's room for it: 64 bytes in the ABI v4, which the first fields and a few addresses fill, 128 in all
- * newer ones. Layout: docs/wire.md. The bytes travel over NCCL's bootstrap; another plugin's handle may come
- * in their place, so they are checked like anything from the network. */
+ * newer ones. Layout: docs/reference/wire.md. The bytes travel over NCCL's bootstrap; another plugin's handle
+ * may come in their place, so they are checked like anything from the network. */
 #ifndef HARP_HANDLE_H
 #define HARP_HANDLE_H
 

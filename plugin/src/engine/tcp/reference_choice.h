@@ -2,7 +2,7 @@
 /* Chooses how the payload of large records reaches the kernel: as a copy, or as references to its pages. It
  * takes the method that costs the engine's thread less time for a byte. That differs between processors:
  * sending 512 KB by reference costs 0.7 of a copy's time on Zen 4, and 1.2 of it on Zen 5
- * (docs/decisions/0016-payload-by-reference.md).
+ * (docs/explanation/decisions/0016-payload-by-reference.md).
  *
  * Rules:
  * 1. Records of like size form a class. Each class chooses for itself.
