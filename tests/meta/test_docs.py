@@ -355,3 +355,15 @@ def test_limits_are_those_of_the_code() -> None:
     assert len(named) > 5
     for name, number in named:
         assert re.search(rf"\b{name} = {number}\b", source), name
+
+
+# ---- folders ----
+
+
+def test_the_index_lists_each_page_once() -> None:
+    index = ROOT / "docs" / "README.md"
+    pages = [
+        path for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts and path != index
+    ]
+    listed = [target for target, _anchor in LINK.findall(read(index)) if target.endswith(".md")]
+    assert sorted(listed) == sorted(path.relative_to(index.parent).as_posix() for path in pages)
