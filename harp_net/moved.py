@@ -69,7 +69,6 @@ class StatisticsFile:
         if values[:2] != (MAGIC, FORMAT) or os.fstat(self._fd).st_size > FILE_BYTES_MAX:
             self.close()
             raise ValueError("no statistics file")
-        self.pid: int = values[3]
         schema = os.pread(self._fd, min(values[10], FILE_BYTES_MAX), values[9])
         self._tables = {
             name: (HEADER.size + index * TABLE.size, fields)
@@ -148,18 +147,19 @@ class Moved:
             file.close()
 
     def _open(self, path: Path) -> None:
-        """Open a file that is the job's and not open yet. One that is not complete yet is tried again."""
+        """Open a file that is the job's and not open yet. One that is not complete yet is tried again.
+
+        Its name begins with the process id. Thousands may be left of processes that were killed.
+        """
         if path.name in self._files or path.name in self._others:
             return
+        if not self._is_ours(path.name.partition("-")[0]):
+            self._others.add(path.name)
+            return
         with contextlib.suppress(OSError, ValueError):
-            file = StatisticsFile(path)
-            if self._is_ours(file.pid):
-                self._files[path.name] = file
-            else:
-                file.close()
-                self._others.add(path.name)
+            self._files[path.name] = StatisticsFile(path)
 
-    def _is_ours(self, pid: int) -> bool:
+    def _is_ours(self, pid: str) -> bool:
         try:
             return self._marker in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:

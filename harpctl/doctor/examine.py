@@ -6,19 +6,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harpctl.change.steps import Group, Plan
-from harpctl.doctor import confs, drivers, enis, hugepages, limits, namespace, nccl, peer, plugin, system, xdp
+from harpctl.doctor import (
+    confs,
+    drivers,
+    enis,
+    hugepages,
+    limits,
+    namespace,
+    nccl,
+    nccl_itself,
+    peer,
+    plugin,
+    system,
+    xdp,
+)
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CHECKS, Check, CheckResult, Finding, fail, skip
 from harpctl.doctor.repair import adapted
 from harpctl.errors import ExitCode, HarpError
 
-# In the order in which they are shown; importing a module enters its checks.
+# In the order in which they are shown; importing the modules enters their checks.
 GROUPS = {
     "hugepages": hugepages,
     "confs": confs,
     "enis": enis,
     "plugin": plugin,
-    "nccl": nccl,
+    "nccl": (nccl, nccl_itself),
     "drivers": drivers,
     "xdp": xdp,
     "limits": limits,

@@ -14,6 +14,7 @@ import pytest
 
 import harp_net
 import harp_net_torch
+from harp_net.moved import Moved, StatisticsFile
 from harp_net.run import amount, obstacle, statistics_directories
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,21 @@ def test_a_job_beside_is_not_counted(plugin_file: Path) -> None:
     beside.kill()
     beside.wait()
     assert "harp-run: 2 processes of this host used HARP" in done.stderr
+
+
+def test_files_of_processes_that_were_killed_are_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them would take longer than a short job does."""
+    opened = []
+    monkeypatch.setattr(StatisticsFile, "__init__", lambda _self, path: opened.append(path.name))
+    for number in range(3):
+        (tmp_path / f"{2**30 + number}-17.stats").write_bytes(b"HARPSTAT")
+    (tmp_path / f"{os.getpid()}-18.stats").write_bytes(b"HARPSTAT")
+    moved = Moved([tmp_path], b"PATH=")
+    for path in tmp_path.iterdir():
+        moved._open(path)
+    assert opened == [f"{os.getpid()}-18.stats"]
 
 
 def test_a_job_without_nccl() -> None:

@@ -11,7 +11,7 @@ import itertools
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec
 from tests.conformance import abi
+from tests.lab.cables import join, join_pairs
 from tests.lab.job import EXIT_PLUGIN, Job, until
 from tests.lab.remote import RemotePeer, transfer
 from tests.layer import layer
@@ -57,19 +58,6 @@ def start(plugin_file: Path, tmp_path: Path) -> StartJob:
     return make
 
 
-def _cable(lab: Lab, one: int, other: int, names: tuple[str, str], addresses: tuple[str, str]) -> None:
-    """Join two hosts by a cable; each end has a name and an address with its prefix length."""
-    words = ("type", "veth", "peer", "name", names[1], "netns", lab.hosts[other])
-    run_command(ip_inside(lab.hosts[one], "link", "add", names[0], *words))
-    for host, name, address in zip((one, other), names, addresses, strict=True):
-        nodad = ("nodad",) if ":" in address else ()
-        run_command(ip_inside(lab.hosts[host], "address", "add", address, "dev", name, *nodad))
-        run_command(ip_inside(lab.hosts[host], "link", "set", name, "up"))
-    for host, name in zip((one, other), names, strict=True):
-        shown = ip_inside(lab.hosts[host], "-oneline", "link", "show", name)
-        until(f"{name} is up", lambda shown=shown: "state UP" in run_command(shown))  # type: ignore[misc]
-
-
 def _lonely(lab: Lab, host: int, name: str, address: str) -> None:
     """Give a host an interface that reaches nobody: the other end of its cable is in the host, too."""
     inside = lab.hosts[host]
@@ -86,18 +74,11 @@ def _addresses(job: Job, rank: int) -> set[str]:
     return set(CONNECTED.findall(job.log(rank)))
 
 
-def _join_pairs(lab: Lab, pairs: Sequence[tuple[int, int]]) -> None:
-    """Make a cable for each pair of hosts: to<peer>, 10.78.<number of the cable>.<host + 1>."""
-    for number, (one, other) in enumerate(pairs):
-        names = (f"to{other}", f"to{one}")
-        _cable(lab, one, other, names, tuple(f"10.78.{number}.{host + 1}/24" for host in (one, other)))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_triangle_of_cables(make_lab: MakeLab, start: StartJob, turned: bool) -> None:
     """Each pair of three hosts has its own cable; each host's list begins with either."""
     lab = make_lab(LabSpec(hosts=3))
-    _join_pairs(lab, [(0, 1), (1, 2), (0, 2)])
+    join_pairs(lab, [(0, 1), (1, 2), (0, 2)])
     ifnames = ["to1,to2", "to2,to0", "to0,to1"] if turned else ["to1,to2", "to0,to2", "to0,to1"]
     with start(lab, *ifnames, mode="alltoall") as job:
         job.finish()
@@ -108,7 +89,7 @@ def test_triangle_of_cables(make_lab: MakeLab, start: StartJob, turned: bool) ->
 def test_ring_of_four_cables(make_lab: MakeLab, start: StartJob) -> None:
     """Neighbours alone reach each other."""
     lab = make_lab(LabSpec(hosts=4))
-    _join_pairs(lab, [(0, 1), (1, 2), (2, 3), (3, 0)])
+    join_pairs(lab, [(0, 1), (1, 2), (2, 3), (3, 0)])
     with start(lab, "to1,to3", "to0,to2", "to1,to3", "to2,to0", mode="ring") as job:
         job.finish()
         assert _addresses(job, 0) == {"10.78.0.2", "10.78.3.4"}
@@ -156,8 +137,8 @@ def test_first_interface_does_not_answer(make_lab: MakeLab, start: StartJob) -> 
 def test_hosts_of_unlike_networks(make_lab: MakeLab, start: StartJob) -> None:
     """One has many interfaces of both families, the others one each: of IPv4, of IPv6."""
     lab = make_lab(LabSpec(hosts=3))
-    _cable(lab, 0, 1, ("cab1", "only"), ("10.79.1.1/24", "10.79.1.2/24"))
-    _cable(lab, 0, 2, ("cab2", "only"), ("fd79::1/64", "fd79::3/64"))
+    join(lab, 0, 1, ("cab1", "only"), ("10.79.1.1/24", "10.79.1.2/24"))
+    join(lab, 0, 2, ("cab2", "only"), ("fd79::1/64", "fd79::3/64"))
     _lonely(lab, 0, "lonely", "192.168.3.1/24")
     with start(lab, "lonely,cab2,cab1", "only", "only", mode="incast") as job:
         job.finish()
@@ -199,7 +180,7 @@ def test_an_address_that_is_tentative(make_lab: MakeLab, start: StartJob) -> Non
     """A new IPv6 address cannot be used for some seconds, while the kernel looks for duplicates."""
     lab = make_lab(LabSpec())
     names = ("late", "late")
-    _cable(lab, 0, 1, names, ("10.79.1.1/24", "10.79.1.2/24"))
+    join(lab, 0, 1, names, ("10.79.1.1/24", "10.79.1.2/24"))
     for host, address in enumerate(("fd79::1/64", "fd79::2/64")):
         inside = lab.hosts[host]
         run_command(run_inside(inside, "sysctl", "-qw", "net.ipv6.conf.late.dad_transmits=2"))
@@ -215,7 +196,7 @@ def test_an_address_that_is_tentative(make_lab: MakeLab, start: StartJob) -> Non
 def test_gateway_between_cables(make_lab: MakeLab, start: StartJob) -> None:
     """Hosts 0 and 2 reach each other through host 1, from their second interface to the first."""
     lab = make_lab(LabSpec(hosts=3))
-    _join_pairs(lab, [(0, 1), (1, 2)])
+    join_pairs(lab, [(0, 1), (1, 2)])
     _lonely(lab, 0, "lonely", "192.168.3.1/24")
     run_command(ip_inside(lab.hosts[0], "route", "add", "10.78.1.0/24", "via", "10.78.0.2"))
     run_command(ip_inside(lab.hosts[2], "route", "add", "10.78.0.0/24", "via", "10.78.1.2"))

@@ -25,7 +25,11 @@ SRC = ROOT / "plugin" / "src"
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
-COMMANDED = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md")))
+COMMANDED = (
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*/*.md")),
+    *sorted((ROOT / "docs" / "how-to" / "recipes").glob("*.md")),
+)
 OF_FOLDERS = ("plugin/box", "tests/trees", "tests/vm")
 DOCS = sorted(
     [
@@ -47,6 +51,7 @@ TESTED = re.compile(r"(tests/[\w/]+\.py)::(\w+)|`(tests/[\w/]+\.py)`, `(test_\w+
 BUILT = "plugin/build/"
 PACKED = "dist/out"
 GENERATED = ("drop_", "harp_eni_", "harp_peer_", "harp_engine_")  # put together from the tables of statistics
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROSE_COLUMNS = 100
 ARCHITECTURE_WORDS = 2500
 OWN_FORM = {"cli.md"}  # generated
@@ -54,6 +59,11 @@ OWN_FORM = {"cli.md"}  # generated
 
 def read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def joined(text: str) -> str:
+    """Return a text without its line breaks."""
+    return " ".join(text.split())
 
 
 def relative(path: Path) -> str:
@@ -95,13 +105,15 @@ def sources() -> str:
 
 
 def code_lines(text: str) -> Iterator[str]:
-    """Yield the commands of indented blocks and of `ticks`, with continued lines joined."""
-    joined = text.replace("\\\n", " ")
-    for line in joined.splitlines():
+    """Yield the commands of indented blocks, of shell fences and of `ticks`, with continued lines joined."""
+    whole = text.replace("\\\n", " ")
+    for line in whole.splitlines():
         words = line.split()
         if line.startswith("    ") and words and not words[0].endswith(":"):  # else it is a program's output
             yield " ".join(words)
-    unfenced = re.sub(r"```.*?```", "", joined, flags=re.DOTALL)
+    for block in SHELL.findall(whole):
+        yield from (" ".join(line.partition(" # ")[0].split()) for line in block.splitlines())
+    unfenced = re.sub(r"```.*?```", "", whole, flags=re.DOTALL)
     yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", unfenced))
 
 
@@ -207,7 +219,7 @@ def test_functions_and_fields_named_alone_exist(doc: Path) -> None:
 
 @pytest.mark.parametrize("doc", DOCS, ids=relative)
 def test_tests_named_exist(doc: Path) -> None:
-    for path, name, other_path, other_name in TESTED.findall(read(doc)):
+    for path, name, other_path, other_name in TESTED.findall(joined(read(doc))):
         assert f"def {name or other_name}(" in read(ROOT / (path or other_path)), name or other_name
 
 
@@ -343,3 +355,15 @@ def test_limits_are_those_of_the_code() -> None:
     assert len(named) > 5
     for name, number in named:
         assert re.search(rf"\b{name} = {number}\b", source), name
+
+
+# ---- folders ----
+
+
+def test_the_index_lists_each_page_once() -> None:
+    index = ROOT / "docs" / "README.md"
+    pages = [
+        path for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts and path != index
+    ]
+    listed = [target for target, _anchor in LINK.findall(read(index)) if target.endswith(".md")]
+    assert sorted(listed) == sorted(path.relative_to(index.parent).as_posix() for path in pages)
