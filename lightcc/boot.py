@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lightcc
 from lightcc.notices import USAGE_ERROR, LightccError
+from lightcc.settings import from_environment
 
 USAGE = "usage: python -m lightcc.boot [-m] SCRIPT [ARGUMENTS]"
 OPEN_MPI = {
@@ -47,7 +48,7 @@ def main() -> None:
         sys.exit(USAGE_ERROR)
     try:
         take_over_mpi(os.environ)
-        lightcc.init()
+        lightcc.init(from_environment(os.environ))
     except LightccError as error:
         print(f"lightcc.boot: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)

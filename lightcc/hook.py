@@ -28,12 +28,17 @@ TOPK, REST = "topk", "rest"
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the gradients of a bucket lie in its buffer."""
+    """Where the gradients of a bucket lie in its buffer.
+
+    Names and slices are in the reverse order of the module's parameters, wherever DDP puts them in a bucket:
+    residuals keep their meaning when only the order changes.
+    """
 
     ids: tuple[int, ...]
     names: tuple[str, ...]
     large: tuple[slice, ...]  # of at least LIGHT_TOPK_THRESHOLD bytes
     small: tuple[slice, ...]
+    every: tuple[slice, ...]  # () where the buffer itself is in that order
 
 
 @dataclass
@@ -64,6 +69,7 @@ class ModelState:
         self.settings = settings
         self.planes = planes
         self.names = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._places = {name: place for place, name in enumerate(self.names.values())}
         self.lanes = lanes  # one for each plane
         self.device = next(part for part in module.parameters() if part.requires_grad).device
         self.user_hook: UserHook | None = None  # the script's own, which wins
@@ -74,20 +80,29 @@ class ModelState:
         self.report = Report(self.device)
         self._layouts: dict[int, Layout] = {}
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Leave it out of copies and pickles of the DDP, whose hook is not in them either."""
+        return type(None), ()
+
     def layout(self, bucket: Bucket) -> Layout:
         """Return a bucket's layout; it is made anew when DDP has put other parameters into it."""
         ids = tuple(map(id, bucket.parameters()))
         found = self._layouts.get(bucket.index())
         if found is None or found.ids != ids:
-            large: list[slice] = []
-            small: list[slice] = []
+            parts: list[tuple[str, slice]] = []
             at = 0
-            for gradient in bucket.gradients():
-                size = int(gradient.numel())
-                is_large = size * gradient.element_size() >= self.settings.topk_threshold_bytes
-                (large if is_large else small).append(slice(at, at + size))
-                at += size
-            found = Layout(ids, tuple(self.names[each] for each in ids), tuple(large), tuple(small))
+            for each, gradient in zip(ids, bucket.gradients(), strict=True):
+                parts.append((self.names[each], slice(at, at + int(gradient.numel()))))
+                at = parts[-1][1].stop
+            ordered = sorted(parts, key=lambda part: -self._places[part[0]])
+            least = -(-self.settings.topk_threshold_bytes // bucket.buffer().element_size())
+            found = Layout(
+                ids,
+                tuple(name for name, _part in ordered),
+                tuple(part for _name, part in ordered if part.stop - part.start >= least),
+                tuple(part for _name, part in ordered if part.stop - part.start < least),
+                () if ordered == parts else tuple(part for _name, part in ordered),
+            )
             self._layouts[bucket.index()] = found
         return found
 
@@ -95,8 +110,10 @@ class ModelState:
         """Whether a step codes gradients: once DDP's buckets are final, or a checkpoint has them."""
         if self.step < start:
             return False
-        saved = self.saved.get(key)
-        return self.own_step >= STEPS_OF_FIRST_BUCKETS or (saved is not None and saved.names == names)
+        if self.own_step >= STEPS_OF_FIRST_BUCKETS:
+            return True
+        begun = self.saved.get(key) or self.regions.get(key)
+        return begun is not None and begun.names == names
 
     def region(self, key: RegionKey, names: tuple[str, ...], make: Callable[[], TopKHop | Int8Hop]) -> Region:
         """Return the region of a bucket; a new one begins with a checkpoint's residuals, or with zero."""
@@ -169,6 +186,9 @@ class _Average:
         """Average a bucket's buffer in place; return it."""
         with torch.no_grad():
             buffer.div_(self.plane.size)
+            if self.is_int8 and self.layout.every and not self.large:
+                self._replace(buffer, self.layout.every, self.sum_rest)
+                return buffer
             if not self.large:
                 total = self.sum_rest(buffer)
                 if total.data_ptr() != buffer.data_ptr():
@@ -194,7 +214,7 @@ class _Average:
     def sum_rest(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the sum over all ranks of a vector, by rows where the settings say so."""
         settings, plane, size = self.state.settings, self.plane, int(vector.element_size())
-        if plane.row is None or vector.numel() * size > settings.hierarchical_threshold_bytes:
+        if not settings.two_d or vector.numel() * size > settings.hierarchical_threshold_bytes:
             sent = dense_bytes(vector.numel(), size, plane.size)
             return self.state.report.timed(lambda: dense(vector, plane.whole, None), sent, sent)
         numel = shard_numel(vector.numel(), plane)

@@ -41,6 +41,7 @@ def check(nodes: str, local_size: int) -> None:
 def main(argv: Sequence[str] | None = None, *, passes_local_rank: bool = False) -> None:
     """Launch a job as torchrun does; with passes_local_rank, as torch.distributed.launch does."""
     try:
+        from_environment(os.environ)
         require_torch()
         from torch.distributed import launch, run
 

@@ -101,7 +101,7 @@ def attach(ddp: Any, settings: Settings | None = None) -> ModelState | None:
 def _shared(
     group: dist.ProcessGroup, rows: int, count: int, device: torch.device
 ) -> tuple[list[Plane], list[Lane]]:
-    """Return planes and a lane for each, which all models of a group share: their buckets come in one order."""
+    """Return planes and a lane for each; models of a group share them, as their buckets come in one order."""
     made = _planes.setdefault(group, {})
     key = (rows, count, str(device))
     if key not in made:
@@ -132,7 +132,7 @@ def _obstacle(ddp: Any, settings: Settings, size: int) -> str:
 
 def _hint(settings: Settings, size: int) -> None:
     """Say what settings cannot reach, once in a job."""
-    if settings.two_d and settings.intra_size == 1:
+    if settings.two_d and settings.intra_size == 1 and settings.inter_dtype == "same":
         warn("LIGHT_INTRA_SIZE=1: rows of one rank make LIGHT_2D_ALLREDUCE=1 a plain all-reduce")
     local = int(os.environ.get("LOCAL_WORLD_SIZE") or settings.intra_size)
     if settings.two_d and local % settings.intra_size:
