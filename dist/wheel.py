@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels: harpctl with plugin and harp-perf, the lab, and the plugin for the environment of a job.
+"""The wheels: harpctl with plugin and harp-perf, the lab, the plugin for the environment of a job, lightcc.
 
 Those with programs are tagged for the glibc that these need.
 """
@@ -63,13 +63,21 @@ def stage_net_torch_wheel(stage: Path) -> str:
     return (HERE / "net_torch.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
 
 
+def stage_lightcc_wheel(stage: Path) -> str:
+    """Lay out lightcc and TI-ACC's names for it; return the text of its project file."""
+    for name in ("lightcc", "tiacc_training"):
+        shutil.copytree(TOP / name, stage / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return (HERE / "lightcc.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
+
+
 def build_wheels(out: Path) -> None:
     """Build the wheels into a folder."""
-    for stage_source in (stage_harpctl_wheel, stage_lab_wheel, stage_net_wheel, stage_net_torch_wheel):
+    with_programs = (stage_harpctl_wheel, stage_lab_wheel, stage_net_wheel)
+    for stage_source in (*with_programs, stage_net_torch_wheel, stage_lightcc_wheel):
         with tempfile.TemporaryDirectory(prefix="harp-wheel-") as name:
             stage = Path(name)
             project = stage_source(stage)
-            _complete(stage, project, has_programs=stage_source is not stage_net_torch_wheel)
+            _complete(stage, project, has_programs=stage_source in with_programs)
             _build(stage, out)
 
 

@@ -42,6 +42,7 @@ WAITING_PATHS = (  # they build namespaces, have no bound in time but that of a 
     *("tests/lab/test_attacks.py", "tests/lab/test_by_reference.py", "tests/lab/test_dissector.py"),
     *("tests/lab/test_refusals.py", "tests/lab/test_xdp_modes.py"),
 )
+SHARING_PATHS = ("tests/lightcc/test_ddp.py",)  # tests of such a file share processes of theirs
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
 BESIDE = 10  # by how much the priority of what runs beside them is lower
 
@@ -71,6 +72,8 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """One process runs what needs time of its own, which is most: it begins with it; others take the rest."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SHARING_PATHS):
+            return nodeid.partition("::")[0]
         return MAIN if _is_main(nodeid) else nodeid
 
 

@@ -15,13 +15,14 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # DDP imports it, and each rank would do so anew
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import lightcc
 from tests.lightcc import digits
 
-GROUP_TIMEOUT_S = 3
+GROUP_TIMEOUT_S = 5
 END_S = 60  # of a busy machine
 SETTINGS = lightcc.Settings(two_d=True, intra_size=1, inter_dtype="int8", topk=True, streams=2)
 

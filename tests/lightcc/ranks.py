@@ -16,6 +16,7 @@ import warnings
 from typing import Any, TextIO
 
 import torch
+import torch._dynamo  # DDP imports it, and each rank would do so anew
 import torch.distributed as dist
 
 import lightcc

@@ -199,7 +199,7 @@ def test_variables_of_the_readme_are_those_of_the_source() -> None:
 @functools.cache
 def known_words() -> set[str]:
     """All words of the product and of its tests."""
-    folders = ("plugin", "harpctl", "tests", "dist", "docs/how-to/grafana")
+    folders = ("plugin", "harpctl", "lightcc", "tiacc_training", "tests", "dist", "docs/how-to/grafana")
     listed = subprocess.run(
         ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -26,7 +26,11 @@ def tracked(root: Path) -> list[Path]:
 
 @pytest.mark.parametrize(
     "command",
-    ["ruff check", "ruff format --check", "mypy --strict harpctl harplab harp_net harp_net_torch.py tests"],
+    [
+        "ruff check",
+        "ruff format --check",
+        "mypy --strict harpctl harplab harp_net harp_net_torch.py lightcc tiacc_training tests",
+    ],
 )
 def test_python_is_clean(root: Path, command: str) -> None:
     tool, *words = command.split()

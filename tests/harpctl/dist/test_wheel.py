@@ -167,3 +167,17 @@ def test_the_plugin_alone(out: Path, empty: Path) -> None:
     assert run(empty / "python", "-P", "-c", code).rstrip("\n") == str(library)
     run(empty / "pip", "uninstall", "--yes", "--quiet", "harp-net", "harp-net-torch")
     assert not library.exists()
+
+
+# ---- lightcc ----
+
+
+def test_lightcc_alone(out: Path, empty: Path) -> None:
+    """It needs nothing to be installed, and says that torch is missing."""
+    wheel = one(out, "lightcc-*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", wheel)
+    words = "-P -m lightcc.estimate --params resnet50 --hosts 2 --step-ms 335 --gbit 8.25"
+    assert "2D int8" in run(empty / "python", *words.split())
+    for entry in ("lightcc.launch", "tiacc_training.torch.distributed.launch"):
+        assert "install torch 2.4 or newer" in run(empty / "python", "-P", "-m", entry, "script.py", code=2)
