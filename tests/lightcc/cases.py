@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import copy
 import itertools
+import statistics
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import lightcc
@@ -19,6 +23,7 @@ from tests.lightcc import digits
 
 SMALL_THRESHOLD = 4096  # bytes: the larger layers of the test's networks go by top-k
 TINY_BUCKETS_MB = 0.002  # three buckets
+WARM_STEPS = 4  # connections, and buckets laid out anew
 Tensor = Any
 
 
@@ -423,6 +428,41 @@ def hops(numel: int, seed: int) -> dict[str, Any]:
             "is_kept": all(torch.equal(a, b) for a, b in zip(before, hop.residuals, strict=True)),
         }
     return found
+
+
+def timed(chosen: dict[str, Any] | None, interface: str, steps: int, width: int) -> dict[str, float]:
+    """Return the median of a step in ms, and what the host sent in one: on its interface, and by the formula.
+
+    Without settings DDP's own all-reduce; the setting "hook" is torch's own hook of 16 bit.
+    """
+    ddp = DistributedDataParallel(digits.network(width, seed=0))
+    parameters = sum(each.numel() for each in ddp.parameters())
+    ring = 2 * (dist.get_world_size() - 1) * 4 * parameters / dist.get_world_size()
+    if chosen == {"hook": 16}:
+        ddp.register_comm_hook(None, fp16_compress_hook)
+        ring /= 2
+    elif chosen is not None:
+        assert lightcc.attach(ddp, settings(**chosen))
+    times: list[float] = []
+    before, counted = 0, 0.0
+    for step, batch in enumerate(batches(WARM_STEPS + steps)):
+        if step == WARM_STEPS:
+            dist.barrier()
+            before, counted = sent_bytes(interface), lightcc.stats(ddp).get("host_bytes", 0)
+        begin = time.perf_counter()
+        loss_of(ddp, batch).backward()
+        times.append(time.perf_counter() - begin)
+    dist.barrier()
+    sent = (sent_bytes(interface) - before) / steps
+    formula = (lightcc.stats(ddp).get("host_bytes", 0) - counted) / steps or ring
+    return {"ms": 1e3 * statistics.median(times[WARM_STEPS:]), "sent": sent, "formula": formula}
+
+
+def sent_bytes(interface: str) -> int:
+    """Return what an interface has sent, in this network namespace."""
+    lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
+    (found,) = [line.split(":")[1].split() for line in lines if line.strip().startswith(f"{interface}:")]
+    return int(found[8])
 
 
 def accuracy(chosen: dict[str, Any] | None, seed: int, steps: int, width: int) -> float:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four ranks over loopback that run cases: python -m tests.lightcc.ranks PORT; one import of torch for all.
+"""Four ranks that run cases: python -m tests.lightcc.ranks PORT [ADDRESS RANK,...]; they share an import.
 
+By default all of them over loopback; else those of one host, where ADDRESS is rank 0's.
 Reads lines {"case": NAME, "arguments": {...}}; writes for each a line with what the case returned on each
 rank, or an error's text. Ranks are forks of one process, which starts no thread before.
 """
@@ -39,9 +40,9 @@ def run_case(line: str) -> dict[str, Any]:
     return {**result, "warnings": told}
 
 
-def serve(rank: int, port: int, orders: int, answers: int) -> None:
+def serve(rank: int, port: str, address: str, orders: int, answers: int) -> None:
     """Run cases as one rank until there are no more."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(RANKS))
+    os.environ.update(MASTER_ADDR=address, MASTER_PORT=port, RANK=str(rank), WORLD_SIZE=str(RANKS))
     dist.init_process_group("gloo", timeout=TIMEOUT)
     with os.fdopen(orders) as lines, os.fdopen(answers, "w") as out:
         for line in lines:
@@ -53,15 +54,16 @@ def serve(rank: int, port: int, orders: int, answers: int) -> None:
 def main() -> None:
     """Fork the ranks; pass each order to all of them, and their answers back."""
     torch.set_num_threads(1)
+    port, address, own = [*sys.argv[1:], "127.0.0.1", "0,1,2,3"][:3]
     pipes: list[tuple[TextIO, TextIO]] = []
-    for rank in range(RANKS):
+    for rank in map(int, own.split(",")):
         order_in, order_out = os.pipe()
         answer_in, answer_out = os.pipe()
         if os.fork() == 0:
             os.close(order_out)
             for orders, _answers in pipes:
                 orders.close()
-            serve(rank, int(sys.argv[1]), order_in, answer_out)
+            serve(rank, port, address, order_in, answer_out)
             return
         os.close(order_in)
         os.close(answer_out)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of docs/reference/lightcc.md: python -m tests.lightcc.measure accuracy | lab [CAP_MBPS ...].
+
+`accuracy` trains the digits with each setting on five seeds. `lab` (root) measures bytes and time of a step
+of two hosts of two ranks, in network namespaces: without a cap, and with each cap; the formula is the time
+without a cap plus bytes / cap.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from harplab.lab.lab import Lab
+from harplab.lab.spec import LabSpec
+from tests.lightcc.conftest import ROOT, environment, free_port
+
+SEEDS = range(5)
+STEPS, WIDTH = 300, 256
+LAB_STEPS, LAB_WIDTH = 14, 1024  # 1,126,410 parameters
+METHODS: dict[str, dict[str, Any] | None] = {
+    "plain": None,
+    "torch's hook of 16 bit": {"hook": 16},
+    "2D": {"two_d": True},
+    "2D bf16": {"two_d": True, "inter_dtype": "bf16"},
+    "2D int8": {"two_d": True, "inter_dtype": "int8"},
+    "top-k 1 %": {"topk": True},
+    "2D, top-k 1 %": {"two_d": True, "topk": True},
+}
+ACCURATE = ("plain", "2D int8", "top-k 1 %", "2D, top-k 1 %")
+
+
+class Ranks:
+    """Four ranks in one process or in one of each host, which run cases together."""
+
+    def __init__(self, commands: Sequence[Sequence[str]], **own: str) -> None:
+        self._processes = [
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment(**own),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for command in commands
+        ]
+
+    def run(self, case: str, **arguments: object) -> list[Any]:
+        """Run a case; return what it returned on each rank."""
+        for process in self._processes:
+            assert process.stdin
+            print(json.dumps({"case": case, "arguments": arguments}), file=process.stdin, flush=True)
+        found: list[Any] = []
+        for process in self._processes:
+            assert process.stdout
+            found += json.loads(process.stdout.readline())
+        if any("error" in each for each in found):
+            raise SystemExit("\n".join(each.get("error", "") for each in found))
+        return [each["result"] for each in found]
+
+    def close(self) -> None:
+        """End the ranks."""
+        for process in self._processes:
+            assert process.stdin
+            process.stdin.close()
+        for process in self._processes:
+            process.wait(60)
+
+
+@contextmanager
+def ranks(commands: Sequence[Sequence[str]], **own: str) -> Iterator[Ranks]:
+    """Start ranks, and end them."""
+    started = Ranks(commands, **own)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def argv(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.lightcc.ranks", *words]
+
+
+def accuracy() -> None:
+    """Print a row of each method: percentages by seed, and the mean."""
+    with ranks([argv(str(free_port()))]) as four:
+        for name in ACCURATE:
+            got = [
+                four.run("accuracy", chosen=METHODS[name], seed=seed, steps=STEPS, width=WIDTH)[0]
+                for seed in SEEDS
+            ]
+            print(
+                "|",
+                " | ".join([name, *(f"{each:.2f}" for each in [*got, statistics.mean(got)])]),
+                "|",
+                flush=True,
+            )
+
+
+def lab(caps_mbps: Sequence[float]) -> None:
+    """Print a row of each method: bytes a step and the formula's; ms, and with caps the formula's."""
+    free_ms: dict[str, float] = {}
+    for cap in (None, *caps_mbps):
+        with ExitStack() as stack:
+            built = stack.enter_context(Lab(LabSpec(cap_mbps=cap)))
+            port, address, interface = str(free_port()), built.address(0), built.enis[0]
+            commands = [
+                built.command(host, argv(port, address, own)) for host, own in ((0, "0,1"), (1, "2,3"))
+            ]
+            four = stack.enter_context(ranks(commands, GLOO_SOCKET_IFNAME=interface))
+            for name, chosen in METHODS.items():
+                got = four.run("timed", chosen=chosen, interface=interface, steps=LAB_STEPS, width=LAB_WIDTH)
+                sent, formula, ms = (got[0][key] for key in ("sent", "formula", "ms"))
+                free_ms.setdefault(name, ms)
+                wanted = "" if cap is None else f"{free_ms[name] + 8 * formula / cap / 1e3:.0f}"
+                row = (
+                    f"{cap or 'no cap'}",
+                    name,
+                    f"{sent / 1e6:.3f}",
+                    f"{formula / 1e6:.3f}",
+                    f"{ms:.0f}",
+                    wanted,
+                )
+                print("|", " | ".join(row), "|", flush=True)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["accuracy"]:
+            accuracy()
+        case ["lab", *caps]:
+            lab([float(each) for each in caps])
+        case _:
+            sys.exit(f"usage: {(__doc__ or '').splitlines()[0]}")
