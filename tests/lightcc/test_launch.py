@@ -23,7 +23,8 @@ torch.distributed.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(64, 64))
 for step in range(3):
     model(torch.ones(1, 64)).sum().backward()
-print(__name__, lightcc.stats(model).get("steps"), os.environ["RANK"], sys.argv[1:], flush=True)
+stats = lightcc.stats(model)
+print(__name__, stats.get("steps"), stats.get("hops"), os.environ["RANK"], sys.argv[1:], flush=True)
 """
 ALL_RANKS = {"LIGHT_TOPK_ALLREDUCE": "1", "LIGHT_INTRA_SIZE": "1"}
 
@@ -112,14 +113,15 @@ def test_a_job_that_cannot_be(words: tuple[str, ...], own: dict[str, str], error
 
 
 @pytest.mark.usefixtures("has_torch")
-def test_ti_accs_launcher_passes_the_local_rank(script: Path) -> None:
+def test_ti_accs_launcher(script: Path) -> None:
+    """It passes the local rank; without fusion each of the two parameters has a bucket."""
     words = ("--nproc-per-node=2", f"--master-port={free_port()}", "show", "--flag", "-m")
     entry = "tiacc_training.torch.distributed.launch"
-    own = {**ALL_RANKS, "PYTHONPATH": f"{script.parent}:{ROOT}"}
+    own = {**ALL_RANKS, "PYTHONPATH": f"{script.parent}:{ROOT}", "TIACC_TRAINING_FUSION_THRESHOLD": "0"}
     done = python("-m", entry, words[0], words[1], "-m", *words[2:], **own)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
-        f"__main__ 3 {rank} ['--local-rank={rank}', '--flag', '-m']" for rank in range(2)
+        f"__main__ 3 6 {rank} ['--local-rank={rank}', '--flag', '-m']" for rank in range(2)
     ]
 
 
@@ -129,7 +131,7 @@ def test_mpiruns_variables(script: Path) -> None:
     own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     done = python("-m", "lightcc.boot", script, "argument", **mpi, **own)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "__main__ None 0 ['argument']\n"
+    assert done.stdout == "__main__ None None 0 ['argument']\n"
 
 
 def test_mpiruns_variables_yield_to_torchs() -> None:
