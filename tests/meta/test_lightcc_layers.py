@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ ALLOWED = {
 WITHOUT_TORCH = {"notices", "settings", "estimate", "boot", "launch", "__init__"}  # until require_torch()
 
 
-def imports(nodes: list[ast.stmt]) -> Iterator[str]:
+def imports(nodes: Sequence[ast.stmt]) -> Iterator[str]:
     """Yield what statements import, also in functions; "lightcc.codec" for a module of ours."""
     for statement in nodes:
         for node in ast.walk(statement):
