@@ -10,14 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import typer
+import click
 from click_man.man import ManPage
 
 from dist.make import BUILD, TIME
 from harpctl.build_info import build_version
-from harpctl.cli import COMPLETION, make_app
+from harpctl.cli import COMPLETION, app
 from harpctl.cli import of_lab as is_of_lab
 
 PAGES = "usr/share/man/man1"
@@ -42,11 +41,11 @@ def _page(name: str, short: str) -> ManPage:
     return page
 
 
-def _summary(command: Any) -> str:
+def _summary(command: click.Command) -> str:
     return str(command.help or "").strip().partition("\n")[0].rstrip(".")
 
 
-def _pages(command: Any, parent: Any, name: str) -> Iterator[tuple[str, str]]:
+def _pages(command: click.Command, parent: click.Context | None, name: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of the page of a command and of each below it."""
     context = command.context_class(command, info_name=name, parent=parent)
     page = _page(context.command_path.replace(" ", "-"), _summary(command))
@@ -54,7 +53,10 @@ def _pages(command: Any, parent: Any, name: str) -> Iterator[tuple[str, str]]:
     page.description = _escaped(command.help or "")
     records = (option.get_help_record(context) for option in command.get_params(context))
     page.options = [(names, _escaped(text)) for names, text in filter(None, records)]
-    below = {word: each for word, each in getattr(command, "commands", {}).items() if not each.hidden}
+    below = {}
+    if isinstance(command, click.Group):
+        commands = ((word, command.get_command(context, word)) for word in command.list_commands(context))
+        below = {word: each for word, each in commands if each and not each.hidden}
     page.commands = [(word, _escaped(_summary(each))) for word, each in below.items()]
     yield page.command, str(page)
     for word, each in below.items():
@@ -72,7 +74,7 @@ def _perf_page() -> str:
 
 
 def _completion(shell: str) -> str:
-    environment = {**os.environ, COMPLETION: f"source_{shell}"}
+    environment = {**os.environ, COMPLETION: f"{shell}_source"}
     argv = [sys.executable, "-c", "import sys; sys.argv[0] = 'harpctl'; from harpctl.cli import main; main()"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip() + "\n"
@@ -82,7 +84,7 @@ def stage_pages(stage: Path, *, of_lab: bool) -> None:
     """Put the manual pages where a host has them: those of the lab's commands, or all others."""
     folder = stage / PAGES
     folder.mkdir(parents=True)
-    pages = list(_pages(typer.main.get_command(make_app()), None, "harpctl"))
+    pages = list(_pages(app, None, "harpctl"))
     for name, text in [*pages, ("harp-perf", _perf_page())]:
         if is_of_lab("".join(name.split("-")[1:2])) == of_lab:
             (folder / f"{name}.1.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))

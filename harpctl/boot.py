@@ -19,15 +19,15 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
 from harpctl.change import store
 from harpctl.change.journal import Journal
 from harpctl.change.os_errors import require_root
 from harpctl.change.steps import AnyStep, Run, SetControl, SetSizes
+from harpctl.command_line import command, flag, json_option
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.eni import collect_enis
@@ -39,7 +39,6 @@ from harpctl.network.big_tcp import plan_big_tcp
 from harpctl.network.model import Interfaces, decode
 from harpctl.network.runtime import plan_each, plan_stale_rules
 from harpctl.network.watch import Watch
-from harpctl.option_types import AsJson
 
 INTERFACES_WAIT_S = 30.0  # drivers may still be loading
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
@@ -160,13 +159,10 @@ def keep(host: Host) -> None:
         watch.wait(names, wait_s or None)
 
 
-def boot(
-    *,
-    keep_on: Annotated[
-        bool, typer.Option("--keep", help="Go on, and do it again whenever something takes it away.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@flag("--keep", "keep_on", help="Go on, and do it again whenever something takes it away.")
+@json_option
+def boot(*, keep_on: bool, as_json: bool) -> None:
     """Give each ENI what setup has recorded for it: what harp.service runs."""
     host = Host()
     require_root(host)
@@ -178,4 +174,4 @@ def boot(
     else:
         _show(result)
     if not result.ok:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(int(ExitCode.FAILED))

@@ -7,52 +7,59 @@ The doctor's repairs of conf files, of nccl.conf and of sysctl's files are such 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.rollback import recover
 from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, needed
+from harpctl.command_line import argument, command, dry_run_option, flag, json_option, option, root_option
 from harpctl.confs.table import KEYS
 from harpctl.console import ConsoleProgress, NoProgress, Progress, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host, open_host
-from harpctl.option_types import AsJson, DryRun, Root
 
 WHY = "edited"
 
 
+@command()
+@argument("file", metavar="FILE", help="An absolute path on the host.")
+@option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a key, in its place or in its section.",
+)
+@option("--unset", metavar="KEY", multiple=True, help="Remove the lines of a key.")
+@option("--comment", metavar="LINE", multiple=True, type=int, help="Put a # before a line.")
+@option("--move-to", "to", metavar="PATH", default="", help="Give the file another name; none may be there.")
+@flag("--delete", help="Remove the file.")
+@dry_run_option
+@json_option
+@root_option
 def edit(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An absolute path on the host.")],
+    file: str,
     *,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a key, in its place or in its section."),
-    ] = None,
-    unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove the lines of a key.")
-    ] = None,
-    comment: Annotated[
-        list[int] | None, typer.Option("--comment", metavar="LINE", help="Put a # before a line.")
-    ] = None,
-    to: Annotated[
-        str, typer.Option("--move-to", metavar="PATH", help="Give the file another name; none may be there.")
-    ] = "",
-    delete: Annotated[bool, typer.Option("--delete", help="Remove the file.")] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    root: Root = None,
+    assignments: tuple[str, ...],
+    unset: tuple[str, ...],
+    comment: tuple[int, ...],
+    to: str,
+    delete: bool,
+    dry_run: bool,
+    as_json: bool,
+    root: Path | None,
 ) -> None:
     """Change, move or remove one configuration file; `harpctl rollback` restores it."""
     host = open_host(root)
     progress: Progress = NoProgress() if as_json else ConsoleProgress()
     if not dry_run:
         recover(host, progress=progress)
-    changes = _Changes(assignments or [], unset or [], comment or [])
+    changes = _Changes(assignments, unset, comment)
     plan = plan_edit(host, file, changes, to=to, delete=delete)
     result = EditResult(file=file, changed=not plan.is_empty, plan=render(plan, host) if dry_run else "")
     if not dry_run:
@@ -76,7 +83,7 @@ class EditResult(msgspec.Struct, frozen=True, kw_only=True):
 class _Changes:
     """What is to change in the lines of a file."""
 
-    def __init__(self, assignments: list[str], unset: list[str], comment: list[int]) -> None:
+    def __init__(self, assignments: Sequence[str], unset: Sequence[str], comment: Sequence[int]) -> None:
         self.values = dict(_assignment(text) for text in assignments)
         self.unset = unset
         self.comment = comment

@@ -9,29 +9,22 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import errno
-import functools
-import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn, ParamSpec, TypeVar, cast
+from typing import NoReturn
 
+import click
 import msgspec
-import typer
 
 from harpctl.console import LAYOUT, print_json, printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import complete
-from harpctl.option_types import set_parameters
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: such errors are reported where they occur
-CONTEXT = "context"  # the parameter in which typer passes the given options
 JSON_NAME = "as_json"  # the parameter that --json sets
 
 
@@ -44,34 +37,22 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int
 
 
-def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a command so that an error becomes a line and an exit code; with --debug it is raised."""
-    signature = inspect.signature(command, eval_str=True)
-    has_context = CONTEXT in signature.parameters
-
-    @functools.wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        context = kwargs.get(CONTEXT) if has_context else kwargs.pop(CONTEXT, None)
-        as_json = kwargs.get(JSON_NAME) is True
-        try:
-            result = command(*args, **kwargs)
-            sys.stdout.flush()
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+@contextlib.contextmanager
+def reported(context: click.Context) -> Iterator[None]:
+    """Run a command whose error becomes a line and an exit code; with --debug it is raised."""
+    as_json = context.params.get(JSON_NAME) is True
+    try:
+        yield
+        sys.stdout.flush()
+    except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+        raise
+    except KeyboardInterrupt:
+        _end("interrupted", "", int(ExitCode.INTERRUPTED), as_json=as_json)
+    except Exception as error:
+        if DEBUG.get():
             raise
-        except KeyboardInterrupt:
-            _end("interrupted", "", int(ExitCode.INTERRUPTED), as_json=as_json)
-        except Exception as error:
-            if DEBUG.get():
-                raise
-            known = _harp_error(error)
-            hint = complete(known.hint, cast("typer.Context | None", context))
-            _end(known.message, hint, int(known.exit_code), as_json=as_json)
-        return result
-
-    if not has_context:
-        added = inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        set_parameters(wrapper, [*signature.parameters.values(), added])
-    return wrapper
+        known = _harp_error(error)
+        _end(known.message, complete(known.hint, context), int(known.exit_code), as_json=as_json)
 
 
 def _harp_error(error: Exception) -> HarpError:
@@ -100,12 +81,12 @@ def _drop_output() -> None:
 
 def _end(message: str, hint: str, exit_code: int, *, as_json: bool) -> NoReturn:
     with contextlib.suppress(OSError):
-        typer.echo(f"harpctl: {printable(message, LAYOUT)}", err=True)
+        click.echo(f"harpctl: {printable(message, LAYOUT)}", err=True)
         if hint:
-            typer.echo(f"  {printable(hint, LAYOUT)}", err=True)
+            click.echo(f"  {printable(hint, LAYOUT)}", err=True)
     if as_json:
         print_json(Failure(error=message, hint=hint, exit_code=exit_code))
-    raise typer.Exit(exit_code)
+    raise click.exceptions.Exit(exit_code)
 
 
 def open_streams() -> None:

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import inspect
+import copy
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Annotated, cast, overload
+from typing import IO, cast
 
+import click
 import msgspec
-import typer
 from rich.text import Text
 
+from harpctl.command_line import hosts_option, option, remote_option
 from harpctl.console import (
     LAYOUT,
     ConsoleProgress,
@@ -38,7 +38,6 @@ from harpctl.console import (
 )
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.hints import Words, complete, given_options
-from harpctl.option_types import Hosts, RemotePath, set_parameters
 from harpctl.records import cleaned, decode
 from harpctl.ssh import SSH_FAILED, parse_hosts, remedy_of, run_command
 
@@ -50,7 +49,6 @@ DIST_VARIABLE = "HARPCTL_FILE"  # set by the self-contained file: its own path
 JSON, YES, DRY_RUN, EXIT_CODE = "--json", "--yes", "--dry-run", "--exit-code"
 OWN_OPTIONS = ("--hosts", "--remote", "--remote-timeout", "--at-once", YES, DRY_RUN, JSON, EXIT_CODE)
 LOOK = "Is the program there this harpctl? Look: ssh {} harpctl --version"
-FRAME = "│╭╰╮╯─ "  # of typer's error boxes
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +199,7 @@ def find_json(text: str) -> str:
 
 def _error(err: str) -> tuple[str, str]:
     """Return message and hint as harpctl prints them, else the last line that is not empty."""
-    lines = [line.strip(FRAME) for line in err.splitlines()]
+    lines = [line.strip() for line in err.splitlines()]
     for at, line in enumerate(lines):
         if line.startswith("harpctl: "):
             hints = [hint for hint in lines[at + 1 :] if hint]
@@ -240,7 +238,7 @@ def run_on_hosts(
     words: Sequence[str],
     run: Run,
     compare: Compare | None = None,
-    context: typer.Context | None = None,
+    context: click.Context | None = None,
     *,
     as_json: bool,
 ) -> int:
@@ -322,13 +320,13 @@ def show_plans(answers: Sequence[Answer]) -> bool:
     return any(plans)
 
 
-def _placed(answer: Answer, context: typer.Context | None) -> Answer:
+def _placed(answer: Answer, context: click.Context | None) -> Answer:
     """Return the answer with its remedy adapted to act on that host from here."""
     host: Words = ("--hosts", ["-H", answer.host])
     return msgspec.structs.replace(answer, remedy=complete(answer.remedy, context, [host]))
 
 
-def given_words(context: typer.Context) -> list[str]:
+def given_words(context: click.Context) -> list[str]:
     """Return the command of a context as words again: its name, and what was given to it."""
     words, arguments = [str(context.command.name)], []
     for name, its in given_options(context):
@@ -340,44 +338,17 @@ def given_words(context: typer.Context) -> list[str]:
 
 
 OPTIONS = (
-    ("hosts", Hosts, None),
-    (
-        "at_once",
-        Annotated[
-            int,
-            typer.Option(
-                "--at-once", metavar="N", min=1, max=AT_ONCE_MAX, help="Run on so many hosts at a time."
-            ),
-        ],
-        AT_ONCE,
+    hosts_option,
+    option(
+        "--at-once",
+        metavar="N",
+        type=click.IntRange(1, AT_ONCE_MAX),
+        default=AT_ONCE,
+        help="Run on so many hosts at a time.",
     ),
-    ("remote", RemotePath, None),
-    (
-        "remote_timeout",
-        Annotated[
-            float, typer.Option("--remote-timeout", metavar="S", help="Time limit per host in seconds.")
-        ],
-        TIMEOUT_S,
-    ),
+    remote_option,
+    option("--remote-timeout", metavar="S", default=TIMEOUT_S, help="Time limit per host in seconds."),
 )
-
-
-@overload
-def over_hosts(command: Callable[..., None]) -> Callable[..., None]: ...
-
-
-@overload
-def over_hosts(*, compare: Compare) -> Callable[[Callable[..., None]], Callable[..., None]]: ...
-
-
-def over_hosts(command: Callable[..., None] | None = None, compare: Compare | None = None) -> object:
-    """Add -H, --at-once, --remote and --remote-timeout to a command. It must have --json, with one value.
-
-    `compare` looks at the answers of all hosts together, and returns what they are then.
-    """
-    if command is None:
-        return functools.partial(_over_hosts, compare=compare)
-    return _over_hosts(command, compare)
 
 
 def is_terminal() -> bool:
@@ -385,16 +356,20 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callable[..., None]:
-    @functools.wraps(command)
-    def wrapper(*, context: typer.Context, **values: object) -> None:
-        hosts = cast("list[str] | None", values.pop("hosts"))
-        remote = find_remote(cast("str | None", values.pop("remote")))
-        timeout_s = cast("float", values.pop("remote_timeout"))
-        at_once = cast("int", values.pop("at_once"))
+def over_hosts(command: click.Command, compare: Compare | None = None) -> click.Command:
+    """Return a command with -H, --at-once, --remote and --remote-timeout; it must have --json.
+
+    `compare` looks at the answers of all hosts together, and returns what they are then.
+    """
+    here = cast("Callable[..., None]", command.callback)
+
+    def on_hosts(
+        *, hosts: tuple[str, ...], at_once: int, remote: str | None, remote_timeout: float, **values: object
+    ) -> None:
         if not hosts:
-            command(**values)
+            here(**values)
             return
+        context = click.get_current_context()
         by_option = {
             name: context.params[str(one.name)] for one in context.command.params for name in one.opts
         }
@@ -402,8 +377,8 @@ def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callab
         is_real = by_option.get(DRY_RUN) is False and not by_option.get("--list")
         run = Run(
             hosts=parse_hosts(hosts),
-            remote=remote,
-            timeout_s=timeout_s,
+            remote=find_remote(remote),
+            timeout_s=remote_timeout,
             at_once=at_once,
             changes=is_real or bool(by_option.get("--fix")),
             asks=is_real and not as_json and not by_option[YES] and is_terminal(),
@@ -414,14 +389,10 @@ def _over_hosts(command: Callable[..., None], compare: Compare | None) -> Callab
             words.insert(1, DRY_RUN)
         code = run_on_hosts(words, run, compare, context, as_json=as_json)
         if code:
-            raise typer.Exit(code)
+            raise click.exceptions.Exit(code)
 
-    signature = inspect.signature(command, eval_str=True)
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter(name, keyword, default=default, annotation=annotation)
-        for name, annotation, default in OPTIONS
-    ]
-    context = inspect.Parameter("context", keyword, annotation=typer.Context)
-    set_parameters(wrapper, [*signature.parameters.values(), *added, context])
-    return wrapper
+    with_hosts = copy.copy(command)
+    with_hosts.params, with_hosts.callback = [*command.params], on_hosts
+    for add in OPTIONS:
+        add(with_hosts)
+    return with_hosts

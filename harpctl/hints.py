@@ -11,9 +11,8 @@ import enum
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
 
-import typer
+import click
 
 COMMAND = re.compile(
     r"`(?:sudo )?harpctl (?P<ticked>[^`]+)`|(?<=: )(?:sudo )?harpctl (?P<last>[^\n]+?)(?=  #|$)", re.MULTILINE
@@ -23,15 +22,7 @@ NEVER = ("--json",)  # how an answer is printed
 Words = tuple[str, list[str]]  # an option's longest name, and the words that give it; "" for arguments
 
 
-class Parameter(Protocol):
-    """What is needed of typer's parameters, whose own type is not public."""
-
-    opts: list[str]
-    secondary_opts: list[str]
-    param_type_name: str
-
-
-def option_words(param: Parameter, value: object) -> list[str]:
+def option_words(param: click.Parameter, value: object) -> list[str]:
     """Write a parameter of a command as it is given."""
     values = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
     if param.param_type_name == "argument":
@@ -45,7 +36,7 @@ def _text(value: object) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value)
 
 
-def given_options(context: typer.Context) -> list[Words]:
+def given_options(context: click.Context) -> list[Words]:
     """Return what was given to a command on its command line."""
     found: list[Words] = []
     for param in context.command.params:
@@ -57,7 +48,7 @@ def given_options(context: typer.Context) -> list[Words]:
     return found
 
 
-def complete(hint: str, context: typer.Context | None, more: Sequence[Words] = ()) -> str:
+def complete(hint: str, context: click.Context | None, more: Sequence[Words] = ()) -> str:
     """Return a hint whose commands have the options of the current command, and `more`."""
     if context is None:
         return hint
@@ -72,10 +63,10 @@ def complete(hint: str, context: typer.Context | None, more: Sequence[Words] = (
     return COMMAND.sub(carried, hint)
 
 
-def _lacking(words: Sequence[str], given: Iterable[Words], context: typer.Context) -> list[str]:
+def _lacking(words: Sequence[str], given: Iterable[Words], context: click.Context) -> list[str]:
     """Return the words that a command of a hint still needs."""
-    commands: dict[str, Any] = getattr(context.find_root().command, "commands", {})
-    target = commands.get(words[0])
+    root = context.find_root()
+    target = root.command.get_command(root, words[0]) if isinstance(root.command, click.Group) else None
     if target is None:
         return []
     known = {max(param.opts, key=len): set(param.opts) for param in target.params}

@@ -1,44 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are declared as one dataclass, for the commands that share them."""
+"""Options that are declared as the fields of a dataclass, for the commands that share them."""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
-import inspect
 from collections.abc import Callable
-from typing import get_type_hints
+from typing import Any, TypeVar
 
-from harpctl.option_types import set_parameters
+from harpctl.command_line import option
 
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a dataclass by its fields, which are options."""
-    signature = inspect.signature(command, eval_str=True)
-    groups = {
-        name: parameter.annotation
-        for name, parameter in signature.parameters.items()
-        if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
-    }
-
-    @functools.wraps(command)
-    def wrapper(**given: object) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        command(**given)
-
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        parameters += _options(groups[name]) if name in groups else [parameter]
-    set_parameters(wrapper, parameters)
-    return wrapper
+T = TypeVar("T")
+OPTION = "option"  # of a field's metadata: what option() takes
 
 
-def _options(group: type) -> list[inspect.Parameter]:
-    types = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
-        )
-        for field in dataclasses.fields(group)
-    ]
+def declared(default: T, *names: str, **more: Any) -> T:
+    """Make a field of a dataclass that is an option: as option() takes it, named as the field without names.
+
+    One whose default is False is a flag.
+    """
+    words = (names, {"is_flag": True if default is False else None, **more})
+    return dataclasses.field(default=default, metadata={OPTION: words})
+
+
+def grouped(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of dataclasses: with traffic=Traffic it is called with a Traffic of them."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**given: object) -> None:
+            for name, group in groups.items():
+                given[name] = group(**{one.name: given.pop(one.name) for one in dataclasses.fields(group)})
+            command(**given)
+
+        # As decorators: the last is applied first.
+        for field in reversed([one for group in groups.values() for one in dataclasses.fields(group)]):
+            names, more = field.metadata[OPTION]
+            default = field.default.value if isinstance(field.default, enum.Enum) else field.default
+            option(*(names or [f"--{field.name.replace('_', '-')}"]), field.name, default=default, **more)(
+                wrapper
+            )
+        return wrapper
+
+    return decorate

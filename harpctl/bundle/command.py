@@ -7,30 +7,21 @@ import platform
 import re
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from harpctl.bundle.collect import gather, manifest
+from harpctl.command_line import FILE, command, flag, option, root_option
 from harpctl.console import ERR, OUT, print_json
 from harpctl.doctor.archive import MANIFEST, write_archive
 from harpctl.host.host import open_host
-from harpctl.option_types import Root
 
 
-def report(
-    *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The file to write; else harp-report-HOST-TIME.tar.gz."
-        ),
-    ] = None,
-    root: Root = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the file's name and what it lacks as JSON.")
-    ] = False,
-) -> None:
+@command()
+@option(
+    "--output", "-o", metavar="FILE", type=FILE, help="The file to write; else harp-report-HOST-TIME.tar.gz."
+)
+@root_option
+@flag("--json", "as_json", help="Print the file's name and what it lacks as JSON.")
+def report(*, output: Path | None, root: Path | None, as_json: bool) -> None:
     """Write a support bundle: one file that holds what is needed to diagnose this host.
 
     It contains the output of doctor, facts and status, conf files, the variables of NCCL and HARP, here and

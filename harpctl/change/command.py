@@ -4,32 +4,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from harpctl.change.reverter import KeptPart
 from harpctl.change.rollback import Listed, RollbackResult, listed
 from harpctl.change.rollback import rollback as roll_back
+from harpctl.command_line import argument, command, dry_run_option, flag, json_option, root_option, yes_option
 from harpctl.console import ConsoleProgress, NoProgress, print_json, printable
 from harpctl.errors import ExitCode
 from harpctl.host.host import open_host
-from harpctl.option_types import AsJson, DryRun, Root, Yes
 
 
+@command()
+@argument(
+    "transaction", metavar="[ID]", default="", help="Undo this transaction and all later ones; else all."
+)
+@flag("--list", "list_only", help="Show what could be undone.")
+@dry_run_option
+@flag("--force", help="Restore the original also of what was changed since.")
+@yes_option
+@json_option
+@root_option
 def rollback(
-    transaction: Annotated[
-        str, typer.Argument(metavar="[ID]", help="Undo this transaction and all later ones; else all.")
-    ] = "",
+    transaction: str,
     *,
-    list_only: Annotated[bool, typer.Option("--list", help="Show what could be undone.")] = False,
-    dry_run: DryRun = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Restore the original also of what was changed since.")
-    ] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-    root: Root = None,
+    list_only: bool,
+    dry_run: bool,
+    force: bool,
+    yes: bool,
+    as_json: bool,
+    root: Path | None,
 ) -> None:
     """Undo what harpctl changed on this host, byte for byte.
 
@@ -48,12 +53,12 @@ def rollback(
     else:
         _show(result, root)
     if result.kept:
-        raise typer.Exit(int(ExitCode.REFUSED))
+        raise click.exceptions.Exit(int(ExitCode.REFUSED))
 
 
 def _say(text: str, *, err: bool = False) -> None:
     """Print what may hold others' names and bytes."""
-    typer.echo(printable(text, keep="\n"), err=err)
+    click.echo(printable(text, keep="\n"), err=err)
 
 
 def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:

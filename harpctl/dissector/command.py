@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from harpctl.build_info import wire_doc
+from harpctl.command_line import FILE, argument, command, flag
 from harpctl.console import OUT, print_json
 from harpctl.dissector.wireshark import wireshark_dissector
 from harpctl.errors import HarpError
@@ -17,11 +15,10 @@ LUA = "harp.lua"
 TEMPLATE = Path(__file__).resolve().with_name(f"{LUA}.in")
 
 
-def dissector(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the file goes.")] = Path(),
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the file's name as JSON.")] = False,
-) -> None:
+@command()
+@argument("folder", metavar="[FOLDER]", type=FILE, default=Path(), help="Where the file goes.")
+@flag("--json", "as_json", help="Print the file's name as JSON.")
+def dissector(folder: Path, *, as_json: bool) -> None:
     """Write harp.lua, a dissector for Wireshark.
 
     It knows datagrams, control connections and the records of tcp paths, and is made from the tables of

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
 from harpctl.change.apply import apply
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
+from harpctl.command_line import FILE, command, flag, json_option, option, root_option
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.doctor.bundle_findings import read_findings
 from harpctl.doctor.context import DoctorOptions, real_context
@@ -26,7 +26,6 @@ from harpctl.doctor.topo import draw, make_topo
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.host.host import Host, open_host
-from harpctl.option_types import AsJson, Root
 
 FAILED = int(ExitCode.FAILED)
 SECONDS_MAX = 86_400
@@ -42,14 +41,11 @@ def _print_findings(findings: Sequence[Finding], **more: object) -> None:
     print_json({"ok": level != "fail", "worst": level, "findings": shown, **more})
 
 
-def validate(
-    *,
-    root: Root = None,
-    boot: Annotated[
-        bool, typer.Option("--boot", help="Count the hugepages of the next boot as present.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@root_option
+@flag("--boot", help="Count the hugepages of the next boot as present.")
+@json_option
+def validate(*, root: Path | None, boot: bool, as_json: bool) -> None:
     """Check whether this host is set up correctly: exit code 0, or 1 and what is wrong."""
     findings = _find(open_host(root), DoctorOptions(after_boot=boot), only_validating=True)
     failed = worst(findings) == "fail"
@@ -67,49 +63,55 @@ def validate(
         else:
             OUT.print(f"HARP is set up correctly: {good} checks.", style="green", markup=False)
     if failed:
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
+@command()
+@option(
+    "--peer",
+    metavar="HOST",
+    multiple=True,
+    help="Probe the network path to a host: names or addresses, comma list.",
+)
+@flag("--serve", help=f"Answer another host's --peer for {SECONDS // 60} minutes.")
+@option(
+    "--port", type=click.IntRange(PORT_MIN, PORT_MAX), default=PORT, help="The port of --peer and --serve."
+)
+@option(
+    "--within",
+    "within_s",
+    metavar="S",
+    type=click.FloatRange(1, SECONDS_MAX),
+    default=SECONDS,
+    help="How long --serve answers.",
+)
+@flag("--fix", help="Apply the repairs that are safe, then check again.")
+@flag("--verbose", "-v", help="Also show the checks that passed.")
+@option("--bundle", metavar="FILE", type=FILE, help="Show the findings in this file of `harpctl report`.")
+@root_option
+@json_option
 def doctor(
     *,
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--peer", metavar="HOST", help="Probe the network path to a host: names or addresses, comma list."
-        ),
-    ] = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help=f"Answer another host's --peer for {SECONDS // 60} minutes.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option("--port", min=PORT_MIN, max=PORT_MAX, help="The port of --peer and --serve.")
-    ] = PORT,
-    within_s: Annotated[
-        float, typer.Option("--within", metavar="S", min=1, max=SECONDS_MAX, help="How long --serve answers.")
-    ] = SECONDS,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Apply the repairs that are safe, then check again.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also show the checks that passed.")
-    ] = False,
-    bundle: Annotated[
-        Path | None,
-        typer.Option("--bundle", metavar="FILE", help="Show the findings in this file of `harpctl report`."),
-    ] = None,
-    root: Root = None,
-    as_json: AsJson = False,
+    peer: tuple[str, ...],
+    serve: bool,
+    port: int,
+    within_s: float,
+    fix: bool,
+    verbose: bool,
+    bundle: Path | None,
+    root: Path | None,
+    as_json: bool,
 ) -> None:
     """Find what keeps HARP from working here, or slows it down, and show the command that repairs it."""
     if bundle is not None:
         if peer or serve or fix or root is not None:
-            raise typer.BadParameter("can be combined with --verbose and --json only", param_hint="--bundle")
+            raise click.BadParameter("can be combined with --verbose and --json only", param_hint="--bundle")
         _show_bundle(bundle, verbose=verbose, as_json=as_json)
         return
     if serve:
         _serve(port, within_s)
         return
-    names = tuple(name for text in peer or () for name in text.split(",") if name)
+    names = tuple(name for text in peer for name in text.split(",") if name)
     host, options = open_host(root), DoctorOptions(peers=names, port=port)
     progress = NoProgress() if as_json else ConsoleProgress()
     if fix:
@@ -124,7 +126,7 @@ def doctor(
     else:
         show_all(findings, verbose=verbose)
     if worst(findings) == "fail":
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _show_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
@@ -139,7 +141,7 @@ def _show_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
             OUT.print(f"not in the bundle: {unread.what}: {unread.why}", style="dim", markup=False)
         show_all(findings, verbose=verbose)
     if worst(findings) == "fail":
-        raise typer.Exit(FAILED)
+        raise click.exceptions.Exit(FAILED)
 
 
 def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
@@ -168,7 +170,10 @@ def _serve(port: int, within_s: float) -> None:
     ERR.print(f"{responder.answered} probes answered.", markup=False)
 
 
-def topo(*, root: Root = None, as_json: AsJson = False) -> None:
+@command()
+@root_option
+@json_option
+def topo(*, root: Path | None, as_json: bool) -> None:
     """Show the distances of GPUs, ENIs and NUMA nodes, and which ENI serves which GPU."""
     found = make_topo(collect(open_host(root)))
     if as_json:

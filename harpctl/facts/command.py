@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
+from harpctl.command_line import command, json_option, root_option
 from harpctl.console import OUT, print_json, print_table
 from harpctl.facts.collect import collect
 from harpctl.facts.table import summary, tables
 from harpctl.host.host import open_host
-from harpctl.option_types import AsJson, Root
 
 
-def facts(
-    *,
-    root: Root = None,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@root_option
+@json_option
+def facts(*, root: Path | None, as_json: bool) -> None:
     """Show this host's system, memory, GPUs, ENIs and plugin. Works without root."""
     found = collect(open_host(root))
     if as_json:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import msgspec
 
+from harpctl.command_line import command, json_option
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.network import guard_files
-from harpctl.option_types import AsJson
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,9 @@ def confirm_all(host: Host) -> Confirmed:
     return Confirmed(transactions=tuple(waiting))
 
 
-def confirm(*, as_json: AsJson = False) -> None:
+@command()
+@json_option
+def confirm(*, as_json: bool) -> None:
     """Keep a network change that would otherwise be undone, because this host can be reached."""
     done = confirm_all(Host())
     if as_json:

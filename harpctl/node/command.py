@@ -4,28 +4,27 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-import typer
 
 from harpctl.build_info import build_version
 from harpctl.change.apply import apply
 from harpctl.change.rollback import kept_text, recover, rollback
+from harpctl.command_line import FILE, command, flag, json_option, option, plugin_option
 from harpctl.console import OUT, ConsoleProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host, open_host
 from harpctl.node.cdi import describe
 from harpctl.node.cluster import LABEL, Cluster, is_wanted, label_value, set_label
 from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absolute
-from harpctl.option_types import AsJson, PluginFile
 from harpctl.plugin.source import find_source
 
-Folder = Annotated[str, typer.Option("--dir", metavar="DIR", help="The folder of the node.")]
-NodeRoot = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="Where the node's directories are mounted.")
-]
+folder_option = option("--dir", "folder", metavar="DIR", default=FOLDER, help="The folder of the node.")
+node_root_option = option(
+    "--root", metavar="DIR", type=FILE, help="Where the node's directories are mounted."
+)
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def install_node(
-    host: Host, folder: str, words: list[str], plugin: Path | None, progress: Progress
+    host: Host, folder: str, words: Sequence[str], plugin: Path | None, progress: Progress
 ) -> Installed:
     """Put library and profile into the folder, wholly or not at all."""
     require_absolute(folder)
@@ -81,27 +80,30 @@ def _daemonset(text: str) -> tuple[str, str]:
     return namespace, name
 
 
+@command()
+@folder_option
+@option(
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A variable for NCCL or HARP; repeatable."
+)
+@option("--node", "name", metavar="NAME", default="", help=f"Label this Kubernetes node: {LABEL}.")
+@option(
+    "--daemonset",
+    metavar="NAMESPACE/NAME",
+    default="",
+    help="With --node: stay, and undo all when it is deleted.",
+)
+@plugin_option
+@node_root_option
+@json_option
 def node(
     *,
-    folder: Folder = FOLDER,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A variable for NCCL or HARP; repeatable."),
-    ] = None,
-    name: Annotated[
-        str, typer.Option("--node", metavar="NAME", help=f"Label this Kubernetes node: {LABEL}.")
-    ] = "",
-    daemonset: Annotated[
-        str,
-        typer.Option(
-            "--daemonset",
-            metavar="NAMESPACE/NAME",
-            help="With --node: stay, and undo all when it is deleted.",
-        ),
-    ] = "",
-    plugin: PluginFile = None,
-    root: NodeRoot = None,
-    as_json: AsJson = False,
+    folder: str,
+    settings: tuple[str, ...],
+    name: str,
+    daemonset: str,
+    plugin: Path | None,
+    root: Path | None,
+    as_json: bool,
 ) -> None:
     """Put library and environment profile where containers of this node mount them.
 
@@ -116,7 +118,7 @@ def node(
     host = open_host(root)
     place = _daemonset(daemonset) if daemonset else None
     cluster = Cluster(Host()) if place else None
-    found = install_node(host, folder, settings or [], plugin, progress)
+    found = install_node(host, folder, settings, plugin, progress)
     if as_json:
         print_json(found)
     else:
@@ -133,12 +135,11 @@ def node(
         clean_up_node(host, cluster, name, place, progress)
 
 
-def cdi(
-    *,
-    folder: Folder = FOLDER,
-    root: NodeRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as always.")] = False,
-) -> None:
+@command()
+@folder_option
+@node_root_option
+@flag("--json", "as_json", help="Print JSON, as always.")
+def cdi(*, folder: str, root: Path | None, as_json: bool) -> None:
     """Print a CDI specification of what `harpctl node` has installed, as the device harp/net=all.
 
     Container runtimes read it from /etc/cdi: harpctl cdi > /etc/cdi/harp.json

@@ -4,25 +4,36 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from pathlib import Path
 
+import click
 import msgspec
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.rollback import recover
+from harpctl.command_line import (
+    Values,
+    command,
+    dry_run_option,
+    flag,
+    json_option,
+    option,
+    plugin_option,
+    root_option,
+    yes_option,
+)
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json, print_lines, print_table
 from harpctl.errors import ExitCode
 from harpctl.facts.library_dirs import search_dirs
 from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.host import Host, open_host
-from harpctl.option_types import AsJson, DryRun, PluginFile, Root, Yes
 from harpctl.plugin.source import find_source
 from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
@@ -95,28 +106,31 @@ def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, a
         for line in (result.summary, *(f"Note: {note}" for note in result.notes)):
             OUT.print(line, markup=False)
     if not result.ok:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(int(ExitCode.FAILED))
 
 
 @over_hosts
+@command()
+@plugin_option
+@option("--dir", "folder", metavar="DIR", default="", help="Install here; else in the library directory.")
+@option(
+    "--name", type=Values(Name), help="plain: libnccl-net.so; harp: libnccl-net-harp.so. Else what is free."
+)
+@flag("--force", help="Move another plugin aside, install where HARP has been disabled.")
+@dry_run_option
+@yes_option
+@root_option
+@json_option
 def install(
     *,
-    plugin: PluginFile = None,
-    folder: Annotated[
-        str, typer.Option("--dir", metavar="DIR", help="Install here; else in the library directory.")
-    ] = "",
-    name: Annotated[
-        Name | None,
-        typer.Option("--name", help="plain: libnccl-net.so; harp: libnccl-net-harp.so. Else what is free."),
-    ] = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Move another plugin aside, install where HARP has been disabled."),
-    ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    root: Root = None,
-    as_json: AsJson = False,
+    plugin: Path | None,
+    folder: str,
+    name: Name | None,
+    force: bool,
+    dry_run: bool,
+    yes: bool,
+    root: Path | None,
+    as_json: bool,
 ) -> None:
     """Put the plugin where NCCL finds it. `harpctl rollback` removes it.
 
@@ -137,14 +151,13 @@ def install(
 
 
 @over_hosts
-def enable(
-    *,
-    force: Annotated[bool, typer.Option("--force", help="Enable a plugin that is not HARP, too.")] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    root: Root = None,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@flag("--force", help="Enable a plugin that is not HARP, too.")
+@dry_run_option
+@yes_option
+@root_option
+@json_option
+def enable(*, force: bool, dry_run: bool, yes: bool, root: Path | None, as_json: bool) -> None:
     """Turn HARP on: rename the disabled plugin to its own name, however it was disabled.
 
     It looks for bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
@@ -157,13 +170,12 @@ def enable(
 
 
 @over_hosts
-def disable(
-    *,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    root: Root = None,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@dry_run_option
+@yes_option
+@root_option
+@json_option
+def disable(*, dry_run: bool, yes: bool, root: Path | None, as_json: bool) -> None:
     """Turn HARP off: rename libnccl-net.so to bak.libnccl-net.so, so that NCCL uses its own sockets.
 
     The same for libnccl-net-harp.so, and for a HARP at a path that NCCL_NET_PLUGIN names. ldconfig does not
@@ -201,8 +213,11 @@ def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
     ]
 
 
-@over_hosts(compare=compare_builds)
-def status(*, root: Root = None, as_json: AsJson = False) -> None:
+@functools.partial(over_hosts, compare=compare_builds)
+@command()
+@root_option
+@json_option
+def status(*, root: Path | None, as_json: bool) -> None:
     """Show whether NCCL finds HARP here, and which files and settings decide that.
 
     Exit code 0: enabled. 1: beside another plugin and not chosen by a setting, disabled, absent, broken, or
@@ -214,7 +229,7 @@ def status(*, root: Root = None, as_json: AsJson = False) -> None:
     else:
         show_status(found)
     if found.state != ENABLED:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(int(ExitCode.FAILED))
 
 
 def show_status(found: Status) -> None:

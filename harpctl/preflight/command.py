@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
+import click
 
+from harpctl.command_line import command, flag, hosts_option, json_option, option, remote_option
 from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote
-from harpctl.option_types import AsJson, Hosts, RemotePath
 from harpctl.perf.sizes import parse_sizes
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
@@ -27,37 +26,49 @@ WITHIN_S = 120.0
 WITHIN_MAX_S = 3600.0
 
 
+@command()
+@hosts_option
+@remote_option
+@option("--port", type=click.IntRange(PORT_MIN, PORT_MAX), default=PORT, help="Where hosts answer probes.")
+@option(
+    "--time",
+    "time_s",
+    metavar="S",
+    type=click.FloatRange(0.05, 60),
+    default=0.5,
+    help="Seconds of each measurement.",
+)
+@option(
+    "--against",
+    metavar="socket|none|FILE",
+    default=SOCKET,
+    help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
+)
+@option(
+    "--nccl-lib", metavar="PATH", default="", help="The libnccl.so.2 on the hosts whose sockets are measured."
+)
+@option("--sizes", default=SIZES, help="Message sizes of the comparison.")
+@option(
+    "--within",
+    metavar="S",
+    type=click.FloatRange(1, WITHIN_MAX_S),
+    default=WITHIN_S,
+    help="Time limit in seconds.",
+)
+@flag("--agent", hidden=True)
+@json_option
 def preflight(
     *,
-    hosts: Hosts = None,
-    remote: RemotePath = None,
-    port: Annotated[
-        int,
-        typer.Option("--port", min=PORT_MIN, max=PORT_MAX, help="Where hosts answer probes."),
-    ] = PORT,
-    time_s: Annotated[
-        float, typer.Option("--time", metavar="S", min=0.05, max=60, help="Seconds of each measurement.")
-    ] = 0.5,
-    against: Annotated[
-        str,
-        typer.Option(
-            metavar="socket|none|FILE",
-            help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
-        ),
-    ] = SOCKET,
-    nccl_lib: Annotated[
-        str,
-        typer.Option(
-            "--nccl-lib", metavar="PATH", help="The libnccl.so.2 on the hosts whose sockets are measured."
-        ),
-    ] = "",
-    sizes: Annotated[str, typer.Option(help="Message sizes of the comparison.")] = SIZES,
-    within: Annotated[
-        float,
-        typer.Option("--within", metavar="S", min=1, max=WITHIN_MAX_S, help="Time limit in seconds."),
-    ] = WITHIN_S,
-    agent: Annotated[bool, typer.Option("--agent", hidden=True)] = False,
-    as_json: AsJson = False,
+    hosts: tuple[str, ...],
+    remote: str | None,
+    port: int,
+    time_s: float,
+    against: str,
+    nccl_lib: str,
+    sizes: str,
+    within: float,
+    agent: bool,
+    as_json: bool,
 ) -> None:
     """Check whether hosts are fit for HARP together, and what HARP gains on them; changes nothing.
 
@@ -68,7 +79,7 @@ def preflight(
     if agent:
         serve_agent(port, int(within), sys.stdin.buffer, sys.stdout.buffer)
         return
-    names = parse_hosts(hosts or [])
+    names = parse_hosts(hosts)
     if len(names) < HOSTS_MIN:
         raise HarpError("A preflight takes two hosts at least.", "-H host1,host2", ExitCode.USAGE)
     options = PreflightOptions(
@@ -86,6 +97,6 @@ def preflight(
     else:
         show(report, options.other)
     if any(one.check == UNREACHED for one in report.problems):
-        raise typer.Exit(int(ExitCode.MISSING))
+        raise click.exceptions.Exit(int(ExitCode.MISSING))
     if not report.ok:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(int(ExitCode.FAILED))

@@ -7,16 +7,16 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan, needed
+from harpctl.command_line import command, dry_run_option, flag, json_option, option, root_option, yes_option
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
@@ -28,7 +28,6 @@ from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
 from harpctl.network.metadata import lookup, sources_of
 from harpctl.network.speeds import known_speed
-from harpctl.option_types import AsJson, DryRun, Root, Yes
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.options import (
     PACKAGED_PROGRAM,
@@ -198,98 +197,82 @@ def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
         OUT.print(f"{when}: {result.reboot}.", markup=False)
 
 
+@command()
+@option("--gpus", type=int, help="Number of GPUs; else counted on the PCI bus.")
+@option(
+    "--hugepages",
+    metavar="N|fit|auto",
+    default="",
+    help="Number of hugepages; fit: what a rank per GPU uses; auto: GPUs x 5 + 10 GiB;"
+    " else as an earlier setup chose, at first auto.",
+)
+@option(
+    "--page-size",
+    metavar="1G|2M",
+    default="",
+    help="Size of a hugepage; else as an earlier setup chose, at first 1G.",
+)
+@option("--enis", metavar="A,B", default="", help="Use these interfaces; else one secondary ENI per GPU.")
+@option(
+    "--address",
+    metavar="ENI=CIDR",
+    multiple=True,
+    help="Address of an ENI, such as eth1=10.0.1.5/24; repeatable.",
+)
+@option("--gateway", metavar="ENI=IP", multiple=True, help="Next hop of an ENI's subnet; repeatable.")
+@option("--mac", metavar="ENI=MAC", multiple=True, help="MAC of an ENI that the tree lacks; repeatable.")
+@option(
+    "--memory", metavar="SIZE", default="", help="Memory of the host, such as 948G, for a tree without /proc."
+)
+@option("--mtu", type=int, help="MTU of the ENIs; else unchanged.")
+@option(
+    "--speed",
+    metavar="MBPS",
+    type=click.IntRange(1, 10_000_000),
+    help="Speed of each ENI; else the driver's, else that of a known EC2 instance.",
+)
+@option("--channels", type=int, help="Combined channels of each ENI; else unchanged.")
+@option(
+    "--big-tcp/--no-big-tcp",
+    default=None,
+    help="Let TCP use packets of 128 KiB on the ENIs; else as an earlier setup chose, at first on.",
+)
+@flag("--now", help="Also reserve as many hugepages as possible without a reboot.")
+@flag("--no-kernel-args", help="Do not change the boot loader.")
+@flag("--no-network", help="Do not change the network.")
+@flag("--no-unit", help="Install no boot units; with --no-network.")
+@flag(
+    "--force", help="Also use ENIs with the default route or this session, as they are; also in a container."
+)
+@dry_run_option
+@flag("--exit-code", help="With --dry-run: exit with 2 when there is something to do.")
+@yes_option
+@root_option
+@json_option
 def setup(
     *,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", help="Number of GPUs; else counted on the PCI bus.")
-    ] = None,
-    hugepages: Annotated[
-        str,
-        typer.Option(
-            "--hugepages",
-            metavar="N|fit|auto",
-            help="Number of hugepages; fit: what a rank per GPU uses; auto: GPUs x 5 + 10 GiB;"
-            " else as an earlier setup chose, at first auto.",
-        ),
-    ] = "",
-    page_size: Annotated[
-        str,
-        typer.Option(
-            "--page-size",
-            metavar="1G|2M",
-            help="Size of a hugepage; else as an earlier setup chose, at first 1G.",
-        ),
-    ] = "",
-    enis: Annotated[
-        str,
-        typer.Option("--enis", metavar="A,B", help="Use these interfaces; else one secondary ENI per GPU."),
-    ] = "",
-    address: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--address", metavar="ENI=CIDR", help="Address of an ENI, such as eth1=10.0.1.5/24; repeatable."
-        ),
-    ] = None,
-    gateway: Annotated[
-        list[str] | None,
-        typer.Option("--gateway", metavar="ENI=IP", help="Next hop of an ENI's subnet; repeatable."),
-    ] = None,
-    mac: Annotated[
-        list[str] | None,
-        typer.Option("--mac", metavar="ENI=MAC", help="MAC of an ENI that the tree lacks; repeatable."),
-    ] = None,
-    memory: Annotated[
-        str,
-        typer.Option(
-            "--memory", metavar="SIZE", help="Memory of the host, such as 948G, for a tree without /proc."
-        ),
-    ] = "",
-    mtu: Annotated[int | None, typer.Option("--mtu", help="MTU of the ENIs; else unchanged.")] = None,
-    speed: Annotated[
-        int | None,
-        typer.Option(
-            "--speed",
-            metavar="MBPS",
-            min=1,
-            max=10_000_000,
-            help="Speed of each ENI; else the driver's, else that of a known EC2 instance.",
-        ),
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option("--channels", help="Combined channels of each ENI; else unchanged.")
-    ] = None,
-    big_tcp: Annotated[
-        bool | None,
-        typer.Option(
-            "--big-tcp/--no-big-tcp",
-            help="Let TCP use packets of 128 KiB on the ENIs; else as an earlier setup chose, at first on.",
-        ),
-    ] = None,
-    now: Annotated[
-        bool,
-        typer.Option("--now", help="Also reserve as many hugepages as possible without a reboot."),
-    ] = False,
-    no_kernel_args: Annotated[
-        bool, typer.Option("--no-kernel-args", help="Do not change the boot loader.")
-    ] = False,
-    no_network: Annotated[bool, typer.Option("--no-network", help="Do not change the network.")] = False,
-    no_unit: Annotated[
-        bool, typer.Option("--no-unit", help="Install no boot units; with --no-network.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Also use ENIs with the default route or this session, as they are; also in a container.",
-        ),
-    ] = False,
-    dry_run: DryRun = False,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="With --dry-run: exit with 2 when there is something to do.")
-    ] = False,
-    yes: Yes = False,
-    root: Root = None,
-    as_json: AsJson = False,
+    gpus: int | None,
+    hugepages: str,
+    page_size: str,
+    enis: str,
+    address: tuple[str, ...],
+    gateway: tuple[str, ...],
+    mac: tuple[str, ...],
+    memory: str,
+    mtu: int | None,
+    speed: int | None,
+    channels: int | None,
+    big_tcp: bool | None,
+    now: bool,
+    no_kernel_args: bool,
+    no_network: bool,
+    no_unit: bool,
+    force: bool,
+    dry_run: bool,
+    exit_code: bool,
+    yes: bool,
+    root: Path | None,
+    as_json: bool,
 ) -> None:
     """Prepare this host for HARP: hugepages, ENIs, conf files, boot units; every change can be undone.
 
@@ -302,9 +285,9 @@ def setup(
             gpus=gpus,
             memory=parse_bytes(memory) if memory else None,
             enis=() if host.is_dir("/sys/class/net") else parse_list(enis),
-            addresses=parse_pairs("--address", address or [], "10.0.1.5/24", read_cidr),
-            gateways=parse_pairs("--gateway", gateway or [], "10.0.1.1", read_ip),
-            macs=parse_pairs("--mac", mac or [], "52:54:00:12:34:56", read_mac),
+            addresses=parse_pairs("--address", address, "10.0.1.5/24", read_cidr),
+            gateways=parse_pairs("--gateway", gateway, "10.0.1.1", read_ip),
+            macs=parse_pairs("--mac", mac, "52:54:00:12:34:56", read_mac),
         ),
         hugepages=parse_hugepages(hugepages),
         page_size=parse_page_size(page_size),
@@ -330,6 +313,6 @@ def setup(
     else:
         _show(result, host, dry_run=dry_run)
     if dry_run and exit_code and result.changed:
-        raise typer.Exit(EXIT_CHANGES)
+        raise click.exceptions.Exit(EXIT_CHANGES)
     if not result.ok:
-        raise typer.Exit(int(ExitCode.FAILED))
+        raise click.exceptions.Exit(int(ExitCode.FAILED))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -105,7 +105,9 @@ def read_mac(text: str) -> None:
         raise ValueError(text)
 
 
-def parse_pairs(option: str, values: list[str], example: str, check: Callable[[str], None]) -> dict[str, str]:
+def parse_pairs(
+    option: str, values: Sequence[str], example: str, check: Callable[[str], None]
+) -> dict[str, str]:
     """Read repeated INTERFACE=VALUE options; `check` raises ValueError. An interface may come once."""
     pairs: dict[str, str] = {}
     for text in values:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 from rich.table import Table
 from rich.text import Text
 
+from harpctl.command_line import argument, command, flag
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, Process, find, find_one
@@ -63,13 +62,10 @@ def _show(process: Process) -> None:
             OUT.print(f"{missing} more of the table {name} had no room in the file.", style="yellow")
 
 
-def stats(
-    pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="Show all of this process.")] = None,
-    *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all statistics of the processes, or of PID, as JSON.")
-    ] = False,
-) -> None:
+@command()
+@argument("pid", metavar="[PID]", type=int, required=False, help="Show all of this process.")
+@flag("--json", "as_json", help="Print all statistics of the processes, or of PID, as JSON.")
+def stats(pid: int | None, *, as_json: bool) -> None:
     """Show the statistics of the processes that use HARP, or all that one of them has.
 
     Processes of other users are shown to root. docs/reference/statistics.md explains every field.
@@ -88,4 +84,4 @@ def stats(
     if not as_json:
         warn_unread(found)
     if found.unread:
-        raise typer.Exit(found.exit_code())
+        raise click.exceptions.Exit(found.exit_code())

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from harpctl.command_line import FILE, command, flag, option
 from harpctl.console import OUT, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -129,24 +130,27 @@ def _write(registry: CollectorRegistry, textfile: Path, interval_s: float) -> No
         time.sleep(interval_s)
 
 
-def export(
-    *,
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="[ADDRESS]:PORT", help="Serve /metrics there until ctrl-C.")
-    ] = "",
-    textfile: Annotated[
-        Path | None,
-        typer.Option("--textfile", metavar="FILE", help="Write it for node_exporter, atomically."),
-    ] = None,
-    interval_s: Annotated[
-        float,
-        typer.Option("--interval", metavar="S", min=0, help="Seconds between two writes; 0: once."),
-    ] = INTERVAL_S,
-    peers_max: Annotated[
-        int, typer.Option("--peers", metavar="N", min=0, help="Peers of a process with series of their own.")
-    ] = PEERS_MAX,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics once, as JSON.")] = False,
-) -> None:
+@command()
+@option("--listen", metavar="[ADDRESS]:PORT", default="", help="Serve /metrics there until ctrl-C.")
+@option("--textfile", metavar="FILE", type=FILE, help="Write it for node_exporter, atomically.")
+@option(
+    "--interval",
+    "interval_s",
+    metavar="S",
+    type=click.FloatRange(0),
+    default=INTERVAL_S,
+    help="Seconds between two writes; 0: once.",
+)
+@option(
+    "--peers",
+    "peers_max",
+    metavar="N",
+    type=click.IntRange(0),
+    default=PEERS_MAX,
+    help="Peers of a process with series of their own.",
+)
+@flag("--json", "as_json", help="Print the metrics once, as JSON.")
+def export(*, listen: str, textfile: Path | None, interval_s: float, peers_max: int, as_json: bool) -> None:
     """Export the statistics to Prometheus: over HTTP, as a file, or without either once on standard output.
 
     docs/how-to/grafana has a dashboard and alerts for them. Processes of other users are seen by root.

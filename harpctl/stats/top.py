@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated
 
-import typer
+import click
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harpctl.command_line import argument, command, flag, option
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, find, find_one
@@ -157,21 +157,20 @@ def watch(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
                 return
 
 
-def top(
-    pid: Annotated[
-        int | None, typer.Argument(metavar="[PID]", help="Show this process alone, with its paths.")
-    ] = None,
-    *,
-    interval_s: Annotated[
-        float,
-        typer.Option("--interval", metavar="S", min=INTERVAL_MIN_S, help="Seconds between two samples."),
-    ] = INTERVAL_S,
-    count: Annotated[int, typer.Option("--count", metavar="N", help="End after N samples; 0: never.")] = 0,
-    batch: Annotated[
-        bool, typer.Option("--batch", help="Write the samples one below the other, for a log.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one sample as JSON.")] = False,
-) -> None:
+@command()
+@argument("pid", metavar="[PID]", type=int, required=False, help="Show this process alone, with its paths.")
+@option(
+    "--interval",
+    "interval_s",
+    metavar="S",
+    type=click.FloatRange(INTERVAL_MIN_S),
+    default=INTERVAL_S,
+    help="Seconds between two samples.",
+)
+@option("--count", metavar="N", default=0, help="End after N samples; 0: never.")
+@flag("--batch", help="Write the samples one below the other, for a log.")
+@flag("--json", "as_json", help="Print one sample as JSON.")
+def top(pid: int | None, *, interval_s: float, count: int, batch: bool, as_json: bool) -> None:
     """Show live what the processes that use HARP do: processes and sessions, problems first.
 
     Rates are those between two samples: out and in are bits of messages per second, `wait` counts the

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
+from harpctl.command_line import FILE, argument, command, flag, option
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -115,30 +115,34 @@ def _document(history: History) -> dict[str, object]:
     }
 
 
+@command()
+@argument("source", metavar="PID|FILE", help="A process here, or a dump.")
+@argument("other", metavar="[PID|FILE]", required=False, help="The other end, to be merged on one clock.")
+@flag("--all", "everything", help="Print also each superframe and acknowledgement.")
+@option(
+    "--last", metavar="N", type=click.IntRange(0), default=0, help="Print the last N events at most; 0: all."
+)
+@option("--plot", "picture", metavar="FILE", type=FILE, help="Draw packet numbers and windows over time.")
+@option(
+    "--span",
+    "span_ms",
+    metavar="MS",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="Draw the last MS milliseconds; 0: all.",
+)
+@option("--save", metavar="FILE", type=FILE, help="Keep what was read of the process as a dump.")
+@flag("--json", "as_json", help="Print all events as JSON.")
 def trace(
-    source: Annotated[str, typer.Argument(metavar="PID|FILE", help="A process here, or a dump.")],
-    other: Annotated[
-        str | None, typer.Argument(metavar="[PID|FILE]", help="The other end, to be merged on one clock.")
-    ] = None,
+    source: str,
+    other: str | None,
     *,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Print also each superframe and acknowledgement.")
-    ] = False,
-    last: Annotated[
-        int, typer.Option("--last", metavar="N", min=0, help="Print the last N events at most; 0: all.")
-    ] = 0,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw packet numbers and windows over time."),
-    ] = None,
-    span_ms: Annotated[
-        float, typer.Option("--span", metavar="MS", min=0, help="Draw the last MS milliseconds; 0: all.")
-    ] = 0.0,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FILE", help="Keep what was read of the process as a dump."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all events as JSON.")] = False,
+    everything: bool,
+    last: int,
+    picture: Path | None,
+    span_ms: float,
+    save: Path | None,
+    as_json: bool,
 ) -> None:
     """Show the last events that a process has recorded: what was lost, which paths fell silent, what ended.
 
@@ -160,7 +164,7 @@ def trace(
     else:
         _print(history, everything=everything, last=last)
     if any(recording.cut for recording in recordings):
-        raise typer.Exit(int(ExitCode.WRONG_DATA))
+        raise click.exceptions.Exit(int(ExitCode.WRONG_DATA))
 
 
 def _save(host: Host, source: str, to: Path) -> None:

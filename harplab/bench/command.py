@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from pathlib import Path
 
-import typer
+import click
 
+from harpctl.command_line import Group, command, flag, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import given_options
-from harpctl.option_types import AsJson
 from harpctl.perf.measure import Side, measure, steps_total
 from harpctl.plotting import require_plot
 from harplab.bench.cores import available_cores, parse_cores
@@ -21,11 +21,11 @@ from harplab.bench.failover import print_timed_runs
 from harplab.bench.failure import Failure, parse_failure
 from harplab.bench.nccl_command import bench_nccl
 from harplab.bench.options import (
-    Cores,
     Place,
-    PlotFile,
     SideOptions,
     Traffic,
+    cores_option,
+    plot_option,
     refuse_cores,
     variable_notes,
     watch_of,
@@ -105,21 +105,24 @@ def _run_by_clock(
         output.fail(HarpError(f"{timed_runs[0].name} failed.", "The notes of the run have the reason."))
 
 
-@grouped
+@click.group(cls=Group, invoke_without_command=True)
+@grouped(traffic=Traffic, sides=SideOptions, place=Place)
+@plot_option
+@json_option
 def bench(
-    context: typer.Context,
     *,
     traffic: Traffic,
     sides: SideOptions,
     place: Place,
-    plot_file: PlotFile = None,
-    as_json: AsJson = False,
+    plot_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure HARP, or any NCCL net plugin, without a GPU; beside another one with --against.
 
     Between two network namespaces, or hosts over ssh. `harpctl bench nccl` runs NCCL itself, `harpctl lab
     bench` has slow, lossy and failing networks.
     """
+    context = click.get_current_context()
     if context.invoked_subcommand is not None:
         if given_options(context):
             name = context.invoked_subcommand
@@ -130,39 +133,35 @@ def bench(
     _run(traffic, sides.perf_sides(), place.open, place.pinned(), Output(plot_file, as_json), clock)
 
 
-@grouped
+@command("bench")
+@grouped(traffic=Traffic, sides=SideOptions, network=LabOptions)
+@flag("--switch", heading=LAB, help="Join hosts by a switch, also where there are two.")
+@option(
+    "--fail",
+    multiple=True,
+    heading=_CLOCK,
+    help="Make an ENI of the lab fail: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
+    "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
+)
+@flag("--beside-tcp", heading=_CLOCK, help="Run a flow of kernel TCP at the same time.")
+@cores_option
+@plot_option
+@json_option
 def lab_bench(
     *,
     traffic: Traffic,
     sides: SideOptions,
     network: LabOptions,
-    switch: Annotated[
-        bool,
-        typer.Option(
-            "--switch", help="Join hosts by a switch, also where there are two.", rich_help_panel=LAB
-        ),
-    ] = False,
-    fail: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Make an ENI of the lab fail: [HOST/]eniN:KIND@AT[+FOR], in seconds; KIND is down, unplug, "
-            "address, blackhole, silent-in, silent-out, drop=SHARE or cap=MBPS; repeatable.",
-            rich_help_panel=_CLOCK,
-        ),
-    ] = None,
-    beside_tcp: Annotated[
-        bool,
-        typer.Option(
-            "--beside-tcp", help="Run a flow of kernel TCP at the same time.", rich_help_panel=_CLOCK
-        ),
-    ] = False,
-    cores: Cores = None,
-    plot_file: PlotFile = None,
-    as_json: AsJson = False,
+    switch: bool,
+    fail: tuple[str, ...],
+    beside_tcp: bool,
+    cores: str | None,
+    plot_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure as `harpctl bench` does, in a lab that exists for this: capped, lossy, or failing meanwhile."""
     spec = network.spec(switch=switch)
-    failures = tuple(parse_failure(text, spec) for text in fail or [])
+    failures = tuple(parse_failure(text, spec) for text in fail)
     by_clock = traffic.seconds is not None or bool(failures) or beside_tcp
     refuse_cores(cores, {"--rps": network.rps, BY_CLOCK: by_clock})
     pinned = parse_cores(cores, available_cores()) if cores is not None else ()
@@ -180,4 +179,4 @@ def _lab_hosts(spec: LabSpec, cores: Sequence[int]) -> Iterator[Opened]:
         yield LabHosts(lab, cores), f"lab: {spec.describe()}", lab.notes
 
 
-COMMANDS = {"": bench, "nccl": bench_nccl}
+bench.add_command(bench_nccl)

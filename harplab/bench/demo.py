@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from harpctl.command_line import command, flag
 from harpctl.console import ERR, Console, print_json
 from harpctl.perf.job import Mode, PerfJob
 from harpctl.perf.measure import measure
@@ -21,12 +18,9 @@ JOBS = (
 )
 
 
-def demo(
-    *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print both results as JSON, as bench does, in a list.")
-    ] = False,
-) -> None:
+@command()
+@flag("--json", "as_json", help="Print both results as JSON, as bench does, in a list.")
+def demo(*, as_json: bool) -> None:
     """Send checked messages of all sizes between two hosts made of network namespaces.
 
     Without root, or without the tools that make namespaces, between two processes over loopback.

@@ -8,13 +8,12 @@ import platform
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
+from harpctl.command_line import command, json_option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson
 from harpctl.perf.baseline import cache_dir
 from harpctl.perf.measure import setting_text
 from harpctl.perf.sizes import parse_sizes
@@ -46,7 +45,7 @@ from harplab.bench.options import (
 from harplab.bench.places import LabHosts
 from harplab.bench.report import Output, progress
 from harplab.bench.table import print_rows
-from harplab.grouped import grouped
+from harplab.grouped import declared, grouped
 
 PROGRAM = "harp-nccl"
 DEFAULT_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20)
@@ -58,33 +57,25 @@ _NCCL = "NCCL"
 class NcclOptions(Amount):
     """What NCCL does, and which NCCL."""
 
-    op: Annotated[
-        str, typer.Option(help=f"The operation: {', '.join(OPERATIONS)}.", rich_help_panel=_NCCL)
-    ] = OPERATIONS[0]
-    type_name: Annotated[
-        str, typer.Option("--type", help="The elements' type, as nccl-tests has it.", rich_help_panel=_NCCL)
-    ] = "float"
-    redop: Annotated[
-        str, typer.Option(help=f"The reduction: {', '.join(REDUCTIONS)}.", rich_help_panel=_NCCL)
-    ] = REDUCTIONS[0]
-    settle_s: Annotated[
-        float,
-        typer.Option(
-            "--settle",
-            metavar="S",
-            min=0,
-            help="Send the largest size for so many seconds first: what connections learn is known then.",
-            rich_help_panel=_NCCL,
-        ),
-    ] = 0.0
-    nccl_lib: Annotated[
-        str,
-        typer.Option(
-            metavar="RELEASE|FILE",
-            help="The release of NCCL, fetched from PyPI once, or a libnccl.so.2 of NVIDIA's wheels.",
-            rich_help_panel=_NCCL,
-        ),
-    ] = NEWEST
+    op: str = declared(OPERATIONS[0], heading=_NCCL, help=f"The operation: {', '.join(OPERATIONS)}.")
+    type_name: str = declared(
+        "float", "--type", heading=_NCCL, help="The elements' type, as nccl-tests has it."
+    )
+    redop: str = declared(REDUCTIONS[0], heading=_NCCL, help=f"The reduction: {', '.join(REDUCTIONS)}.")
+    settle_s: float = declared(
+        0.0,
+        "--settle",
+        metavar="S",
+        type=click.FloatRange(0),
+        heading=_NCCL,
+        help="Send the largest size for so many seconds first: what connections learn is known then.",
+    )
+    nccl_lib: str = declared(
+        NEWEST,
+        metavar="RELEASE|FILE",
+        heading=_NCCL,
+        help="The release of NCCL, fetched from PyPI once, or a libnccl.so.2 of NVIDIA's wheels.",
+    )
 
     def job(self, ranks: int) -> NcclJob:
         """Make the job. Raises HarpError for what NCCL does not have."""
@@ -146,10 +137,10 @@ def choose_cores(ranks: int, rps_cores: int, available: Sequence[int]) -> tuple[
     return cores, [f"{ranks} ranks share {len(available)} core(s): their times hold what they wait for those"]
 
 
-@grouped
-def bench_nccl(
-    *, options: NcclOptions, sides: SideOptions, place: LocalPlace, as_json: AsJson = False
-) -> None:
+@command("nccl")
+@grouped(options=NcclOptions, sides=SideOptions, place=LocalPlace)
+@json_option
+def bench_nccl(*, options: NcclOptions, sides: SideOptions, place: LocalPlace, as_json: bool) -> None:
     """Measure official NCCL without a GPU, over HARP and over its own sockets in turns."""
     if platform.machine() != "x86_64":
         raise HarpError(

@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from harpctl.build_info import built_file
+from harpctl.command_line import FILE, Values, option
 from harpctl.errors import ExitCode, HarpError
 from harpctl.perf.hosts import Hosts, Program
 from harpctl.perf.job import Mode, PerfJob
@@ -23,9 +24,10 @@ from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, p
 from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
 from harplab.bench.timed import DEFAULT_SIZE_BYTES, Opened
+from harplab.grouped import declared
 from harplab.lab import persistent
 from harplab.lab.lab import Lab
-from harplab.lab.options import Ranks
+from harplab.lab.options import RANKS
 from harplab.lab.spec import LabSpec
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
@@ -35,15 +37,14 @@ SOCKET, SOCKET_BEST = "socket", "socket-best"
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
 _SENT, _CLOCK, _SIDES, _PLACE = "Traffic", "Timed run", "Sides", "Where ranks run"
 
-Cores = Annotated[
-    str | None,
-    typer.Option(
-        help="Keep ranks to these cores in turn, as 0,1; make a run again beside which a cache line took "
-        "more than twice the least time between the first two.",
-        rich_help_panel=_PLACE,
-    ),
-]
-PlotFile = Annotated[Path | None, typer.Option("--plot", help="Draw the results: FILE.png.")]
+CORES: dict[str, Any] = {
+    "heading": _PLACE,
+    "help": "Keep ranks to these cores in turn, as 0,1; make a run again beside which a cache line took "
+    "more than twice the least time between the first two.",
+}
+PLOT: dict[str, Any] = {"metavar": "FILE", "type": FILE, "help": "Draw the results: FILE.png."}
+cores_option = option("--cores", **CORES)
+plot_option = option("--plot", "plot_file", **PLOT)
 
 
 def find_program(given: Path | None, name: str) -> Path:
@@ -65,58 +66,43 @@ def find_program(given: Path | None, name: str) -> Path:
 class Amount:
     """How much of what size is sent."""
 
-    sizes: Annotated[
-        str | None,
-        typer.Option(help="Message sizes, as 8,4K,1M; else those that NCCL sends.", rich_help_panel=_SENT),
-    ] = None
-    time_s: Annotated[
-        float,
-        typer.Option("--time", metavar="S", min=0.01, help="Seconds of each run.", rich_help_panel=_SENT),
-    ] = 1.0
-    runs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Runs of each side: 5, or 1 of a side alone.", rich_help_panel=_SENT),
-    ] = None
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Verify every byte.", rich_help_panel=_SENT)
-    ] = True
+    sizes: str | None = declared(
+        None, heading=_SENT, help="Message sizes, as 8,4K,1M; else those that NCCL sends."
+    )
+    time_s: float = declared(
+        1.0, "--time", metavar="S", type=click.FloatRange(0.01), heading=_SENT, help="Seconds of each run."
+    )
+    runs: int | None = declared(
+        None, type=click.IntRange(1), heading=_SENT, help="Runs of each side: 5, or 1 of a side alone."
+    )
+    check: bool = declared(True, "--check/--no-check", heading=_SENT, help="Verify every byte.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic(Amount):
     """What harp-perf sends."""
 
-    mode: Annotated[Mode, typer.Option(help="Who sends to whom.", rich_help_panel=_SENT)] = Mode.STREAM
-    connections: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=CONNECTIONS_MAX,
-            help=f"Connections per direction, {CONNECTIONS_MAX} at most.",
-            rich_help_panel=_SENT,
-        ),
-    ] = 1
-    inflight: Annotated[
-        int, typer.Option(min=1, max=32, help="Messages in flight.", rich_help_panel=_SENT)
-    ] = 8
-    wait_sent: Annotated[
-        bool,
-        typer.Option(
-            "--wait-sent",
-            help="With --mode pingpong: wait until a send is done before the receive is posted.",
-            rich_help_panel=_SENT,
-        ),
-    ] = False
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            min=0.1,
-            help="Run one size once for that many seconds, whatever fails, and show the rate over time, how "
-            "it is shared among connections, and with --mode incast the time of a message.",
-            rich_help_panel=_CLOCK,
-        ),
-    ] = None
+    mode: Mode = declared(Mode.STREAM, type=Values(Mode), heading=_SENT, help="Who sends to whom.")
+    connections: int = declared(
+        1,
+        type=click.IntRange(1, CONNECTIONS_MAX),
+        heading=_SENT,
+        help=f"Connections per direction, {CONNECTIONS_MAX} at most.",
+    )
+    inflight: int = declared(8, type=click.IntRange(1, 32), heading=_SENT, help="Messages in flight.")
+    wait_sent: bool = declared(
+        False,
+        heading=_SENT,
+        help="With --mode pingpong: wait until a send is done before the receive is posted.",
+    )
+    seconds: float | None = declared(
+        None,
+        metavar="S",
+        type=click.FloatRange(0.1),
+        heading=_CLOCK,
+        help="Run one size once for that many seconds, whatever fails, and show the rate over time, how "
+        "it is shared among connections, and with --mode incast the time of a message.",
+    )
 
     def job(self, *, by_clock: bool) -> PerfJob:
         """Return what every rank does. Raises HarpError for options that do not go together."""
@@ -149,36 +135,27 @@ def parse_assignment(text: str) -> tuple[str, str]:
 class SideOptions:
     """Which plugins are measured, and their variables."""
 
-    plugin: Annotated[
-        str | None,
-        typer.Option(
-            help="Measure this plugin's file, or `socket`, instead of HARP.", rich_help_panel=_SIDES
-        ),
-    ] = None
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=VALUE for the plugin, as HARP_DRIVER=udp; repeatable.", rich_help_panel=_SIDES
-        ),
-    ] = None
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="socket|socket-best|FILE",
-            help="Alternate with NCCL's own sockets (fetches a 300 MB wheel once), with these and their best "
-            "counts of threads and sockets, or with another plugin.",
-            rich_help_panel=_SIDES,
-        ),
-    ] = None
-    against_env: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE for the other plugin; repeatable.", rich_help_panel=_SIDES),
-    ] = None
+    plugin: str | None = declared(
+        None, heading=_SIDES, help="Measure this plugin's file, or `socket`, instead of HARP."
+    )
+    env: tuple[str, ...] = declared(
+        (), multiple=True, heading=_SIDES, help="NAME=VALUE for the plugin, as HARP_DRIVER=udp; repeatable."
+    )
+    against: str | None = declared(
+        None,
+        metavar="socket|socket-best|FILE",
+        heading=_SIDES,
+        help="Alternate with NCCL's own sockets (fetches a 300 MB wheel once), with these and their best "
+        "counts of threads and sockets, or with another plugin.",
+    )
+    against_env: tuple[str, ...] = declared(
+        (), multiple=True, heading=_SIDES, help="NAME=VALUE for the other plugin; repeatable."
+    )
 
     def variables(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the variables of both sides."""
         ours, theirs = (
-            dict(parse_assignment(word) for word in words or []) for words in (self.env, self.against_env)
+            dict(parse_assignment(word) for word in words) for words in (self.env, self.against_env)
         )
         return ours, theirs
 
@@ -226,20 +203,12 @@ def variable_notes(sides: Sequence[Side]) -> list[str]:
 class LocalPlace:
     """Where on this machine: in two namespaces unless something else is chosen."""
 
-    ranks: Ranks = 2
-    lab: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Run on the hosts of this lab of `harpctl lab up`.", rich_help_panel=_PLACE
-        ),
-    ] = None
-    loopback: Annotated[
-        bool,
-        typer.Option(
-            "--loopback", help="Run processes over loopback; needs no root.", rich_help_panel=_PLACE
-        ),
-    ] = False
-    cores: Cores = None
+    ranks: int = declared(2, **RANKS)
+    lab: str | None = declared(
+        None, metavar="NAME", heading=_PLACE, help="Run on the hosts of this lab of `harpctl lab up`."
+    )
+    loopback: bool = declared(False, heading=_PLACE, help="Run processes over loopback; needs no root.")
+    cores: str | None = declared(None, **CORES)
 
     def pinned(self) -> tuple[int, ...]:
         """Return the cores that ranks keep to."""
@@ -273,19 +242,15 @@ class LocalPlace:
 class Place(LocalPlace):
     """Where harp-perf runs: also on other hosts."""
 
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-H",
-            "--hosts",
-            metavar="HOSTS",
-            help="Run on these hosts over ssh: host1,user@host2, gpu[1-8,11] or @FILE.",
-            rich_help_panel=_PLACE,
-        ),
-    ] = None
-    ifname: Annotated[
-        str, typer.Option(help="The interfaces to use on these hosts.", rich_help_panel=_PLACE)
-    ] = ""
+    hosts: tuple[str, ...] = declared(
+        (),
+        *("-H", "--hosts"),
+        metavar="HOSTS",
+        multiple=True,
+        heading=_PLACE,
+        help="Run on these hosts over ssh: host1,user@host2, gpu[1-8,11] or @FILE.",
+    )
+    ifname: str = declared("", heading=_PLACE, help="The interfaces to use on these hosts.")
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Opened]:
@@ -313,10 +278,10 @@ def watch_of(cores: tuple[int, ...], runs: int) -> Watch:
 
 def refuse_cores(cores: str | None, beside: dict[str, bool]) -> None:
     """Raise HarpError for --cores beside what places ranks itself, or is not counted."""
-    for option, is_given in beside.items():
+    for other, is_given in beside.items():
         if cores is not None and is_given:
             raise HarpError(
-                f"--cores does not take {option}.",
+                f"--cores does not take {other}.",
                 "It is for counted runs in the lab or over loopback, not for hosts over ssh; --rps places "
                 "ranks too.",
                 ExitCode.USAGE,

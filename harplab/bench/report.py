@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import typer
+import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harpctl.console import ERR, Console
@@ -51,7 +51,7 @@ class Output:
         """Raise an error after the results; with --json its message alone, since these are the document."""
         if self.as_json:
             ERR.print(f"harpctl: {error.message}", markup=False)
-            raise typer.Exit(error.exit_code)
+            raise click.exceptions.Exit(error.exit_code)
         raise error
 
     def require_right(self, wrong: int, what: str) -> None:

@@ -16,15 +16,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
+from harpctl.command_line import FILE, argument, command, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.option_types import AsJson
 from harpctl.perf.hosts import Program
 from harpctl.perf.measure import Step
 from harpctl.stats.files import find
@@ -158,12 +157,11 @@ def resources_table(taken: Sequence[Taken]) -> str:
     return "\n".join(lines)
 
 
-def resources(
-    peers: Annotated[str, typer.Argument(metavar="PEERS", help="How many peers, as 1,8,64,256.")],
-    *,
-    plugin: Annotated[Path | None, typer.Option(help="Measure this plugin's file instead of HARP.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@argument("peers", metavar="PEERS", help="How many peers, as 1,8,64,256.")
+@option("--plugin", type=FILE, help="Measure this plugin's file instead of HARP.")
+@json_option
+def resources(peers: str, *, plugin: Path | None, as_json: bool) -> None:
     """Measure files, tracked flows, threads and memory of a process to which so many peers send.
 
     Over 1, 4 and 8 interfaces each, while nothing, small or large messages are sent.
@@ -175,4 +173,4 @@ def resources(
     if as_json:
         print_json(taken)
     else:
-        typer.echo(resources_table(taken))
+        click.echo(resources_table(taken))

@@ -11,13 +11,10 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from harpctl.command_line import FILE, command
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson
 from harpctl.perf.hosts import Program
 from harpctl.perf.measure import Step
 from harpctl.plotting import require_plot
@@ -31,7 +28,7 @@ from harplab.bench.cores import (
 )
 from harplab.bench.nccl_command import PROGRAM
 from harplab.bench.nccl_wheel import NEWEST, socket_baseline
-from harplab.bench.options import PERF, PLUGIN, Cores, PlotFile, find_program, watch_of
+from harplab.bench.options import PERF, PLOT, PLUGIN, cores_option, find_program, watch_of
 from harplab.bench.plot import plot_speedups
 from harplab.bench.report import Output, progress
 from harplab.bench.suite import SUITE, Work, chosen_rows, row_id
@@ -53,7 +50,7 @@ from harplab.bench.suite_report import (
     write_markdown,
 )
 from harplab.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
-from harplab.grouped import grouped
+from harplab.grouped import declared, grouped
 
 RANKS_MAX = 4
 WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes
@@ -67,24 +64,19 @@ Chosen = list[tuple[Work, list[str]]]
 class SuiteOptions:
     """The options of the suite."""
 
-    is_quick: Annotated[
-        bool, typer.Option("--quick", help="Single and short runs, not made again; a few minutes.")
-    ] = False
-    only: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only rows with this text in their group or name.")
-    ] = None
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Keep the rows in FILE; a second call goes on where the first ended."
-        ),
-    ] = None
-    markdown: Annotated[
-        Path | None,
-        typer.Option(help="Write the table to a new FILE, or between the marks of one that has them."),
-    ] = None
-    plot: PlotFile = None
-    as_json: AsJson = False
+    is_quick: bool = declared(False, "--quick", help="Single and short runs, not made again; a few minutes.")
+    only: str | None = declared(None, metavar="TEXT", help="Only rows with this text in their group or name.")
+    results: Path | None = declared(
+        None,
+        metavar="FILE",
+        type=FILE,
+        help="Keep the rows in FILE; a second call goes on where the first ended.",
+    )
+    markdown: Path | None = declared(
+        None, type=FILE, help="Write the table to a new FILE, or between the marks of one that has them."
+    )
+    plot: Path | None = declared(None, **PLOT)
+    as_json: bool = declared(False, "--json", help="Print the result as JSON.")
 
     def check(self) -> Chosen:
         """Return the chosen rows. Raises HarpError for what could not be written at the end."""
@@ -225,8 +217,10 @@ def _say(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-@grouped
-def suite(*, options: SuiteOptions, cores: Cores = None) -> None:
+@command()
+@grouped(options=SuiteOptions)
+@cores_option
+def suite(*, options: SuiteOptions, cores: str | None) -> None:
     """Measure all kinds of work beside NCCL's sockets, in half an hour, and print one table of speed-ups.
 
     Ranks keep to two cores near each other, or to those that --cores names.

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Annotated
 
 import msgspec
-import typer
 
+from harpctl.command_line import Group, argument, command, dry_run_option, json_option, option
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.option_types import AsJson, DryRun
 from harplab.bench.command import lab_bench
 from harplab.bench.resources import resources
 from harplab.bench.suite_command import suite
@@ -24,8 +22,8 @@ from harplab.lab.numbers import parse_share
 from harplab.lab.options import LabOptions
 from harplab.lab.plan import plan_build
 
-Name = Annotated[str, typer.Option("--name", help="The lab's name, where there are several.")]
 DEFAULT_NAME = "lab"
+name_option = option("--name", default=DEFAULT_NAME, help="The lab's name, where there are several.")
 LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
     "down": Lab.link_down,
     "up": Lab.link_up,
@@ -65,10 +63,12 @@ def _print_result(done: LabResult, *lines: str, as_json: bool) -> None:
         OUT.print(f"  {line}", markup=False)
 
 
-@grouped
-def up(
-    *, network: LabOptions, name: Name = DEFAULT_NAME, dry_run: DryRun = False, as_json: AsJson = False
-) -> None:
+@command()
+@grouped(network=LabOptions)
+@name_option
+@dry_run_option
+@json_option
+def up(*, network: LabOptions, name: str, dry_run: bool, as_json: bool) -> None:
     """Create hosts of network namespaces, joined by a switch, until `harpctl lab down`."""
     spec = network.spec(switch=True)
     if dry_run:
@@ -93,11 +93,10 @@ def _addresses(lab: Lab, host: int) -> list[str]:
     return [f"{lab.enis[eni]} {lab.address(host, eni)}" for eni in range(lab.spec.eni_count(host))]
 
 
-def status(
-    *,
-    name: Annotated[str | None, typer.Option("--name", help="This lab only.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@option("--name", help="This lab only.")
+@json_option
+def status(*, name: str | None, as_json: bool) -> None:
     """Show the running labs, their hosts, ENIs and faults, and counts of packets that faults changed."""
     labs = [lab for lab in persistent.status() if name in {None, lab.name}]
     if as_json:
@@ -126,37 +125,33 @@ def _eni_line(eni: persistent.EniStatus) -> str:
     return "  ".join(parts)
 
 
-def run_on_host(
-    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's number.")],
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, after --.")],
-    *,
-    name: Name = DEFAULT_NAME,
-) -> None:
+@command("exec")
+@argument("host", metavar="HOST", help="The host's number.")
+@argument("words", metavar="COMMAND...", nargs=-1, required=True, help="What to run, after --.")
+@name_option
+def run_on_host(host: str, words: tuple[str, ...], *, name: str) -> None:
     """Run a command on a host of the lab, in place of harpctl: its output and exit code are the command's."""
     lab = persistent.find(name)
-    argv = lab.command(_number(host, "host", lab.spec.hosts), command)
+    argv = lab.command(_number(host, "host", lab.spec.hosts), words)
     os.execvp(argv[0], argv)  # noqa: S606 -- exactly that is requested
 
 
-def fault(
-    host: Annotated[str, typer.Argument(metavar="HOST", help="The host's number.")],
-    eni: Annotated[str, typer.Argument(metavar="ENI", help="The ENI's number.")],
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FAULT...",
-            help="drop, burst, corrupt, duplicate or reorder=SHARE; burst_packets=N; reorder_ms or "
-            "delay_ms=MS; path_mtu_bytes=N; blackhole (=0 ends it); cap=MBPS; mtu=N; down, up, unplug, plug, "
-            "no-address, address; clear restores all.",
-        ),
-    ],
-    *,
-    direction: Annotated[
-        str, typer.Option("--direction", help="in: what goes to the host. out: what comes from it. both.")
-    ] = BOTH,
-    name: Name = DEFAULT_NAME,
-    as_json: AsJson = False,
-) -> None:
+@command()
+@argument("host", metavar="HOST", help="The host's number.")
+@argument("eni", metavar="ENI", help="The ENI's number.")
+@argument(
+    "words",
+    metavar="FAULT...",
+    nargs=-1,
+    required=True,
+    help="drop, burst, corrupt, duplicate or reorder=SHARE; burst_packets=N; reorder_ms or "
+    "delay_ms=MS; path_mtu_bytes=N; blackhole (=0 ends it); cap=MBPS; mtu=N; down, up, unplug, plug, "
+    "no-address, address; clear restores all.",
+)
+@option("--direction", default=BOTH, help="in: what goes to the host. out: what comes from it. both.")
+@name_option
+@json_option
+def fault(host: str, eni: str, words: tuple[str, ...], *, direction: str, name: str, as_json: bool) -> None:
     """Change what happens to an ENI's packets, or its link, while the lab runs; what is not named stays."""
     lab = persistent.find(name)
     where = (_number(host, "host", lab.spec.hosts), _number(eni, "eni"))
@@ -206,7 +201,10 @@ def _number(text: str, what: str, count: int | None = None) -> int:
     return int(digits)
 
 
-def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
+@command()
+@name_option
+@json_option
+def down(*, name: str, as_json: bool) -> None:
     """Remove a lab and end what runs in it, also after an interrupted `up`."""
     with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
         was_there = persistent.down(name)
@@ -214,13 +212,8 @@ def down(*, name: Name = DEFAULT_NAME, as_json: AsJson = False) -> None:
     _print_result(LabResult(name=name, summary=summary), as_json=as_json)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "up": up,
-    "status": status,
-    "exec": run_on_host,
-    "fault": fault,
-    "down": down,
-    "bench": lab_bench,
-    "suite": suite,
-    "resources": resources,
-}
+lab = Group(
+    "lab",
+    [up, status, run_on_host, fault, down, lab_bench, suite, resources],
+    help="Hosts made of network namespaces, for measurements and tests.",
+)

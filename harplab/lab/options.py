@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
+from harpctl.command_line import Values
+from harplab.grouped import declared
 from harplab.lab.numbers import parse_caps, parse_enis, parse_loss, parse_police
 from harplab.lab.spec import (
     HOSTS_MAX,
@@ -23,114 +25,88 @@ from harplab.lab.spec import (
 
 LAB = "Lab"
 
-Ranks = Annotated[int, typer.Option(min=2, max=HOSTS_MAX, help="Hosts, one rank each.", rich_help_panel=LAB)]
+RANKS: dict[str, Any] = {
+    "type": click.IntRange(2, HOSTS_MAX),
+    "heading": LAB,
+    "help": "Hosts, one rank each.",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class LabOptions:
     """The options of a lab."""
 
-    ranks: Ranks = 2
-    enis: Annotated[
-        str, typer.Option(help="ENIs of each host, or one number per host: 2,8.", rich_help_panel=LAB)
-    ] = "1"
-    subnets: Annotated[
-        Subnets,
-        typer.Option(
-            help="each: ENIs of one number share a subnet. routed: with a router between these. one: all "
-            "are in one.",
-            rich_help_panel=LAB,
-        ),
-    ] = Subnets.EACH
-    mtu: Annotated[int, typer.Option(help="MTU in bytes.", rich_help_panel=LAB)] = 1500
-    cap: Annotated[
-        str | None,
-        typer.Option(
-            help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000.", rich_help_panel=LAB
-        ),
-    ] = None
-    flow_cap: Annotated[
-        float | None, typer.Option(help="Mbit/s per flow (5-tuple).", rich_help_panel=LAB)
-    ] = None
-    queue_ms: Annotated[
-        float, typer.Option(help="The longest wait for a cap before packets drop.", rich_help_panel=LAB)
-    ] = QUEUE_MS
-    queue_us: Annotated[
-        float | None,
-        typer.Option(
-            help=f"A short queue before an ENI's cap, in microseconds of it: at least {QUEUE_MIN_US:g} and a "
-            "packet. Superframes are cut there.",
-            rich_help_panel=LAB,
-        ),
-    ] = None
-    police: Annotated[
-        bool,
-        typer.Option(
-            "--police",
-            help="Drop what exceeds an ENI's cap and a burst, instead of queueing it; at a switch, where "
-            "senders have cut superframes.",
-            rich_help_panel=LAB,
-        ),
-    ] = False
-    police_burst: Annotated[
-        float | None,
-        typer.Option(
-            help=f"With --police: the burst. Default: {POLICE_BURST_KIB:g}.",
-            metavar="KIB",
-            rich_help_panel=LAB,
-        ),
-    ] = None
-    loss: Annotated[
-        str,
-        typer.Option(
-            metavar="PERCENT",
-            help="Random loss in percent on arrival: of superframes, with --offload off of packets.",
-            rich_help_panel=LAB,
-        ),
-    ] = "0"
-    offload: Annotated[
-        Offload,
-        typer.Option(
-            help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
-            "off: cut, not merged.",
-            rich_help_panel=LAB,
-        ),
-    ] = Offload.STOCK
-    rps: Annotated[
-        bool,
-        typer.Option(
-            "--rps",
-            help="Handle what arrives at a host on a core of its own; ranks keep off it.",
-            rich_help_panel=LAB,
-        ),
-    ] = False
-    unprivileged: Annotated[
-        bool,
-        typer.Option(
-            "--unprivileged",
-            help="Run ranks without capabilities, and with the default limits of socket buffers.",
-            rich_help_panel=LAB,
-        ),
-    ] = False
-    congestion: Annotated[
-        str, typer.Option(help="TCP congestion control in the lab.", rich_help_panel=LAB)
-    ] = "cubic"
-    tcp_buffer: Annotated[
-        int | None,
-        typer.Option(
-            help="Bound the buffers of each TCP socket in the lab. Default: as on this machine.",
-            metavar="KIB",
-            rich_help_panel=LAB,
-        ),
-    ] = None
-    big_tcp: Annotated[
-        bool,
-        typer.Option(
-            "--big-tcp",
-            help="Let TCP use packets of 128 KiB on the lab's links, as `harpctl setup` does on ENIs.",
-            rich_help_panel=LAB,
-        ),
-    ] = False
+    ranks: int = declared(2, **RANKS)
+    enis: str = declared("1", heading=LAB, help="ENIs of each host, or one number per host: 2,8.")
+    subnets: Subnets = declared(
+        Subnets.EACH,
+        type=Values(Subnets),
+        heading=LAB,
+        help="each: ENIs of one number share a subnet. routed: with a router between these. one: all "
+        "are in one.",
+    )
+    mtu: int = declared(1500, heading=LAB, help="MTU in bytes.")
+    cap: str | None = declared(
+        None, heading=LAB, help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."
+    )
+    flow_cap: float | None = declared(None, type=float, heading=LAB, help="Mbit/s per flow (5-tuple).")
+    queue_ms: float = declared(QUEUE_MS, heading=LAB, help="The longest wait for a cap before packets drop.")
+    queue_us: float | None = declared(
+        None,
+        type=float,
+        heading=LAB,
+        help=f"A short queue before an ENI's cap, in microseconds of it: at least {QUEUE_MIN_US:g} and a "
+        "packet. Superframes are cut there.",
+    )
+    police: bool = declared(
+        False,
+        heading=LAB,
+        help="Drop what exceeds an ENI's cap and a burst, instead of queueing it; at a switch, where "
+        "senders have cut superframes.",
+    )
+    police_burst: float | None = declared(
+        None,
+        metavar="KIB",
+        type=float,
+        heading=LAB,
+        help=f"With --police: the burst. Default: {POLICE_BURST_KIB:g}.",
+    )
+    loss: str = declared(
+        "0",
+        metavar="PERCENT",
+        heading=LAB,
+        help="Random loss in percent on arrival: of superframes, with --offload off of packets.",
+    )
+    offload: Offload = declared(
+        Offload.STOCK,
+        type=Values(Offload),
+        heading=LAB,
+        help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
+        "off: cut, not merged.",
+    )
+    rps: bool = declared(
+        False,
+        heading=LAB,
+        help="Handle what arrives at a host on a core of its own; ranks keep off it.",
+    )
+    unprivileged: bool = declared(
+        False,
+        heading=LAB,
+        help="Run ranks without capabilities, and with the default limits of socket buffers.",
+    )
+    congestion: str = declared("cubic", heading=LAB, help="TCP congestion control in the lab.")
+    tcp_buffer: int | None = declared(
+        None,
+        metavar="KIB",
+        type=int,
+        heading=LAB,
+        help="Bound the buffers of each TCP socket in the lab. Default: as on this machine.",
+    )
+    big_tcp: bool = declared(
+        False,
+        heading=LAB,
+        help="Let TCP use packets of 128 KiB on the lab's links, as `harpctl setup` does on ENIs.",
+    )
 
     def spec(self, *, switch: bool) -> LabSpec:
         """Return the lab that is described. Raises HarpError for what no lab has."""

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
 from harpctl import boot
 from harpctl.change import store
 from harpctl.change.journal import Journal
+from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, Conf, render
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
@@ -22,7 +23,6 @@ from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
 from harpctl.network.model import EniPlan, Interfaces, encode
 from harpctl.network.runtime import ARP
-from tests.harpctl.cli_app import app
 from tests.harpctl.links import FRESH, FakeLinks
 from tests.harpctl.network.example import put
 

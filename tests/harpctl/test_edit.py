@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from tests.harpctl.cli_app import app
+from harpctl.cli import app
 
 CONF = b"# of eth1\r\n[eni]\r\ninterface = eth1\r\nmtu=9000\r\n\r\n[engine]\r\ncores = 2-3\r\n"
 FILE = "/etc/ztcp0.conf"

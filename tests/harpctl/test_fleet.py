@@ -16,17 +16,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import pytest
-import typer
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from harpctl import fleet, ssh
+from harpctl.command_line import (
+    FILE,
+    argument,
+    command,
+    dry_run_option,
+    flag,
+    json_option,
+    option,
+    yes_option,
+)
 from harpctl.errors import ExitCode, HarpError
-from harpctl.failures import reports_errors
 from harpctl.fleet import (
     Remote,
     answer_of,
@@ -81,7 +90,7 @@ elif host == "garbage":
 elif host == "refuses":
     end(5, "", "harpctl: Both a and b are there.\n  Keep one: rm b\n")
 elif host == "old":
-    end(2, "", "Usage: harpctl [OPTIONS]\n╭─ Error ─────╮\n│ No such command 'x'. │\n╰─────────────╯\n")
+    end(2, "", "Usage: harpctl [OPTIONS]\n\nError: No such command 'x'.\n")
 elif host == "hangs":
     time.sleep(600)
 """
@@ -106,41 +115,38 @@ Log = Callable[[], list[dict[str, Any]]]
 
 
 @over_hosts
-def greet(
-    name: Annotated[list[str] | None, typer.Argument()] = None,
-    *,
-    count: Annotated[int, typer.Option("-c", "--count")] = 1,
-    word: Annotated[list[str] | None, typer.Option("--word")] = None,
-    loud: Annotated[bool, typer.Option("--loud/--quiet")] = False,
-    file: Annotated[Path | None, typer.Option("--file")] = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
+@command()
+@argument("name", nargs=-1, help="Who.")
+@option("-c", "--count", default=1)
+@option("--word", multiple=True)
+@option("--loud/--quiet", default=False)
+@option("--file", type=FILE)
+@json_option
+def greet(name: tuple[str, ...], **_options: object) -> None:
     """Greet."""
-    del count, word, loud, file, as_json
-    typer.echo(f"here: {name}")
+    click.echo(f"here: {name}")
 
 
 @over_hosts
-def change(
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
-    yes: Annotated[bool, typer.Option("--yes")] = False,
-    exit_code: Annotated[bool, typer.Option("--exit-code")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
+@command()
+@dry_run_option
+@yes_option
+@flag("--exit-code")
+@json_option
+def change(*, dry_run: bool, yes: bool, exit_code: bool, as_json: bool) -> None:
     """Change something."""
-    typer.echo(f"here, {dry_run} {yes} {exit_code} {as_json}")
+    click.echo(f"here, {dry_run} {yes} {exit_code} {as_json}")
 
 
 @over_hosts
-def plain(*, machine: Annotated[bool, typer.Option("--json", "-j")] = False) -> None:
+@command()
+@flag("--json", "-j", "machine")
+def plain(*, machine: bool) -> None:
     """Do something."""
-    typer.echo(f"here, {machine}")
+    click.echo(f"here, {machine}")
 
 
-app = typer.Typer()
-for command in (greet, plain, change, install, status):
-    app.command(command.__name__)(reports_errors(command))
+app = click.Group(commands=[greet, plain, change, install, status])
 
 
 def run(*words: str) -> Any:
@@ -228,7 +234,7 @@ def test_slots_of_mpirun_have_their_own_hint() -> None:
 
 
 def test_here_without_hosts(ssh_log: Log) -> None:
-    assert run("greet", "a").stdout == "here: ['a']\n"
+    assert run("greet", "a").stdout == "here: ('a',)\n"
     assert run("plain", "--json").stdout == "here, True\n"
     with pytest.raises(FileNotFoundError):
         ssh_log()
@@ -328,7 +334,7 @@ def test_a_table_with_every_kind_of_answer(ssh_log: Log) -> None:
         "Is the program there this harpctl? Look: ssh garbage harpctl --version",
         "refuses failed Both a and b are there.",
         "Keep one: rm b",
-        "old failed No such command 'x'.",
+        "old failed Error: No such command 'x'.",
     ]
     assert len(ssh_log()) == 9
 

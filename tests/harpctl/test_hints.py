@@ -6,33 +6,31 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
-import typer
-from typer.main import get_command
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from harpctl import hints
+from harpctl.cli import app, load
 from harpctl.hints import COMMAND, complete
-from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 
 PACKAGE = Path(hints.__file__).parent
-GROUP: Any = get_command(app)
 MENTION = re.compile(r"harpctl (?:[a-z]+)\b")
 BLANK = re.compile(r"(?<= )(?:1|[A-Z]{3,})(?= )")  # what a person replaces
 FILLED = "1"  # for what a hint is given when it is made: a number, a name, an id
 USAGE = 2
 
 
-def context_of(*words: str) -> typer.Context:
+def context_of(*words: str) -> click.Context:
     """Return the context in which a command with these words runs."""
-    root = GROUP.make_context("harpctl", list(words))
-    context: typer.Context = GROUP.commands[words[0]].make_context(words[0], list(words[1:]), parent=root)
-    return context
+    root = app.make_context("harpctl", list(words))
+    return load(words[0]).make_context(words[0], list(words[1:]), parent=root)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +81,12 @@ def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, words[1:]).exit_code == 0, command
 
 
+def test_a_hint_that_names_a_command_which_was_not_imported_is_placed(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "harpctl", "enable", "--root", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[1:] == [f"  Run: harpctl install --root={tmp_path}"]
+
+
 # ---- every hint of the source ----
 
 
@@ -130,7 +134,7 @@ def test_every_hint_is_executed(where: str, text: str, image: Path) -> None:
     del where
     for command in commands_of(complete(text, context_of("setup", "--root", str(image), "--dry-run"))):
         name, *rest = shlex.split(command)
-        target = GROUP.commands[name]
+        target = load(name)
         target.make_context(name, list(rest))  # raises where the words are wrong
         takes = {option for param in target.params for option in param.opts}
         assert ("--root" in takes) == (f"--root={image}" in rest), command

@@ -58,5 +58,5 @@ def test_all_other_commands_are_there(alone: list[str]) -> None:
     assert done.returncode == 0, done.stderr
     assert "Prepare this host for HARP" in done.stdout
     assert run([*alone, "facts", "--help"]).returncode == 0
-    env = {COMPLETION: "complete_bash", "COMP_WORDS": "harpctl b", "COMP_CWORD": "1"}
-    assert run(alone, env).stdout.split() == ["bench", "boot"]
+    env = {COMPLETION: "bash_complete", "COMP_WORDS": "harpctl b", "COMP_CWORD": "1"}
+    assert run(alone, env).stdout.split() == ["plain,bench", "plain,boot"]

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import pytest
-import typer
 
-from tests.harpctl.cli_app import app
+from harpctl.cli import COMMANDS, load
 
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 OPTIONS = {
-    name: {word: option for option in command.params for word in option.opts}
-    for name, command in COMMANDS.items()
+    name: {word: option for option in load(name).params for word in option.opts}
+    for names in COMMANDS.values()
+    for name in names
 }
 ASKING = sorted(name for name, options in OPTIONS.items() if "--hosts" in options and "--dry-run" in options)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
+from harpctl.cli import app
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.harpctl.cli_app import app
 from tests.lab.remote import RemotePeer, transfer
 from tests.lab.test_attacks import start_attack
 from tests.layer import layer

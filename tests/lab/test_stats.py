@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.host.host import Host
 from harpctl.stats.files import Process, find
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.harpctl.cli_app import app
 from tests.lab.job import Job, drop, until
 
 pytestmark = [pytest.mark.lab]

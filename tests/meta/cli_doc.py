@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-import typer
+import click
 
-from harpctl.cli import COMMANDS, load
+from harpctl.cli import COMMANDS, app, load
 from harpctl.errors import ExitCode
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
@@ -51,14 +49,7 @@ COMMON = """
 |---|---|
 """
 COMMON_FROM = 5  # commands that have the same option
-KINDS = {
-    "bool": "",
-    "list[": "TEXT",
-    "int": "N",
-    "float": "N",
-    "Path": "PATH",
-    "str": "TEXT",
-}  # first that fits
+CONTEXT = click.Context(app)
 
 
 def _one_line(text: str) -> str:
@@ -70,65 +61,49 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(re.sub(r"\s*\n\s*", " ", block) for block in blocks)
 
 
-def _option(parameter: inspect.Parameter) -> Any:
-    """Return typer's description of a parameter: the OptionInfo or ArgumentInfo of its annotation."""
-    (found,) = [note for note in parameter.annotation.__metadata__ if hasattr(note, "param_decls")]
-    return found
-
-
-def _kind(parameter: inspect.Parameter) -> str:
-    kind = str(parameter.annotation.__origin__)
-    return next((word for name, word in KINDS.items() if name in kind), "")
-
-
-def _names(parameter: inspect.Parameter) -> str:
-    option = _option(parameter)
-    if isinstance(option, typer.models.ArgumentInfo):
-        return f"`{option.metavar or parameter.name.upper()}`"
-    # Inside Annotated the first name stands where else the default does.
-    names = [name for name in (option.default, *(option.param_decls or ())) if isinstance(name, str)]
-    names = names or [f"--{parameter.name.replace('_', '-')}"]
+def _names(param: click.Parameter) -> str:
+    if isinstance(param, click.Argument):
+        return f"`{param.human_readable_name}`"
+    names = ["/".join([*param.opts, *param.secondary_opts])] if param.secondary_opts else param.opts
     shown = ", ".join(f"`{name}`" for name in names)
-    value = option.metavar or _kind(parameter)
-    return f"{shown} {_one_line(value)}" if value else shown
+    return shown if getattr(param, "is_flag", False) else f"{shown} {_one_line(param.make_metavar(CONTEXT))}"
 
 
-def _meaning(parameter: inspect.Parameter) -> str:
-    default = parameter.default
-    if isinstance(default, enum.Enum):
-        default = default.value
-    shown = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default != ""
-    return _one_line(_option(parameter).help or "") + (f" Default: {default}." if shown else "")
+def _meaning(param: click.Parameter) -> str:
+    shown = getattr(param, "show_default", False) and not isinstance(param.default, bool)
+    return _one_line(param.help or "") + (f" Default: {param.default}." if shown else "")
 
 
-def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
-    """List a command's parameters; typer's context is none."""
-    found = inspect.signature(command, eval_str=True).parameters.values()
-    return [p for p in found if hasattr(p.annotation, "__metadata__") and not _option(p).hidden]
+def _parameters(command: click.Command) -> list[click.Parameter]:
+    return [param for param in command.params if not getattr(param, "hidden", False)]
 
 
-def _row(parameter: inspect.Parameter) -> str:
-    return f"| {_names(parameter)} | {_meaning(parameter)} |"
+def _row(param: click.Parameter) -> str:
+    return f"| {_names(param)} | {_meaning(param)} |"
 
 
-def _commands(names: Iterable[str]) -> dict[str, Callable[..., None]]:
+def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
     """Load the commands of these names, with those of groups."""
-    return {f"{name} {word}".strip(): command for name in names for word, command in load(name).items()}
+    for name in names:
+        command = load(name)
+        if command.callback:
+            yield name, command
+        yield from ((f"{name} {word}", below) for word, below in getattr(command, "commands", {}).items())
 
 
 @functools.cache
 def _common() -> tuple[str, ...]:
     """Return the rows that many commands share, the most frequent first."""
-    every = [command for names in COMMANDS.values() for command in _commands(names).values()]
-    rows = Counter(_row(parameter) for command in every for parameter in _parameters(command))
+    every = [command for names in COMMANDS.values() for _name, command in _commands(names)]
+    rows = Counter(_row(param) for command in every for param in _parameters(command))
     return tuple(row for row, count in rows.most_common() if count >= COMMON_FROM)
 
 
-def _name(parameter: inspect.Parameter) -> str:
-    return re.split(r",? ", _names(parameter))[0]
+def _name(param: click.Parameter) -> str:
+    return re.split(r",? ", _names(param))[0]
 
 
-def _command(name: str, command: Callable[..., None], seen: dict[str, str]) -> str:
+def _command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     """Describe a command. A row that is among those of an earlier one, in `seen`, is only named."""
     shown = _parameters(command)
     rest = [p for p in shown if _row(p) not in _common()]
@@ -140,11 +115,11 @@ def _command(name: str, command: Callable[..., None], seen: dict[str, str]) -> s
     also = [f"as of {where}, {', '.join(names)}" for where, names in elsewhere.items()]
     also += [", ".join(_name(p) for p in shown if _row(p) in _common())]
     common = "; ".join(filter(None, also))
-    arguments = [_option(p).metavar for p in shown if isinstance(_option(p), typer.models.ArgumentInfo)]
+    arguments = [p.human_readable_name for p in shown if isinstance(p, click.Argument)]
     lines = [
         f"### harpctl {name}\n",
         f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n",
-        _paragraphs(inspect.getdoc(command) or "") + "\n",
+        _paragraphs(inspect.cleandoc(command.help or "")) + "\n",
     ]
     lines += ["| option | meaning |\n|---|---|", *own] if own else []
     lines += [f"{chr(10) if own else ''}Also {common}."] if common else []
@@ -159,7 +134,7 @@ def generate() -> str:
     seen: dict[str, str] = {}
     for panel, names in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
-        parts += ["\n" + _command(name, command, seen) for name, command in _commands(names).items()]
+        parts += ["\n" + _command(name, command, seen) for name, command in _commands(names)]
     return "".join(parts)
 
 

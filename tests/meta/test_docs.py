@@ -12,11 +12,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from harpctl.cli import GROUPS, load
-from tests.harpctl.cli_app import app
+from harpctl.cli import app
 from tests.meta.config_doc import rows
 from tests.meta.test_layers import ALLOWED
 
@@ -256,8 +256,11 @@ def test_harp_setup_has_the_commands_named() -> None:
 
 def _command_of(words: list[str]) -> list[str]:
     """Return the words that name a command, of a group or by itself."""
-    below = load(words[0]) if words[0] in GROUPS else {"": None}
-    return words[: 1 if "" in below and not {*words[1:2]} & {*below} else 2]
+    command = app.get_command(click.Context(app), words[0])
+    has_below = isinstance(command, click.Group) and (
+        command.callback is None or {*words[1:2]} & {*command.commands}
+    )
+    return words[: 2 if has_below else 1]
 
 
 @functools.cache

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
-from tests.harpctl.cli_app import app
+from harpctl.cli import app
 from tests.harpctl.machine import build
 from tests.meta.test_docs import ROOT, code_lines, read, table
 

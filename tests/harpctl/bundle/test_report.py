@@ -13,15 +13,15 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from harpctl.bundle import allow
 from harpctl.bundle.collect import gather
+from harpctl.cli import app
 from harpctl.doctor.archive import read_archive, write_archive
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from tests.conftest import PLUGIN_DIR
-from tests.harpctl.cli_app import app
 from tests.harpctl.doctor import world
 from tests.harpctl.stats import build
 

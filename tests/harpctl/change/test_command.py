@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from harpctl.change.apply import apply
 from harpctl.change.steps import Group, Plan, WriteFile
+from harpctl.cli import app
 from harpctl.console import NoProgress
 from harpctl.host.host import Host
 from tests.harpctl.change.site import make_tree, snapshot
-from tests.harpctl.cli_app import app
 
 
 def set_up(root: Path) -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from harpctl.build_info import wire_doc
+from harpctl.cli import app
 from harpctl.dissector.tables import layouts
 from harpctl.errors import ExitCode
-from tests.harpctl.cli_app import app
 from tests.layer import layer
 
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")

@@ -83,9 +83,9 @@ def test_it_is_installed_used_and_purged(deb: Path, lab: Path, debian: Debian, r
     assert host.run("harpctl", "demo").count("every byte checked") == 2
     host.run("dpkg", "--purge", "harp-lab")
     words = host.run(
-        "env", "_HARPCTL_COMPLETE=complete_bash", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl"
+        "env", "_HARPCTL_COMPLETE=bash_complete", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl"
     )
-    assert words.split() == ["stats", "status"]
+    assert words.split() == ["plain,stats", "plain,status"]
     assert "harp.lua" in host.run("harpctl", "dissector", "/tmp")
     assert "NCCL_NET_PLUGIN=harp" in host.run("harpctl", "status", code=1)
     host.run("harpctl", "install", "--name", "plain")

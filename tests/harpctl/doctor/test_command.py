@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from harpctl.change import store
 from harpctl.change.journal import Journal
+from harpctl.cli import app
 from harpctl.confs.conf import conf_path
 from harpctl.doctor.model import CHECKS
 from harpctl.doctor.topo import make_topo
@@ -20,7 +21,6 @@ from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Boot, Eni, Facts, Gpu, Memory, System
 from harpctl.host.host import Host
-from tests.harpctl.cli_app import app
 from tests.harpctl.machine import DISTROS, build
 
 

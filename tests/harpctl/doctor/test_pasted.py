@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR
 from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding
@@ -23,7 +24,6 @@ from harpctl.doctor.repair import adapted
 from harpctl.facts.model import BootEntry
 from harpctl.facts.sources import RECORD
 from harpctl.network.model import EniPlan, Interfaces, encode
-from tests.harpctl.cli_app import app
 from tests.harpctl.doctor.world import World
 from tests.harpctl.machine import build
 from tests.harpctl.network.example import put

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
+from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR
 from harpctl.node.profile import FOLDER, library_path
-from tests.harpctl.cli_app import app
 from tests.harpctl.node.schemas import InvalidError, check_own
 
 

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from tests.harpctl.cli_app import app
+from harpctl.cli import app
 from tests.harpctl.node.schemas import DEPLOY
 
 IFNAME = "HARP_IFNAME=eth1,eth2"

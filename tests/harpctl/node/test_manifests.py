@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from harpctl import __version__
+from harpctl.cli import app
 from harpctl.node.cluster import LABEL
 from harpctl.node.profile import FOLDER, library_path, profile_path
-from tests.harpctl.cli_app import app
 from tests.harpctl.node.schemas import (
     DEPLOY,
     NEWEST,

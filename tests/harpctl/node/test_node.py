@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from harpctl.build_info import build_version
+from harpctl.cli import app
 from harpctl.node.cluster import LABEL, label_value
 from harpctl.node.profile import FOLDER, library_path, profile_path
 from tests.conftest import ROOT
-from tests.harpctl.cli_app import app
 from tests.harpctl.node.api import DAEMONSET, NODE, Api
 
 WAIT_S = 60.0

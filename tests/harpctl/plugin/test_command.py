@@ -11,20 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from harpctl.facts.plugin_files import NAME, PARKED
-from harpctl.failures import reports_errors
 from harpctl.plugin.command import disable, enable, install, status
 from tests.harpctl.plugin.conftest import Image, make_image
 
 NOBODY = 65534
 
-app = typer.Typer()
-for command in (install, enable, disable, status):
-    app.command(command.__name__)(reports_errors(command))
+app = click.Group(commands=[install, enable, disable, status])
 
 
 VERSION = re.compile(r"HARP \d[\w.-]*(?:, build [0-9a-f]{12})?")  # where it is known; test_status.py has both

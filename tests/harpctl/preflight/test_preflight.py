@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from msgspec import to_builtins
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.fleet import DIST_VARIABLE
 from harpctl.perf.baseline import cache_dir
@@ -30,7 +31,6 @@ from harpctl.records import decode
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.harpctl.cli_app import app
 from tests.harpctl.preflight.build import eni, own
 
 FAKE_SSH = r"""

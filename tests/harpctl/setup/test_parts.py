@@ -6,10 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
 from harpctl.change.steps import MakeLink, RemoveFile, Run, WriteFile
+from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, HugeMount, Memory, System
@@ -24,7 +25,6 @@ from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import chosen_big_tcp, eni_plan, with_record
 from harpctl.setup.unit import NAME, PATH, plan_units, reason_against
 from harpctl.units import GIB, MIB
-from tests.harpctl.cli_app import app
 from tests.harpctl.machine import build
 from tests.harpctl.setup.test_trees import Silent
 

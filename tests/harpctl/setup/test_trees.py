@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from harpctl.change.diff import render
+from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
@@ -27,7 +28,6 @@ from harpctl.setup.command import plan_setup, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.units import GIB, MIB
 from tests.harpctl import golden
-from tests.harpctl.cli_app import app
 from tests.harpctl.machine import DISTROS, build, with_shape
 
 GOLDEN = Path(__file__).parent / "golden"

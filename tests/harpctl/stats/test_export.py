@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from typer.testing import CliRunner, Result
 
+from harpctl.cli import app
 from harpctl.host.host import Host
 from harpctl.stats.export import Collector
 from harpctl.stats.layout import Row
 from harpctl.stats.metrics import Metric
 from tests.conftest import ROOT
-from tests.harpctl.cli_app import app
 from tests.harpctl.stats.build import page, put, run
 from tests.harpctl.stats.test_sample import rows
 

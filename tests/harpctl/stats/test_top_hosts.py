@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.stats.layout import Row
-from tests.harpctl.cli_app import app
 from tests.harpctl.stats import build
 
 FAKE_SSH = """#!/bin/sh

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.trace.clock import clock_between
 from harpctl.trace.history import History, counts_of, history_of, sentences, side_of
 from harpctl.trace.rings import read_recording
-from tests.harpctl.cli_app import app
 from tests.harpctl.trace.build import Entry, recording
 
 AHEAD_NS = 5_000_000_000  # of the second host's clock

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from harpctl.build_info import build_version
+from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.facts.plugin_files import NAME
 from harpctl.perf import baseline, measure
@@ -23,7 +24,6 @@ from harpctl.perf.job import PerfJob, PerfReport, PerfResult, PerfRun
 from harplab.bench import options
 from harplab.bench.options import build_side, parse_assignment, with_distinct_names
 from harplab.bench.places import LoopbackHosts
-from tests.harpctl.cli_app import app
 
 
 def call(*words: str) -> Result:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from harpctl import build_info
+from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
 from harpctl.perf.counts import PacketCounts
 from harplab.bench import cores, nccl_command, nccl_wheel, options
@@ -34,7 +35,6 @@ from harplab.bench.nccl_measure import (
 from harplab.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harplab.bench.nccl_run import NcclRun, Size, Survivor, parse_lines
 from harplab.lab.spec import LabSpec
-from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 
 FAKE = r"""

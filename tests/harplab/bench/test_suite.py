@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
+from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import NAME
 from harpctl.perf.hosts import Hosts, Program
@@ -34,7 +35,6 @@ from harplab.bench.suite_file import SuiteFile, made_here, open_file, write_file
 from harplab.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
 from harplab.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
 from harplab.lab.spec import LabSpec
-from tests.harpctl.cli_app import app
 from tests.harpctl.conftest import write_perf
 from tests.harplab.bench.test_nccl import FAKE
 

@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
+from harpctl.cli import app
 from harplab.bench import options
-from tests.harpctl.cli_app import app
 
 
 def call(*words: str) -> Result:

@@ -10,15 +10,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
+from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
 from harplab.lab import persistent as standing
 from harplab.lab.command import parse_fault
 from harplab.lab.lab import RUN_DIR, namespaces_there
 from harplab.lab.numbers import parse_caps, parse_enis, parse_loss, parse_share
 from harplab.lab.spec import LabSpec
-from tests.harpctl.cli_app import app
 
 NAME = f"t{os.getpid()}"
 KILLED = """
