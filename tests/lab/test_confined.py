@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +15,12 @@ from harplab.lab.commands import Command
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.privileges import DEFAULT_BUFFER_BYTES, unprivileged_words
 from harplab.lab.spec import LabSpec
-from tests.lab.confined import USER
 from tests.lab.job import ALL_SIZES, Job
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 
-CONFINED = Path(__file__).with_name("confined.py")
+USER = 65534  # of confined.c
 BUFFER = f"{DEFAULT_BUFFER_BYTES >> 10} KiB socket buffer"
 WITH_TCP = re.compile(r"connected to .* path\(s\) of datagrams, [1-9]\d* of TCP")
 
@@ -30,7 +28,7 @@ WITH_TCP = re.compile(r"connected to .* path\(s\) of datagrams, [1-9]\d* of TCP"
 class Rights:
     """What a pod without privileges starts a command with; its files lie where any user may read them."""
 
-    def __init__(self, plugin: Path, folder: Path) -> None:
+    def __init__(self, plugin: Path, folder: Path, confined: Path) -> None:
         folder.chmod(0o755)
         self.plugin = folder / plugin.name
         for file in (plugin, plugin.parent / "harp-perf"):
@@ -39,13 +37,13 @@ class Rights:
         buffers = folder / "buffers.so"
         shutil.copy(preload.partition("=")[2], buffers)
         buffers.chmod(0o755)
-        self.words = (sys.executable, str(CONFINED), "env", f"LD_PRELOAD={buffers}")
+        self.words = (str(confined), "env", f"LD_PRELOAD={buffers}")
 
 
 @pytest.fixture
-def rights(plugin_file: Path) -> Iterator[Rights]:
+def rights(plugin_file: Path, compile_c: Callable[..., Path]) -> Iterator[Rights]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Rights(plugin_file, Path(folder))
+        yield Rights(plugin_file, Path(folder), compile_c("confined"))
 
 
 def test_process_has_the_rights_of_the_pod(make_lab: MakeLab, rights: Rights) -> None:
