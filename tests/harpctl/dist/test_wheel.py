@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +72,36 @@ def test_in_an_empty_environment(wheel: Path, lab: Path, empty: Path, tmp_path: 
     table = run(empty / "harpctl", *"bench --loopback --mode pingpong --time 0.1 --sizes 8".split())
     assert "every byte checked" in table
     assert run(empty / "harpctl", "demo").count("every byte checked") == 2
+
+
+def chosen(pip: Path, report: Path, *words: str | Path) -> dict[str, str]:
+    """Let pip choose the versions of what it would install; return them by name."""
+    argv = [str(pip), "install", "--dry-run", "--quiet", "--only-binary=:all:", "--report", str(report)]
+    done = subprocess.run([*argv, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())["install"]
+    return {one["metadata"]["name"]: one["metadata"]["version"] for one in found}
+
+
+def test_beside_torch_and_transformers_no_version_changes(wheel: Path, empty: Path, tmp_path: Path) -> None:
+    """Only metadata is fetched, for which pip has to be a newer one than Python brings."""
+    try:
+        run(empty / "python", "-m", "pip", "install", "--quiet", "--upgrade", "pip>=24")
+        theirs = chosen(empty / "pip", tmp_path / "theirs.json", "torch", "transformers")
+    except AssertionError as error:  # nothing of it is ours
+        pytest.skip(f"pip finds no torch and transformers: {str(error).strip().splitlines()[-1]}")
+    both = chosen(empty / "pip", tmp_path / "both.json", "torch", "transformers", wheel)
+    assert {"torch", "transformers"} <= set(theirs)
+    assert {name: both.get(name) for name in theirs} == theirs
+
+
+def test_with_the_oldest_click(wheel: Path, empty: Path, root: Path) -> None:
+    (oldest,) = re.findall(r'"click>=([0-9.]+)"', (root / "pyproject.toml").read_text(encoding="utf-8"))
+    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", wheel, f"click=={oldest}.*")
+    assert "Prepare this host for HARP" in run(empty / "harpctl", "--help")
+    assert "--hugepages" in run(empty / "harpctl", "setup", "--help")
+    assert "ID" in run(empty / "harpctl", "rollback", "--help")
+    assert '"state"' in run(empty / "harpctl", "status", "--json", code=ExitCode.FAILED)
 
 
 def test_a_lab_of_another_build_is_refused(lab: Path, empty: Path, tmp_path: Path) -> None:
