@@ -38,7 +38,7 @@ class SetVariable(msgspec.Struct, frozen=True, kw_only=True):
     def obstacle(self) -> str:
         """Return why HARP is not used under this setting, wherever it lies; "" when it is."""
         if self.name == "NCCL_NET" and self.value.lower() != NAME.lower():
-            return f"{self} makes NCCL use that network and no other."
+            return f"{self} selects that network and no other."
         return f"{self} turns HARP off." if self.name == SWITCH and self.value == "1" else ""
 
 
