@@ -122,12 +122,12 @@ def _without_harp(sight: Sight, copies: tuple[Copy, ...]) -> tuple[str, str, Cop
     return ABSENT, f"HARP is not installed: no {family.plain} where the loader searches.", None
 
 
-def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform) -> list[str]:
+def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, family: Family) -> list[str]:
     notes = []
     for copy in copies:
         if copy is winner:
             continue
-        if copy.form == INSTALLED and copy.name not in {NCCL.plain, winner.name if winner else ""}:
+        if copy.form == INSTALLED and copy.name != family.plain:
             if copy.problem:
                 notes.append(copy.problem)
         elif copy.form == INSTALLED:
@@ -162,7 +162,7 @@ def read_status(host: Host) -> Status:
     winner, family, found = sight.copy, sight.family, sight.taken
     decides = deciding_setting(settings)
     state, summary, spoken = _state(sight, copies, platform, decides)
-    notes = _notes(winner, copies, platform)
+    notes = _notes(winner, copies, platform, family)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
     if state in {ABSENT, FOREIGN} and (path := own_path(host)):

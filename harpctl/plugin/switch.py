@@ -244,6 +244,8 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
     and when another plugin holds the name or would be found first. `force` enables what is not HARP.
     """
     copies = find_all(host)
+    first = _families(host, copies)[0]
+    copies = tuple(sorted(copies, key=lambda copy: not has_name_of(copy, first)))
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp]
     parked = [] if ours else _one_of_each([copy for copy in copies if copy.form != INSTALLED])
     steps: list[AnyStep] = []
