@@ -127,5 +127,7 @@ def test_the_messages_in_the_document_exist(root: Path) -> None:
     phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
     assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
-    source = "".join(file.read_text() for file in sources) + (root / "harpctl/plugin/switch.py").read_text()
+    sources += [root / "harpctl/plugin/switch.py", root / "harpctl/change/os_errors.py", root / "harp_net/run.py"]
+    sources += (root / "plugin/src/host").glob("*.c")
+    source = "".join(file.read_text() for file in sources)
     assert sorted(phrase for phrase in phrases if phrase not in source) == []
