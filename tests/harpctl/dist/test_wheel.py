@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 import zipfile
 from pathlib import Path
@@ -158,7 +159,7 @@ def test_the_plugin_by_a_python_without_pip(out: Path, tmp_path: Path) -> None:
     python, folder = tmp_path / "venv/bin/python", tmp_path / "harp"
     assert "No module named pip" in run(python, "-m", "pip", "--version", code=1)
     run(python, "-m", "zipfile", "-e", one(out, "harp_net-*.whl"), folder)
-    found = run("env", f"PYTHONPATH={folder}", python, "-m", "harp_net").rstrip("\n")
+    found = run("env", f"PYTHONPATH={folder}", python, "-P", "-m", "harp_net").rstrip("\n")
     assert Path(found) == folder / "nvidia/nccl/lib/libnccl-net-harp.so"
 
 
@@ -180,24 +181,27 @@ def test_the_plugin_beside_another_one(out: Path, empty: Path) -> None:
     assert [path.name for path in library.parent.iterdir()] == [NAME]
 
 
-def test_harpctl_without_root(wheel: Path, out: Path, empty: Path, tmp_path: Path) -> None:
+def test_harpctl_without_root(wheel: Path, out: Path) -> None:
     """As a user types it, in an environment with our wheels alone."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to be somebody else")
-    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
-    tmp_path.chmod(0o755)
-    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-u", "NCCL_NET_PLUGIN")
-    if subprocess.run([*user, empty / "python", "-c", ""], capture_output=True, check=False).returncode:
-        pytest.skip("nobody may not run the Python of this environment")
-    output = run(*user, empty / "harpctl", "install", code=ExitCode.REFUSED)
-    line = output.partition("Without root, for jobs from here: export ")[2].rstrip("\n")
-    assert line.endswith(f"/harpctl/data/{NAME}")
-    assert "is enabled" in run(*user, line, empty / "harpctl", "status")
-    packaged = one(out, "harp_net-*.whl")
-    run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", packaged)
-    output = run(*user, empty / "harpctl", "status", code=1)
-    named = output.partition("Nothing leads to it: export ")[2].split()[0]
-    assert "is enabled" in run(*user, named, empty / "harpctl", "status")
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if os.geteuid() != 0 or python is None:
+        pytest.skip("needs root, to be somebody else, and a Python that everyone may run")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        run(python, "-m", "venv", f"{folder}/venv")
+        programs = Path(folder) / "venv" / "bin"
+        run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
+        user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        user = (*user, "env", "-u", "NCCL_NET_PLUGIN", f"--chdir={folder}")
+        output = run(*user, programs / "harpctl", "install", code=ExitCode.REFUSED)
+        line = output.partition("Without root, for jobs from here: export ")[2].rstrip("\n")
+        assert line.endswith(f"/harpctl/data/{NAME}")
+        assert "is enabled" in run(*user, line, programs / "harpctl", "status")
+        packaged = one(out, "harp_net-*.whl")
+        run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", packaged)
+        output = run(*user, programs / "harpctl", "status", code=1)
+        named = output.partition("Nothing leads to it: export ")[2].split()[0]
+        assert "is enabled" in run(*user, named, programs / "harpctl", "status")
 
 
 def test_the_plugin_alone(out: Path, empty: Path) -> None:
