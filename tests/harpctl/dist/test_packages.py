@@ -127,7 +127,8 @@ def test_the_messages_in_the_document_exist(root: Path) -> None:
     phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
     assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
-    sources += [root / "harpctl/plugin/switch.py", root / "harpctl/change/os_errors.py", root / "harp_net/run.py"]
+    modules = ("harpctl/plugin/switch.py", "harpctl/change/os_errors.py", "harp_net/run.py")
+    sources += [root / module for module in modules]
     sources += (root / "plugin/src/host").glob("*.c")
     source = "".join(file.read_text() for file in sources)
     assert sorted(phrase for phrase in phrases if phrase not in source) == []
