@@ -191,8 +191,8 @@ def test_harpctl_without_root(wheel: Path, out: Path) -> None:
         run(python, "-m", "venv", f"{folder}/venv")
         programs = Path(folder) / "venv" / "bin"
         run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
-        user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-        user = (*user, "env", "-u", "NCCL_NET_PLUGIN", f"--chdir={folder}")
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        user = (*nobody, "env", "-u", "NCCL_NET_PLUGIN", f"--chdir={folder}")
         output = run(*user, programs / "harpctl", "install", code=ExitCode.REFUSED)
         line = output.partition("Without root, for jobs from here: export ")[2].rstrip("\n")
         assert line.endswith(f"/harpctl/data/{NAME}")
