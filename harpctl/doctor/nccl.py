@@ -54,7 +54,8 @@ def _change(setting: SetVariable, context: Context) -> str:
 
 
 def _set(context: Context, name: str) -> list[SetVariable]:
-    return [setting for setting in context.settings if setting.name == name]
+    heeded = filter(context.family.heeds, context.settings)
+    return [setting for setting in heeded if setting.name == name]
 
 
 def _removal(setting: SetVariable) -> str:
@@ -77,7 +78,9 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     family = context.family
     libraries = (one for one in context.facts.libraries if family_of([one]) is family)
     releases = {library.version for library in libraries if library.version}
-    settled = deciding_setting(context.settings) if context.sight.is_led_to_harp(context.platform) else None
+    settled = (
+        deciding_setting(context.settings, family) if context.sight.is_led_to_harp(context.platform) else None
+    )
     for setting in _set(context, PLUGIN_VARIABLE):
         if setting is settled and (context.taken or not releases):
             continue

@@ -21,7 +21,14 @@ from harpctl.facts.plugin_files import (
 )
 from harpctl.host.host import Host
 from harpctl.plugin.compat import Platform, incompatibility
-from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SYSTEM_FILE, SetVariable, find_settings
+from harpctl.plugin.settings import (
+    ENVIRONMENT,
+    PLUGIN_VARIABLE,
+    RCCL_SYSTEM_FILE,
+    SYSTEM_FILE,
+    SetVariable,
+    find_settings,
+)
 
 NEWEST = "99"  # stands for an NCCL that is not seen here, such as one inside an image
 SINCE = (2, 11)  # NCCL_NET_PLUGIN; before, the variable is ignored
@@ -38,10 +45,16 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     word: str
     plain: str
     suffixed: str
+    conf: str  # the settings of all users
+
+    def heeds(self, setting: SetVariable) -> bool:
+        """Return whether it reads where something is set: not the files of the other one."""
+        other = {SYSTEM_FILE, RCCL_SYSTEM_FILE} - {self.conf}
+        return not any(setting.source.endswith(name.rpartition("/")[2]) for name in other)
 
 
-NCCL = Family(word="NCCL", plain=NAME, suffixed=SUFFIXED)
-RCCL = Family(word="RCCL", plain=RCCL_NAME, suffixed=RCCL_SUFFIXED)
+NCCL = Family(word="NCCL", plain=NAME, suffixed=SUFFIXED, conf=SYSTEM_FILE)
+RCCL = Family(word="RCCL", plain=RCCL_NAME, suffixed=RCCL_SUFFIXED, conf=RCCL_SYSTEM_FILE)
 
 
 def has_name_of(copy: Copy, family: Family) -> bool:
@@ -96,10 +109,10 @@ def loaded_copy(copies: Sequence[Copy], files: Iterable[str], platform: Platform
     return None
 
 
-def deciding_setting(settings: Iterable[SetVariable]) -> SetVariable | None:
-    """Return the NCCL_NET_PLUGIN that holds for every job: of the environment, else of /etc/nccl.conf."""
+def deciding_setting(settings: Iterable[SetVariable], family: Family = NCCL) -> SetVariable | None:
+    """Return the NCCL_NET_PLUGIN that holds for every job: of the environment, else of the system's file."""
     found = [
-        one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, SYSTEM_FILE}
+        one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, family.conf}
     ]
     return found[0] if found else None
 
@@ -108,14 +121,14 @@ def chosen_copy(
     copies: Sequence[Copy], settings: Iterable[SetVariable], platform: Platform, family: Family = NCCL
 ) -> Copy | None:
     """Return what the newest release takes: what the deciding setting leads to, or the plain name."""
-    setting = deciding_setting(settings)
+    setting = deciding_setting(settings, family)
     files = candidate_files(setting.value if setting else None, family=family)
     return loaded_copy(copies, files, platform)
 
 
 def reason(copy: Copy, settings: Iterable[SetVariable], family: Family = NCCL, path: str = "") -> str:
     """Return which file NCCL takes and why, as a sentence without its end; `path` says "by ..."."""
-    setting = deciding_setting(settings)
+    setting = deciding_setting(settings, family)
     why = f"by {setting}" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
     return f"{family.word} takes {copy.path}, which is {copy.what}, {why}{path and f', {path}'}"
 

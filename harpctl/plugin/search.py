@@ -103,7 +103,7 @@ def _taken_unseen(
     host: Host, copies: Sequence[Copy], settings: Iterable[SetVariable], platform: Platform, family: Family
 ) -> tuple[Copy | None, str]:
     """Return what the newest release takes that has no search path of its own, and why."""
-    decides = deciding_setting(settings)
+    decides = deciding_setting(settings, family)
     known = {copy.path: copy for copy in copies}
     for file in candidate_files(decides.value if decides else None, family=family):
         for folder in environment_dirs(host) if "/" not in file else ():
@@ -120,13 +120,14 @@ def find_taken(
     host: Host, copies: Sequence[Copy], settings: Iterable[SetVariable], platform: Platform
 ) -> tuple[Taken, ...]:
     """Return what each NCCL of the host takes, under the setting that holds for every job."""
-    decides = deciding_setting(settings)
-    value = decides.value if decides else None
+    settings = tuple(settings)
     known = {copy.path: copy for copy in copies}
 
     def take(chain: Sequence[Loaded]) -> Taken:
         library = Library(path=chain[0].path, version=library_version(host, chain[0].path))
         taken = Taken(library=library, loader=chain[1].path if len(chain) > 1 else "")
+        decides = deciding_setting(settings, taken.family)
+        value = decides.value if decides else None
         for file in candidate_files(value, library.version or NEWEST, taken.family):
             if "/" in file:
                 if copy := loaded_copy(copies, [file], platform):

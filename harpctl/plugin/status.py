@@ -160,7 +160,7 @@ def read_status(host: Host) -> Status:
     platform, copies, settings = platform_of(host), find_all(host), find_settings(host)
     sight = look(host, copies, settings, platform, find_taken(host, copies, settings, platform))
     winner, family, found = sight.copy, sight.family, sight.taken
-    decides = deciding_setting(settings)
+    decides = deciding_setting(settings, family)
     state, summary, spoken = _state(sight, copies, platform, decides)
     notes = _notes(winner, copies, platform, family)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
@@ -169,7 +169,11 @@ def read_status(host: Host) -> Status:
         notes.append(f"This harpctl has it; for jobs from here, without root: {export_hint(path)}")
     releases = {t.library.version for t in found if t.library.version and t.family is family}
     settled = decides if sight.is_led_to_harp(platform) else None
-    obstacles = (obstacle(one, copies, platform, releases, family) for one in settings if one is not settled)
+    obstacles = (
+        obstacle(one, copies, platform, releases, family)
+        for one in settings
+        if one is not settled and family.heeds(one)
+    )
     notes += [text for text in obstacles if text]
     notes += [f"{taken}." for taken in found if is_apart(taken, winner)]
     notes += _of_environment(host) if not found else []

@@ -152,7 +152,7 @@ def _install_paths(
 ) -> list[str]:
     """Return where the plugin goes, first what NCCL takes; what lies there is among the copies afterwards."""
     settings = find_settings(host)
-    decides = deciding_setting(settings)
+    decides = deciding_setting(settings, family)
     wanted = candidate_files(decides.value if decides else None, family=family)
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp and name in {"", copy.name}]
     ours = [copy for copy in ours if has_name_of(copy, family)]

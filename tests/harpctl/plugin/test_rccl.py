@@ -124,9 +124,9 @@ def test_beside_another_plugin_of_rccl(
     said = texts(debian)
     assert any("which RCCL loads only where NCCL_NET_PLUGIN names it" in text for text in said)
     assert [text for text in said if "NCCL takes" in text or "NCCL finds" in text or "NCCL 2" in text] == []
-    debian.put(b"NCCL_NET_PLUGIN=harp\n", "/etc/nccl.conf")
+    debian.put(b"NCCL_NET_PLUGIN=harp\n", "/etc/rccl.conf")
     assert read_status(debian.host).state == "enabled"
-    debian.put(b"NCCL_NET_PLUGIN=ofi\n", "/etc/nccl.conf")
+    debian.put(b"NCCL_NET_PLUGIN=ofi\n", "/etc/rccl.conf")
     found = read_status(debian.host)
     assert "makes RCCL look for ofi and librccl-net-ofi.so, and there is none" in found.summary
 
@@ -146,11 +146,28 @@ def test_both_libraries_on_one_host(
     debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
     install(debian, harp, name=SUFFIXED)
     assert plugins(debian) == [SUFFIXED, RCCL_SUFFIXED]
-    debian.put(b"NCCL_NET_PLUGIN=harp\n", "/etc/nccl.conf")
+    for name in ("nccl", "rccl"):
+        debian.put(b"NCCL_NET_PLUGIN=harp\n", f"/etc/{name}.conf")
     found = read_status(debian.host)
     assert (found.state, found.path) == ("enabled", f"{debian.libraries}/{SUFFIXED}")
     taken = {one.name: one.plugin.rpartition("/")[2] for one in found.libraries}
     assert taken == {"NCCL": SUFFIXED, "RCCL": RCCL_SUFFIXED}
+
+
+def test_each_reads_its_own_settings(
+    debian: Image, put_rccl: Callable[[str], None], harp: Path, make_nccl: Callable[[str], Path]
+) -> None:
+    put_rccl("2.29.7")
+    install(debian, harp)
+    debian.put(b"NCCL_NET=Socket\nNCCL_NET_PLUGIN=ofi\n", "/etc/nccl.conf")
+    assert read_status(debian.host).state == "enabled"
+    assert not any("ofi" in text or "Socket" in text for text in texts(debian))
+    debian.put(b"NCCL_NET_PLUGIN=ofi\n", "/root/.rccl.conf")
+    assert any("makes RCCL 2.29.7 look for ofi" in note for note in read_status(debian.host).notes)
+    debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
+    found = read_status(debian.host)
+    assert found.state == "beside"
+    assert {one.name: bool(one.plugin) for one in found.libraries} == {"NCCL": False, "RCCL": True}
 
 
 def test_an_upgrade_renews_the_files_of_a_package(
