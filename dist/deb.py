@@ -38,8 +38,9 @@ Description: user-space network transport for NCCL
  ordinary Ethernet by a reliable protocol of its own. With it come harpctl,
  which prepares a host, checks it and undoes it, and harp-perf, which measures.
  .
- The library is {library}. It is used where
- NCCL_NET_PLUGIN=harp is set, or after 'harpctl install --name plain'.
+ The library is {library}, and
+ librccl-net-harp.so beside it for RCCL. It is used where NCCL_NET_PLUGIN=harp
+ is set, or after 'harpctl install --name plain'.
 """
 LAB_CONTROL = """\
 Package: harp-lab

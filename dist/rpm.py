@@ -61,6 +61,7 @@ end
 /usr/bin/harp-perf
 /usr/lib/harp
 /usr/lib64/libnccl-net-harp.so
+/usr/lib64/librccl-net-harp.so
 /usr/share/bash-completion/completions/harpctl
 /usr/share/fish/vendor_completions.d/harpctl.fish
 /usr/share/zsh/site-functions/_harpctl

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a host: what the Debian and the rpm package and the layer hold.
 
-The library has its second name, so that no other plugin is touched; `harpctl install --name plain` gives it the plain
-one. harpctl runs with its own Python packages, by the host's Python.
+The library has its second names, for NCCL and for RCCL, so that no other plugin is touched; `harpctl install --name
+plain` gives it the plain ones. harpctl runs with its own Python packages, by the host's Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dist.make import (
     stage_packages,
 )
 from dist.manual import stage_completion, stage_pages
-from harpctl.facts.plugin_files import NAME, SUFFIXED
+from harpctl.facts.plugin_files import NAME, RCCL_SUFFIXED, SUFFIXED
 
 HOME = "usr/lib/harp"
 PROGRAM = "usr/bin/harpctl"
@@ -58,7 +58,8 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     data = stage_harpctl(home / "app")
     libraries = stage / folder
     libraries.mkdir(parents=True)
-    shutil.copy(BUILD / NAME, libraries / SUFFIXED)
+    for name in (SUFFIXED, RCCL_SUFFIXED):
+        shutil.copy(BUILD / NAME, libraries / name)
     (data / NAME).symlink_to(os.path.relpath(libraries / SUFFIXED, data))
     (stage / "usr" / "bin").mkdir()
     shutil.copy(BUILD / "harp-perf", stage / "usr" / "bin" / "harp-perf")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -63,10 +64,27 @@ def amount(count: int) -> str:
     return f"{value:.1f} TB"
 
 
-def summary(moved: Moved) -> str:
-    """Return the line that ends a run."""
+def torch_obstacle(torch: Path | None) -> str:
+    """Return why the PyTorch in a folder cannot use HARP, or any NCCL; "" where it can, or there is none."""
+    libraries = torch / "lib" if torch else None
+    if libraries is None or not (libraries / "libtorch.so").exists():
+        return ""
+    if any((libraries / name).exists() for name in ("libtorch_cuda.so", "libtorch_hip.so")):
+        return ""
+    return f"the PyTorch in {torch} is built without CUDA and ROCm and has no NCCL; install one that has"
+
+
+def _torch_folder() -> Path | None:
+    """Return the folder of the PyTorch of this environment, without importing it."""
+    spec = importlib.util.find_spec("torch")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def summary(moved: Moved, torch: Path | None = None) -> str:
+    """Return the line that ends a run; `torch` is the folder of the environment's PyTorch."""
     if not moved.processes:
-        return "HARP was not used: no process of this host initialised it; with NCCL_DEBUG=INFO NCCL says why"
+        why = torch_obstacle(torch) or "with NCCL_DEBUG=INFO NCCL says why"
+        return f"HARP was not used: no process of this host initialised it; {why}"
     who = f"{moved.processes} process{'es' if moved.processes > 1 else ''} of this host used HARP"
     if not moved.hosts:
         return f"{who}, and moved nothing with it: NCCL needed no network between them"
@@ -128,7 +146,7 @@ def run(argv: Sequence[str], environment: Dict[str, str], plugin: Path) -> int:
         if own:
             shutil.rmtree(own, ignore_errors=True)
     if directories and status not in {NOT_FOUND, NOT_EXECUTABLE}:
-        say(summary(moved))
+        say(summary(moved, _torch_folder()))
     return status
 
 

@@ -40,7 +40,8 @@ def translate_os_errors(host: Host) -> Iterator[None]:
         raise harp_error_of(error, host) from error
 
 
-def require_root(host: Host) -> None:
-    """Refuse to change the real machine without root. Raises HarpError."""
+def require_root(host: Host, otherwise: str = "") -> None:
+    """Refuse to change the real machine without root. Raises HarpError; `otherwise` says what needs none."""
     if host.is_real and os.geteuid() != 0:
-        raise HarpError("Changing this host needs root.", "Run the same command with sudo.", ExitCode.REFUSED)
+        hint = "Run the same command with sudo."
+        raise HarpError("Changing this host needs root.", f"{hint} {otherwise}".rstrip(), ExitCode.REFUSED)

@@ -188,7 +188,7 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
     silent = [
         (path, eni.name)
         for path, conf, eni in context.pairs
-        if path != IFNAME and not (conf.speed_mbps or eni.speed_mbps)
+        if path.startswith("/") and not (conf.speed_mbps or eni.speed_mbps)
     ]
     if silent:
         names, paths = ", ".join(name for _path, name in silent), [path for path, _name in silent]

@@ -22,9 +22,9 @@ from harpctl.facts.sources import RECORD, Sources, collect_sources
 from harpctl.facts.unasked import unasked
 from harpctl.host.host import Host
 from harpctl.network.model import Interfaces, decode
-from harpctl.plugin.choice import chosen_copy, named_files
+from harpctl.plugin.choice import Family, named_files
 from harpctl.plugin.compat import Platform, platform_of
-from harpctl.plugin.search import Taken, find_taken
+from harpctl.plugin.search import Sight, Taken, find_taken, look
 from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
@@ -110,10 +110,20 @@ class Context:
         found = all_settings(self.host, self.environment)
         return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))
 
+    @functools.cached_property
+    def sight(self) -> Sight:
+        """Return what jobs from here take."""
+        return look(self.host, self.copies, self.settings, self.platform, self.taken)
+
+    @property
+    def family(self) -> Family:
+        """Return whether jobs from here use NCCL or RCCL."""
+        return self.sight.family
+
     @property
     def nccl_copy(self) -> Copy | None:
         """Return the file that NCCL takes; None where there is none."""
-        return chosen_copy(self.copies, self.settings, self.platform)
+        return self.sight.copy
 
     @functools.cached_property
     def taken(self) -> tuple[Taken, ...]:

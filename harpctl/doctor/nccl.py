@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from harpctl.confs.table import VARIABLES
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, edit, fail, warn
-from harpctl.facts.plugin_files import INSTALLED, SUFFIX, SUFFIXED
+from harpctl.facts.plugin_files import INSTALLED, SUFFIX
 from harpctl.plugin.choice import (
     SINCE,
     candidate_files,
+    deciding_setting,
+    family_of,
     is_loadable_harp,
     leads_to_harp,
     loaded_copy,
@@ -23,23 +25,27 @@ from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, SetVar
 
 def _repair(setting: SetVariable, context: Context) -> str:
     """Return the command after which each NCCL here finds the file that a setting names as HARP."""
-    files = candidate_files(setting.value)
+    family = context.family
+    files = candidate_files(setting.value, family=family)
     found = loaded_copy(context.copies, files, context.platform)
-    if found is not None and found.name == SUFFIXED and is_loadable_harp(found, context.platform):
-        return f"use NCCL {'.'.join(map(str, SINCE))} or newer, which heeds {PLUGIN_VARIABLE}"
+    if found is not None and found.name == family.suffixed and is_loadable_harp(found, context.platform):
+        return f"use {family.word} {'.'.join(map(str, SINCE))} or newer, which heeds {PLUGIN_VARIABLE}"
     if any(copy.is_harp and copy.form != INSTALLED for copy in context.copies):
         return "harpctl enable"
     if any(copy.is_harp and copy.form == INSTALLED and copy.aliases for copy in context.copies):
         return (
-            f"harpctl install --name {SUFFIX}  # and {PLUGIN_VARIABLE}={SUFFIX}: an NCCL here takes no path"
+            f"harpctl install --name {SUFFIX}  # and {PLUGIN_VARIABLE}={SUFFIX}:"
+            f" an {family.word} here takes no path"
         )
-    return f"harpctl install --name {SUFFIX if SUFFIXED in files else 'plain'}"
+    if context.sight.packaged and setting.source == ENVIRONMENT:
+        return f"export {PLUGIN_VARIABLE}={context.sight.packaged.path}"
+    return f"harpctl install --name {SUFFIX if family.suffixed in files else 'plain'}"
 
 
 def _change(setting: SetVariable, context: Context) -> str:
     """Return the command after which a setting that leads elsewhere leads to the HARP that is on here."""
-    by_name = loaded_copy(context.copies, [SUFFIXED], context.platform)
-    by_default = loaded_copy(context.copies, candidate_files(None), context.platform)
+    by_name = loaded_copy(context.copies, [context.family.suffixed], context.platform)
+    by_default = loaded_copy(context.copies, candidate_files(None, family=context.family), context.platform)
     if is_loadable_harp(by_default, context.platform) or not is_loadable_harp(by_name, context.platform):
         return _removal(setting)
     if setting.source == ENVIRONMENT:
@@ -48,7 +54,8 @@ def _change(setting: SetVariable, context: Context) -> str:
 
 
 def _set(context: Context, name: str) -> list[SetVariable]:
-    return [setting for setting in context.settings if setting.name == name]
+    heeded = filter(context.family.heeds, context.settings)
+    return [setting for setting in heeded if setting.name == name]
 
 
 def _removal(setting: SetVariable) -> str:
@@ -68,10 +75,17 @@ def check_net(context: Context) -> Iterator[CheckResult]:
 @check("nccl.net_plugin", "NCCL_NET_PLUGIN leads to HARP's plugin")
 def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     """Look for NCCL_NET_PLUGIN: when it is set, the default name is not tried. What names HARP stays."""
-    releases = {library.version for library in context.facts.libraries if library.version}
+    family = context.family
+    libraries = (one for one in context.facts.libraries if family_of([one]) is family)
+    releases = {library.version for library in libraries if library.version}
+    settled = (
+        deciding_setting(context.settings, family) if context.sight.is_led_to_harp(context.platform) else None
+    )
     for setting in _set(context, PLUGIN_VARIABLE):
-        why = obstacle(setting, context.copies, context.platform, releases)
-        if why and leads_to_harp(setting, context.copies, context.platform):
+        if setting is settled and (context.taken or not releases):
+            continue
+        why = obstacle(setting, context.copies, context.platform, releases, family)
+        if why and leads_to_harp(setting, context.copies, context.platform, family):
             yield fail(why, _repair(setting, context))
         elif why:
             yield fail(why, _change(setting, context))

@@ -62,7 +62,7 @@ def plugin(context: Context) -> str:
 
 def library(context: Context) -> str:
     """Need an NCCL library on the host; images carry their own."""
-    return "" if context.facts.libraries else "No libnccl.so was found here."
+    return "" if context.facts.libraries else "No libnccl.so or librccl.so was found here."
 
 
 def container(context: Context) -> str:

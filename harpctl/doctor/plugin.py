@@ -11,15 +11,22 @@ from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, edit, fail, warn
 from harpctl.facts.elf import version_key
-from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIX, SUFFIXED, Copy
-from harpctl.plugin.choice import is_loadable_harp, reason
+from harpctl.facts.model import Library
+from harpctl.facts.plugin_files import INSTALLED, SUFFIX, Copy
+from harpctl.plugin.choice import family_of, is_loadable_harp, reason
 from harpctl.plugin.compat import incompatibility
 from harpctl.plugin.nccl import abi_picked
 from harpctl.plugin.settings import PLUGIN_VARIABLE
-from harpctl.plugin.status import unchosen
+from harpctl.plugin.source import own_path
+from harpctl.plugin.status import export_hint, unchosen
 
 READ_ALL = 0o444
 NCCL_MIN = "2.8"
+
+
+def word(library: Library) -> str:
+    """Return what a library calls itself."""
+    return family_of([library]).word
 
 
 def installed(context: Context) -> list[Copy]:
@@ -32,49 +39,76 @@ def _parked(context: Context) -> list[Copy]:
 
 
 def _second(context: Context) -> Copy | None:
-    copy = unchosen(context.copies, context.platform)
-    return copy if copy and copy.name == SUFFIXED else None
+    copy = unchosen(context.copies, context.platform, context.family)
+    return copy if copy and copy.name == context.family.suffixed else None
+
+
+def _taken_now(context: Context) -> str:
+    """Return which file NCCL takes and why; "" where it takes none."""
+    copy, sight = context.nccl_copy, context.sight
+    return reason(copy, context.settings, sight.family, sight.why) if copy else ""
 
 
 def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:
     """Report how to choose the second name, and what NCCL loads now."""
-    takes = f"{reason(context.nccl_copy, context.settings)}; HARP is beside it" if context.nccl_copy else ""
-    beside = takes or "HARP is installed"
+    takes = _taken_now(context)
+    beside = f"{takes}; HARP is beside it" if takes else "HARP is installed"
+    who = context.family.word
     yield fail(
-        f"{beside} as {second.path}, which NCCL loads only where {PLUGIN_VARIABLE} names it.",
-        f"export {PLUGIN_VARIABLE}={SUFFIX}",
+        f"{beside} as {second.path}, which {who} loads only where {PLUGIN_VARIABLE} names it.",
+        export_hint(SUFFIX),
     )
 
 
-@check("plugin.installed", f"HARP's plugin is found as {NAME}, or as the file that is chosen")
+def _choose_packaged(packaged: Copy, context: Context) -> Iterator[CheckResult]:
+    """Report how to choose what lies in the environment of Python."""
+    takes = _taken_now(context)
+    beside = f"{takes}; HARP" if takes else "HARP"
+    yield fail(
+        f"{beside} is in this Python environment as {packaged.path}, and nothing leads to it.",
+        export_hint(packaged.path),
+    )
+
+
+@check("plugin.installed", "HARP's plugin is found under its plain name, or as the file that is chosen")
 def check_installed(context: Context) -> Iterator[CheckResult]:
     """Look for the file; a host that only starts containers needs none, so this is a warning there."""
-    second = _second(context)
-    there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == NAME]
+    second, packaged, plain = _second(context), context.sight.packaged, context.family.plain
+    there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == plain]
     if second and context.nccl_copy is None:
         yield from _choose_second(second, context)
     elif there or context.nccl_copy:  # the other checks report what else is wrong with it
         if context.nccl_copy is None and all(copy.aliases for copy in there):
             named = ", ".join(str(one) for one in context.settings if one.name == PLUGIN_VARIABLE)
-            yield warn(f"NCCL takes {there[0].path} by {named} alone.", "harpctl install --name plain")
+            who = context.family.word
+            yield warn(f"{who} takes {there[0].path} by {named} alone.", "harpctl install --name plain")
+    elif packaged:
+        yield from _choose_packaged(packaged, context)
     elif parked := _parked(context):
         yield warn(f"It is disabled as {parked[0].path}.", "harpctl enable")
     else:
-        yield warn(f"No {NAME} is in the loader's path here; an image may carry its own.", "harpctl install")
+        own = own_path(context.host) if context.is_running else ""
+        hints = [f"{export_hint(own)}  # for jobs from here, without root"] if own else []
+        yield warn(
+            f"No {plain} is in the loader's path here; an image may carry its own.", "harpctl install", *hints
+        )
 
 
-@check("plugin.first", "The plugin that NCCL takes is HARP's")
+@check("plugin.first", "The plugin that jobs take is HARP's")
 def check_first(context: Context) -> Iterator[CheckResult]:
     """Look for another plugin before ours. It may be the image's own, so nothing is moved away."""
     first = context.nccl_copy
     if first is None:
         return
-    takes = reason(first, context.settings)
+    takes = _taken_now(context)
     if first.is_harp:
         yield CheckResult("ok", f"{takes}.")
         return
     if second := _second(context):
         yield from _choose_second(second, context)
+        return
+    if packaged := context.sight.packaged:
+        yield from _choose_packaged(packaged, context)
         return
     ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
     behind = f"; HARP's, {ours}, is behind it" if ours else ""
@@ -89,9 +123,9 @@ def check_first(context: Context) -> Iterator[CheckResult]:
 )
 def check_search(context: Context) -> Iterator[CheckResult]:
     """Follow LD_LIBRARY_PATH, RPATH, RUNPATH and the loader's cache, as each NCCL here does."""
-    second = any(copy.name == SUFFIXED and copy.is_harp for copy in installed(context))
-    choose = f"export {PLUGIN_VARIABLE}={SUFFIX}"
+    choose = export_hint(SUFFIX)
     for taken in context.taken:
+        second = any(copy.name == taken.family.suffixed and copy.is_harp for copy in installed(context))
         if is_loadable_harp(taken.copy, context.platform):
             yield CheckResult("ok", f"{taken}.")
         elif taken.copy is None:
@@ -182,8 +216,9 @@ def check_interface(context: Context) -> Iterator[CheckResult]:
     for library in context.facts.libraries:
         if library.version and abi_picked(library.version, copy.elf.abis) is None:
             have = ", ".join(f"v{abi}" for abi in copy.elf.abis)
+            who = f"{word(library)} {library.version} ({library.path})"
             yield fail(
-                f"NCCL {library.version} ({library.path}) finds no interface of its own among {have}.",
+                f"{who} finds no interface of its own among {have}.",
                 "harpctl install",
             )
 
@@ -194,6 +229,6 @@ def check_nccl(context: Context) -> Iterator[CheckResult]:
     for library in context.facts.libraries:
         if library.version and version_key(library.version) < version_key(NCCL_MIN):
             yield warn(
-                f"{library.path} is NCCL {library.version}, which HARP does not serve.",
-                f"use NCCL {NCCL_MIN} or newer",
+                f"{library.path} is {word(library)} {library.version}, which HARP does not serve.",
+                f"use {word(library)} {NCCL_MIN} or newer",
             )

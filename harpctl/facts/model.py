@@ -178,10 +178,15 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Library(Struct, frozen=True, kw_only=True):
-    """A libnccl.so found on the host."""
+    """A libnccl.so, or AMD's librccl.so, found on the host."""
 
     path: str
     version: str = ""  # "2.21.5"; "" when the file does not contain it
+
+    @property
+    def is_rccl(self) -> bool:
+        """Return whether it is RCCL."""
+        return self.path.rpartition("/")[2].startswith("librccl.")
 
 
 class PluginFile(Struct, frozen=True, kw_only=True):

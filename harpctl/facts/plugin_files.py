@@ -24,6 +24,9 @@ from harpctl.host.host import Host
 NAME = "libnccl-net.so"
 SUFFIX = "harp"  # the value of NCCL_NET_PLUGIN that leads to the second name
 SUFFIXED = f"libnccl-net-{SUFFIX}.so"  # beside another plugin that has the plain name
+RCCL_NAME = "librccl-net.so"  # the same two for RCCL, AMD's NCCL
+RCCL_SUFFIXED = f"librccl-net-{SUFFIX}.so"
+OWN_NAMES = (NAME, SUFFIXED, RCCL_NAME, RCCL_SUFFIXED)
 PARKED = f"bak.{NAME}"  # the form that `harpctl disable` uses: ldconfig looks at lib* alone
 INSTALLED = "installed"
 FORMS = {NAME: INSTALLED, PARKED: "bak.", f"{NAME}_bak": "_bak", "libncc-net.so": "typo"}
@@ -43,7 +46,8 @@ PYTHON_DIRS = (
     "/home/*/*conda*/lib/python3*/site-packages",
     "/home/*/*conda*/envs/*/lib/python3*/site-packages",
 )
-PYTHON_LIBRARIES = ("nvidia/nccl/lib", "nvidia/nccl*/lib", "torch/lib")
+NCCL_PACKAGE = "nvidia/nccl/lib"  # of PyPI's wheels of NCCL, and of our own
+PYTHON_LIBRARIES = (NCCL_PACKAGE, "nvidia/nccl*/lib", "torch/lib", "_rocm_sdk_libraries*/lib")
 LIBRARY_DIRS = (
     "/usr/local/cuda*/lib64",
     "/usr/local/cuda*/targets/*/lib",
@@ -52,12 +56,14 @@ LIBRARY_DIRS = (
     "/opt/*conda*/lib",
     "/opt/*conda*/envs/*/lib",
     "/opt/nvidia/hpc_sdk/Linux_*/*/comm_libs/nccl/lib",
+    "/opt/rocm*/lib",
     "/root/*conda*/lib",
     "/root/*conda*/envs/*/lib",
     "/home/*/*conda*/lib",
     "/home/*/*conda*/envs/*/lib",
 )
-NCCL_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")  # the line that NCCL logs first
+NCCL_VERSION = re.compile(rb"[NR]CCL version (\d+\.\d+\.\d+)")  # the line that it logs first
+LIBRARY = re.compile(r"lib[nr]ccl\.so(\..*)?")
 NCCL_FILE_NAME = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)")
 
 
@@ -156,7 +162,7 @@ def find_copies(host: Host, also: Iterable[str] = ()) -> tuple[Copy, ...]:
     """
     folders = search_dirs(host)
     searched = {host.leads_to(folder) for folder in folders}
-    names = dict.fromkeys((NAME, SUFFIXED, *(name for name in also if "/" not in name)))
+    names = dict.fromkeys((*OWN_NAMES, *(name for name in also if "/" not in name)))
     moved = [folder for folder in MOVED_DIRS if host.leads_to(folder) not in searched]
     aliases: dict[str, str] = {}
     wanted = [(folder, name, name, INSTALLED) for name in names for folder in folders]
@@ -185,16 +191,34 @@ def find_plugins(host: Host) -> tuple[PluginFile, ...]:
     return tuple(copy.fact() for copy in find_copies(host))
 
 
+def own_package_dirs(host: Host) -> tuple[str, ...]:
+    """Return the folders of Python packages that jobs from here use: the shell's environment, then ours."""
+    if not host.is_real:
+        return ()
+    prefixes = (os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
+    packages = [
+        path for prefix in prefixes if prefix for path in host.glob(f"{prefix}/lib/python3*/*-packages")
+    ]
+    packages += [path for path in sys.path if path.endswith("-packages")]
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in packages))
+
+
 def package_dirs(host: Host) -> tuple[str, ...]:
-    """Return the folders of Python packages, our own environment's among them."""
+    """Return the folders of Python packages, those that jobs from here use first."""
     packages = [folder for pattern in PYTHON_DIRS for folder in host.glob(pattern)]
-    if host.is_real:
-        packages += [os.path.realpath(path) for path in sys.path if path.endswith("-packages")]
-    return tuple(dict.fromkeys(packages))
+    return tuple(dict.fromkeys((*own_package_dirs(host), *packages)))
 
 
-def find_libraries(host: Host) -> tuple[Library, ...]:
-    """Find the NCCL libraries of the system, CUDA, conda and Python packages, each file once."""
+def packaged_copies(host: Host) -> tuple[Copy, ...]:
+    """Find the plugin of the wheel harp_net in the Python environments of jobs from here, or of a tree."""
+    folders = (f"{folder}/{NCCL_PACKAGE}" for folder in own_package_dirs(host) or package_dirs(host))
+    paths = (f"{folder}/{SUFFIXED}" for folder in folders)
+    there = (path for path in paths if host.stat(path) is not None)
+    return tuple(inspect_copy(host, path, INSTALLED, SUFFIXED, is_searched=False) for path in there)
+
+
+def library_files(host: Host) -> tuple[str, ...]:
+    """Find the files of NCCL and RCCL: of the system, CUDA, ROCm, conda and Python packages, each once."""
     folders = [*environment_dirs(host), *search_dirs(host)]
     folders += [folder for pattern in LIBRARY_DIRS for folder in host.glob(pattern)]
     folders += [
@@ -206,15 +230,18 @@ def find_libraries(host: Host) -> tuple[Library, ...]:
     files: dict[str, None] = {}
     for folder in folders:
         for name in host.list_dir(folder):
-            if name == "libnccl.so" or name.startswith("libnccl.so."):
+            if LIBRARY.fullmatch(name):
                 files.setdefault(host.leads_to(f"{folder}/{name}") or "")
-    return tuple(
-        Library(path=path, version=library_version(host, path)) for path in files if host.is_file(path)
-    )
+    return tuple(filter(host.is_file, files))
+
+
+def find_libraries(host: Host) -> tuple[Library, ...]:
+    """Find the NCCL and RCCL libraries, with their releases."""
+    return tuple(Library(path=path, version=library_version(host, path)) for path in library_files(host))
 
 
 def library_version(host: Host, path: str) -> str:
-    """Return a libnccl.so's release, from its text "NCCL version", else from its name; else ""."""
+    """Return a library's release, from its text "NCCL version", else from libnccl's name; else ""."""
     version = ""
     if file := host.open_file(path):
         with file:

@@ -11,6 +11,7 @@ import msgspec
 
 from harpctl.build_info import build_version
 from harpctl.change.apply import apply
+from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import kept_text, recover, rollback
 from harpctl.command_line import FILE, command, flag, json_option, option, plugin_option
 from harpctl.console import OUT, ConsoleProgress, Progress, print_json
@@ -45,6 +46,13 @@ def install_node(
     settings = read_settings(words, folder)
     recover(host, progress=progress)
     plan = plan_node(host, find_source(host, plugin), folder, settings)
+    if not plan.is_empty:
+        tree = "DIR" if folder == FOLDER else folder
+        require_root(
+            host,
+            f"Without root, into a directory of yours: mkdir -p {tree} && harpctl node --root {tree};"
+            f" containers mount {tree}{FOLDER} as {FOLDER}.",
+        )
     transaction = apply(plan, host, what="node", progress=progress)
     return Installed(
         version=build_version(), folder=folder, changed=bool(transaction), transaction=transaction

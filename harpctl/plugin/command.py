@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from harpctl.change.apply import apply
 from harpctl.change.diff import render
+from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.command_line import (
     Values,
@@ -35,8 +37,17 @@ from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.host import Host, open_host
 from harpctl.plugin.source import find_source
-from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, read_status
-from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
+from harpctl.plugin.status import (
+    BESIDE,
+    ENABLED,
+    FOREIGN,
+    File,
+    Nccl,
+    Status,
+    export_hint,
+    read_status,
+)
+from harpctl.plugin.switch import Source, Switch, plan_disable, plan_enable, plan_install
 
 
 class Name(str, enum.Enum):
@@ -47,6 +58,16 @@ class Name(str, enum.Enum):
 
 
 FILES = {Name.PLAIN: NAME, Name.HARP: SUFFIXED}
+
+
+def without_root(source: Source, folder: str) -> str:
+    """Return the line after which jobs from here use a plugin, copied to a folder if one is given."""
+    path = str(Path(source.path).resolve())
+    if not folder:
+        return f"Without root, for jobs from here: {export_hint(shlex.quote(path))}"
+    target = f"{folder.rstrip('/')}/{SUFFIXED}"
+    copy = shlex.join(["install", "-D", "-m", "755", path, target])
+    return f"Without root, for jobs from here: {copy} && {export_hint(shlex.quote(target))}"
 
 
 class SwitchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,9 +164,11 @@ def install(
     host = open_host(root)
 
     def make() -> Switch:
-        return plan_install(
-            host, find_source(host, plugin), folder, name=FILES[name] if name else "", force=force
-        )
+        source = find_source(host, plugin)
+        switch = plan_install(host, source, folder, name=FILES[name] if name else "", force=force)
+        if not (switch.plan.is_empty or dry_run):
+            require_root(host, without_root(source, folder))
+        return switch
 
     _do(host, "install", make, dry_run=dry_run, as_json=as_json)
 
@@ -184,7 +207,14 @@ def disable(*, dry_run: bool, yes: bool, root: Path | None, as_json: bool) -> No
     """
     del yes  # only -H asks
     host = open_host(root)
-    _do(host, "disable", lambda: plan_disable(host), dry_run=dry_run, as_json=as_json)
+
+    def make() -> Switch:
+        switch = plan_disable(host)
+        if not (switch.plan.is_empty or dry_run):
+            require_root(host, "Without root, for jobs from here: export HARP_DISABLE=1")
+        return switch
+
+    _do(host, "disable", make, dry_run=dry_run, as_json=as_json)
 
 
 def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
@@ -236,7 +266,7 @@ def show_status(found: Status) -> None:
     """Print a status: the sentence, the table, the notes."""
     OUT.print(found.summary, markup=False)
     rows = [("plugin" if file.is_loaded else file.form, file.path, _file_text(file)) for file in found.files]
-    rows += [(f"NCCL {one.version}".strip(), one.path, _nccl_text(one)) for one in found.libraries]
+    rows += [(f"{one.name} {one.version}".strip(), one.path, _nccl_text(one)) for one in found.libraries]
     rows += [("conf", path, "") for path in found.conf_files]
     rows += [("setting", setting.source, f"{setting.name}={setting.value}") for setting in found.settings]
     if rows:

@@ -2,7 +2,8 @@
 """The settings that choose a plugin, NCCL_NET, NCCL_NET_PLUGIN and HARP_DISABLE, and where they are set.
 
 NCCL reads the environment, then NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf; what is set first
-stays. The environment is ours and counts on the machine itself alone: a job's may differ.
+stays. RCCL reads ~/.rccl.conf and /etc/rccl.conf instead of the two. The environment is ours and counts on
+the machine itself alone: a job's may differ.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ SWITCH = "HARP_DISABLE"  # HARP's own
 NAMES = ("NCCL_NET", PLUGIN_VARIABLE, SWITCH)
 ENVIRONMENT = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
-USER_FILES = ("/root/.nccl.conf", "/home/*/.nccl.conf")
+RCCL_SYSTEM_FILE = "/etc/rccl.conf"
+USER_FILES = ("/root/.nccl.conf", "/home/*/.nccl.conf", "/root/.rccl.conf", "/home/*/.rccl.conf")
 
 
 class SetVariable(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +40,7 @@ class SetVariable(msgspec.Struct, frozen=True, kw_only=True):
     def obstacle(self) -> str:
         """Return why HARP is not used under this setting, wherever it lies; "" when it is."""
         if self.name == "NCCL_NET" and self.value.lower() != NAME.lower():
-            return f"{self} makes NCCL use that network and no other."
+            return f"{self} selects that network and no other."
         return f"{self} turns HARP off." if self.name == SWITCH and self.value == "1" else ""
 
 
@@ -53,7 +55,7 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[SetVariable, ...]:
-    """Find every variable that is set: in an environment, users' files and /etc/nccl.conf, in this order.
+    """Find every variable that is set: in an environment, users' files and the system's, in this order.
 
     What the environment sets, if only to nothing, does not count in the files. Nothing as a value means "not
     set", but not to NCCL 2.27 and newer as NCCL_NET_PLUGIN.
@@ -62,7 +64,7 @@ def all_settings(host: Host, environment: Mapping[str, str]) -> tuple[SetVariabl
     files = [own] if own.startswith("/") else []
     files += [file for pattern in USER_FILES for file in host.glob(pattern)]
     sources = [(ENVIRONMENT, environment)]
-    for file in dict.fromkeys([*files, SYSTEM_FILE]):
+    for file in dict.fromkeys([*files, SYSTEM_FILE, RCCL_SYSTEM_FILE]):
         values = parse_conf(host.read_text(file) or "")
         sources.append((file, {name: value for name, value in values.items() if name not in environment}))
     return tuple(

@@ -29,6 +29,13 @@ def own_sources() -> list[Source]:
     return [_source(str(file), file.read_bytes()) for file in files if file.is_file()]
 
 
+def own_path(host: Host) -> str:
+    """Return where the plugin that comes with this harpctl lies, if it fits this machine; "" for a tree."""
+    platform = platform_of(host)
+    fitting = (source.path for source in own_sources() if not incompatibility(source.elf, platform))
+    return next(fitting, "") if host.is_real else ""
+
+
 def read_source(host: Host, file: Path) -> Source:
     """Read a plugin file of this machine. Raises HarpError when it cannot be read or is no shared library."""
     try:

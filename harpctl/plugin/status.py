@@ -9,27 +9,23 @@ import msgspec
 
 from harpctl.confs.files import find_confs
 from harpctl.facts.library_dirs import environment_dirs
-from harpctl.facts.plugin_files import (
-    INSTALLED,
-    NAME,
-    SUFFIXED,
-    Copy,
-    inspect_copy,
-    parked_as,
-)
+from harpctl.facts.plugin_files import INSTALLED, NAME, Copy, inspect_copy, parked_as
 from harpctl.host.host import Host
 from harpctl.plugin.choice import (
-    chosen_copy,
+    NCCL,
+    Family,
     deciding_setting,
     find_all,
+    has_name_of,
     is_loadable_harp,
     obstacle,
     second_name_hint,
 )
 from harpctl.plugin.compat import Platform, incompatibility, platform_of
 from harpctl.plugin.nccl import abi_picked
-from harpctl.plugin.search import Taken, find_taken
-from harpctl.plugin.settings import SetVariable, find_settings
+from harpctl.plugin.search import Sight, Taken, find_taken, look
+from harpctl.plugin.settings import PLUGIN_VARIABLE, SetVariable, find_settings
+from harpctl.plugin.source import own_path
 
 ENABLED = "enabled"
 DISABLED = "disabled"
@@ -55,9 +51,10 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nccl(msgspec.Struct, frozen=True, kw_only=True):
-    """An NCCL library, and the interface version by which it would speak to the plugin."""
+    """An NCCL or RCCL library, and the interface version by which it would speak to the plugin."""
 
     path: str
+    name: str  # "NCCL" or "RCCL"
     version: str = ""
     loader: str = ""  # the library that loads it, such as PyTorch's; "" where that is not known
     plugin: str = ""  # the file that it takes here; "" where it finds none
@@ -80,46 +77,57 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def unchosen(copies: tuple[Copy, ...], platform: Platform) -> Copy | None:
+def unchosen(copies: tuple[Copy, ...], platform: Platform, family: Family = NCCL) -> Copy | None:
     """Return a HARP that is installed and that NCCL loads only where a setting names it."""
-    return next(
-        (copy for copy in copies if copy.form == INSTALLED and is_loadable_harp(copy, platform)), None
-    )
+    ours = (copy for copy in copies if has_name_of(copy, family))
+    return next((copy for copy in ours if copy.form == INSTALLED and is_loadable_harp(copy, platform)), None)
+
+
+def export_hint(path: str) -> str:
+    """Return the line after which jobs of a shell take a file."""
+    return f"export {PLUGIN_VARIABLE}={path}"
 
 
 def _state(
-    winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, decides: SetVariable | None
+    sight: Sight, copies: tuple[Copy, ...], platform: Platform, decides: SetVariable | None
 ) -> tuple[str, str, Copy | None]:
     """Return the state, its sentence, and the copy that it describes."""
+    winner, family = sight.copy, sight.family
     if winner is not None and (winner.elf is None or winner.problem):
-        return BROKEN, f"NCCL finds no network plugin: {winner.problem}", winner
+        return BROKEN, f"{family.word} finds no network plugin: {winner.problem}", winner
     if winner is not None and winner.elf is not None and (unfit := incompatibility(winner.elf, platform)):
-        return BROKEN, f"NCCL cannot load {winner.path}: it {unfit}.", winner
+        return BROKEN, f"{family.word} cannot load {winner.path}: it {unfit}.", winner
+    by = f", {sight.why}" if sight.why else ""
     if winner is not None and winner.is_harp:
-        return ENABLED, f"{winner.what} is enabled: {winner.path}.", winner
-    copy = unchosen(copies, platform)
-    if copy is not None and (decides or copy.name == SUFFIXED):
-        beside = f", beside {winner.what} ({winner.path})" if winner else ""
-        why = obstacle(decides, copies, platform) if decides else second_name_hint()
+        return ENABLED, f"{winner.what} is enabled: {winner.path}{by}.", winner
+    copy = unchosen(copies, platform, family)
+    beside = f", beside {winner.what} ({winner.path}{by})" if winner else ""
+    if copy is not None and (decides or copy.name == family.suffixed):
+        why = obstacle(decides, copies, platform, (), family) if decides else second_name_hint(family)
         return BESIDE, f"{copy.what} is installed as {copy.path}{beside}. {why}", copy
-    return _without_harp(winner, copies)
+    if copy := sight.packaged:
+        how = f"Nothing leads to it: {export_hint(copy.path)}"
+        return BESIDE, f"{copy.what} is in this Python environment as {copy.path}{beside}. {how}", copy
+    return _without_harp(sight, copies)
 
 
-def _without_harp(winner: Copy | None, copies: tuple[Copy, ...]) -> tuple[str, str, Copy | None]:
+def _without_harp(sight: Sight, copies: tuple[Copy, ...]) -> tuple[str, str, Copy | None]:
+    winner, family = sight.copy, sight.family
     if winner is not None:
-        return FOREIGN, f"NCCL finds {winner.what}, not HARP: {winner.path}.", winner
+        by = f", {sight.why}" if sight.why else ""
+        return FOREIGN, f"{family.word} finds {winner.what}, not HARP: {winner.path}{by}.", winner
     parked = next((copy for copy in copies if copy.form != INSTALLED and copy.is_harp), None)
     if parked is not None:
         return DISABLED, f"{parked.what} is disabled: {parked.path}.", parked
-    return ABSENT, f"HARP is not installed: no {NAME} where the loader searches.", None
+    return ABSENT, f"HARP is not installed: no {family.plain} where the loader searches.", None
 
 
-def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform) -> list[str]:
+def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, family: Family) -> list[str]:
     notes = []
     for copy in copies:
         if copy is winner:
             continue
-        if copy.form == INSTALLED and copy.name != NAME:
+        if copy.form == INSTALLED and copy.name != family.plain:
             if copy.problem:
                 notes.append(copy.problem)
         elif copy.form == INSTALLED:
@@ -150,34 +158,47 @@ def _of_environment(host: Host) -> list[str]:
 def read_status(host: Host) -> Status:
     """Look at the plugin, NCCL's libraries, conf files and settings of a host. Needs no root."""
     platform, copies, settings = platform_of(host), find_all(host), find_settings(host)
-    winner = chosen_copy(copies, settings, platform)
-    decides = deciding_setting(settings)
-    state, summary, spoken = _state(winner, copies, platform, decides)
-    notes = _notes(winner, copies, platform)
+    sight = look(host, copies, settings, platform, find_taken(host, copies, settings, platform))
+    winner, family, found = sight.copy, sight.family, sight.taken
+    decides = deciding_setting(settings, family)
+    state, summary, spoken = _state(sight, copies, platform, decides)
+    notes = _notes(winner, copies, platform, family)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
-    found = find_taken(host, copies, settings, platform)
-    releases = {taken.library.version for taken in found if taken.library.version}
-    obstacles = (obstacle(setting, copies, platform, releases) for setting in settings)
+    if state in {ABSENT, FOREIGN} and (path := own_path(host)):
+        notes.append(f"This harpctl has it; for jobs from here, without root: {export_hint(path)}")
+    releases = {t.library.version for t in found if t.library.version and t.family is family}
+    settled = decides if sight.is_led_to_harp(platform) else None
+    obstacles = (
+        obstacle(one, copies, platform, releases, family)
+        for one in settings
+        if one is not settled and family.heeds(one)
+    )
     notes += [text for text in obstacles if text]
     notes += [f"{taken}." for taken in found if is_apart(taken, winner)]
     notes += _of_environment(host) if not found else []
     libraries = [_nccl(taken, spoken) for taken in found]
     for one in libraries:
         if spoken and spoken.elf and spoken.elf.abis and one.version and one.abi is None:
-            notes.append(f"NCCL {one.version} ({one.path}) finds no interface that it knows.")
+            notes.append(f"{one.name} {one.version} ({one.path}) finds no interface that it knows.")
     return Status(
         state=state,
         summary=summary,
         path=spoken.path if spoken else "",
         version=spoken.elf.version if spoken and spoken.elf else "",
         build=spoken.elf.build if spoken and spoken.elf else "",
-        files=tuple(_file(copy, copy is winner) for copy in copies),
+        files=tuple(_file(copy, copy is winner) for copy in _with_seen(copies, winner, sight.packaged)),
         libraries=tuple(libraries),
         conf_files=tuple(find_confs(host)),
         settings=settings,
         notes=tuple(notes),
     )
+
+
+def _with_seen(copies: tuple[Copy, ...], *more: Copy | None) -> tuple[Copy, ...]:
+    """Return the copies, after those of the environment that are not among them."""
+    known = {copy.path for copy in copies}
+    return (*(copy for copy in more if copy is not None and copy.path not in known), *copies)
 
 
 def is_apart(taken: Taken, winner: Copy | None) -> bool:
@@ -190,6 +211,7 @@ def _nccl(taken: Taken, spoken: Copy | None) -> Nccl:
     copy = taken.copy or spoken
     return Nccl(
         path=taken.library.path,
+        name=taken.family.word,
         version=taken.library.version,
         loader=taken.loader,
         plugin=taken.copy.path if taken.copy else "",

@@ -11,9 +11,28 @@ from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import Elf
 from harpctl.facts.library_dirs import library_dir, search_dirs, system_dirs
-from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, inspect_copy, parked_as
+from harpctl.facts.model import Library
+from harpctl.facts.plugin_files import (
+    INSTALLED,
+    NAME,
+    SUFFIXED,
+    Copy,
+    inspect_copy,
+    library_files,
+    parked_as,
+)
 from harpctl.host.host import Host
-from harpctl.plugin.choice import candidate_files, chosen_copy, deciding_setting, find_all
+from harpctl.plugin.choice import (
+    NCCL,
+    RCCL,
+    Family,
+    candidate_files,
+    chosen_copy,
+    deciding_setting,
+    family_of,
+    find_all,
+    has_name_of,
+)
 from harpctl.plugin.compat import incompatibility, platform_of
 from harpctl.plugin.settings import find_settings
 
@@ -53,7 +72,8 @@ def plan_install(
     """Plan to put a plugin into the library directory, or over every HARP that is installed.
 
     Without a name it gets the plain one, or the second one where another plugin has the plain one or would be
-    found before it; where several names are HARP's already, all of them. Raises HarpError when the file is
+    found before it; where several names are HARP's already, all of them. The same by RCCL's names where RCCL
+    or one of them is here. Raises HarpError when the file is
     none for this host, when something else holds the name, and when HARP has been disabled here. `force`
     moves others aside and leaves parked copies.
     """
@@ -61,7 +81,8 @@ def plan_install(
     if unfit:
         raise HarpError(
             f"{source.path} {unfit}.",
-            "Take the plugin that was built for this kind of host: harpctl install --plugin FILE",
+            "Take the plugin that was built for this kind of host: harpctl install --plugin FILE; in a"
+            " checkout, ./harp_setup build --portable makes one for glibc 2.27 or newer.",
             ExitCode.REFUSED,
         )
     if not source.elf.is_harp and not force:
@@ -72,13 +93,17 @@ def plan_install(
         )
     copies = list(find_all(host))
     machine = source.elf.machine
-    paths = _install_paths(host, source, copies, folder, name)
+    paths: list[str] = []
+    for family in _families(host, copies):
+        own_name = {NAME: family.plain, SUFFIXED: family.suffixed}.get(name, name)
+        own = _install_paths(host, source, copies, folder, own_name, family)
+        others = _in_the_way(host, own, machine, copies)
+        are_plugins = all(copy.elf is not None and copy.elf.abis for copy in others)
+        if others and are_plugins and not (force or name):
+            free = [path for path in own if not _in_the_way(host, [path], machine, copies)]
+            own = free or [f"{own[0].rpartition('/')[0]}/{family.suffixed}"]
+        paths += own
     others = _in_the_way(host, paths, machine, copies)
-    are_plugins = all(copy.elf is not None and copy.elf.abis for copy in others)
-    if others and are_plugins and not (force or name):
-        free = [path for path in paths if not _in_the_way(host, [path], machine, copies)]
-        paths = free or [f"{paths[0].rpartition('/')[0]}/{SUFFIXED}"]
-        others = _in_the_way(host, paths, machine, copies)
     if others and not force:
         raise HarpError(
             f"Another {others[0].name} is on this host, and NCCL would load that one: {_list(others)}.",
@@ -109,16 +134,33 @@ def aside_as(name: str) -> str:
     return f"replaced.{name}"
 
 
-def _install_paths(host: Host, source: Source, copies: list[Copy], folder: str, name: str) -> list[str]:
+def _families(host: Host, copies: Sequence[Copy]) -> list[Family]:
+    """Return by whose names to install, first those that decide the host's status.
+
+    NCCL's always: RCCL of ROCm 7.1 and 7.2 looks for its plain name.
+    """
+    libraries = [Library(path=path) for path in library_files(host)]
+    ours = (copy for copy in copies if copy.form == INSTALLED and copy.is_harp)
+    if family_of(libraries) is RCCL:
+        return [RCCL, NCCL]
+    has_rccl = any(one.is_rccl for one in libraries) or any(has_name_of(copy, RCCL) for copy in ours)
+    return [NCCL, RCCL] if has_rccl else [NCCL]
+
+
+def _install_paths(
+    host: Host, source: Source, copies: list[Copy], folder: str, name: str, family: Family
+) -> list[str]:
     """Return where the plugin goes, first what NCCL takes; what lies there is among the copies afterwards."""
     settings = find_settings(host)
-    wanted = candidate_files(decides.value if (decides := deciding_setting(settings)) else None)
+    decides = deciding_setting(settings, family)
+    wanted = candidate_files(decides.value if decides else None, family=family)
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp and name in {"", copy.name}]
+    ours = [copy for copy in ours if has_name_of(copy, family)]
     if ours and not folder:
-        first = chosen_copy(ours, settings, platform_of(host))
+        first = chosen_copy(ours, settings, platform_of(host), family)
         found = {copy.name: copy.path for copy in (*reversed(ours), *filter(None, [first]))}
         return sorted(found.values(), key=lambda path: first is None or path != first.path)
-    name = name or next((file for file in wanted if file in {NAME, SUFFIXED}), NAME)
+    name = name or next((file for file in wanted if file in {family.plain, family.suffixed}), family.plain)
     path = f"{_install_dir(host, source, folder)}/{name}"
     if host.stat(path) is not None and all(copy.path != path for copy in copies):
         copies.append(inspect_copy(host, path, INSTALLED, name, is_searched=False))
@@ -202,6 +244,8 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
     and when another plugin holds the name or would be found first. `force` enables what is not HARP.
     """
     copies = find_all(host)
+    first = _families(host, copies)[0]
+    copies = tuple(sorted(copies, key=lambda copy: not has_name_of(copy, first)))
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp]
     parked = [] if ours else _one_of_each([copy for copy in copies if copy.form != INSTALLED])
     steps: list[AnyStep] = []

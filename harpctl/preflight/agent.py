@@ -104,7 +104,7 @@ def _nccl(context: Context) -> str:
     """Return the newest NCCL whose sockets the baseline knows how to find."""
     if context.facts.system.arch != "x86_64":
         return ""
-    known = [one for one in find_libraries(context.host) if one.version]
+    known = [one for one in find_libraries(context.host) if one.version and not one.is_rccl]
     known.sort(key=lambda one: version_key(one.version))
     return known[-1].path if known and version_key(known[-1].version) >= NCCL_SINCE else ""
 

@@ -15,7 +15,7 @@ import pytest
 import harp_net
 import harp_net_torch
 from harp_net.moved import Moved, StatisticsFile
-from harp_net.run import amount, obstacle, statistics_directories
+from harp_net.run import amount, obstacle, statistics_directories, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "harp_net.run")
@@ -136,6 +136,57 @@ def test_a_job_without_nccl() -> None:
     done = harp_run("true")
     assert done.returncode == 0
     assert done.stderr.startswith("harp-run: HARP was not used: no process of this host initialised it")
+
+
+@pytest.mark.parametrize("library", ["", "libtorch_cuda.so", "libtorch_hip.so"])
+def test_a_pytorch_without_nccl_is_named(tmp_path: Path, library: str) -> None:
+    nothing = Moved([], b"")
+    assert summary(nothing, tmp_path / "none").endswith("with NCCL_DEBUG=INFO NCCL says why")
+    (tmp_path / "lib").mkdir()
+    for name in filter(None, ("libtorch.so", library)):
+        (tmp_path / "lib" / name).touch()
+    without = (
+        f"the PyTorch in {tmp_path} is built without CUDA and ROCm and has no NCCL; install one that has"
+    )
+    assert (without in summary(nothing, tmp_path)) == (not library)
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        (
+            {"HARP_IFNAME": "nosuch0"},
+            "HARP_IFNAME: no interface of this network namespace begins with 'nosuch0'",
+        ),
+        (
+            {"HARP_IFNAME": "=lo", "NCCL_NET_PLUGIN": "ofi"},
+            "NCCL_NET_PLUGIN=ofi names another plugin: unset it",
+        ),
+    ],
+)
+def test_a_name_that_matches_nothing(plugin_file: Path, variables: dict[str, str], text: str) -> None:
+    done = harp_run(plugin_file.parent / "harp-perf", "--plugin", plugin_file, *PERF, **variables)
+    assert done.returncode != 0
+    assert text in done.stderr + done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a network namespace")
+def test_no_interface_fits(plugin_file: Path) -> None:
+    perf = [str(plugin_file.parent / "harp-perf"), "--plugin", str(plugin_file), *PERF]
+    script = 'ip link set lo up && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script, "sh", *RUN, *perf],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert (
+        "no interface fits of this network namespace's: lo (loopback); name those to use with HARP_IFNAME"
+        in (done.stderr + done.stdout)
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ class Machine:
     def user(self, uid: int) -> None:
         self.program("id", f"echo {uid}")
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, **own: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.top / "harp_setup"), *words],
-            env={"PATH": str(self.bin), "TMPDIR": str(self.top.parent)},
+            env={"PATH": str(self.bin), "TMPDIR": str(self.top.parent), **own},
             capture_output=True,
             text=True,
             check=False,
@@ -77,7 +77,9 @@ def test_unknown_words_are_refused(machine: Machine) -> None:
     error = machine.error_of("frobnicate")
     assert "there is no command 'frobnicate'" in error
     error = machine.error_of("build", "fast")
-    assert "'build' takes no arguments: fast" in error
+    assert "'build' takes --portable and nothing else: fast" in error
+    error = machine.error_of("demo", "--portable")
+    assert "'demo' takes no arguments: --portable" in error
 
 
 def test_a_user_is_shown_what_to_install(machine: Machine) -> None:
@@ -169,6 +171,58 @@ def test_without_an_index_it_names_the_file_that_needs_none(machine: Machine) ->
     assert words.endswith(f"--editable {machine.top}"), "a host is set up with harpctl alone, without extras"
 
 
+def builder(machine: Machine, *, has_cc: bool) -> Path:
+    """Make an environment that builds a plugin of nothing; return what was asked of pip, make and pytest."""
+    machine.user(1000)
+    log = machine.top.parent / "log"
+    zig = machine.top / ".venv" / "zig"
+    code = (
+        f'case "$*" in *__version__* | *-V) ;; *ziglang.__file__*) echo "{zig}" ;;'
+        f' *install*) echo "pip $*" >> "{log}" ;; *pytest*) echo "$*" >> "{log}" ;; esac'
+    )
+    folder = machine.venv()
+    machine.program("python", code, folder)
+    machine.program("harpctl", f'echo "harpctl $*" >> "{log}"', folder)
+    machine.program("make", f'echo "make $*" >> "{log}"')
+    machine.program("cmp", "exit 0")
+    if has_cc:
+        machine.program("cc", 'case "$1" in --version) echo a compiler ;; esac')
+    return log
+
+
+@pytest.mark.parametrize(
+    ("words", "has_cc", "is_portable"),
+    [
+        (("build",), True, False),
+        (("demo",), True, False),
+        (("test",), True, False),
+        (("build",), False, True),
+        (("build", "--portable"), True, True),
+        (("test", "--packages", "tests/harpctl/dist"), True, True),
+    ],
+)
+def test_only_packages_and_machines_without_a_compiler_fetch_one(
+    machine: Machine, words: tuple[str, ...], has_cc: bool, is_portable: bool
+) -> None:
+    log = builder(machine, has_cc=has_cc)
+    done = machine.run(*words)
+    assert done.returncode == 0, done.stderr
+    lines = log.read_text().splitlines()
+    assert any(line.startswith("pip") and line.endswith("[portable]") for line in lines) == is_portable
+    (made,) = (line for line in lines if line.startswith("make"))
+    assert ("VARIANT=portable" in made) == is_portable
+    if words[0] == "demo":
+        assert lines[-1] == "harpctl demo"
+    if words[0] == "test":
+        assert lines[-1] == " ".join(("-m pytest", *words[1:]))
+
+
+def test_continuous_integration_tests_the_portable_build(machine: Machine) -> None:
+    log = builder(machine, has_cc=True)
+    assert machine.run("test", CI="true").returncode == 0
+    assert "VARIANT=portable" in log.read_text()
+
+
 def test_nothing_temporary_is_left(machine: Machine) -> None:
     machine.user(1000)
     machine.run("build")
@@ -180,7 +234,7 @@ def test_ci_runs_the_same_command(root: Path, tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(root / ".ci" / "run", tmp_path / ".ci")
     fake = tmp_path / "harp_setup"
-    fake.write_text('#!/bin/sh\necho "called: $*"\n')
+    fake.write_text('#!/bin/sh\necho "called: CI=$CI $*"\n')
     fake.chmod(0o755)
     done = subprocess.run([str(tmp_path / ".ci" / "run")], capture_output=True, text=True, check=True)
-    assert done.stdout == "called: test\n"
+    assert done.stdout == "called: CI=true test\n"

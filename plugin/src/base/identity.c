@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,6 +68,30 @@ static int find_object(struct dl_phdr_info *object, size_t bytes, void *arg) {
 
 bool harp_is_in_library(uintptr_t address) {
   return dl_iterate_phdr(find_object, &address);
+}
+
+static _Atomic bool is_rccl;
+
+const char *harp_user_name(void) {
+  return atomic_load_explicit(&is_rccl, memory_order_relaxed) ? "RCCL" : "NCCL";
+}
+
+const char *harp_plugin_name(void) {
+  return atomic_load_explicit(&is_rccl, memory_order_relaxed) ? "librccl-net.so" : "libnccl-net.so";
+}
+
+/* Looks at one loaded object; returns 1, which ends the search, for the one that holds the address. */
+static int look_for_rccl(struct dl_phdr_info *object, size_t bytes, void *arg) {
+  const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
+  (void)bytes;
+  if (!holds(object, *(const uintptr_t *)arg)) return 0;
+  if (!strncmp(name, "librccl.", sizeof "librccl." - 1))
+    atomic_store_explicit(&is_rccl, true, memory_order_relaxed);
+  return 1;
+}
+
+void harp_user_learn(uintptr_t address) {
+  dl_iterate_phdr(look_for_rccl, &address);
 }
 
 void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]) {

@@ -16,6 +16,15 @@ const char *harp_version(void);
  * none. It differs between any two builds that differ. */
 void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]);
 
+/* Returns what the library is called that uses the plugin: "NCCL", or "RCCL" after it was learnt. */
+const char *harp_user_name(void);
+
+/* Returns the file name that this library has for that one: "libnccl-net.so" or "librccl-net.so". */
+const char *harp_plugin_name(void);
+
+/* Learns the name from an address in that library. Another library than RCCL changes nothing. */
+void harp_user_learn(uintptr_t address);
+
 /* Returns whether an address is in the program or in a library that is loaded now. */
 bool harp_is_in_library(uintptr_t address);
 

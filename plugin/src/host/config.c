@@ -16,6 +16,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "base/identity.h"
 #include "base/log.h"
 #include "base/shortage.h"
 #include "host/choice.h"
@@ -123,9 +124,8 @@ static int gather_files(struct loader *loader) {
     return harp_error_set(
         loader->error, -ENOENT,
         "HARP is not configured: no ztcp*.conf in %s; configure it with `harpctl setup`, or set "
-        "HARP_IFNAME or NCCL_NET=HARP, or move libnccl-net.so out of the library path to use NCCL's own "
-        "sockets",
-        dir);
+        "HARP_IFNAME or NCCL_NET=HARP, or move %s out of the library path to use %s's own sockets",
+        dir, harp_plugin_name(), harp_user_name());
   for (int i = 0; i < count; i++) {
     char path[HARP_CONF_NAME_BYTES];
     snprintf(path, sizeof path, "%s/ztcp%d.conf", dir, numbers[i]);

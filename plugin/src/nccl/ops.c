@@ -37,7 +37,8 @@ enum harp_nccl_result harp_nccl_negative(const char *what, int size) {
 static bool begin(void) {
   char build[HARP_BUILD_ID_TEXT_BYTES];
   if (harp_net_is_disabled()) {
-    HARP_INFO("HARP %s is disabled by HARP_DISABLE=1; NCCL uses another network", harp_version());
+    HARP_INFO("HARP %s is disabled by HARP_DISABLE=1; %s uses another network", harp_version(),
+              harp_user_name());
     return false;
   }
   harp_build_id(build);
@@ -59,6 +60,7 @@ enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_lo
                                      harp_nccl_profiler profiler) {
   struct harp_context *c = NULL;
   learn_hints();
+  harp_user_learn((uintptr_t)log);
   harp_nccl_log_use(log);
   harp_nccl_profile_use(profiler);
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
@@ -77,6 +79,7 @@ enum harp_nccl_result harp_nccl_close(void *ctx) {
 enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log, harp_nccl_profiler profiler) {
   struct harp_context *mine = NULL, *none = NULL;
   learn_hints();
+  harp_user_learn((uintptr_t)log);
   harp_nccl_log_use(log);
   harp_nccl_profile_use(profiler);
   if (!begin()) return HARP_NCCL_SYSTEM_ERROR;

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "base/identity.h"
 #include "base/log.h"
 
 enum { EVENT_TRANSFER = 1, NO_FD = -1 };
@@ -18,7 +19,8 @@ void harp_nccl_profile_use(harp_nccl_profiler profiler) {
   harp_nccl_profiler first = NULL;
   if (!profiler || atomic_compare_exchange_strong(&process_profiler, &first, profiler)) return;
   if (first != profiler && !atomic_exchange(&is_ambiguous, true))
-    HARP_INFO("two NCCLs in this process have profilers: network events are no longer recorded");
+    HARP_INFO("two %ss in this process have profilers: network events are no longer recorded",
+              harp_user_name());
 }
 
 void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profile_op op, void *phandle,

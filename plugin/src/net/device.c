@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/identity.h"
 #include "base/log.h"
 #include "engine/watch/dump.h"
 #include "net/device_engines.h"
@@ -158,9 +159,9 @@ static bool parts_have_places(const int *parts, int part_count) {
   for (int i = 0; i < part_count; i++) {
     const struct device *d = &table.devices[parts[i]];
     if (place_of(&d->enis)) continue;
-    HARP_INFO("makeVDevice: %s is not merged with others, because it has no place on the PCI bus and NCCL "
-              "loses a merged device that has none; `devices = striped` is one over all without NCCL's help",
-              d->name);
+    HARP_INFO("makeVDevice: %s is not merged with others, because it has no place on the PCI bus and %s "
+              "loses a merged device that has none; `devices = striped` is one over all without its help",
+              d->name, harp_user_name());
     return false;
   }
   return true;

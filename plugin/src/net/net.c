@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/files.h"
+#include "base/identity.h"
 #include "base/log.h"
 #include "base/shortage.h"
 #include "engine/control/connect.h"
@@ -356,7 +357,7 @@ static bool end_given_up_listens(struct harp_engine *e) {
   struct harp_listen *l;
   bool closed = false;
   while (!closed && (l = take_given_up_listen(e))) {
-    HARP_INFO("%s: NCCL has not polled a listener for %llu s; closing it", e->name,
+    HARP_INFO("%s: %s has not polled a listener for %llu s; closing it", e->name, harp_user_name(),
               (unsigned long long)(l->idle * HARP_RUNNER_TICK_NS / HARP_SEC(1)));
     harp_listener_close(l->listener);
     closed = leave_device(l->dev, e);
@@ -373,7 +374,7 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
   struct pending *p;
   bool closed = false;
   while (!closed && (p = take_given_up_connect(e, now))) {
-    HARP_INFO("%s: NCCL has not polled a connect for %llu s; closing it", e->name,
+    HARP_INFO("%s: %s has not polled a connect for %llu s; closing it", e->name, harp_user_name(),
               (unsigned long long)((now - p->polled_ns) / HARP_SEC(1)));
     closed = pending_free(p);
   }

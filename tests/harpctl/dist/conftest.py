@@ -18,9 +18,12 @@ TOOLS = (  # what a host surely has: no Python among it
 PASSED = ("var/lib/dpkg", "var/log", "var/cache", "var/lib/apt", "proc", "sys", "dev", "tmp", "run")
 ENTER = """\
 {before}ip link set lo up && mount -t proc proc "$0/proc" &&
-mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" &&
-exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$0" "$@"
+{sys} "$0/sys" && mount --rbind /dev "$0/dev" &&
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME={home} chroot {user}"$0" "$@"
 """
+INTERFACE = """\
+ip link add eth0 type veth peer name other && ip addr add 192.0.2.1/24 dev eth0 &&
+ip link set eth0 up && ip link set other up && """
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && '
 
 
@@ -64,9 +67,12 @@ class Chroot:
         shutil.copy(file, self.folder / "tmp" / (name or file.name))
         return f"/tmp/{name or file.name}"
 
-    def run(self, *words: str, code: int = 0, read_only: bool = False) -> str:
-        """Run a command there, with a loopback interface and nothing else."""
-        script = ENTER.format(before=READ_ONLY if read_only else "")
+    def run(self, *words: str, code: int = 0, read_only: bool = False, uid: int = 0) -> str:
+        """Run a command there, with a loopback interface and nothing else; as a user, with a NIC."""
+        before = (READ_ONLY if read_only else "") + (INTERFACE if uid else "")
+        user = f"--userspec={uid}:{uid} " if uid else ""
+        home, sys = ("/tmp", "mount -t sysfs sysfs") if uid else ("/root", "mount --rbind /sys")
+        script = ENTER.format(before=before, home=home, user=user, sys=sys)
         return run(
             *("unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", script, self.folder),
             *words,

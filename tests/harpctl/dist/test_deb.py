@@ -13,7 +13,7 @@ import pytest
 from dist.names import plain_version, triplet
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode
-from harpctl.facts.plugin_files import NAME, SUFFIXED
+from harpctl.facts.plugin_files import NAME, RCCL_SUFFIXED, SUFFIXED
 from tests.harpctl.dist.conftest import Chroot, one, run
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
@@ -41,7 +41,12 @@ def test_its_name_version_and_files(deb: Path) -> None:
     assert deb.stat().st_size < DEB_BYTES_MAX
     assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
     names = files_of(deb)
-    assert {f".{LIBRARY}", "./usr/bin/harpctl", "./usr/bin/harp-perf"} <= names
+    assert {
+        f".{LIBRARY}",
+        f"./usr/lib/{triplet()}/{RCCL_SUFFIXED}",
+        "./usr/bin/harpctl",
+        "./usr/bin/harp-perf",
+    } <= names
     assert {
         f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")
     } <= names
@@ -50,7 +55,9 @@ def test_its_name_version_and_files(deb: Path) -> None:
 
 def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
     assert run("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()}), libc6 (>= 2.27)\n"
-    pages = {f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")}
+    pages = {
+        f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")
+    }
     assert pages | {"./usr/lib/harp/app/harplab/data/fault_injector"} <= files_of(lab)
     files = {name for name in files_of(lab) if not name.endswith("/")}
     assert not files & files_of(deb)
@@ -104,7 +111,9 @@ def test_an_older_debian_takes_the_file_that_brings_its_python(deb: Path, out: P
     assert "Depends: python3 (>= 3.10)" in output
     assert host.files() == before
     host.run("python3", "-m", "venv", "/tmp/venv")
-    output = host.run("/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "harpctl-*.whl")), code=1)
+    output = host.run(
+        "/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "harpctl-*.whl")), code=1
+    )
     assert "requires a different Python" in output
     file = host.put(out / "harp_setup.sh")
     assert host.run("bash", file, "--version") == f"harpctl {build_version()}\n"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.facts.plugin_files import NAME, SUFFIXED
+from harpctl.facts.plugin_files import NAME, RCCL_NAME, RCCL_SUFFIXED, SUFFIXED
 
 ADDED = "usr/lib/x86_64-linux-gnu"  # where the layer has the library
+NAMES = (NAME, SUFFIXED, RCCL_NAME, RCCL_SUFFIXED)
 HARP, OTHER = b"HARP", b"another plugin"
 
 
@@ -35,7 +36,7 @@ def run(project: Path, image: Path) -> str:
 def test_both_names_where_they_are_free(root: Path, tmp_path: Path, family: str) -> None:
     libraries = image_of(tmp_path, family)
     assert f"HARP is /{libraries.relative_to(tmp_path)}/{NAME}\n" in run(root, tmp_path)
-    assert {path.name: path.read_bytes() for path in libraries.iterdir()} == {NAME: HARP, SUFFIXED: HARP}
+    assert {path.name: path.read_bytes() for path in libraries.iterdir()} == dict.fromkeys(NAMES, HARP)
     assert "is there already" in run(root, tmp_path)
 
 

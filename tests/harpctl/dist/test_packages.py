@@ -127,5 +127,8 @@ def test_the_messages_in_the_document_exist(root: Path) -> None:
     phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
     assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
-    source = "".join(file.read_text() for file in sources) + (root / "harpctl/plugin/switch.py").read_text()
+    modules = ("harpctl/plugin/switch.py", "harpctl/change/os_errors.py", "harp_net/run.py")
+    sources += [root / module for module in modules]
+    sources += (root / "plugin/src/host").glob("*.c")
+    source = "".join(file.read_text() for file in sources)
     assert sorted(phrase for phrase in phrases if phrase not in source) == []

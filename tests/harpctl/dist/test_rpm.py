@@ -13,7 +13,7 @@ import pytest
 from dist.names import plain_version
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode
-from harpctl.facts.plugin_files import SUFFIXED
+from harpctl.facts.plugin_files import RCCL_SUFFIXED, SUFFIXED
 from tests.harpctl.dist.conftest import one, run
 
 pytestmark = [
@@ -38,8 +38,15 @@ def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
     run(*rpm, "--install", "--nodeps", *scripts, package, *beside)
     assert run(*rpm, "--query", "harp").startswith(f"harp-{plain_version()}-1.")
     listed, of_lab = (set(run(*rpm, "--query", "--list", name).splitlines()) for name in ("harp", "harp-lab"))
-    assert {f"/usr/lib64/{SUFFIXED}", "/usr/share/man/man1/harpctl-setup.1.gz"} <= listed
-    assert {"/usr/lib/harp/app/harplab/data/fault_injector", "/usr/share/man/man1/harpctl-lab-up.1.gz"} <= of_lab
+    assert {
+        f"/usr/lib64/{SUFFIXED}",
+        f"/usr/lib64/{RCCL_SUFFIXED}",
+        "/usr/share/man/man1/harpctl-setup.1.gz",
+    } <= listed
+    assert {
+        "/usr/lib/harp/app/harplab/data/fault_injector",
+        "/usr/share/man/man1/harpctl-lab-up.1.gz",
+    } <= of_lab
     assert not listed & of_lab
     assert {f"/{name}" for name in left(root) if "/debug/" not in name} <= listed | of_lab
     run(*rpm, "--verify", "--nodeps", "harp")

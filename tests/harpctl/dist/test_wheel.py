@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 import zipfile
 from pathlib import Path
@@ -107,7 +108,9 @@ def test_with_the_oldest_click(wheel: Path, empty: Path, root: Path) -> None:
 def test_a_lab_of_another_build_is_refused(lab: Path, empty: Path, tmp_path: Path) -> None:
     other = tmp_path / "harpctl-9.9-py3-none-any.whl"
     with zipfile.ZipFile(other, "w") as file:
-        file.writestr("harpctl-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: harpctl\nVersion: 9.9\n")
+        file.writestr(
+            "harpctl-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: harpctl\nVersion: 9.9\n"
+        )
         file.writestr("harpctl-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         file.writestr("harpctl-9.9.dist-info/RECORD", "")
     assert "harpctl==" in refused(empty, "--no-index", other, lab)
@@ -156,7 +159,9 @@ def test_without_a_network(
     assert not (host.folder / "tmp/venv/bin/harpctl").exists()
     fetch(wheel, python, tmp_path / "wheels")
     shutil.copytree(tmp_path / "wheels", host.folder / "tmp/wheels")
-    host.run("/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside, host.put(lab))
+    host.run(
+        "/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside, host.put(lab)
+    )
     assert host.run("/tmp/venv/bin/harpctl", "demo").count("every byte checked") == 2
     host.run("/tmp/venv/bin/harpctl", "install")
     assert "is enabled" in host.run("/tmp/venv/bin/harpctl", "status")
@@ -168,6 +173,67 @@ def test_without_a_network(
 # ---- the plugin for the environment of a job ----
 
 NET_BYTES_MAX = 500_000
+
+
+MUSL = ("--platform", "musllinux_1_2_x86_64", "--only-binary=:all:", "--target")
+
+
+def test_the_plugin_for_musl_or_another_machine_is_refused(out: Path, empty: Path, tmp_path: Path) -> None:
+    wheel = one(out, "harp_net-*.whl")
+    assert "is not a supported wheel on this platform" in refused(empty, *MUSL, tmp_path / "musl", wheel)
+    other = tmp_path / wheel.name.replace("x86_64", "aarch64")
+    shutil.copy(wheel, other)
+    assert "is not a supported wheel on this platform" in refused(empty, other)
+
+
+def test_the_plugin_by_a_python_without_pip(out: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    python, folder = tmp_path / "venv/bin/python", tmp_path / "harp"
+    assert "No module named pip" in run(python, "-m", "pip", "--version", code=1)
+    run(python, "-m", "zipfile", "-e", one(out, "harp_net-*.whl"), folder)
+    found = run("env", f"PYTHONPATH={folder}", python, "-P", "-m", "harp_net").rstrip("\n")
+    assert Path(found) == folder / "nvidia/nccl/lib/libnccl-net-harp.so"
+
+
+def test_the_plugin_beside_another_one(out: Path, empty: Path) -> None:
+    run(
+        empty / "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-index",
+        one(out, "harp_net-*.whl"),
+    )
+    library = Path(run(empty / "python", "-P", "-m", "harp_net").rstrip("\n"))
+    (library.parent / NAME).write_bytes(b"of somebody else")
+    assert Path(run(empty / "python", "-P", "-m", "harp_net").rstrip("\n")) == library
+    output = run("env", "NCCL_NET_PLUGIN=ofi", empty / "harp-run", "true", code=2)
+    assert "NCCL_NET_PLUGIN=ofi names another plugin: unset it to use HARP" in output
+    run(empty / "pip", "uninstall", "--yes", "--quiet", "harp-net")
+    assert [path.name for path in library.parent.iterdir()] == [NAME]
+
+
+def test_harpctl_without_root(wheel: Path, out: Path) -> None:
+    """As a user types it, in an environment with our wheels alone."""
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if os.geteuid() != 0 or python is None:
+        pytest.skip("needs root, to be somebody else, and a Python that everyone may run")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        run(python, "-m", "venv", f"{folder}/venv")
+        programs = Path(folder) / "venv" / "bin"
+        run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        user = (*nobody, "env", "-u", "NCCL_NET_PLUGIN", f"--chdir={folder}")
+        output = run(*user, programs / "harpctl", "install", code=ExitCode.REFUSED)
+        line = output.partition("Without root, for jobs from here: export ")[2].rstrip("\n")
+        assert line.endswith(f"/harpctl/data/{NAME}")
+        assert "is enabled" in run(*user, line, programs / "harpctl", "status")
+        packaged = one(out, "harp_net-*.whl")
+        run(programs / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", packaged)
+        output = run(*user, programs / "harpctl", "status", code=1)
+        named = output.partition("Nothing leads to it: export ")[2].split()[0]
+        assert "is enabled" in run(*user, named, programs / "harpctl", "status")
 
 
 def test_the_plugin_alone(out: Path, empty: Path) -> None:

@@ -15,11 +15,45 @@ import pytest
 from harpctl.facts.elf import Elf, inspect
 from harpctl.facts.library_dirs import host_machine
 from harpctl.host.host import Host
+from harpctl.plugin.search import LOADED
 
 TRIPLET = f"{os.uname().machine}-linux-gnu"
 LIBRARY_DIRS = {"debian": f"/usr/lib/{TRIPLET}", "rhel": "/usr/lib64"}
 OTHER_MACHINE = {"x86_64": (183, "aarch64"), "aarch64": (62, "x86_64")}  # e_machine
 MACHINE_AT = 18  # e_machine's offset in a little-endian file
+NCCL, RCCL = LOADED
+KINDS = ("", "rpath", "runpath")
+TAGS = {"rpath": "--disable-new-dtags", "runpath": "--enable-new-dtags"}
+NCCL_CODE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+const char text[] = "NCCL version 2.21.5+cuda12.4";
+const char *take(const char *name) {
+  struct link_map *map;
+  void *found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (!found || dlinfo(found, RTLD_DI_LINKMAP, &map)) return "";
+  static char path[4096];
+  __builtin_snprintf(path, sizeof path, "%s", map->l_name);
+  dlclose(found);
+  return path;
+}
+"""
+# Prints what NCCL takes, removes it, and begins again, until nothing is left.
+PROGRAM_CODE = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **argv) {
+  void *first = dlopen(argv[1], RTLD_NOW);
+  if (count != 3 || !first) return fprintf(stderr, "%s", dlerror()), 1;
+  const char *(*take)(const char *) = (const char *(*)(const char *))dlsym(first, "take"), *path;
+  while (take && *(path = take(argv[2])) && !unlink(path)) puts(path);
+  return !take;
+}
+"""
+
+
 TABLE = """
 struct table {{ const char *name; int (*init)(void); }};
 static int init(void) {{ return 0; }}
@@ -148,3 +182,60 @@ def other_machine(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -
 def read_elf(file: Path) -> Elf:
     with file.open("rb") as stream:
         return inspect(stream, str(file))
+
+
+def build(output: Path, code: str, *options: str, shared: bool = True) -> Path:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    source = output.with_name(f"{output.name}.c")
+    source.write_text(code)
+    argv = ["cc", *(["-shared", "-fPIC"] if shared else []), "-w", "-o", str(output), str(source), *options]
+    subprocess.run([*argv, "-ldl"], check=True, capture_output=True, text=True)
+    source.unlink()
+    return output
+
+
+def path_option(kind: str, text: str) -> tuple[str, ...]:
+    return (f"-Wl,{TAGS[kind]}", f"-Wl,-rpath,{text}") if kind else ()
+
+
+def build_torch(image: Image, name: str, library: Path, own: tuple[str, ...], top: tuple[str, ...]) -> None:
+    """Build PyTorch's library that needs NCCL, what needs that, and the Python that loads it."""
+    root = image.at("/opt/env")
+    packages = root / "lib/python3.11/site-packages"
+    middle = packages / "torch/lib" / name
+    build(middle, "", "-Wl,--no-as-needed", f"-Wl,-soname,{name}", str(library), *own)
+    module = packages / "torch/_C.cpython-311-x86_64-linux-gnu.so"
+    build(module, "", "-Wl,--no-as-needed", str(middle), *top)
+    program = path_option("rpath", "$ORIGIN/../lib")
+    build(root / "bin/python3.11", PROGRAM_CODE, *program, shared=False)
+
+
+@pytest.fixture
+def torch(debian: Image) -> Callable[..., Path]:
+    """Make an environment of Python with PyTorch's libraries as its wheels have them; return its packages."""
+
+    def make(kind: str = "rpath", nccl_kind: str = "") -> Path:
+        packages = debian.at("/opt/env/lib/python3.11/site-packages")
+        nccl_file = packages / "nvidia/nccl/lib" / NCCL
+        nccl_option = path_option(nccl_kind, "$ORIGIN/../../cublas/lib")
+        nccl = build(nccl_file, NCCL_CODE, f"-Wl,-soname,{NCCL}", *nccl_option)
+        own = path_option(kind, "$ORIGIN/../../nvidia/nccl/lib:$ORIGIN")
+        build_torch(debian, "libtorch_cuda.so", nccl, own, path_option(kind, "$ORIGIN/lib"))
+        return packages
+
+    return make
+
+
+@pytest.fixture
+def rocm(debian: Image) -> Callable[[str], Path]:
+    """Make an environment of Python with PyTorch for ROCm, whose RCCL is of a release; return the RCCL."""
+
+    def make(release: str) -> Path:
+        file = debian.at("/opt/env/lib/python3.11/site-packages/torch/lib") / RCCL
+        code = NCCL_CODE.replace("NCCL version 2.21.5+cuda12.4", f"RCCL version {release}+hip7.0")
+        rccl = build(file, code, f"-Wl,-soname,{RCCL}")
+        own = path_option("rpath", "$ORIGIN")
+        build_torch(debian, "libtorch_hip.so", rccl, own, path_option("rpath", "$ORIGIN/lib"))
+        return rccl
+
+    return make

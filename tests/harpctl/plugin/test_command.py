@@ -78,7 +78,7 @@ def test_status_table(image: Image, plugin_file: Path) -> None:
         f"HARP is enabled: {image.libraries}/{NAME}.",
         f"plugin {image.libraries}/{NAME} HARP, {machine}, interfaces v4 to v12",
         "setting /etc/nccl.conf NCCL_NET=[IB]",
-        "Note: NCCL_NET=[IB] (/etc/nccl.conf) makes NCCL use that network and no other.",
+        "Note: NCCL_NET=[IB] (/etc/nccl.conf) selects that network and no other.",
     ]
 
 

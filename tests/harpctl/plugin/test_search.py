@@ -22,57 +22,11 @@ from harpctl.facts.loader import cached_files, load, places
 from harpctl.facts.plugin_files import NAME
 from harpctl.host.host import Host
 from harpctl.plugin import search
-from harpctl.plugin.search import NCCL, chains
+from harpctl.plugin.search import chains
 from harpctl.plugin.status import read_status
-from tests.harpctl.plugin.conftest import Image
+from tests.harpctl.plugin.conftest import KINDS, NCCL, NCCL_CODE, PROGRAM_CODE, Image, build, path_option
 
-CC = shutil.which("cc")
 LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin")
-KINDS = ("", "rpath", "runpath")
-TAGS = {"rpath": "--disable-new-dtags", "runpath": "--enable-new-dtags"}
-NCCL_CODE = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <link.h>
-const char text[] = "NCCL version 2.21.5+cuda12.4";
-const char *take(const char *name) {
-  struct link_map *map;
-  void *found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (!found || dlinfo(found, RTLD_DI_LINKMAP, &map)) return "";
-  static char path[4096];
-  __builtin_snprintf(path, sizeof path, "%s", map->l_name);
-  dlclose(found);
-  return path;
-}
-"""
-# Prints what NCCL takes, removes it, and begins again, until nothing is left.
-PROGRAM_CODE = """
-#include <dlfcn.h>
-#include <stdio.h>
-#include <unistd.h>
-int main(int count, char **argv) {
-  void *first = dlopen(argv[1], RTLD_NOW);
-  if (count != 3 || !first) return fprintf(stderr, "%s", dlerror()), 1;
-  const char *(*take)(const char *) = (const char *(*)(const char *))dlsym(first, "take"), *path;
-  while (take && *(path = take(argv[2])) && !unlink(path)) puts(path);
-  return !take;
-}
-"""
-
-
-def build(output: Path, code: str, *options: str, shared: bool = True) -> Path:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    source = output.with_name(f"{output.name}.c")
-    source.write_text(code)
-    assert CC, "the tests need a C compiler, as the build does"
-    argv = [CC, *(["-shared", "-fPIC"] if shared else []), "-w", "-o", str(output), str(source), *options]
-    subprocess.run([*argv, "-ldl"], check=True, capture_output=True, text=True)
-    source.unlink()
-    return output
-
-
-def path_option(kind: str, text: str) -> tuple[str, ...]:
-    return (f"-Wl,{TAGS[kind]}", f"-Wl,-rpath,{text}") if kind else ()
 
 
 def taken(program: Path, first: Path, environment: str) -> list[str]:
@@ -124,30 +78,6 @@ def test_the_order_is_the_loaders(
     expected = list(dict.fromkeys(os.path.realpath(place.path) for place in planned))
     assert taken(files[2], files[1], ":".join(environment)) == expected
     assert ("by LD_LIBRARY_PATH" in {place.why for place in planned}) == with_environment
-
-
-@pytest.fixture
-def torch(debian: Image) -> Callable[..., Path]:
-    """Make an environment of Python with PyTorch's libraries as its wheels have them; return its packages."""
-    root = debian.at("/opt/env")
-    packages = root / "lib/python3.11/site-packages"
-
-    def make(kind: str = "rpath", nccl_kind: str = "") -> Path:
-        own = "$ORIGIN/../../nvidia/nccl/lib:$ORIGIN"
-        nccl_file = packages / "nvidia/nccl/lib" / NCCL
-        nccl_option = path_option(nccl_kind, "$ORIGIN/../../cublas/lib")
-        nccl = build(nccl_file, NCCL_CODE, f"-Wl,-soname,{NCCL}", *nccl_option)
-        cuda = packages / "torch/lib/libtorch_cuda.so"
-        build(
-            cuda, "", "-Wl,--no-as-needed", "-Wl,-soname,libtorch_cuda.so", str(nccl), *path_option(kind, own)
-        )
-        top = packages / "torch/_C.cpython-311-x86_64-linux-gnu.so"
-        build(top, "", "-Wl,--no-as-needed", str(cuda), *path_option(kind, "$ORIGIN/lib"))
-        program = path_option("rpath", "$ORIGIN/../lib")
-        build(root / "bin/python3.11", PROGRAM_CODE, *program, shared=False)
-        return packages
-
-    return make
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "base/identity.h"
 
 enum {
   IP4_BYTES = sizeof(struct in_addr),
@@ -84,8 +85,8 @@ bool harp_handle_decode(const void *handle, size_t bytes, struct harp_contact *c
     (void)harp_error_set(
         error, 0,
         "the peer's connection handle is not one of HARP's: does that rank run another network plugin, "
-        "or NCCL's "
-        "sockets? All ranks must load the same libnccl-net.so");
+        "or %s's sockets? All ranks must load the same %s",
+        harp_user_name(), harp_plugin_name());
     return false;
   }
   uint16_t layout = harp_from_be16(h->layout), port = harp_from_be16(h->port);
@@ -93,8 +94,8 @@ bool harp_handle_decode(const void *handle, size_t bytes, struct harp_contact *c
     (void)harp_error_set(
         error, 0,
         "the peer's connection handle has layout %u, this plugin knows layout %u: install the "
-        "same libnccl-net.so on all hosts",
-        layout, HARP_HANDLE_LAYOUT);
+        "same %s on all hosts",
+        layout, HARP_HANDLE_LAYOUT, harp_plugin_name());
     return false;
   }
   unsigned count = (unsigned)h->ip4_count + h->ip6_count;

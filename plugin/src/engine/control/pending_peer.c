@@ -175,9 +175,8 @@ void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, 
   enum harp_refusal why = h->refusal == HARP_REFUSAL_PEER ? h->peer_refusal : h->refusal;
   if (why == HARP_REFUSAL_VERSION)
     snprintf(text, bytes,
-             "it speaks wire versions %u to %u, this plugin %u to %u: install the same libnccl-net.so on "
-             "both hosts",
-             h->peer_version_min, h->peer_version_max, h->version_min, h->version_max);
+             "it speaks wire versions %u to %u, this plugin %u to %u: install the same %s on both hosts",
+             h->peer_version_min, h->peer_version_max, h->version_min, h->version_max, harp_plugin_name());
   else
     snprintf(text, bytes, "%s%s", h->refusal == HARP_REFUSAL_PEER ? "the peer's reason: " : "",
              harp_refusal_text(why));

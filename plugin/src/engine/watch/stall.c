@@ -6,6 +6,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "base/identity.h"
 #include "base/log.h"
 #include "base/seq.h"
 #include "engine/control/connect.h"
@@ -142,7 +143,7 @@ static void log_stall(const struct harp_link *link, harp_ns now) {
   char text[TEXT_BYTES];
   const struct harp_peer *peer = link->peer;
   HARP_ASSERT(peer->stall.reason != HARP_STALL_NONE && peer->stall.since_ns <= now);
-  HARP_INFO("%s: NCCL has waited for %llu s for %s (%u requests): %s", link->engine->name,
+  HARP_INFO("%s: %s has waited for %llu s for %s (%u requests): %s", link->engine->name, harp_user_name(),
             seconds(now - peer->stall.since_ns), peer->name, link->outstanding - link->copies_outstanding,
             advice(link, peer->stall.reason, text, sizeof text));
 }
@@ -187,7 +188,7 @@ static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_
 void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
   char addresses[HARP_CONTACT_TEXT_BYTES], why[HARP_LIMIT_TEXT_BYTES];
   if (!is_due(&d->wait, d->engine, now)) return;
-  HARP_INFO("%s: a connect of NCCL has waited for %llu s for %s: %s", d->engine->name,
+  HARP_INFO("%s: a connect of %s has waited for %llu s for %s: %s", d->engine->name, harp_user_name(),
             seconds(now - d->wait.begun_ns), harp_contact_text(&d->contact, addresses),
             harp_connect_has_met(d)
                 ? "its process accepts connections and has not answered: it is stopped, or its "
@@ -219,8 +220,9 @@ void harp_stall_review_accept(struct harp_listener *l, harp_ns now) {
   socklen_t n = sizeof a;
   getsockname(l->fd, (struct sockaddr *)&a, &n);
   HARP_INFO(
-      "%s: an accept of NCCL has waited for %llu s for %s%s: %s", e->name, seconds(now - l->wait.begun_ns),
-      p ? "a process at " : "anybody to connect to ", p ? there : harp_address_text(&a, here),
+      "%s: an accept of %s has waited for %llu s for %s%s: %s", e->name, harp_user_name(),
+      seconds(now - l->wait.begun_ns), p ? "a process at " : "anybody to connect to ",
+      p ? there : harp_address_text(&a, here),
       p ? "it has connected and not finished the handshake: it is stopped, or a firewall drops what it sends"
         : "the rank that is to connect has not come to it, or a firewall drops TCP to this port; see "
           "that rank's log");
@@ -262,9 +264,9 @@ static void wake_up(struct harp_engine *e, harp_ns late_ns, harp_ns now) {
   harp_recorder_note(
       e, now, (struct harp_trace_entry){.event = HARP_EVENT_NO_PASS, .b = (uint32_t)(late_ns / HARP_MS(1))});
   if (late_ns < tenths_ns(e, STALL) || !e->outstanding) return;
-  HARP_INFO("%s: this engine has had no pass for %llu s while NCCL waited for %u requests: the process was "
+  HARP_INFO("%s: this engine has had no pass for %llu s while %s waited for %u requests: the process was "
             "stopped, or its threads lacked a core; see its cpuset and what else runs there",
-            e->name, seconds(late_ns), e->outstanding);
+            e->name, seconds(late_ns), harp_user_name(), e->outstanding);
 }
 
 /* ---- the engine's own thread ---- */
@@ -313,9 +315,9 @@ void harp_stall_watch_mt(struct harp_engine *e) {
   harp_ns logged_ns = atomic_load_explicit(&w->logged_ns, memory_order_relaxed);
   if (now - since_ns < tenths_ns(e, STALL) || (logged_ns && now - logged_ns < tenths_ns(e, AGAIN))) return;
   atomic_store_explicit(&w->logged_ns, now, memory_order_relaxed);
-  HARP_INFO("%s: NCCL waits, and this engine's thread has not run for %llu s: something else has its core "
+  HARP_INFO("%s: %s waits, and this engine's thread has not run for %llu s: something else has its core "
             "(%d, -1: any), a CPU quota (cpu.max) holds it back, or it is stopped; look at thread %d",
-            e->name, seconds(now - since_ns), e->core,
+            e->name, harp_user_name(), seconds(now - since_ns), e->core,
             (int)atomic_load_explicit(&e->thread_id, memory_order_relaxed));
 }
 

@@ -7,7 +7,7 @@ from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 
 
-@case("nccl.net", "fail", "NCCL_NET=Socket (environment) makes NCCL use that network", "unset NCCL_NET")
+@case("nccl.net", "fail", "NCCL_NET=Socket (environment) selects that network", "unset NCCL_NET")
 def other_network(world: World) -> None:
     world.environment["NCCL_NET"] = "Socket"
 
