@@ -24,6 +24,7 @@ WITHOUT = {
     "unit/test_neighbour": "no neighbours over netlink",
     "unit/test_xdp": "no bpf, and no AF_XDP",
     "unit/test_xdp_filter": "no bpf",
+    "unit/test_xdp_program": "no bpf",
 }
 WITHOUT_TEST = {
     "test_not_in_children": "no MADV_DONTFORK",
