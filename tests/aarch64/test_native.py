@@ -18,8 +18,10 @@ from tests.aarch64.machine import NAME, RUN_TIMEOUT_S, Machine, build
 
 pytestmark = [pytest.mark.aarch64, pytest.mark.timeout(native.BUILD_TIMEOUT_S + 2 * RUN_TIMEOUT_S)]
 
-# What qemu-user lacks: whole programs, and single tests.
+# Whole programs that are left out, and single tests that qemu-user has nothing for.
 WITHOUT = {
+    "script/test_sharing": "takes more than ten minutes: the simulation runs the same code",
+    "script/test_striping": "takes more than ten minutes: the simulation runs the same code",
     "unit/test_hops": "no neighbours over netlink",
     "unit/test_neighbour": "no neighbours over netlink",
     "unit/test_xdp": "no bpf, and no AF_XDP",
