@@ -16,7 +16,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 from dist.make import TAGS, TIME
-from dist.names import debian_machine, plain_version, triplet
+from dist.names import DEBIAN, plain_version, triplet
 from dist.tree import DOCS, HOME, JOURNAL, stage_debug, stage_lab_tree, write_text
 from harpctl.facts.plugin_files import SUFFIXED
 
@@ -125,19 +125,19 @@ def _build(stage: Path, target: Path) -> None:
         raise SystemExit(f"dist: {target.name} can't be built:\n{done.stderr.strip()}")
 
 
-def _words(stage: Path) -> dict[str, str]:
+def _words(stage: Path, machine: str) -> dict[str, str]:
     """Return what all control files say."""
     files = (path for path in stage.rglob("*") if path.is_file() and not path.is_symlink())
     return {
         "version": plain_version(),
-        "machine": debian_machine(),
+        "machine": DEBIAN[machine],
         "maintainer": MAINTAINER,
         "debug_name": DEBUG_NAME,
         "size": str(sum(path.stat().st_size for path in files) // 1024),
     }
 
 
-def build_deb(tree: Path, out: Path) -> None:
+def build_deb(tree: Path, out: Path, machine: str) -> None:
     """Make the package of a staged tree."""
     with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
         stage = Path(name) / "root"
@@ -149,34 +149,35 @@ def build_deb(tree: Path, out: Path) -> None:
         )
         (docs / "changelog.gz").write_bytes(_zipped(changes))
         write_text(stage / "usr" / "share" / "lintian" / "overrides" / "harp", OVERRIDES)
-        library = f"/usr/lib/{triplet()}/{SUFFIXED}"
+        library = f"/usr/lib/{triplet(machine)}/{SUFFIXED}"
         too_new = f"3.{int(TAGS[-1][3:]) + 1}"
-        control = CONTROL.format(**_words(stage), library=library, too_new=too_new)
+        control = CONTROL.format(**_words(stage, machine), library=library, too_new=too_new)
         write_text(stage / "DEBIAN" / "control", control)
         write_text(stage / "DEBIAN" / "prerm", PRERM.format(journal=JOURNAL), 0o755)
-        _build(stage, out / f"harp_{plain_version()}_{debian_machine()}.deb")
+        _build(stage, out / f"harp_{plain_version()}_{DEBIAN[machine]}.deb")
 
 
-def build_lab_deb(out: Path) -> None:
+def build_lab_deb(out: Path, machine: str) -> None:
     """Make the package of the lab."""
     with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
         stage = Path(name) / "root"
-        stage_lab_tree(stage)
-        _build_beside(stage, "harp-lab", LAB_CONTROL.format(**_words(stage)), out)
+        stage_lab_tree(stage, machine)
+        _build_beside(stage, "harp-lab", LAB_CONTROL.format(**_words(stage, machine)), out, machine)
 
 
-def build_debug_deb(out: Path) -> None:
+def build_debug_deb(out: Path, machine: str) -> None:
     """Make the package of the debug information."""
     with tempfile.TemporaryDirectory(prefix="harp-deb-") as name:
         stage = Path(name) / "root"
-        ids = stage_debug(stage)
-        _build_beside(stage, DEBUG_NAME, DEBUG_CONTROL.format(**_words(stage), ids=" ".join(ids)), out)
+        ids = stage_debug(stage, machine)
+        control = DEBUG_CONTROL.format(**_words(stage, machine), ids=" ".join(ids))
+        _build_beside(stage, DEBUG_NAME, control, out, machine)
 
 
-def _build_beside(stage: Path, name: str, control: str, out: Path) -> None:
+def _build_beside(stage: Path, name: str, control: str, out: Path, machine: str) -> None:
     """Pack a package that depends on harp and has its documentation."""
     docs = stage / "usr" / "share" / "doc"
     docs.mkdir(parents=True)
     (docs / name).symlink_to("harp")
     write_text(stage / "DEBIAN" / "control", control)
-    _build(stage, out / f"{name}_{plain_version()}_{debian_machine()}.deb")
+    _build(stage, out / f"{name}_{plain_version()}_{DEBIAN[machine]}.deb")

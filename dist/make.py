@@ -12,7 +12,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import io
-import platform
 import re
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dist.cpython import TAG, UnavailableError, compile_tree, private_python
+from dist.names import HERE as THIS
 from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
 
 HERE = Path(__file__).resolve().parent
@@ -85,14 +85,13 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def install_packages(tag: str, target: Path) -> None:
+def install_packages(tag: str, target: Path, machine: str) -> None:
     """Install the packages for one Python, from wheels only, and nothing that is not pinned."""
-    arch = platform.machine()
     specs = [f"{name}=={version}" for name, version in sorted(requirements().items())]
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     argv += ["--no-compile", "--only-binary=:all:", "--target", str(target), "--implementation", "cp"]
     argv += ["--python-version", f"{tag[2]}.{tag[3:]}", "--no-warn-conflicts"]
-    for platform_tag in (f"manylinux2014_{arch}", f"manylinux_2_17_{arch}"):
+    for platform_tag in (f"manylinux2014_{machine}", f"manylinux_2_17_{machine}"):
         argv += ["--platform", platform_tag]
     done = subprocess.run([*argv, *specs], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -120,17 +119,17 @@ def split_packages(whole: Path, app: Path, ext: Path) -> None:
             shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
 
 
-def stage_packages(tags: tuple[str, ...], stage: Path, cache: Path) -> None:
+def stage_packages(tags: tuple[str, ...], stage: Path, cache: Path, machine: str) -> None:
     """Lay out app/ and ext/; wheels that were unpacked before come from the cache."""
     for tag in tags:
-        inputs = (tag, sorted(requirements().items()), Path(__file__).read_bytes())
+        inputs = (tag, machine, sorted(requirements().items()), Path(__file__).read_bytes())
         key = hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
         done = cache / f"packages-{tag}-{key}"
         if not done.is_dir():
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="packages-", dir=cache) as name:
-                say(f"fetching the Python packages for {tag}")
-                install_packages(tag, Path(name) / "all")
+                say(f"fetching the Python packages for {tag} on {machine}")
+                install_packages(tag, Path(name) / "all", machine)
                 split_packages(Path(name) / "all", Path(name) / "app", Path(name) / "ext")
                 shutil.copytree(name, Path(name) / "done", ignore=shutil.ignore_patterns("all", "done"))
                 (Path(name) / "done").rename(done)
@@ -200,37 +199,42 @@ def stage_harpctl(folder: Path) -> Path:
     return data
 
 
-def stage_lab(folder: Path) -> None:
+def stage_lab(folder: Path, machine: str) -> None:
     """Put the lab's Python package into a folder, with its programs."""
-    copy_built(LAB_BUILT, _stage_source("harplab", folder))
+    copy_built(LAB_BUILT, _stage_source("harplab", folder), machine)
 
 
-def copy_built(names: Iterable[str], folder: Path) -> None:
-    """Copy built files into a folder."""
+def built(machine: str) -> Path:
+    """Return the folder of what is built for a machine."""
+    return BUILD if machine == THIS else BUILD / f"packaged-{machine}"
+
+
+def copy_built(names: Iterable[str], folder: Path, machine: str) -> None:
+    """Copy what is built for a machine into a folder."""
     for name in names:
-        shutil.copy(BUILD / name, folder / name)
+        shutil.copy(built(machine) / name, folder / name)
         (folder / name).chmod(0o755)
 
 
 def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     """Lay out everything that the archive holds, but for the script."""
-    stage_packages((TAG,) if python else TAGS, stage, cache)
+    stage_packages((TAG,) if python else TAGS, stage, cache, THIS)
     stage_harpctl(stage / "app")
     if python:
         shutil.copytree(python, stage / "python", ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (stage / "app", stage / "ext"):
             compile_tree(python, tree, in_place=False)
-    built = stage / "app" / "plugin" / "build"  # as in a checkout, so that harpctl finds it
-    built.mkdir(parents=True)
-    copy_built(BUILT, built)
-    stage_launcher(stage / "bin")
+    folder = stage / "app" / "plugin" / "build"  # as in a checkout, so that harpctl finds it
+    folder.mkdir(parents=True)
+    copy_built(BUILT, folder, THIS)
+    stage_launcher(stage / "bin", THIS)
     shutil.copy(HERE / "run.py", stage / "run.py")
 
 
-def stage_launcher(folder: Path) -> None:
-    """Put what starts harpctl into a new folder; it runs on this kind of machine only."""
+def stage_launcher(folder: Path, machine: str) -> None:
+    """Put what starts harpctl into a new folder; it runs on one kind of machine only."""
     folder.mkdir()
-    text = (HERE / "launch.sh").read_text(encoding="utf-8").replace("@ARCH@", platform.machine())
+    text = (HERE / "launch.sh").read_text(encoding="utf-8").replace("@ARCH@", machine)
     (folder / "harpctl").write_text(text, encoding="utf-8")
     (folder / "harpctl").chmod(0o755)
 
@@ -241,7 +245,7 @@ def assemble(stage: Path) -> bytes:
     digest = hashlib.sha256((tree_digest(stage) + head).encode()).hexdigest()[:LENGTH_ID]
     words = {
         "@VERSION@": build_version(),
-        "@ARCH@": platform.machine(),
+        "@ARCH@": THIS,
         "@ID@": f"{build_version()}-{digest}",
     }
     for word, value in words.items():

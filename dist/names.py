@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How packages name version and machine."""
+"""How packages name version and machine; a machine is named as uname does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import platform
 from harpctl.build_info import build_version
 
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
-TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+HERE = platform.machine()
+MACHINES = (HERE, *sorted(DEBIAN.keys() - {HERE}))  # that packages are made for
 
 
 def plain_version() -> str:
@@ -17,11 +18,6 @@ def plain_version() -> str:
     return f"{base}+{rest.replace('-', '.')}" if rest else base
 
 
-def debian_machine() -> str:
-    """Return Debian's name of this machine's architecture."""
-    return DEBIAN[platform.machine()]
-
-
-def triplet() -> str:
+def triplet(machine: str = HERE) -> str:
     """Return the folder of libraries of the Debian family."""
-    return TRIPLETS[platform.machine()]
+    return f"{machine}-linux-gnu"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import platform
 import shutil
 import subprocess
 import sys
@@ -18,12 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dist.deb import build_deb, build_debug_deb, build_lab_deb
-from dist.make import BUILD, HERE, TOP, pack, say
-from dist.names import plain_version, triplet
+from dist.make import HERE, TOP, built, pack, say
+from dist.names import HERE as THIS
+from dist.names import MACHINES, plain_version, triplet
 from dist.rpm import LIBRARIES, build_rpm
 from dist.sbom import write_sbom
-from dist.tree import stage_tree
-from dist.wheel import build_wheels
+from dist.tree import objcopy, stage_tree
+from dist.wheel import build_pure_wheels, build_wheels
 from harpctl.build_info import build_version
 from harpctl.facts.elf import inspect
 from harpctl.facts.plugin_files import NAME
@@ -43,12 +43,12 @@ ENTRYPOINT ["/usr/bin/harpctl"]
 
 
 @contextmanager
-def staged(cache: Path, libraries: str) -> Iterator[Path]:
+def staged(cache: Path, libraries: str, machine: str) -> Iterator[Path]:
     """Lay a tree out for as long as packages are made of it."""
     with tempfile.TemporaryDirectory(prefix="harp-tree-") as name:
         tree = Path(name) / "root"
         tree.mkdir()
-        stage_tree(tree, cache, libraries)
+        stage_tree(tree, cache, libraries, machine)
         yield tree
 
 
@@ -60,13 +60,14 @@ def has(tool: str, package: str, made: str) -> bool:
     return False
 
 
-def build_layer(tree: Path, out: Path) -> Path:
-    """Pack a staged tree as a layer for `ADD` or `tar -x`; return its path."""
-    target = out / f"harp-{plain_version()}-{platform.machine()}-layer.tar.gz"
+def build_layer(tree: Path, out: Path, machine: str) -> None:
+    """Pack a staged tree as a layer for `ADD` or `tar -x`; the files for docker take that of this machine."""
+    target = out / f"harp-{plain_version()}-{machine}-layer.tar.gz"
     target.write_bytes(pack(tree))
+    if machine != THIS:
+        return
     for name, text in (("Dockerfile", DOCKERFILE), ("installer.Dockerfile", INSTALLER)):
         (out / name).write_text(text.format(layer=target.name), encoding="utf-8")
-    return target
 
 
 def write_sums(out: Path) -> None:
@@ -76,15 +77,44 @@ def write_sums(out: Path) -> None:
     (out / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def check_built() -> None:
+def check_built(machine: str) -> None:
     """Refuse to pack a library that was built from another state of the sources."""
-    file = BUILD / NAME
+    file = built(machine) / NAME
     with file.open("rb") as stream:
-        built = inspect(stream, str(file)).version
-    if built != build_version():
+        found = inspect(stream, str(file)).version
+    if found != build_version():
         raise SystemExit(
-            f"dist: {file} is HARP {built}, and the sources are {build_version()}; run: ./harp_setup dist"
+            f"dist: {file} is HARP {found}, and the sources are {build_version()}; run: ./harp_setup dist"
         )
+
+
+def build_for(machine: str, wanted: list[str], out: Path, cache: Path) -> None:
+    """Build the packages for one machine, but for the one file."""
+    has_objcopy = has(objcopy(machine), "binutils", f"debug information for {machine}")
+    if "wheel" in wanted:
+        build_wheels(out, machine)
+    if {"deb", "layer"} & set(wanted):
+        with staged(cache, f"usr/lib/{triplet(machine)}", machine) as tree:
+            if "deb" in wanted and has("dpkg-deb", "dpkg", "Debian"):
+                build_deb(tree, out, machine)
+                build_lab_deb(out, machine)
+                if has_objcopy:
+                    build_debug_deb(out, machine)
+            if "layer" in wanted:
+                build_layer(tree, out, machine)
+    if "rpm" in wanted and has("rpmbuild", "rpm", "rpm"):
+        with staged(cache, LIBRARIES, machine) as tree:
+            build_rpm(tree, out, machine, debug=has_objcopy)
+
+
+def built_machines() -> list[str]:
+    """Return the machines that the plugin is built for: this one, and those with a compiler."""
+    found = [machine for machine in MACHINES if machine == THIS or (built(machine) / NAME).is_file()]
+    for machine in found:
+        check_built(machine)
+    if missing := ", ".join(machine for machine in MACHINES if machine not in found):
+        say(f"notice: nothing is built for {missing}, so no packages for it are made")
+    return found
 
 
 def main() -> None:
@@ -95,8 +125,7 @@ def main() -> None:
     parser.add_argument("--only", choices=kinds, action="append", help="repeatable; else all")
     options = parser.parse_args()
     wanted = options.only or list(kinds)
-    check_built()
-    has_objcopy = has("objcopy", "binutils", "debug information")
+    machines = built_machines()
     cache = TOP / ".cache" / "dist"
     if options.out.exists():
         shutil.rmtree(options.out)
@@ -105,19 +134,9 @@ def main() -> None:
         file = options.out / "harp_setup.sh"
         subprocess.run([sys.executable, "-m", "dist.make", "--out", str(file)], cwd=TOP, check=True)
     if "wheel" in wanted:
-        build_wheels(options.out)
-    if {"deb", "layer"} & set(wanted):
-        with staged(cache, f"usr/lib/{triplet()}") as tree:
-            if "deb" in wanted and has("dpkg-deb", "dpkg", "Debian"):
-                build_deb(tree, options.out)
-                build_lab_deb(options.out)
-                if has_objcopy:
-                    build_debug_deb(options.out)
-            if "layer" in wanted:
-                build_layer(tree, options.out)
-    if "rpm" in wanted and has("rpmbuild", "rpm", "rpm"):
-        with staged(cache, LIBRARIES) as tree:
-            build_rpm(tree, options.out, debug=has_objcopy)
+        build_pure_wheels(options.out)
+    for machine in machines:
+        build_for(machine, wanted, options.out, cache)
     write_sbom(options.out, cache)
     write_sums(options.out)
     for path in sorted(options.out.iterdir()):

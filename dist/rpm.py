@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -103,15 +102,15 @@ MACROS = {
 }
 
 
-def build_rpm(tree: Path, out: Path, *, debug: bool) -> None:
+def build_rpm(tree: Path, out: Path, machine: str, *, debug: bool) -> None:
     """Make the packages of a tree that was staged with LIBRARIES."""
     with tempfile.TemporaryDirectory(prefix="harp-rpm-") as name:
         top = Path(name)
         trees = [tree, top / "lab", *([top / "debug"] if debug else [])]
-        stage_lab_tree(top / "lab")
+        stage_lab_tree(top / "lab", machine)
         lab = [f"/{HOME}/app/harplab", *(f"/{PAGES}/{page.name}" for page in (top / "lab" / PAGES).iterdir())]
         if debug:
-            stage_debug(top / "debug")
+            stage_debug(top / "debug", machine)
         functions = tree / "usr" / "share" / "zsh"
         (functions / "vendor-completions").rename(
             functions / "site-functions"
@@ -129,7 +128,7 @@ def build_rpm(tree: Path, out: Path, *, debug: bool) -> None:
             "date": time.strftime("%a %b %d %Y", time.gmtime(TIME)),
         }
         spec.write_text(SPEC.format(**words), encoding="utf-8")
-        argv = ["rpmbuild", "-bb", "--quiet", "--target", platform.machine()]
+        argv = ["rpmbuild", "-bb", "--quiet", "--target", machine]
         for macro, value in {**MACROS, "_topdir": str(top)}.items():
             argv += ["--define", f"{macro} {value}"]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(TIME)}

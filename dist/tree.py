@@ -16,19 +16,21 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
 from dist.make import (
-    BUILD,
     BUILT,
     HERE,
     LAB_BUILT,
     TAGS,
     TIME,
     TOP,
+    built,
     stage_harpctl,
     stage_lab,
     stage_launcher,
     stage_packages,
 )
 from dist.manual import stage_completion, stage_pages
+from dist.names import HERE as THIS
+from dist.names import triplet
 from harpctl.facts.plugin_files import NAME, RCCL_SUFFIXED, SUFFIXED
 
 HOME = "usr/lib/harp"
@@ -50,21 +52,21 @@ def write_text(path: Path, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def stage_tree(stage: Path, cache: Path, folder: str) -> None:
+def stage_tree(stage: Path, cache: Path, folder: str, machine: str) -> None:
     """Lay out the files of a host, with the library in a folder of it: what packages and layer hold."""
     home = stage / HOME
     home.mkdir(parents=True)
-    stage_packages(TAGS, home, cache)
+    stage_packages(TAGS, home, cache, machine)
     data = stage_harpctl(home / "app")
     libraries = stage / folder
     libraries.mkdir(parents=True)
     for name in (SUFFIXED, RCCL_SUFFIXED):
-        shutil.copy(BUILD / NAME, libraries / name)
+        shutil.copy(built(machine) / NAME, libraries / name)
     (data / NAME).symlink_to(os.path.relpath(libraries / SUFFIXED, data))
     (stage / "usr" / "bin").mkdir()
-    shutil.copy(BUILD / "harp-perf", stage / "usr" / "bin" / "harp-perf")
+    shutil.copy(built(machine) / "harp-perf", stage / "usr" / "bin" / "harp-perf")
     (data / "harp-perf").symlink_to(os.path.relpath(stage / "usr" / "bin" / "harp-perf", data))
-    stage_launcher(home / "bin")
+    stage_launcher(home / "bin", machine)
     shutil.copy(HERE / "run.py", home / "run.py")
     shutil.copy(HERE / "in-image", home / "in-image")
     write_text(stage / PROGRAM, LAUNCHER.format(program=PROGRAM, home=HOME), 0o755)
@@ -76,20 +78,25 @@ def stage_tree(stage: Path, cache: Path, folder: str) -> None:
     settle(stage)
 
 
-def stage_lab_tree(stage: Path) -> None:
+def stage_lab_tree(stage: Path, machine: str) -> None:
     """Lay out what the lab adds to the files of a host."""
-    stage_lab(stage / HOME / "app")
+    stage_lab(stage / HOME / "app", machine)
     stage_pages(stage, of_lab=True)
     settle(stage)
 
 
-def stage_debug(stage: Path) -> list[str]:
+def objcopy(machine: str) -> str:
+    """Return the name of the objcopy that knows a machine's files."""
+    return "objcopy" if machine == THIS else f"{triplet(machine)}-objcopy"
+
+
+def stage_debug(stage: Path, machine: str) -> list[str]:
     """Lay out the debug information, split off from what is in the other packages; return the build ids."""
-    ids = {name: build_id(BUILD / name) for name in (*BUILT, *LAB_BUILT)}
+    ids = {name: build_id(built(machine) / name) for name in (*BUILT, *LAB_BUILT)}
     for name, found in ids.items():
         target = stage / DEBUG / found[:2] / f"{found[2:]}.debug"
         target.parent.mkdir(parents=True, exist_ok=True)
-        argv = ["objcopy", "--only-keep-debug", str(BUILD / f"{name}.debug"), str(target)]
+        argv = [objcopy(machine), "--only-keep-debug", str(built(machine) / f"{name}.debug"), str(target)]
         subprocess.run(argv, check=True)
     settle(stage)
     return list(ids.values())

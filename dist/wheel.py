@@ -7,7 +7,6 @@ Those with programs are tagged for the glibc that these need.
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -35,25 +34,25 @@ class CustomBuildHook(BuildHookInterface):
 """
 
 
-def stage_harpctl_wheel(stage: Path) -> str:
+def stage_harpctl_wheel(stage: Path, machine: str) -> str:
     """Lay out harpctl with the plugin and harp-perf; return the text of its project file."""
-    copy_built(BUILT, stage_harpctl(stage))
+    copy_built(BUILT, stage_harpctl(stage), machine)
     init = stage / "harpctl" / "__init__.py"
     head = init.read_text(encoding="utf-8").split("__version__")[0]
     init.write_text(f'{head}__version__ = "{plain_version()}"\n', encoding="utf-8")
     return (TOP / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def stage_lab_wheel(stage: Path) -> str:
+def stage_lab_wheel(stage: Path, machine: str) -> str:
     """Lay out the lab with its programs; return the text of its project file."""
-    stage_lab(stage)
+    stage_lab(stage, machine)
     return (HERE / "lab.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
 
 
-def stage_net_wheel(stage: Path) -> str:
+def stage_net_wheel(stage: Path, machine: str) -> str:
     """Lay out the plugin's package; return the text of its project file."""
     shutil.copytree(TOP / "harp_net", stage / "harp_net", ignore=shutil.ignore_patterns("__pycache__"))
-    copy_built(("libnccl-net.so",), stage)
+    copy_built(("libnccl-net.so",), stage, machine)
     return (HERE / "net.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
 
 
@@ -70,25 +69,32 @@ def stage_lightcc_wheel(stage: Path) -> str:
     return (HERE / "lightcc.toml").read_text(encoding="utf-8").replace("@VERSION@", plain_version())
 
 
-def build_wheels(out: Path) -> None:
-    """Build the wheels into a folder."""
-    with_programs = (stage_harpctl_wheel, stage_lab_wheel, stage_net_wheel)
-    for stage_source in (*with_programs, stage_net_torch_wheel, stage_lightcc_wheel):
+def build_wheels(out: Path, machine: str) -> None:
+    """Build the wheels with programs for a machine into a folder."""
+    for stage_source in (stage_harpctl_wheel, stage_lab_wheel, stage_net_wheel):
         with tempfile.TemporaryDirectory(prefix="harp-wheel-") as name:
             stage = Path(name)
-            project = stage_source(stage)
-            _complete(stage, project, has_programs=stage_source in with_programs)
+            _complete(stage, stage_source(stage, machine) + USE_OF_HOOK)
+            tag = f"manylinux_{GLIBC}_{machine}"
+            (stage / "hook.py").write_text(HOOK.format(tag=tag), encoding="utf-8")
             _build(stage, out)
 
 
-def _complete(stage: Path, project: str, *, has_programs: bool) -> None:
-    """Add the project file, with the tag of what has programs, licences and the readme."""
+def build_pure_wheels(out: Path) -> None:
+    """Build the wheels without programs, which are for all machines."""
+    for stage_source in (stage_net_torch_wheel, stage_lightcc_wheel):
+        with tempfile.TemporaryDirectory(prefix="harp-wheel-") as name:
+            stage = Path(name)
+            _complete(stage, stage_source(stage))
+            _build(stage, out)
+
+
+def _complete(stage: Path, project: str) -> None:
+    """Add the project file, licences and the readme."""
     shutil.copytree(TOP / "LICENSES", stage / "LICENSES")
     for name in ROOT_FILES:
         shutil.copy(TOP / name, stage / name)
-    (stage / "pyproject.toml").write_text(project + USE_OF_HOOK * has_programs, encoding="utf-8")
-    tag = f"manylinux_{GLIBC}_{platform.machine()}"
-    (stage / "hook.py").write_text(HOOK.format(tag=tag), encoding="utf-8")
+    (stage / "pyproject.toml").write_text(project, encoding="utf-8")
 
 
 def _build(stage: Path, out: Path) -> None:

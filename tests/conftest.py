@@ -28,7 +28,7 @@ PROCESSES = 2
 MAIN = "main"
 MAIN_PATHS = (
     *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/lab/", "tests/sanitize/"),
-    *("tests/many/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
+    *("tests/aarch64/", "tests/many/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
     *("tests/harplab/bench/test_bench.py", "tests/harplab/bench/test_suite.py"),
     "tests/harplab/bench/test_timed.py",
     *("tests/harplab/lab/test_caps.py", "tests/harplab/lab/test_lab.py"),
@@ -99,6 +99,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
     group.addoption("--packages", action="store_true", help="build and run the self-contained file")
+    group.addoption("--aarch64", action="store_true", help="build for aarch64, and run that by qemu")
     group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
     group.addoption(
         "--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs"
@@ -147,6 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",
         "gpu": "" if config.getoption("--gpu") else "asked for with --gpu",
         "dist": "" if config.getoption("--packages") else "asked for with --packages",
+        "aarch64": "" if config.getoption("--aarch64") else "asked for with --aarch64",
         "vm": "" if config.getoption("--vm") else "asked for with --vm",
     }
     drawn = [item for item in items if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)]

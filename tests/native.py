@@ -47,9 +47,18 @@ class Ran:
     outcomes: dict[str, str]
 
 
-def programs() -> list[str]:
+@dataclasses.dataclass(frozen=True)
+class Cross:
+    """Another machine's programs: words for make, what starts a program of it, how long one may take."""
+
+    make: tuple[str, ...]
+    start: tuple[str, ...]
+    timeout_s: int
+
+
+def programs(machine: str = platform.machine()) -> list[str]:
     """List the C test programs as kind/name; those of harp-nccl are for x86-64."""
-    other = {"test_box"} if platform.machine() != "x86_64" else set()
+    other = {"test_box"} if machine != "x86_64" else set()
     return [
         f"{kind}/{file.stem}"
         for kind in KINDS
@@ -166,9 +175,9 @@ def _folder(variant: str) -> str:
     return f"build/{variant}" if variant else "build"
 
 
-def program_words(variant: str = "") -> list[str]:
+def program_words(variant: str = "", machine: str = platform.machine()) -> list[str]:
     """List the targets of make that compile every program of a variant."""
-    return [f"VARIANT={variant}", *(f"{_folder(variant)}/tests/{name}" for name in programs())]
+    return [f"VARIANT={variant}", *(f"{_folder(variant)}/tests/{name}" for name in programs(machine))]
 
 
 def sanitized_words(variant: str) -> list[str]:
@@ -182,32 +191,34 @@ def replay_words() -> list[str]:
 
 
 @functools.cache
-def build_all(variant: str) -> bool:
+def build_all(variant: str, cross: Cross | None = None) -> bool:
     """Compile every program at once; where one does not compile, its own tests compile it again."""
-    return make("--keep-going", *program_words(variant)).returncode == 0
+    words = (*cross.make, *program_words(variant, "aarch64")) if cross else program_words(variant)
+    return make("--keep-going", *words).returncode == 0
 
 
 @functools.cache
-def run_program(program: str, variant: str = "") -> Ran:
+def run_program(program: str, variant: str = "", cross: Cross | None = None) -> Ran:
     """Build and run one program, once per session."""
     target = f"{_folder(variant)}/tests/{program}"
-    if not build_all(variant):
-        built = make(f"VARIANT={variant}", target)
+    timeout_s = cross.timeout_s if cross else RUN_TIMEOUT_S
+    if not build_all(variant, cross):
+        built = make(f"VARIANT={variant}", *(cross.make if cross else ()), target)
         if built.returncode:
             return Ran(built.returncode, built.stdout[-TAIL_CHARS:], {})
     try:
         done = subprocess.run(
-            [str(PLUGIN_DIR / target)],
+            [*(cross.start if cross else ()), str(PLUGIN_DIR / target)],
             cwd=PLUGIN_DIR,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             check=False,
-            timeout=RUN_TIMEOUT_S,
+            timeout=timeout_s,
         )
     except subprocess.TimeoutExpired as late:
         output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        return Ran(-1, f"{output[-TAIL_CHARS:]}\nstill running after {RUN_TIMEOUT_S} s", {})
+        return Ran(-1, f"{output[-TAIL_CHARS:]}\nstill running after {timeout_s} s", {})
     found = {match["name"]: match["outcome"] for match in OUTCOME.finditer(done.stdout)}
     return Ran(done.returncode, done.stdout[-TAIL_CHARS:], found)

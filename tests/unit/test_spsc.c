@@ -61,10 +61,75 @@ static void test_two_threads_see_what_was_pushed(void **state) {
   assert_int_equal(wrong, 0);
 }
 
+/* Pairs of threads that pass buffers to and fro by two rings: each overwrites what it has taken, so a slot or
+ * content that is seen too early or too late shows. */
+enum { PAIRS = 4, BUFFERS = 16, WORDS = 8, PASSES = 20000 };
+
+struct pair {
+  pthread_t filler, reader;
+  struct harp_spsc filled, empty;
+  uint64_t buffers[BUFFERS][WORDS];
+  uint64_t wrong;
+};
+
+static uint64_t *take(struct harp_spsc *q) {
+  uint64_t *buffer;
+  while (!(buffer = harp_spsc_peek(q))) sched_yield();
+  harp_spsc_pop(q);
+  return buffer;
+}
+
+static void *fill(void *arg) {
+  struct pair *p = arg;
+  for (uint64_t i = 0; i < PASSES; i++) {
+    uint64_t *buffer = take(&p->empty);
+    for (unsigned k = 0; k < WORDS; k++) {
+      p->wrong += buffer[k] != 0;
+      buffer[k] = i * WORDS + k + 1;
+    }
+    while (!harp_spsc_push(&p->filled, buffer)) sched_yield();
+  }
+  return NULL;
+}
+
+static void *read_and_clear(void *arg) {
+  struct pair *p = arg;
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < PASSES; i++) {
+    uint64_t *buffer = take(&p->filled);
+    for (unsigned k = 0; k < WORDS; k++) {
+      wrong += buffer[k] != i * WORDS + k + 1;
+      buffer[k] = 0;
+    }
+    while (!harp_spsc_push(&p->empty, buffer)) sched_yield();
+  }
+  return (void *)(uintptr_t)wrong;
+}
+
+static void test_pairs_of_threads_reuse_what_was_read(void **state) {
+  (void)state;
+  static struct pair pairs[PAIRS];
+  memset(pairs, 0, sizeof pairs);
+  for (unsigned i = 0; i < PAIRS; i++) {
+    struct pair *p = &pairs[i];
+    for (unsigned k = 0; k < BUFFERS; k++) assert_true(harp_spsc_push(&p->empty, p->buffers[k]));
+    assert_int_equal(pthread_create(&p->filler, NULL, fill, p), 0);
+    assert_int_equal(pthread_create(&p->reader, NULL, read_and_clear, p), 0);
+  }
+  for (unsigned i = 0; i < PAIRS; i++) {
+    void *wrong;
+    pthread_join(pairs[i].filler, NULL);
+    pthread_join(pairs[i].reader, &wrong);
+    assert_null(wrong);
+    assert_int_equal(pairs[i].wrong, 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_it_is_bounded_and_in_order),
       cmocka_unit_test(test_two_threads_see_what_was_pushed),
+      cmocka_unit_test(test_pairs_of_threads_reuse_what_was_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

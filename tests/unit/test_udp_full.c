@@ -91,7 +91,7 @@ static void open_at(struct end *e, const char *addr, uint32_t disable, unsigned 
                                   .counters = &e->counters,
                                   .disable = disable};
   int err = harp_io_udp.open(&e->io, &config, &error);
-  if (err) fail_msg("%s", error);
+  if (err) fail_msg("%s", error.text);
 }
 
 static void close_end(struct end *e) {

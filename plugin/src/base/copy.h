@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/gpu_fence.h"
 
 /* Copies `bytes` bytes upwards, in lines of 128, and the last 8 bytes of each line after the rest of it: a
  * GPU that polls NCCL's LL128 lines in `dst` takes a line as complete once the flag at its end is there.
@@ -15,14 +16,13 @@ static inline void harp_copy_lines(uint8_t *dst, const uint8_t *src, size_t byte
   enum { LINE_BYTES = 128, FLAG_BYTES = 8 };
   for (; bytes >= LINE_BYTES; bytes -= LINE_BYTES, dst += LINE_BYTES, src += LINE_BYTES) {
     memcpy(dst, src, LINE_BYTES - FLAG_BYTES); /* of a constant size: plain moves in place */
-    /* (K) pairs with the order in which the GPU loads flag and data; on x86 it only binds the compiler. */
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    harp_gpu_store_fence(); /* (K) pairs with the order in which the GPU loads flag and data */
     memcpy(dst + LINE_BYTES - FLAG_BYTES, src + LINE_BYTES - FLAG_BYTES, FLAG_BYTES);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
   }
   for (; bytes >= FLAG_BYTES; bytes -= FLAG_BYTES, dst += FLAG_BYTES, src += FLAG_BYTES) {
     memcpy(dst, src, FLAG_BYTES);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    harp_gpu_store_fence();
   }
   memcpy(dst, src, bytes);
 }

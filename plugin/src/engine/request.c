@@ -2,6 +2,7 @@
 #include "engine/request.h"
 
 #include "base/assert.h"
+#include "base/gpu_fence.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
 
@@ -39,6 +40,7 @@ struct harp_request *harp_request_send(struct harp_link *link, void *data, uint3
   bool looks = harp_copies_count(&link->copies) >= COPIES_TO_LOOK;
   struct harp_request *r = take_free(link, data, bytes);
   if (harp_likely(r != NULL)) {
+    harp_gpu_load_fence(); /* (O) pairs with the GPU's stores: NCCL has no fence between flag and isend */
     (void)harp_copies_take(link, r);
     link->submitted++;
     submit(r);

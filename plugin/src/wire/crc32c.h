@@ -41,7 +41,8 @@ uint32_t harp_crc32c(uint32_t seed, const void *data, size_t bytes);
 /* Copies `bytes` bytes from `src` to `dst`, which do not overlap (any alignment), and returns their
  * harp_crc32c. Reads each source byte once, so the result is that of exactly the bytes stored, even while
  * another thread writes to src. Stores ascend: no store is issued before those to lower addresses; each is at
- * most 64 bytes, so that where dst is a multiple of 64 none straddles a cache line. */
+ * most 64 bytes, so that where dst is a multiple of 64 none straddles a cache line. On aarch64 another
+ * observer may see them in another order: who reads dst meanwhile needs harp_copy_lines. */
 uint32_t harp_crc32c_copy(uint32_t seed, void *dst, const void *src, size_t bytes);
 
 #endif

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dist.names import DEBIAN, HERE
+
 TOOLS = (  # what a host surely has: no Python among it
     *("bash", "sh", "cat", "chmod", "cut", "grep", "gzip", "head", "id", "ls", "mkdir", "mktemp", "mv"),
     *("readlink", "rm", "rmdir", "sed", "sha256sum", "sync", "tail", "tar", "tr", "uname", "wc"),
@@ -43,9 +45,15 @@ def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shutil.copytree(root / "dist" / "out", tmp_path_factory.mktemp("packages") / "out")
 
 
-def one(out: Path, pattern: str) -> Path:
-    """Return the only file that fits a pattern."""
-    (found,) = out.glob(pattern)
+def of(out: Path, pattern: str, machine: str = HERE) -> list[Path]:
+    """Return the files that fit a pattern, without those for other machines."""
+    others = [word for name, debian in DEBIAN.items() if name != machine for word in (name, debian)]
+    return sorted(file for file in out.glob(pattern) if not any(word in file.name for word in others))
+
+
+def one(out: Path, pattern: str, machine: str = HERE) -> Path:
+    """Return the only file that fits a pattern and a machine."""
+    (found,) = of(out, pattern, machine)
     return found
 
 

@@ -14,7 +14,7 @@ from dist.names import plain_version, triplet
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode
 from harpctl.facts.plugin_files import NAME, RCCL_SUFFIXED, SUFFIXED
-from tests.harpctl.dist.conftest import Chroot, one, run
+from tests.harpctl.dist.conftest import Chroot, of, one, run
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
 
@@ -65,7 +65,7 @@ def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="needs lintian")
 def test_lintian_finds_no_error(out: Path) -> None:
-    run("lintian", "--fail-on", "error", "--allow-root", *out.glob("*.deb"))
+    run("lintian", "--fail-on", "error", "--allow-root", *of(out, "*.deb"))
 
 
 def test_debug_information_is_that_of_the_library(out: Path, deb: Path, tmp_path: Path) -> None:

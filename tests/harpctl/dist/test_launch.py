@@ -8,15 +8,13 @@ import platform
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from dist.make import stage_launcher
 
 
 def test_without_any_python_that_fits_it_names_what_is_needed(bare: dict[str, str], tmp_path: Path) -> None:
     for tag in ("cp310", "cp311"):
         (tmp_path / "tool" / "ext" / tag).mkdir(parents=True)
-    stage_launcher(tmp_path / "tool" / "bin")
+    stage_launcher(tmp_path / "tool" / "bin", platform.machine())
     program = tmp_path / "tool" / "bin" / "harpctl"
     done = subprocess.run(
         [program, "doctor"], env=bare, capture_output=True, text=True, timeout=60, check=False
@@ -35,13 +33,10 @@ def test_without_any_python_that_fits_it_names_what_is_needed(bare: dict[str, st
     assert "this host has Python 3.6.8" in done.stderr
 
 
-def test_on_another_kind_of_machine_it_names_the_package(
-    bare: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_another_kind_of_machine_it_names_the_package(bare: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tool" / "ext").mkdir(parents=True)
     here = platform.machine()
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    stage_launcher(tmp_path / "tool" / "bin")
+    stage_launcher(tmp_path / "tool" / "bin", "riscv64")
     program = tmp_path / "tool" / "bin" / "harpctl"
     done = subprocess.run([program], env=bare, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4
