@@ -22,7 +22,7 @@ from harpctl.units import short_size
 from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, parse_cores
 from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
-from harplab.bench.timed import DEFAULT_SIZE_BYTES, Opened
+from harplab.bench.timed import AFTER_S, DEFAULT_SIZE_BYTES, Opened
 from harplab.lab import persistent
 from harplab.lab.lab import Lab
 from harplab.lab.options import Ranks
@@ -30,6 +30,7 @@ from harplab.lab.spec import LabSpec
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
+RUN_S = 1.0
 CONNECTIONS_MAX = 4096  # harp-perf's
 SOCKET, SOCKET_BEST = "socket", "socket-best"
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
@@ -70,9 +71,15 @@ class Amount:
         typer.Option(help="Message sizes, as 8,4K,1M; else those that NCCL sends.", rich_help_panel=_SENT),
     ] = None
     time_s: Annotated[
-        float,
-        typer.Option("--time", metavar="S", min=0.01, help="Seconds of each run.", rich_help_panel=_SENT),
-    ] = 1.0
+        float | None,
+        typer.Option(
+            "--time",
+            metavar="S",
+            min=0.01,
+            help=f"Seconds of each run: {RUN_S:g}, or by the clock until {AFTER_S:g} s past the last fault.",
+            rich_help_panel=_SENT,
+        ),
+    ] = None
     runs: Annotated[
         int | None,
         typer.Option(min=1, help="Runs of each side: 5, or 1 of a side alone.", rich_help_panel=_SENT),
@@ -107,16 +114,15 @@ class Traffic(Amount):
             rich_help_panel=_SENT,
         ),
     ] = False
-    seconds: Annotated[
-        float | None,
+    by_clock: Annotated[
+        bool,
         typer.Option(
-            metavar="S",
-            min=0.1,
-            help="Run one size once for that many seconds, whatever fails, and show the rate over time, how "
-            "it is shared among connections, and with --mode incast the time of a message.",
+            "--by-clock",
+            help="Run one size once for --time, whatever fails, and show the rate over time, how it is "
+            "shared among connections, and with --mode incast the time of a message.",
             rich_help_panel=_CLOCK,
         ),
-    ] = None
+    ] = False
 
     def job(self, *, by_clock: bool) -> PerfJob:
         """Return what every rank does. Raises HarpError for options that do not go together."""
@@ -130,7 +136,7 @@ class Traffic(Amount):
             inflight=self.inflight,
             check=self.check,
             wait_sent=self.wait_sent,
-            time_s=self.time_s,
+            time_s=self.time_s or RUN_S,
         )
 
 
