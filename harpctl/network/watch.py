@@ -85,10 +85,10 @@ def _is_about(names: Collection[str], kind: int, body: bytes) -> bool:
     if family is None or len(body) < BODIES[family]:
         return False
     attributes = dict(_attributes(body[BODIES[family] :]))
-    if family == LINKS:
-        return attributes.get(IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="replace") in names
-    if family == ADDRESSES:
-        return int(struct.unpack_from("=I", body, INDEX_AT)[0]) in _indexes(names)
+    if family in {LINKS, ADDRESSES}:
+        name = attributes.get(IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="replace")
+        is_named = family == LINKS and name in names  # it may be gone
+        return is_named or int(struct.unpack_from("=I", body, INDEX_AT)[0]) in _indexes(names)
     wanted = RTA_OIF if family == ROUTES else FRA_PRIORITY
     if len(attributes.get(wanted, b"")) != struct.calcsize("=I"):
         return False

@@ -39,7 +39,10 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("one", [LINK, ADDRESS, ROUTE, RULE])
+RENAMED = message(LINKS[0], b"\0" * 4 + number(LO) + b"\0" * 8, (3, b"other\0"))
+
+
+@pytest.mark.parametrize("one", [LINK, RENAMED, ADDRESS, ROUTE, RULE])
 def test_changes_of_an_eni_and_of_its_rules_count(one: bytes) -> None:
     assert concerns(one, ["lo"])
     assert concerns(b"".join(OTHERS) + one, ["eth9", "lo"])
