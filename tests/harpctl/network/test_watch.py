@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harpctl.network.watch import ADDRESSES, HEADER, LINKS, ROUTES, RULES, concerns
+from harpctl.network.watch import concerns
+
+LINKS, ADDRESSES, ROUTES, RULES = (16, 17), (20, 21), (24, 25), (32, 33)  # RTM_NEW.., RTM_DEL..
+HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
 
 LO = socket.if_nametoindex("lo")
 
