@@ -168,6 +168,15 @@ def test_two_interfaces_of_one_subnet_without_rules(make_lab: MakeLab, start: St
         assert job.log(0).count("leave by another interface") == job.log(0).count(line) == 1
 
 
+def test_an_alternative_name_is_the_interface(make_lab: MakeLab, start: StartJob) -> None:
+    lab = make_lab(LabSpec())
+    for host in lab.hosts:
+        run_command(ip_inside(host, "link", "property", "add", "dev", "eni0", "altname", "enp7s0np0"))
+    with start(lab, "enp7s0np0", "eni0") as job:
+        job.finish()
+        assert all(": eni0 10." in job.log(rank) for rank in range(2))
+
+
 def test_an_address_swallows_what_it_is_sent(make_lab: MakeLab, start: StartJob) -> None:
     """What accepts connections at the first address says nothing: the second is tried after 200 ms."""
     lab = make_lab(LabSpec(enis=2))
