@@ -18,7 +18,7 @@ import shlex
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import click
 import msgspec
@@ -28,12 +28,13 @@ from harpctl.change.journal import Journal
 from harpctl.change.os_errors import require_root
 from harpctl.change.steps import AnyStep, Run, SetControl, SetSizes
 from harpctl.command_line import command, flag, json_option
+from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.eni import collect_enis
 from harpctl.facts.model import Boot, Facts, Memory, System
 from harpctl.facts.overrides import Overrides
-from harpctl.facts.sources import RECORD, collect_sources
+from harpctl.facts.sources import RECORD, collect_state
 from harpctl.host.host import Host
 from harpctl.network.big_tcp import plan_big_tcp
 from harpctl.network.model import Interfaces, decode
@@ -57,29 +58,31 @@ class BootResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     steps: tuple[StepResult, ...]
+    enis: tuple[str, ...] = ()  # those of the record, by the kernel's names
 
 
-def _facts(host: Host) -> Facts:
-    """Gather only what the steps need: this runs at each change of an ENI."""
+def _facts(host: Host, names: Collection[str]) -> Facts:
+    """Gather only what the steps of these ENIs need: this runs at each change of one."""
     kernel = host.read_word("/proc/sys/kernel/osrelease")
-    enis, _foreign = collect_enis(host, Overrides(), kernel, [])
+    enis, _foreign = collect_enis(host, Overrides(), kernel, [], names)
     return Facts(system=System(kernel=kernel), boot=Boot(), memory=Memory(), enis=enis)
 
 
-def plan(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult]]:
-    """Return what the ENIs lack, and the ENIs that can't be set up."""
-    facts = _facts(host)
-    sources = collect_sources(host, facts.enis)
+def plan(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult], list[str]]:
+    """Return what the ENIs lack, the ENIs that can't be set up, and the kernel's names of all."""
+    confs = [file.conf for file in read_confs(host) if file.conf is not None] if record.big_tcp else []
+    facts = _facts(host, [eni.name for eni in record.enis] + [conf.interface for conf in confs])
+    record = record.renamed(facts.name_of)
+    names = [eni.name for eni in record.enis]
+    sources = collect_state(host, names, {eni.version for eni in record.enis})
     steps = plan_stale_rules(sources, record.enis) if record.enis else []
     failed = []
     for name, lacking, error in plan_each(facts, sources, record.enis):
         steps += lacking
         failed += [StepResult(step=name, error=error)] if error else []
-    if record.big_tcp:
-        confs = [file.conf for file in sources.confs if file.conf is not None]  # the doctor reports others
-        pairs = [(facts.eni(conf.interface), conf.driver or "auto") for conf in confs]
-        steps += plan_big_tcp((eni, driver) for eni, driver in pairs if eni is not None)[0].steps
-    return steps, failed
+    pairs = [(facts.eni(conf.interface), conf.driver or "auto") for conf in confs]
+    steps += plan_big_tcp((eni, driver) for eni, driver in pairs if eni is not None)[0].steps
+    return steps, failed, names
 
 
 def _carry_out(host: Host, step: AnyStep) -> StepResult:
@@ -111,14 +114,15 @@ def _locked(host: Host) -> Iterator[None]:
 
 def run_boot(host: Host) -> BootResult:
     """Give each ENI what it lacks. Raises HarpError where another harpctl changes this host."""
-    steps, failed = plan(host, decode(host.read_bytes(RECORD)))
+    steps, failed, names = plan(host, decode(host.read_bytes(RECORD)))
     results: list[StepResult] = []
     if steps:
         with _locked(host):
-            steps, failed = plan(host, decode(host.read_bytes(RECORD)))
+            steps, failed, names = plan(host, decode(host.read_bytes(RECORD)))
             results = [_carry_out(host, step) for step in steps]
     results += failed
-    return BootResult(ok=not any(result.error for result in results), steps=tuple(results))
+    ok = not any(result.error for result in results)
+    return BootResult(ok=ok, steps=tuple(results), enis=tuple(names))
 
 
 def _show(result: BootResult) -> None:
@@ -140,11 +144,11 @@ def keep(host: Host) -> None:
     watch = Watch()  # before the first look, so that no change is missed
     deadline = time.monotonic() + INTERFACES_WAIT_S
     retry_s, is_ready, last = 0.0, False, ""
+    names: tuple[str, ...] = ()
     while True:
-        names: list[str] = []
         try:
-            names = [eni.name for eni in decode(host.read_bytes(RECORD)).enis]
             result = run_boot(host)
+            names = result.enis
         except HarpError as error:
             result = BootResult(ok=False, steps=(StepResult(step="harp.service", error=error.message),))
         if str(result) != last:

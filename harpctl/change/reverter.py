@@ -244,7 +244,7 @@ class Reverter:
             reverted.actions.append(f"run `{' '.join(undo.again)}` at the end")
             step.again.append(undo)
             return
-        paths = set(undo.was) | set(step.after.output if step.after else self._matches(undo.patterns))
+        paths = set(undo.was) | set(step.after.output if step.after else matches(self._host, undo.patterns))
         for path in sorted(paths, reverse=True):
             if path not in step.foreign or self._force:
                 self._put(path, undo.was.get(path, Absent()), reverted)
@@ -267,7 +267,7 @@ class Reverter:
 
     def _foreign_outputs(self, undo: PutOutputBack, before: Before, after: After | None) -> list[str]:
         found = []
-        paths = set(undo.was) | set(self._matches(undo.patterns)) | set(after.output if after else ())
+        paths = set(undo.was) | set(matches(self._host, undo.patterns)) | set(after.output if after else ())
         for path in sorted(paths):
             now, _data = self._look(path)
             if same_content(now, undo.was.get(path, Absent())):
@@ -286,9 +286,6 @@ class Reverter:
         if status is None:
             return True
         return begin - CLOCK_SLACK_S <= status.st_mtime <= begin + timeout_s + CLOCK_SLACK_S
-
-    def _matches(self, patterns: tuple[str, ...]) -> list[str]:
-        return matches(self._host, patterns)
 
     # ---- the host ----
 

@@ -27,7 +27,9 @@ def dissector(folder: Path, *, as_json: bool) -> None:
     file = folder / LUA
     text = wireshark_dissector(wire_doc(), TEMPLATE.read_text(encoding="utf-8"))
     try:
-        file.write_text(text, encoding="utf-8")
+        file.unlink(missing_ok=True)  # in a folder of all users it may be a link that somebody made
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
     except OSError as error:
         raise HarpError(
             f"{error.filename}: {error.strerror}.", "Name a folder that you may write to."

@@ -97,7 +97,7 @@ class Context:
     @property
     def record(self) -> Interfaces:
         """Return what setup recorded. Raises HarpError for a record that is damaged."""
-        return decode(self.host.read_bytes(RECORD))
+        return decode(self.host.read_bytes(RECORD)).renamed(self.facts.name_of)
 
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:
@@ -150,8 +150,7 @@ class Context:
 
     def _with_first_name(self, conf: Conf) -> Conf:
         """Replace an alternative name of an interface by its name, as the plugin does."""
-        eni = self.facts.eni(conf.interface)
-        return msgspec.structs.replace(conf, interface=eni.name) if eni else conf
+        return msgspec.structs.replace(conf, interface=self.facts.name_of(conf.interface))
 
     @functools.cached_property
     def asked_by(self) -> str:

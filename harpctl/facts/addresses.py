@@ -15,8 +15,6 @@ ROUTE_UP = 0x1
 SCOPES_OWN = {0x10, 0x20}  # of /proc/net/if_inet6: the host's own, the link's own
 LOCAL = re.compile(r"\|-- ([0-9.]{7,15})\n\s+/32 host LOCAL")
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 
 class Default(msgspec.Struct, frozen=True, kw_only=True):
     """A default route of the main table."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -29,11 +29,22 @@ DEPTH_MAX = 8  # of interfaces upon interfaces
 
 
 def collect_enis(
-    host: Host, overrides: Overrides, kernel: str, unknown: list[str]
+    host: Host,
+    overrides: Overrides,
+    kernel: str,
+    unknown: list[str],
+    only: Collection[str] | None = None,
 ) -> tuple[tuple[Eni, ...], tuple[str, ...]]:
-    """Gather the Ethernet interfaces, in the order of their indexes, and the names of the foreign ones."""
-    shown = {name: _from_sysfs(host, name, kernel) for name in _names(host)}
-    live = netlink.read_netlink() if host.is_real else None
+    """Gather the Ethernet interfaces, in the order of their indexes, and the names of the foreign ones.
+
+    `only`: names of interfaces, alternative ones too. Of all others no more is gathered then than the kernel
+    reports of all together, so that the time does not grow with their number.
+    """
+    live = netlink.read_netlink(only) if host.is_real else None
+    names = (
+        _names(host) if live is None or only is None else [one.name for one in live[0] if one.is_one(only)]
+    )
+    shown = {name: _from_sysfs(host, name, kernel) for name in names}
     foreign: tuple[str, ...] = ()
     if live is None:
         if host.is_real:
@@ -53,7 +64,7 @@ def collect_enis(
     if live is None and not enis and not overrides.enis:
         unknown.append(f"The network interfaces are unknown: {CLASS} shows none.")
     enis += [Eni(name=name) for name in overrides.enis if name not in {eni.name for eni in enis}]
-    return tuple(_finish(host, enis, addresses, overrides)), foreign
+    return tuple(_finish(host, enis, addresses, overrides, only)), foreign
 
 
 def _names(host: Host) -> list[str]:
@@ -141,7 +152,9 @@ def with_link(eni: Eni, link: Eni) -> Eni:
 # ---- addresses, routes and overrides ----
 
 
-def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overrides) -> list[Eni]:
+def _finish(
+    host: Host, enis: list[Eni], addresses: Addresses, overrides: Overrides, only: Collection[str] | None
+) -> list[Eni]:
     defaults = _with_lower(host, addresses.default_names())
     servers = _ssh_servers() if host.is_real else set()
     own_ends = {name for name, own in addresses.of.items() if any(_bare(a) in servers for a in own)}
@@ -159,7 +172,8 @@ def _finish(host: Host, enis: list[Eni], addresses: Addresses, overrides: Overri
                 gateway=overrides.gateways.get(eni.name) or addresses.gateway(eni.name, own),
                 is_default_route=eni.name in defaults,
                 carries_ssh=eni.name in sessions,
-                forwards=any(
+                forwards=eni.is_one(only)
+                and any(
                     text.word(host, f"/proc/sys/net/{version}/conf/{eni.name}/forwarding") not in {"", "0"}
                     for version in ("ipv4", "ipv6")
                 ),

@@ -7,6 +7,8 @@ could not be read is unknown, never guessed. `harpctl facts --json` prints exact
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from harpctl.units import MIB
@@ -159,6 +161,10 @@ class Eni(Struct, frozen=True, kw_only=True):
     gro_ipv4_max_size: int | None = None
     tso_max_size: int | None = None  # the most that the device takes
 
+    def is_one(self, names: Collection[str] | None) -> bool:
+        """Return whether one of its names is among these; of None all are."""
+        return names is None or not {self.name, *self.altnames}.isdisjoint(names)
+
 
 class CgroupPages(Struct, frozen=True, kw_only=True):
     """The hugetlb limit of the cgroup we are in."""
@@ -230,3 +236,8 @@ class Facts(Struct, frozen=True, kw_only=True):
         """Return the interface of that name, or else with that alternative name."""
         named = (eni for eni in self.enis if eni.name == name)
         return next(named, next((eni for eni in self.enis if name in eni.altnames), None))
+
+    def name_of(self, name: str) -> str:
+        """Return the kernel's name of the interface of that name, or the same text where there is none."""
+        eni = self.eni(name)
+        return eni.name if eni else name

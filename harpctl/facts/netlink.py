@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,8 +27,11 @@ TABLE_MAIN = 254
 UNICAST = 1
 
 
-def read_netlink() -> tuple[tuple[Eni, ...], Addresses] | None:
-    """Ask the kernel for interfaces, addresses and routes; None when it does not answer."""
+def read_netlink(only: Collection[str] | None = None) -> tuple[tuple[Eni, ...], Addresses] | None:
+    """Ask the kernel for interfaces, addresses and routes; None when it does not answer.
+
+    Only of interfaces with one of these names it is asked for channels and speed.
+    """
     from pyroute2 import Ethtool, IPRoute  # noqa: PLC0415
     from pyroute2.ethtool.ioctl import EthtoolError  # noqa: PLC0415
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415
@@ -37,7 +41,7 @@ def read_netlink() -> tuple[tuple[Eni, ...], Addresses] | None:
             found = list(route.get_links())
             links = [_link(message) for message in found if message["ifi_type"] == ETHERNET]
             names = {message["index"]: str(message.get_attr("IFLA_IFNAME")) for message in found}
-            links = [_with_ethtool(link, ethtool) for link in links]
+            links = [_with_ethtool(link, ethtool) if link.is_one(only) else link for link in links]
             addresses = _addresses(route, names)
     except (OSError, NetlinkError, EthtoolError):
         return None

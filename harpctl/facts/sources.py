@@ -7,7 +7,7 @@ A plan depends on nothing else of a host, so that the same facts and sources lea
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -53,6 +53,9 @@ PROGRAMS = (
     *("ip", "networkctl", "NetworkManager", "ifup"),
 )
 GRUBBY_HELP = ("grubby", "--help")
+VERSIONS = (4, 6)  # of IP
+# What `ip` is asked: routes of all tables, those of the main table without its name.
+RULES, ROUTES, ADDRESSES = ("rule", "show"), ("route", "show", "table", "all"), ("-o", "addr", "show")
 NM_RUNNING = ("nmcli", "-t", "-f", "RUNNING", "general")
 NM_DEVICE = ("nmcli", "-t", "-f", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show")
 
@@ -100,31 +103,44 @@ def of_ip(version: int, *words: str) -> tuple[str, ...]:
     return ("ip", f"-{version}", *words)
 
 
+def collect_state(host: Host, names: Iterable[str], versions: Collection[int] = VERSIONS) -> Sources:
+    """Gather what the state of these ENIs is planned from (network/runtime.py), and no more.
+
+    It runs 4 commands, 6 for both versions of IP, and reads 4 files of each ENI.
+    """
+    commands = [of_ip(version, *RULES) for version in VERSIONS]
+    commands += [of_ip(version, *words) for version in versions for words in (ROUTES, ADDRESSES)]
+    found = [path for name in names for file in FILES_OF_ENI if host.exists(path := file.format(name))]
+    return Sources(
+        is_real=host.is_real,
+        runs_commands=host.runs_commands,
+        files={path: host.read_bytes(path) for path in found},
+        answers=_answers(host, commands),
+    )
+
+
+def _answers(host: Host, commands: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    return {argv: text for argv in commands if (text := host.query(argv)) is not None}
+
+
 def collect_sources(host: Host, enis: Iterable[Eni], *, program: str = "") -> Sources:
     """Gather the state of the ENIs and the files; for a setup, which has a program to start, the rest too."""
     names = [eni.name for eni in enis]
     programs = frozenset(name for name in PROGRAMS if host.which(name))
-    commands = []
-    for version in (4, 6) if host.runs_commands else ():
-        commands += [of_ip(version, "rule", "show")]
-        commands += [of_ip(version, "route", "show", "table", table) for table in ("main", "all")]
-        commands += [of_ip(version, "-o", "addr", "show", "dev", name) for name in names]
+    state, commands = collect_state(host, names), list[tuple[str, ...]]()
     if program and "grubby" in programs:
         commands.append(GRUBBY_HELP)
     if program and "NetworkManager" in programs:
         commands += [NM_RUNNING, *((*NM_DEVICE, name) for name in names)]
-    found = [path for pattern in FILES for path in host.glob(pattern)]
-    found += [path for name in names for file in FILES_OF_ENI if host.exists(path := file.format(name))]
-    files = {path: host.read_bytes(path) for path in found}
+    files = {path: host.read_bytes(path) for pattern in FILES for path in host.glob(pattern)}
     paths = [path for pattern in PATHS for path in host.glob(pattern)] + [program] * bool(program)
     defaults = [path for path in (DEFAULTS, *host.glob(DROPINS)) if program and path in files]
-    return Sources(
-        is_real=host.is_real,
-        runs_commands=host.runs_commands,
-        files=files,
+    return msgspec.structs.replace(
+        state,
+        files=files | state.files,
         paths=frozenset(filter(host.exists, paths)),
         programs=programs,
-        answers={argv: text for argv in commands if (text := host.query(argv)) is not None},
+        answers=state.answers | _answers(host, commands),
         shell_errors={path: error for path in defaults if (error := host.shell_error(path))},
         confs=read_confs(host),
     )

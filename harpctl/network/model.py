@@ -8,6 +8,7 @@ them is asked of the kernel (runtime.py).
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 
 import msgspec
 
@@ -67,6 +68,11 @@ class Interfaces(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def eni(self, name: str) -> EniPlan | None:
         """Return what an interface of that name needs."""
         return next((eni for eni in self.enis if eni.name == name), None)
+
+    def renamed(self, name_of: Callable[[str], str]) -> Interfaces:
+        """Return the same with other names: those of the kernel for alternative ones, by Facts.name_of."""
+        enis = tuple(msgspec.structs.replace(eni, name=name_of(eni.name)) for eni in self.enis)
+        return msgspec.structs.replace(self, enis=enis)
 
 
 def encode(interfaces: Interfaces) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from harpctl.change.steps import AnyStep, Run, SetControl
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
-from harpctl.facts.sources import Sources, of_ip
+from harpctl.facts.sources import ADDRESSES, ROUTES, RULES, Sources, of_ip
 from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT, TABLE_FIRST, EniPlan
 
 PRIORITIES = range(RULE_PRIORITY_FIRST, RULE_PRIORITY_FIRST + TABLE_COUNT)
@@ -110,14 +110,13 @@ def _lifetime(sources: Sources, eni: EniPlan, found: Eni) -> str:
     By `ip`, because facts also hold overrides.
     """
     wanted = ipaddress.ip_interface(eni.address)
-    argv = of_ip(eni.version, "-o", "addr", "show", "dev", eni.name)
-    text = sources.query(argv)
+    text = sources.query(of_ip(eni.version, *ADDRESSES))
     if text is None:
         return "forever" if any(ipaddress.ip_interface(own) == wanted for own in found.addresses) else ""
     for line in text.splitlines():
         words = line.split()
         address = _after(words, "inet" if eni.version == 4 else "inet6")
-        if "/" in address and ipaddress.ip_interface(address) == wanted:
+        if words[1] == eni.name and "/" in address and ipaddress.ip_interface(address) == wanted:
             return _after(words, "valid_lft")
     return ""
 
@@ -154,8 +153,8 @@ def _competing_routes(facts: Facts, sources: Sources, eni: EniPlan) -> list[AnyS
     """
     flush = of_ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
     why = f"{eni.subnet} stays with the primary ENI"
-    for line in _lines(sources, eni.version, "route", "show", "table", "main"):
-        if line[0] == eni.subnet and _after(line, "dev") == eni.name:
+    for line in _lines(sources, eni.version, *ROUTES):
+        if line[0] == eni.subnet and "table" not in line and _after(line, "dev") == eni.name:
             return [_change(why, flush, of_ip(eni.version, "route", "add", *line))]
     is_old = facts.system.kernel.startswith(("2.", "3."))
     return [_change(why, flush)] if is_old and not _lifetime(sources, eni, find_eni(facts, eni)) else []
@@ -177,7 +176,7 @@ def _leads_to(route: Sequence[str]) -> tuple[str, str, str]:
 
 def _table(sources: Sources, eni: EniPlan) -> Iterator[list[str]]:
     """Yield the routes of the ENI's own table, as they are given with it."""
-    for line in _lines(sources, eni.version, "route", "show", "table", "all"):
+    for line in _lines(sources, eni.version, *ROUTES):
         if _after(line, "table") == str(eni.table):
             at = line.index("table")
             yield line[:at] + line[at + 2 :]
@@ -203,7 +202,7 @@ def _routes(sources: Sources, eni: EniPlan) -> list[AnyStep]:
 def _our_rules(sources: Sources, version: int) -> list[Rule]:
     """Return the rules that some setup made: those in our range of priorities that lead to our tables."""
     rules = []
-    for line in _lines(sources, version, "rule", "show"):
+    for line in _lines(sources, version, *RULES):
         priority, table = line[0].rstrip(":"), _after(line, "lookup")
         if priority.isdigit() and int(priority) in PRIORITIES and table.isdigit() and int(table) in TABLES:
             rules.append((version, priority, _after(line, "from"), table))

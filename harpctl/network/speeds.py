@@ -24,7 +24,7 @@ def _gbps(total: int, cards: int = 1, card: int = 0) -> Speed:
     return Speed(total * 1000, (card or total // cards) * 1000)
 
 
-# Of p5 and p5e the share that is for IP.
+# Of p5, p5e and p6 the share that is for IP (EFA's guide, "instances with multiple network cards").
 EC2_SPEEDS = {
     "p3.8xlarge": _gbps(10),
     "p3.16xlarge": _gbps(25),
@@ -33,6 +33,8 @@ EC2_SPEEDS = {
     "p4de.24xlarge": _gbps(400, 4),
     "p5.48xlarge": _gbps(800, card=100),
     "p5e.48xlarge": _gbps(800, card=100),
+    "p6-b200.48xlarge": _gbps(1600, card=200),
+    "p6-b300.48xlarge": _gbps(3870, card=220),
     "g4dn.8xlarge": _gbps(50),
     "g4dn.12xlarge": _gbps(50),
     "g4dn.16xlarge": _gbps(50),
@@ -47,6 +49,10 @@ EC2_SPEEDS = {
     "g6.16xlarge": _gbps(25),
     "g6.24xlarge": _gbps(50),
     "g6.48xlarge": _gbps(100),
+    "g6e.8xlarge": _gbps(25),
+    "g6e.12xlarge": _gbps(100),
+    "g6e.16xlarge": _gbps(35),
+    "g6e.24xlarge": _gbps(200, 2),
     "g6e.48xlarge": _gbps(400, 4),
 }
 

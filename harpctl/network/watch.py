@@ -7,9 +7,9 @@ import contextlib
 import errno
 import select
 import socket
-import struct
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from typing import Any
 
 from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT
 
@@ -17,12 +17,6 @@ from harpctl.network.model import RULE_PRIORITY_FIRST, TABLE_COUNT
 GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400 | 1 << 7
 IPV6_RULES = 19  # RTNLGRP_IPV6_RULE
 SOL_NETLINK, ADD_MEMBERSHIP = 270, 1
-LINKS, ADDRESSES, ROUTES, RULES = (16, 17), (20, 21), (24, 25), (32, 33)
-IFLA_IFNAME, RTA_OIF, FRA_PRIORITY = 3, 4, 6
-HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
-ATTRIBUTE = struct.Struct("=HH")  # length, type
-BODIES = {LINKS: 16, ADDRESSES: 8, ROUTES: 12, RULES: 12}  # bytes before the attributes
-INDEX_AT = 4  # of the interface, in links and addresses
 BUFFER_BYTES = 64 << 10
 QUIET_S = 0.2  # changes come in groups
 GROUP_S = 2.0  # the longest that a group is waited for
@@ -68,43 +62,19 @@ class Watch:
 
 def concerns(data: bytes, names: Collection[str]) -> bool:
     """Return whether what the kernel reports concerns one of these interfaces, or a rule of HARP."""
-    return any(_is_about(names, kind, body) for kind, body in _messages(data))
+    from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # noqa: PLC0415 - slow to import
+
+    return any(_is_about(names, message) for message in MarshalRtnl().parse(data))
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(data) >= HEADER.size:
-        length, kind, *_rest = HEADER.unpack_from(data)
-        if length < HEADER.size:
-            return
-        yield kind, data[HEADER.size : length]
-        data = data[(length + 3) & ~3 :]
-
-
-def _is_about(names: Collection[str], kind: int, body: bytes) -> bool:
-    family = next((kinds for kinds in BODIES if kind in kinds), None)
-    if family is None or len(body) < BODIES[family]:
-        return False
-    attributes = dict(_attributes(body[BODIES[family] :]))
-    if family == LINKS:
-        return attributes.get(IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="replace") in names
-    if family == ADDRESSES:
-        return int(struct.unpack_from("=I", body, INDEX_AT)[0]) in _indexes(names)
-    wanted = RTA_OIF if family == ROUTES else FRA_PRIORITY
-    if len(attributes.get(wanted, b"")) != struct.calcsize("=I"):
-        return False
-    number = int(struct.unpack("=I", attributes[wanted])[0])
-    if family == ROUTES:
-        return number in _indexes(names)
-    return 0 <= number - RULE_PRIORITY_FIRST < TABLE_COUNT
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(data) >= ATTRIBUTE.size:
-        length, kind = ATTRIBUTE.unpack_from(data)
-        if length < ATTRIBUTE.size:
-            return
-        yield kind, data[ATTRIBUTE.size : length]
-        data = data[(length + 3) & ~3 :]
+def _is_about(names: Collection[str], message: Any) -> bool:  # noqa: ANN401 - pyroute2 brings no types
+    kind = message.get("event") or ""
+    if kind.endswith("RULE"):
+        priority = message.get_attr("FRA_PRIORITY")
+        return priority is not None and 0 <= priority - RULE_PRIORITY_FIRST < TABLE_COUNT
+    index = message.get_attr("RTA_OIF") if kind.endswith("ROUTE") else message.get("index")
+    is_named = kind.endswith("LINK") and message.get_attr("IFLA_IFNAME") in names  # it may be gone
+    return is_named or index in _indexes(names)
 
 
 def _indexes(names: Collection[str]) -> set[int]:

@@ -41,6 +41,7 @@ from harpctl.setup.options import (
     read_cidr,
     read_ip,
     read_mac,
+    with_names,
 )
 from harpctl.setup.plan import Setup, make_setup, unmet
 
@@ -144,6 +145,7 @@ def run_setup(
         recover(host, progress=progress)
     with progress.working("Looking at the host"):
         facts = collect_facts(host, options)
+        options = with_names(options, facts)
         if host.is_real and options.network:
             overrides = _with_metadata(host, facts, options.overrides, options.enis)
             options = msgspec.structs.replace(options, overrides=overrides)

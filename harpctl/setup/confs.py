@@ -11,6 +11,7 @@ from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
 from harpctl.confs.conf import Conf, conf_of, conf_path, render
 from harpctl.confs.table import KEYS
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.model import Facts
 from harpctl.facts.sources import Sources
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import SetupOptions
@@ -59,10 +60,13 @@ def _merged(wanted: Conf, existing: Conf) -> Conf:
     return conf_of(kept | ours)
 
 
-def confs_by_interface(sources: Sources) -> dict[str, Conf]:
-    """Return the conf files that can be read by interface; of two the one that the plugin reads first."""
+def confs_by_interface(facts: Facts, sources: Sources) -> dict[str, Conf]:
+    """Return the conf files that can be read by interface; of two the one that the plugin reads first.
+
+    The interface is the kernel's name, also where the file has an alternative one.
+    """
     found = (file.conf for file in reversed(sources.confs) if file.conf is not None)
-    return {conf.interface: conf for conf in found}
+    return {facts.name_of(conf.interface): conf for conf in found}
 
 
 def _refuse_wrong(sources: Sources) -> None:
@@ -79,16 +83,15 @@ def _refuse_wrong(sources: Sources) -> None:
             )
 
 
-def plan_confs(sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> Group:
+def plan_confs(facts: Facts, sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> Group:
     """Plan one file per ENI, and no others. A file with the same values stays as it is."""
     steps: list[AnyStep] = []
     _refuse_wrong(sources)
-    tuned = confs_by_interface(sources)
+    tuned = confs_by_interface(facts, sources)
     there = {file.path: file.conf for file in sources.confs}
     for choice in choices:
         path, wanted = conf_path(choice.number), _wanted(choice, options)
-        names = (choice.eni.name, *choice.eni.altnames)
-        if existing := next((tuned[name] for name in names if name in tuned), None):
+        if existing := tuned.get(choice.eni.name):
             wanted = _merged(wanted, existing)
         if wanted != there.get(path):
             steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
+from harpctl.facts.model import Facts
 from harpctl.facts.overrides import Overrides
 from harpctl.units import GIB, MIB, size_of
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}
 AUTO, FIT = -1, 0  # numbers of pages: by the number of GPUs, what the ranks use
 AS_CHOSEN = 0  # page size: that of an earlier setup, at first 1 GiB
+NAME_MAX = 127  # characters of an alternative name of an interface; the kernel's own have 15
 WORDS = {"": None, "auto": AUTO, "fit": FIT}
 PROGRAM = "/usr/local/bin/harpctl"  # where the boot unit finds harpctl in an image
 PACKAGED_PROGRAM = "/usr/bin/harpctl"  # or there, where a package of the distribution brought it
@@ -80,11 +82,38 @@ def parse_list(text: str) -> tuple[str, ...]:
     """Read a comma list of interface names; each once."""
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in names:
-        if not re.fullmatch(r"[^\s/:=]{1,15}", name) or name in {".", ".."}:
+        if not re.fullmatch(rf"[^\s/:=]{{1,{NAME_MAX}}}", name) or name in {".", ".."}:
             raise _usage(f"--enis {text}: '{name}' is no interface name.", "For example: --enis eth1,eth2")
         if names.count(name) > 1:
             raise _usage(f"--enis {text}: {name} is there twice.", "Name each interface once.")
     return names
+
+
+def with_names(options: SetupOptions, facts: Facts) -> SetupOptions:
+    """Return the options with the kernel's names of the interfaces that have alternative ones there.
+
+    Raises HarpError where two options name one interface.
+    """
+
+    def keyed(option: str, pairs: dict[str, str]) -> dict[str, str]:
+        once(option, tuple(pairs))
+        return {facts.name_of(name): value for name, value in pairs.items()}
+
+    def once(option: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        found: dict[str, str] = {}
+        for name in names:
+            if other := found.get(facts.name_of(name)):
+                raise _usage(f"{option}: {other} and {name} are one interface.", "Name each interface once.")
+            found[facts.name_of(name)] = name
+        return tuple(found)
+
+    given = options.overrides
+    overrides = msgspec.structs.replace(
+        given,
+        addresses=keyed("--address", given.addresses),
+        gateways=keyed("--gateway", given.gateways),
+    )
+    return msgspec.structs.replace(options, enis=once("--enis", options.enis), overrides=overrides)
 
 
 def read_cidr(text: str) -> None:

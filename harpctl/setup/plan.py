@@ -22,7 +22,7 @@ from harpctl.network.plan import plan_network, plan_record, refusal
 from harpctl.setup.choose import Choice, choose, gpu_count
 from harpctl.setup.confs import confs_by_interface, plan_confs
 from harpctl.setup.mount import plan_mount
-from harpctl.setup.options import AUTO, FIT, SetupOptions
+from harpctl.setup.options import AUTO, FIT, SetupOptions, with_names
 from harpctl.setup.page_demand import pages_used
 from harpctl.setup.pages import (
     check_memory,
@@ -212,7 +212,7 @@ def _big_tcp(
     may_set = sources.runs_commands and not facts.system.container and (options.network or options.big_tcp)
     if not (may_set and chosen):
         return plan_big_tcp([])
-    confs = confs_by_interface(sources)
+    confs = confs_by_interface(facts, sources)
     drivers = {name: conf.driver or DRIVER_DEFAULT for name, conf in confs.items()}
     return plan_big_tcp((choice.eni, drivers.get(choice.eni.name, DRIVER_DEFAULT)) for choice in choices)
 
@@ -234,15 +234,17 @@ def reboot_reason(facts: Facts, sources: Sources, wanted: HugepageArgs, options:
 
 def _pages(facts: Facts, sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> int:
     if options.hugepages == FIT:
-        return pages_used(choices, confs_by_interface(sources), gpu_count(facts, options), options.page_size)
+        return pages_used(
+            choices, confs_by_interface(facts, sources), gpu_count(facts, options), options.page_size
+        )
     return page_count(gpu_count(facts, options), options)
 
 
 def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
     """Plan all that was requested. Raises HarpError for what can't be."""
     _check_system(facts, options)
-    earlier = decode(sources.read_bytes(RECORD))
-    options = with_pages(options, earlier)
+    earlier = decode(sources.read_bytes(RECORD)).renamed(facts.name_of)
+    options = with_pages(with_names(options, facts), earlier)
     choices = [with_record(one, earlier.eni(one.eni.name), options) for one in choose(facts, options)]
     enis = [choice.eni for choice in choices]
     count = _pages(facts, sources, choices, options)
@@ -274,7 +276,7 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
     else:
         groups.append(Group(name=NETWORK, steps=(plan_record(interfaces),)))
     big_tcp, without = _big_tcp(facts, sources, choices, options, chosen)
-    groups += [big_tcp, plan_confs(sources, choices, options), plan_tool(options)]
+    groups += [big_tcp, plan_confs(facts, sources, choices, options), plan_tool(options)]
     notes = _notes(facts, choices, options) + without
     if options.kernel_args:
         notes += replaced_args(facts, wanted)

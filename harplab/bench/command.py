@@ -90,7 +90,7 @@ def _run_by_clock(
     traffic: Traffic, sides: Sequence[Side], clock: _Clock, open_hosts: OpenHosts, output: Output
 ) -> None:
     """Run each side once; an error if the first failed, after its figures."""
-    what = timed_job(traffic.job(by_clock=True), traffic.seconds, clock.failures, beside_tcp=clock.beside_tcp)
+    what = timed_job(traffic.job(by_clock=True), traffic.time_s, clock.failures, beside_tcp=clock.beside_tcp)
     with progress(Console(stderr=True), len(sides)) as step:
         timed_runs, place, notes = make_timed_runs(sides, what, open_hosts, step)
     about = what.describe()
@@ -128,8 +128,8 @@ def bench(
             name = context.invoked_subcommand
             raise HarpError(f"Options stand behind `bench {name}`.", exit_code=ExitCode.USAGE)
         return
-    refuse_cores(place.cores, {"--hosts": bool(place.hosts), BY_CLOCK: traffic.seconds is not None})
-    clock = _Clock() if traffic.seconds is not None else None
+    refuse_cores(place.cores, {"--hosts": bool(place.hosts), BY_CLOCK: traffic.by_clock})
+    clock = _Clock() if traffic.by_clock else None
     _run(traffic, sides.perf_sides(), place.open, place.pinned(), Output(plot_file, as_json), clock)
 
 
@@ -162,7 +162,7 @@ def lab_bench(
     """Measure as `harpctl bench` does, in a lab that exists for this: capped, lossy, or failing meanwhile."""
     spec = network.spec(switch=switch)
     failures = tuple(parse_failure(text, spec) for text in fail)
-    by_clock = traffic.seconds is not None or bool(failures) or beside_tcp
+    by_clock = traffic.by_clock or bool(failures) or beside_tcp
     refuse_cores(cores, {"--rps": network.rps, BY_CLOCK: by_clock})
     pinned = parse_cores(cores, available_cores()) if cores is not None else ()
 

@@ -33,6 +33,7 @@ from harplab.bench.nccl_run import OPERATIONS, REDUCTIONS, TYPE_BYTES
 from harplab.bench.nccl_wheel import NEWEST, VERSION, fetch, wheel_of
 from harplab.bench.options import (
     PLUGIN,
+    RUN_S,
     SOCKET,
     SOCKET_BEST,
     Amount,
@@ -91,7 +92,7 @@ class NcclOptions(Amount):
             type=self.type_name,
             redop=self.redop,
             ranks=ranks,
-            time_s=self.time_s,
+            time_s=self.time_s or RUN_S,
             settle_s=self.settle_s,
             check=self.check,
         )

@@ -23,7 +23,7 @@ from harpctl.units import short_size
 from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, parse_cores
 from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
-from harplab.bench.timed import DEFAULT_SIZE_BYTES, Opened
+from harplab.bench.timed import AFTER_S, DEFAULT_SIZE_BYTES, Opened
 from harplab.grouped import declared
 from harplab.lab import persistent
 from harplab.lab.lab import Lab
@@ -32,6 +32,7 @@ from harplab.lab.spec import LabSpec
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"
+RUN_S = 1.0
 CONNECTIONS_MAX = 4096  # harp-perf's
 SOCKET, SOCKET_BEST = "socket", "socket-best"
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
@@ -69,8 +70,13 @@ class Amount:
     sizes: str | None = declared(
         None, heading=_SENT, help="Message sizes, as 8,4K,1M; else those that NCCL sends."
     )
-    time_s: float = declared(
-        1.0, "--time", metavar="S", type=click.FloatRange(0.01), heading=_SENT, help="Seconds of each run."
+    time_s: float | None = declared(
+        None,
+        "--time",
+        metavar="S",
+        type=click.FloatRange(0.01),
+        heading=_SENT,
+        help=f"Seconds of each run: {RUN_S:g}, or by the clock until {AFTER_S:g} s past the last fault.",
     )
     runs: int | None = declared(
         None, type=click.IntRange(1), heading=_SENT, help="Runs of each side: 5, or 1 of a side alone."
@@ -95,13 +101,11 @@ class Traffic(Amount):
         heading=_SENT,
         help="With --mode pingpong: wait until a send is done before the receive is posted.",
     )
-    seconds: float | None = declared(
-        None,
-        metavar="S",
-        type=click.FloatRange(0.1),
+    by_clock: bool = declared(
+        False,
         heading=_CLOCK,
-        help="Run one size once for that many seconds, whatever fails, and show the rate over time, how "
-        "it is shared among connections, and with --mode incast the time of a message.",
+        help="Run one size once for --time, whatever fails, and show the rate over time, how it is "
+        "shared among connections, and with --mode incast the time of a message.",
     )
 
     def job(self, *, by_clock: bool) -> PerfJob:
@@ -116,7 +120,7 @@ class Traffic(Amount):
             inflight=self.inflight,
             check=self.check,
             wait_sent=self.wait_sent,
-            time_s=self.time_s,
+            time_s=self.time_s or RUN_S,
         )
 
 

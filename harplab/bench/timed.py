@@ -21,7 +21,7 @@ from harplab.bench.window import CompetingFlow, run_window
 from harplab.lab.lab import Lab
 
 SAMPLES_MAX = 20000  # harp-perf's bound
-AFTER_S = 2.0  # after the last event, unless --seconds sets the end
+AFTER_S = 2.0  # after the last event, unless --time sets the end
 DEFAULT_SIZE_BYTES = 128 << 10
 
 Opened = tuple[Hosts, str, list[str]]  # a place, a line that describes it, notes
@@ -47,21 +47,21 @@ class TimedJob:
 
 
 def timed_job(
-    job: PerfJob, seconds: float | None, failures: Sequence[Failure], *, beside_tcp: bool
+    job: PerfJob, time_s: float | None, failures: Sequence[Failure], *, beside_tcp: bool
 ) -> TimedJob:
     """Complete a job by the length of the run and of its samples."""
     if len(job.sizes_bytes) != 1 or job.mode == Mode.PINGPONG.value:
         raise HarpError(
             "A run by the clock takes one size, and a mode that streams.",
-            "--seconds 10 --sizes 128K",
+            "--by-clock --time 10 --sizes 128K",
             ExitCode.USAGE,
         )
     last_s = max((failure.end_s() for failure in failures), default=0.0)
-    length_s = seconds if seconds is not None else last_s + AFTER_S
+    length_s = last_s + AFTER_S if time_s is None else time_s
     if last_s >= length_s:
         raise HarpError(
             f"The last failure or repair is at {last_s:g} s, the run ends at {length_s:g} s.",
-            f"--seconds {last_s + AFTER_S:g}",
+            f"--time {last_s + AFTER_S:g}",
             ExitCode.USAGE,
         )
     interval_ms = max(math.ceil(length_s * 1000 / SAMPLES_MAX), 1)

@@ -156,6 +156,27 @@ def test_many_interfaces_find_the_one_that_works(make_lab: MakeLab, start: Start
         assert _addresses(job, 0) == {lab.address(1)}
 
 
+def test_two_interfaces_of_one_subnet_without_rules(make_lab: MakeLab, start: StartJob) -> None:
+    """The main table sends by the first one from both addresses; who connects says so once, and by name."""
+    lab = make_lab(LabSpec())
+    for number in range(2):
+        addresses = (f"10.79.0.{1 + 2 * number}/24", f"10.79.0.{2 + 2 * number}/24")
+        join(lab, 0, 1, (f"twin{number}",) * 2, addresses)
+    with start(lab, "twin0,twin1", "twin0,twin1") as job:
+        job.finish()
+        line = "twin1: packets from its address, 10.79.0.3, leave by another interface"
+        assert job.log(0).count("leave by another interface") == job.log(0).count(line) == 1
+
+
+def test_an_alternative_name_is_the_interface(make_lab: MakeLab, start: StartJob) -> None:
+    lab = make_lab(LabSpec())
+    for host in lab.hosts:
+        run_command(ip_inside(host, "link", "property", "add", "dev", "eni0", "altname", "enp7s0np0"))
+    with start(lab, "enp7s0np0", "eni0") as job:
+        job.finish()
+        assert all(": eni0 10." in job.log(rank) for rank in range(2))
+
+
 def test_an_address_swallows_what_it_is_sent(make_lab: MakeLab, start: StartJob) -> None:
     """What accepts connections at the first address says nothing: the second is tried after 200 ms."""
     lab = make_lab(LabSpec(enis=2))

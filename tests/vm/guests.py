@@ -29,7 +29,7 @@ NICS: dict[str, dict[str, object]] = {  # properties of the devices
     "eth2": {**PLATFORM, "mq": True, "vectors": 4 * QUEUES + 2},
 }
 PLUGIN = "libnccl-net.so"
-JOB_S = 240
+JOB_S = 900  # without KVM, beside other work
 KILLED, TIMED_OUT = 137, 124  # exit codes of timeout(1)
 MEETING = "10.7.0.1:20500"
 ETHERNET_MTU = 1500

@@ -49,6 +49,15 @@ def test_the_file_is_written(tmp_path: Path) -> None:
         subprocess.run([luac, "-p", str(file)], check=True)
 
 
+def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("somebody's")
+    (tmp_path / "harp.lua").symlink_to(other)
+    assert CliRunner().invoke(app, ["dissector", str(tmp_path)]).exit_code == 0
+    assert other.read_text() == "somebody's"
+    assert not (tmp_path / "harp.lua").is_symlink()
+
+
 def test_the_layer_has_each_structure(h: Any) -> None:
     for layout in layouts(wire_doc()):
         assert hasattr(h, f"{layout.removeprefix('harp_')}_fields")

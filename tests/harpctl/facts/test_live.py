@@ -58,7 +58,7 @@ def test_the_machine_itself() -> None:
 
 def test_without_netlink_proc_provides_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     live = collect(Host())
-    monkeypatch.setattr(netlink, "read_netlink", lambda: None)
+    monkeypatch.setattr(netlink, "read_netlink", lambda _only: None)
     facts = collect(Host())
     assert [eni.name for eni in facts.enis] == [eni.name for eni in live.enis]
     assert [eni.is_default_route for eni in facts.enis] == [eni.is_default_route for eni in live.enis]

@@ -33,7 +33,11 @@ from harpctl.change.apply import apply
 from harpctl.change.diff import render
 from harpctl.change.journal import Journal
 from harpctl.change.steps import AnyStep, Group, Plan, Run, WriteFile
+from harpctl.confs.conf import conf_path
 from harpctl.console import NoProgress
+from harpctl.doctor.context import Context
+from harpctl.doctor.enis import check_state
+from harpctl.doctor.machine import Machine
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.eni import collect_enis
@@ -47,6 +51,7 @@ from harpctl.network import big_tcp, guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
 from harpctl.network.model import EniPlan, Interfaces, encode
+from harpctl.network.plan import NAME as NETWORK
 from harpctl.network.plan import plan_network
 from harpctl.setup.command import plan_setup
 from harpctl.setup.options import SetupOptions
@@ -299,7 +304,7 @@ def kept(host: Host) -> Iterator[None]:
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            boot._facts = lambda _host: look()  # type: ignore[assignment]
+            boot._facts = lambda host, names: look()  # noqa: ARG005
             boot.keep(host)
         os._exit(1)
     try:
@@ -442,6 +447,108 @@ def an_interface_that_comes_late(host: Host) -> None:
         await_that(lambda: has("eth1", "10.0.1.11/24"), "the other one is set up")
         sh(f"ip link add eth2 address {enis[1].mac} type veth peer name to-eth2 netns net")
         await_that(lambda: has("eth2", "10.0.1.12/24"), "it is set up when it is there")
+
+
+class CountingRunner(LiveRunner):
+    """Counts commands."""
+
+    count = 0
+
+    def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
+        self.count += 1
+        return super().run(argv, timeout_s)
+
+
+class CountingHost(Host):
+    """Counts looks at files."""
+
+    count = 0
+
+    def real(self, path: str, *, follow: bool = True) -> Path:
+        self.count += 1
+        return super().real(path, follow=follow)
+
+
+@case
+def boot_looks_at_its_own_interfaces_only(host: Host) -> None:
+    """harp.service does this at each change of them: its cost is bounded, whatever else the host has."""
+    sh("mount -t sysfs -o ro none /sys")
+    record = plans()
+    set_up(host, record)
+    gather = boot._facts
+
+    def cost() -> tuple[int, int]:
+        runner, machine = CountingRunner(), CountingHost()
+        counted = CountingHost(host.root, runner)
+        boot._facts = lambda host, names: gather(machine, names)  # noqa: ARG005
+        assert boot.run_boot(counted).steps == ()
+        return runner.count, machine.count + counted.count
+
+    alone = cost()
+    for number in range(20):
+        sh(f"ip link add others{number} address 02:00:00:00:01:{number:02x} type bridge")
+        sh(f"ip addr add 10.9.{number}.1/24 dev others{number}")
+    assert cost() == alone
+    assert alone[0] <= 4, "commands"
+    assert alone[1] <= 25 * (len(record) + 1), "looks at files"
+
+
+# ---- alternative names ----
+
+SHORT, LONG = "enp7s0", "enp7s0np0-of-the-second-card"  # a conf file takes names of up to 15 bytes
+
+
+@case
+def an_alternative_name_is_the_same_interface(host: Host) -> None:
+    sh(f"ip link property add dev eth1 altname {SHORT} altname {LONG}")
+    before = state()
+    overrides = Overrides(addresses={LONG: "10.0.1.11/24"}, gateways={SHORT: "10.0.1.1"})
+    options = SetupOptions(
+        kernel_args=False, page_size=2 * MIB, hugepages=1, enis=(SHORT,), big_tcp=False, overrides=overrides
+    )
+
+    def known() -> Facts:
+        return msgspec.structs.replace(collect(host), enis=look().enis)
+
+    def plan() -> Plan:
+        made = plan_setup(host, options, known()).plan
+        groups = (group for group in made.groups if group.name in {NETWORK, "configuration files"})
+        return msgspec.structs.replace(made, groups=tuple(groups))
+
+    def spoken(path: str, old: str, new: str) -> None:
+        text = host.read_text(path) or ""
+        assert old in text, f"{path} has the kernel's name: {text}"
+        put(host.root, path, text.replace(old, new))
+
+    assert apply(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
+    right = state()
+    assert plan().is_empty, "setup writes the kernel's name"
+    spoken(RECORD, '"eth1"', f'"{LONG}"')
+    spoken(conf_path(0), "interface = eth1\n", f"interface = {SHORT}\n")
+    spoken(conf_path(0), f"interface = {SHORT}\n", f"interface = {SHORT}\nqueues = 3\n")
+    context = Context(host, known(), environment={"HARP_IFNAME": f"={SHORT}"}, machine=Machine())
+    assert [eni.name for eni in context.enis] == ["eth1"], "of the variable"
+    context = Context(host, known(), machine=Machine())
+    assert [eni.name for eni in context.enis] == ["eth1"], "of the conf file"
+    assert list(check_state(context)) == []
+    boot._facts = lambda host, names: look()  # noqa: ARG005
+    assert boot.run_boot(host).steps == ()
+    sh("ip -4 addr flush dev eth1")
+    sh("ip rule del pref 7700")
+    sh("sysctl -q -w net.ipv4.conf.eth1.arp_ignore=0")
+    assert len(list(check_state(Context(host, known(), machine=Machine())))) == 1
+    with kept(host):
+        await_that(lambda: state() == right, "all is as the record has it")
+        sh("ip link set eth1 mtu 1400")
+        await_that(lambda: state() == right, "a change of the interface is seen by the record's name")
+    assert apply(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
+    assert LONG not in (host.read_text(RECORD) or "")
+    conf = host.read_text(conf_path(0)) or ""
+    assert "interface = eth1\n" in conf
+    assert "queues = 3\n" in conf, "the tuning is kept"
+    report = rollback.rollback(host, force=True, progress=NoProgress())  # two files were edited
+    assert not report.kept, report.kept
+    assert_same(before)
 
 
 # ---- BIG TCP ----

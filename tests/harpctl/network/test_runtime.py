@@ -21,9 +21,10 @@ from tests.harpctl.network.example import ETH1, ETH2, ETH3, ScriptedRunner, comm
 
 RULES = "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n"
 STALE = f"7700:\tfrom 10.0.1.99 lookup 7700\n7703:\tfrom 10.9.9.9 lookup 7703\n{RULES}"
+TABLES = "ip -4 route show table all"
 ALL_RIGHT = {
     "ip -4 rule show": f"7700:\tfrom 10.0.1.11 lookup 7700 proto static\n{RULES}",
-    "ip -4 route show table all": (
+    TABLES: (
         "default via 10.0.1.1 dev eth1 table 7700 proto static metric 100 onlink \n"
         "10.0.1.0/24 dev eth1 table 7700 proto kernel scope link src 10.0.1.11 metric 100 linkdown \n"
     ),
@@ -130,7 +131,7 @@ def test_an_address_that_was_only_given_or_leased_is_set(tmp_path: Path) -> None
     cases = (("10.0.1.99", "forever", 1), ("10.0.1.11", "forever", 0), ("10.0.1.11", "120sec", 1))
     for address, lifetime, count in cases:
         shown = line.format(address, lifetime, lifetime)
-        answers = ALL_RIGHT | {"ip -4 -o addr show dev eth1": shown}
+        answers = ALL_RIGHT | {"ip -4 -o addr show": shown}
         assert len(_plan_state(_done(), _host(tmp_path, answers), [ETH1])) == count
 
 
@@ -150,7 +151,7 @@ def test_a_main_route_that_draws_the_primarys_traffic_goes(tmp_path: Path) -> No
     )
     route = "10.0.1.0/24 dev eth1 proto kernel scope link src 10.0.1.11"
     main = f"default via 10.0.1.1 dev eth0 \n{route} \n10.0.1.0/24 dev eth0 proto dhcp metric 100 \n"
-    steps = _plan_state(shared, _host(tmp_path, ALL_RIGHT | {"ip -4 route show table main": main}), [ETH1])
+    steps = _plan_state(shared, _host(tmp_path, {**ALL_RIGHT, TABLES: ALL_RIGHT[TABLES] + main}), [ETH1])
     assert commands(steps) == ["ip -4 route flush exact 10.0.1.0/24 dev eth1 table main"]
     assert undos(steps) == [f"ip -4 route add {route}"]
 
@@ -160,7 +161,7 @@ def test_a_route_that_a_router_announced_can_be_made_again(tmp_path: Path) -> No
     primary = eni("eth0", addresses=["fd00:1::10/64"], is_default_route=True, is_up=True)
     found = msgspec.structs.replace(facts(eni("eth3.100")), enis=(primary, eni("eth3.100")))
     route = "fd00:1::/64 dev eth3.100 proto ra metric 1024 expires 299{} pref medium"
-    answers = {"ip -6 route show table main": route.format("sec") + "\n"}
+    answers = {"ip -6 route show table all": route.format("sec") + "\n"}
     steps = _plan_state(found, _host(tmp_path, answers), [ETH3])
     assert f"ip -6 route add {route.format('')}" in undos(steps)
 

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harpctl.network.watch import ADDRESSES, HEADER, LINKS, ROUTES, RULES, concerns
+from harpctl.network.watch import concerns
+
+LINKS, ADDRESSES, ROUTES, RULES = (16, 17), (20, 21), (24, 25), (32, 33)  # RTM_NEW.., RTM_DEL..
+HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
 
 LO = socket.if_nametoindex("lo")
 
@@ -39,7 +42,10 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("one", [LINK, ADDRESS, ROUTE, RULE])
+RENAMED = message(LINKS[0], b"\0" * 4 + number(LO) + b"\0" * 8, (3, b"other\0"))
+
+
+@pytest.mark.parametrize("one", [LINK, RENAMED, ADDRESS, ROUTE, RULE])
 def test_changes_of_an_eni_and_of_its_rules_count(one: bytes) -> None:
     assert concerns(one, ["lo"])
     assert concerns(b"".join(OTHERS) + one, ["eth9", "lo"])

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from harpctl.cli import app
 from harpctl.errors import HarpError
-from harpctl.fleet import DIST_VARIABLE
+from harpctl.fleet import DIST_VARIABLE, Remote
 from harpctl.perf.baseline import cache_dir
+from harpctl.preflight import sessions
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
 from harpctl.preflight.model import Comparison, HostFinding, HostState, Problem, Rate, Report
 from harpctl.preflight.rounds import rounds
@@ -103,6 +104,20 @@ def make_fleet(
     make_lab: Callable[[LabSpec], Lab], tmp_path: Path, plugin_file: Path
 ) -> Callable[[LabSpec], Fleet]:
     return lambda spec: Fleet(tmp_path, make_lab(spec), plugin_file)
+
+
+def test_an_agent_that_writes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "OUTPUT_BYTES_MAX", 4096)
+    monkeypatch.setattr(sessions, "ssh_words", lambda _host, _command: ["yes", "gpu1 speaks " * 50])
+    agent = sessions.Agent("gpu1")
+    try:
+        agent.open(Remote(), ["agent"], WAIT_S)
+    finally:
+        agent.close()
+    assert agent.state is None
+    assert agent.failure is not None
+    assert agent.failure.result == "failed"
+    assert len(str(agent.failure)) < 2 * 4096
 
 
 def another_build(plugin: Path, folder: Path) -> Path:

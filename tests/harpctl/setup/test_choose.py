@@ -11,7 +11,7 @@ from harpctl.errors import HarpError
 from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, System
 from harpctl.facts.overrides import Overrides
 from harpctl.setup.choose import assign_cores, candidates, choose, choose_enis, pair
-from harpctl.setup.options import SetupOptions
+from harpctl.setup.options import SetupOptions, parse_list, with_names
 
 
 def eni(
@@ -159,3 +159,21 @@ def test_a_choice_names_gpu_and_cores() -> None:
         (1, "eth2", (2,)),
     ]
     assert [one.gpu.index for one in made if one.gpu] == [0, 1]
+
+
+def test_an_alternative_name_is_the_kernels() -> None:
+    eth1 = Eni(name="eth1", altnames=("enp7s0", "enp7s0np0"), addresses=("10.0.1.11/24",))
+    found = machine(0, (eth1, eni("eth2")))
+    given = Overrides(addresses={"enp7s0": "10.0.1.5/24"}, gateways={"enp7s0np0": "10.0.1.1"})
+    options = with_names(SetupOptions(enis=("enp7s0np0", "eth2"), overrides=given), found)
+    assert options.enis == ("eth1", "eth2")
+    assert (options.overrides.addresses, options.overrides.gateways) == (
+        {"eth1": "10.0.1.5/24"},
+        {"eth1": "10.0.1.1"},
+    )
+    assert names(choose_enis(found, options)) == ["eth1", "eth2"]
+    twice = Overrides(addresses={"eth1": "10.0.1.5/24", "enp7s0": "10.0.1.6/24"})
+    for wrong in (SetupOptions(enis=("eth1", "enp7s0")), SetupOptions(overrides=twice)):
+        with pytest.raises(HarpError, match="eth1 and enp7s0 are one interface"):
+            with_names(wrong, found)
+    assert parse_list("enp7s0np0-of-the-second-card") == ("enp7s0np0-of-the-second-card",)

@@ -118,7 +118,7 @@ def written(root: Path, step: object) -> str:
 
 
 def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
-    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
+    (step,) = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
         "eth1",
@@ -128,22 +128,24 @@ def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
     )
     assert (conf.pci, conf.numa, conf.speed_mbps, conf.cores) == ("0000:00:06.0", 1, 25000, (3, 51))
     assert conf.page_size == "1G"
-    assert plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
+    assert plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
 
 
 def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
-    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
+    (step,) = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     text = written(tmp_path, step) + "\n[transport]\npaths = 3\ncongestion = reno\n"
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), text)
-    assert plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
-    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions(page_size=2 * MIB)).steps
+    assert plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
+    (step,) = plan_confs(
+        facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions(page_size=2 * MIB)
+    ).steps
     conf = parse(written(tmp_path, step), "ztcp0.conf")
     assert (conf.get("paths"), conf.get("congestion"), conf.page_size) == (3, "reno", "2M")
 
 
 def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n")
-    (step,) = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
+    (step,) = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     assert parse(written(tmp_path, step), "ztcp0.conf").get("paths") is None
 
 
@@ -151,7 +153,7 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     for name in ("ztcp1.conf", "ztcp_eth4.conf"):
         put(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
-    steps = plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
+    steps = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
     removed = {step.path for step in steps if isinstance(step, RemoveFile)}
     assert removed == {f"{CONF_DIR}/ztcp1.conf", f"{CONF_DIR}/ztcp_eth4.conf"}
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
@@ -160,14 +162,14 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
 def test_tuning_beside_a_typo_is_not_written_over(tmp_path: Path) -> None:
     put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth1\n[transport]\npathes = 5\n")
     with pytest.raises(HarpError, match=r"ztcp0\.conf:4: unknown key 'pathes'") as caught:
-        plan_confs(look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions())
+        plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions())
     assert f"mv {CONF_DIR}/ztcp0.conf" in caught.value.hint
 
 
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
     def speed(options: SetupOptions, reported_mbps: int) -> int | None:
         one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=reported_mbps))
-        (step,) = plan_confs(look(Host(tmp_path)), [one], options).steps
+        (step,) = plan_confs(facts(), look(Host(tmp_path)), [one], options).steps
         assert isinstance(step, WriteFile)
         return parse(step.data.decode(), "ztcp0.conf").speed_mbps
 

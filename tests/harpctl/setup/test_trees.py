@@ -226,6 +226,90 @@ def test_the_running_mtu_is_kept(tmp_path: Path, distro: str) -> None:
     assert [eni.mtu for eni in decode((root / RECORD[1:]).read_bytes()).enis] == [8500, 1500]
 
 
+IFCFG = """\
+# Created by cloud-init on instance boot automatically, do not edit.
+BOOTPROTO=none
+DEVICE=eth1
+HWADDR=52:54:00:00:00:11
+IPADDR=10.0.1.99
+PREFIX=24
+MTU=1400
+ONBOOT=yes
+TYPE=Ethernet
+"""
+KEYFILE = """\
+[connection]
+id=cloud-init eth2
+type=ethernet
+autoconnect-priority=999
+[ethernet]
+mac-address=52:54:00:00:00:12
+mtu=1400
+[ipv4]
+method=auto
+"""
+
+
+def unmanaged(root: Path) -> list[str]:
+    """Return what NetworkManager leaves alone by its files, merged as NetworkManager.conf(5) says."""
+    words: list[str] = []
+    folder = root / "etc/NetworkManager"
+    for file in (folder / "NetworkManager.conf", *sorted(folder.glob("conf.d/*.conf"))):
+        for line in file.read_text().splitlines():
+            key, _equals, value = line.partition("=")
+            if key in {"unmanaged-devices", "unmanaged-devices+"}:
+                words = [*(words if key.endswith("+") else []), *value.split(";")]
+    return words
+
+
+@pytest.mark.parametrize("has_scripts", [False, True])
+@pytest.mark.parametrize("distro", ["rocky-8", "rocky-9"])
+def test_rockys_networkmanager_with_ifcfg_and_keyfile(tmp_path: Path, distro: str, has_scripts: bool) -> None:
+    """Its plugin ifcfg-rh reads eth1's file, also where the service network is there to read it too."""
+    root = build(tmp_path, distro, "gpu2")
+    ifcfg = root / "etc/sysconfig/network-scripts/ifcfg-eth1"
+    keyfile = root / "etc/NetworkManager/system-connections/cloud-init-eth2.nmconnection"
+    files = {
+        ifcfg: IFCFG,
+        keyfile: KEYFILE,
+        root / "etc/NetworkManager/NetworkManager.conf": (
+            "[main]\nplugins=ifcfg-rh,keyfile\n[keyfile]\nunmanaged-devices=interface-name:docker0\n"
+        ),
+        root / "etc/NetworkManager/conf.d/99-site.conf": (
+            "[keyfile]\nunmanaged-devices=interface-name:cni0;interface-name:eth9\n"
+        ),
+    }
+    if has_scripts:
+        files[root / "etc/rc.d/init.d/network"] = "#!/bin/bash\n"
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    for name in ("eth1", "eth2"):
+        (root / f"sys/class/net/{name}/mtu").write_text("1400\n")
+        (root / f"sys/class/net/{name}/addr_assign_type").write_text("0\n")
+    before = snapshot(root)
+    done = harpctl(root, "setup", *GIVEN)
+    assert done.exit_code == 0, done.output
+    assert SUCCESS in done.stdout
+    record = decode((root / RECORD[1:]).read_bytes())
+    assert [(eni.name, eni.address, eni.gateway, eni.mtu) for eni in record.enis] == [
+        ("eth1", "10.0.1.11/24", "10.0.1.1", 1400),
+        ("eth2", "10.0.2.12/24", "10.0.2.1", 1400),
+    ]
+    assert unmanaged(root) == [
+        *("interface-name:cni0", "interface-name:eth9"),
+        *("mac:52:54:00:00:00:11", "mac:52:54:00:00:00:12"),
+    ]
+    told = IFCFG.replace("ONBOOT=yes", "ONBOOT=no") + "NM_CONTROLLED=no\n"
+    assert ifcfg.read_text() == (told if has_scripts else IFCFG)
+    assert keyfile.read_text() == KEYFILE
+    after = snapshot(root)
+    assert harpctl(root, "setup").exit_code == 0
+    assert snapshot(root) == after
+    assert harpctl(root, "rollback").exit_code == 0
+    assert snapshot(root) == before
+
+
 def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
     root = build(tmp_path, "ubuntu-22.04", "gpu2")
     assert harpctl(root, "setup").exit_code == 0

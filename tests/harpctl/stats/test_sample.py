@@ -12,8 +12,10 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from harpctl.console import print_table
 from harpctl.host.host import Host
 from harpctl.stats import top
+from harpctl.stats.command import _list
 from harpctl.stats.files import Found, find
 from harpctl.stats.layout import Row
 from harpctl.stats.sample import PathRate, Sample, rate, sample_of, worst_path
@@ -211,3 +213,20 @@ def test_the_broken_interface_is_named(shape: tuple[str, ...], said: str) -> Non
     severity, problem = worst_path("vm", paths_of(*shape), 1)
     assert problem == said
     assert severity == (70 if said else 0)
+
+
+def test_what_another_user_put_into_a_process_does_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path, 10, page(10, rows(0, 1000, 20)))
+    run(tmp_path, 10, RANK="0\x1b]0;PWN\x07\x1b[2J")
+    (tmp_path / "proc/10/cmdline").write_text("train\x1b]0;OWN\x07\0")
+    found = find(Host(tmp_path))
+    sample = sample_of(found, found)
+    top.log(iter([sample]), 1, with_paths=True)
+    print_table(_list(found))
+    out = capsys.readouterr().out
+    assert "]0;OWN" in out, "the command is shown"
+    assert "PWN" not in out, "what is no number is no rank"
+    assert "\x1b" not in out
+    assert "\x07" not in out

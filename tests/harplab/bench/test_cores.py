@@ -200,7 +200,7 @@ def test_wrong_data_beside_far_cores_is_an_error(
     ("words", "message"),
     [
         (["--hosts", "a,b"], "--cores does not take --hosts."),
-        (["--seconds", "1"], "--cores does not take a run by the clock."),
+        (["--by-clock"], "--cores does not take a run by the clock."),
         (["--cores", "0"], "--cores takes at least two different cores, not '0'."),
         (["--cores", "0,7"], "Core 7 is not available to this process."),
     ],

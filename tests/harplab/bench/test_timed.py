@@ -21,7 +21,7 @@ def call(*words: str) -> Result:
 @pytest.fixture
 def base(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(options, "built_file", lambda _name: fake_perf)
-    return ["bench", "--loopback", "--plugin", str(fake_plugin), "--seconds", "0.2"]
+    return ["bench", "--loopback", "--plugin", str(fake_plugin), "--by-clock", "--time", "0.2"]
 
 
 def test_the_rate_over_time(base: list[str], tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_wrong_words(base: list[str], words: list[str], message: str) -> None:
 
 @pytest.mark.usefixtures("base")
 def test_the_run_outlasts_its_failures(fake_plugin: Path) -> None:
-    done = call("lab", "bench", "--plugin", str(fake_plugin), "--fail", "eni0:down@3+4", "--seconds", "6")
+    done = call("lab", "bench", "--plugin", str(fake_plugin), "--fail", "eni0:down@3+4", "--time", "6")
     assert done.exit_code == 2
     assert "is at 7 s, the run ends at 6 s" in done.stderr
 
@@ -99,7 +99,7 @@ def test_the_run_outlasts_its_failures(fake_plugin: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_eni_that_fails_in_a_lab() -> None:
     words = ["--enis", "2", "--cap", "500", "--fail", "eni1:down@0.3+0.3", "--fail", "1/eni1:blackhole@0.8"]
-    done = call("lab", "bench", *words, "--seconds", "5", "--json")
+    done = call("lab", "bench", *words, "--time", "5", "--json")
     assert done.exit_code == 0, done.output
     (side,) = json.loads(done.stdout)["sides"]
     assert [part["name"] for part in side["phases"]] == [
@@ -116,7 +116,7 @@ def test_an_eni_that_fails_in_a_lab() -> None:
 @pytest.mark.lab
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_flow_of_tcp_beside_it() -> None:
-    done = call("lab", "bench", "--cap", "500", "--beside-tcp", "--seconds", "3", "--no-check", "--json")
+    done = call("lab", "bench", "--cap", "500", "--beside-tcp", "--time", "3", "--no-check", "--json")
     assert done.exit_code == 0, done.output
     (side,) = json.loads(done.stdout)["sides"]
     assert side["tcp_gbps"] > 0
