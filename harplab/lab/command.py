@@ -15,6 +15,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.option_types import AsJson, DryRun
 from harplab.bench.command import lab_bench
 from harplab.bench.resources import resources
+from harplab.bench.step_command import lab_step
 from harplab.bench.suite_command import suite
 from harplab.grouped import grouped
 from harplab.lab import persistent
@@ -221,6 +222,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fault": fault,
     "down": down,
     "bench": lab_bench,
+    "step": lab_step,
     "suite": suite,
     "resources": resources,
 }
