@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from harpctl.errors import ExitCode, HarpError
 from harplab.bench.models import Model
 from harplab.bench.nccl_measure import START_S, NcclJob
-from harplab.lab.spec import LabSpec
+from harplab.lab.spec import QUEUE_MAX_MS, LabSpec
 
 ELEMENT_BYTES = 4
 FIRST_BUCKET_BYTES = 1 << 20
@@ -113,12 +113,16 @@ def rank_share(hosts: int, gpus: int, *, ring: bool) -> float:
 
 
 def scaled(spec: LabSpec, factor: float) -> LabSpec:
-    """Return the lab with all its rates divided by a factor."""
-    cap, flow_cap = spec.cap_mbps, spec.flow_cap_mbps
+    """Return the lab with all its rates divided by a factor; queues hold the same bytes, for longer."""
+    cap, flow_cap, queue_us = spec.cap_mbps, spec.flow_cap_mbps, spec.queue_us
     if isinstance(cap, tuple):
         cap = tuple(one / factor for one in cap)
     elif cap is not None:
         cap /= factor
     return dataclasses.replace(
-        spec, cap_mbps=cap, flow_cap_mbps=None if flow_cap is None else flow_cap / factor
+        spec,
+        cap_mbps=cap,
+        flow_cap_mbps=None if flow_cap is None else flow_cap / factor,
+        queue_ms=min(spec.queue_ms * factor, QUEUE_MAX_MS),
+        queue_us=None if queue_us is None else min(queue_us * factor, QUEUE_MAX_MS * 1000),
     )
