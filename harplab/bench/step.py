@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from harpctl.errors import ExitCode, HarpError
@@ -24,6 +25,7 @@ FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 FORWARD_SHARE = 1 / 3  # backward multiplies twice where forward multiplies once
 BUCKETS_MAX = 256  # harp-nccl's
+PATH_MBPS, PATHS_MAX = 5000, 8  # as the plugin's defaults
 STEP_TIMES_MAX = 50.0  # a step that takes more times its compute time hangs
 CHECKED_BYTES_PER_S = 1e7  # at least
 
@@ -110,6 +112,12 @@ def rank_share(hosts: int, gpus: int, *, ring: bool) -> float:
     """
     ranks = hosts * gpus
     return ((ranks - 1) / ranks) / ((hosts - 1) / hosts) if ring else 1.0
+
+
+def harp_paths(spec: LabSpec) -> int:
+    """Return the paths that HARP has on an interface of that speed, which a veth does not report."""
+    caps = spec.cap_mbps if isinstance(spec.cap_mbps, tuple) else (spec.cap_mbps or 0.0,)
+    return min(max(math.ceil(max(caps) / PATH_MBPS), 1), PATHS_MAX)
 
 
 def scaled(spec: LabSpec, factor: float) -> LabSpec:

@@ -25,7 +25,15 @@ from harplab.bench.nccl_wheel import NEWEST
 from harplab.bench.options import Cores, SideOptions
 from harplab.bench.places import LabHosts
 from harplab.bench.report import Output
-from harplab.bench.step import StepJob, buckets_of, even_buckets, rank_share, require_buckets, scaled
+from harplab.bench.step import (
+    StepJob,
+    buckets_of,
+    even_buckets,
+    harp_paths,
+    rank_share,
+    require_buckets,
+    scaled,
+)
 from harplab.bench.step_report import Replay, step_document, step_measured
 from harplab.bench.table import print_rows
 from harplab.grouped import grouped
@@ -80,7 +88,7 @@ class StepOptions:
     ] = 10.0
     steps: Annotated[int, typer.Option(min=1, help="Steps of each run.", rich_help_panel=_STEP)] = 5
     warmup: Annotated[int, typer.Option(min=0, help="Steps before these.", rich_help_panel=_STEP)] = 1
-    settle_s: Settle = 0.0
+    settle_s: Settle = 10.0
     runs: Annotated[int, typer.Option(min=1, help="Runs of each side.", rich_help_panel=_STEP)] = RUNS
     check: Annotated[
         bool,
@@ -130,7 +138,10 @@ class StepOptions:
             rank_share=share,
             lab=lab,
             job=job,
-            env={"NCCL_ALGO": self.algorithm.value.capitalize()},
+            env={
+                "NCCL_ALGO": self.algorithm.value.capitalize(),
+                "HARP_PATHS": str(harp_paths(network)),
+            },
             nccl=self.nccl_lib,
             runs=self.runs,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from harpctl.perf.measure import setting_text
 from harplab.bench.nccl_measure import NcclMeasured
 from harplab.bench.report import made_here
 from harplab.bench.step import StepJob
@@ -45,14 +46,13 @@ class Replay:
         step = f"{bytes_ / 1e6:.1f} MB in {buckets} bucket(s), {self.compute_ms:.1f} ms of compute time"
         times, rates = f"{self.scale:g} times longer", f"{self.scale * self.rank_share:.4g} times smaller"
         more = f"a host of {self.gpus} GPU(s) sends {self.rank_share:.4g} times the bytes of the rank there"
-        algorithm = self.env["NCCL_ALGO"]
         median = f"median of {self.runs} run(s) of {self.job.iterations} step(s)"
         return [
             f"{self.model}: {step}, {self.gpus_total} GPUs",
             f"network: {self.network.describe()}",
             f"lab: {self.lab.describe()}",
             f"in the lab times are {times} and converted back, rates are {rates}: {more}",
-            f"NCCL {self.nccl}, {algorithm}, GPUs emulated by threads; {median}",
+            f"NCCL {self.nccl} with {setting_text(self.env)}, GPUs emulated by threads; {median}",
         ]
 
 

@@ -25,6 +25,7 @@ from harplab.bench.step import (
     StepJob,
     buckets_of,
     even_buckets,
+    harp_paths,
     rank_share,
     require_buckets,
     scaled,
@@ -165,6 +166,13 @@ def test_queues_hold_the_same_bytes() -> None:
     assert scaled(LabSpec(), 1000).queue_ms == QUEUE_MAX_MS
 
 
+@pytest.mark.parametrize(
+    ("cap", "paths"), [(None, 1), (5000.0, 1), (5001.0, 2), ((1.0, 12_000.0), 3), (100_000.0, 8)], ids=str
+)
+def test_paths_of_an_interface_of_that_speed(cap: float | tuple[float, ...] | None, paths: int) -> None:
+    assert harp_paths(LabSpec(cap_mbps=cap)) == paths
+
+
 def test_words_for_harp_nccl() -> None:
     job = StepJob(
         buckets=(Bucket(4, 0.5), Bucket(8, 1.0)),
@@ -267,11 +275,8 @@ def test_json(calls: Path) -> None:
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [bucket["bytes"] for bucket in found["job"]["buckets"]] == [1 << 20, 25 << 20]
-    assert (found["rank_share"], found["network"]["cap_mbps"], found["env"]) == (
-        1.0,
-        5e4,
-        {"NCCL_ALGO": "Ring"},
-    )
+    assert (found["rank_share"], found["network"]["cap_mbps"]) == (1.0, 5e4)
+    assert found["env"] == {"NCCL_ALGO": "Ring", "HARP_PATHS": "8"}
     ours, theirs = found["sides"]
     assert (ours["name"], ours["step_ms"], ours["samples_per_s"], ours["wrong"]) == (
         "HARP",
