@@ -24,7 +24,7 @@ ELEMENT_BYTES = 4
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 FORWARD_SHARE = 1 / 3  # backward multiplies twice where forward multiplies once
-BUCKETS_MAX = 256  # harp-nccl's
+BUCKETS_MAX, COMPUTE_MAX_MS = 256, 3600e3  # harp-nccl's
 PATH_MBPS, PATHS_MAX = 5000, 8  # as the plugin's defaults
 STEP_TIMES_MAX = 50.0  # a step that takes more times its compute time hangs
 CHECKED_BYTES_PER_S = 1e7  # at least
@@ -71,8 +71,11 @@ def even_buckets(sizes_bytes: Sequence[int]) -> tuple[Bucket, ...]:
     )
 
 
-def require_buckets(buckets: Sequence[Bucket]) -> None:
+def require_step(buckets: Sequence[Bucket], compute_ms: float) -> None:
     """Raise HarpError for what harp-nccl does not take as a step."""
+    if compute_ms > COMPUTE_MAX_MS:
+        message = f"A step computes up to {COMPUTE_MAX_MS:.0f} ms in the lab, not {compute_ms:.0f} ms."
+        raise HarpError(message, "--scale 1", ExitCode.USAGE)
     if len(buckets) > BUCKETS_MAX:
         message = f"A step has up to {BUCKETS_MAX} buckets, not {len(buckets)}."
         raise HarpError(message, exit_code=ExitCode.USAGE)

@@ -31,7 +31,7 @@ from harplab.bench.step import (
     even_buckets,
     harp_paths,
     rank_share,
-    require_buckets,
+    require_step,
     scaled,
 )
 from harplab.bench.step_report import Replay, step_document, step_measured
@@ -116,7 +116,7 @@ class StepOptions:
         lab = scaled(network, self.scale * share)
         lab.check()
         buckets = buckets_of(model) if model else even_buckets(parse_sizes(text))
-        require_buckets(buckets)
+        require_step(buckets, compute_ms * self.scale)
         job = StepJob(
             ranks=network.hosts,
             sizes_bytes=(sum(bucket.bytes for bucket in buckets),),

@@ -27,7 +27,7 @@ from harplab.bench.step import (
     even_buckets,
     harp_paths,
     rank_share,
-    require_buckets,
+    require_step,
     scaled,
 )
 from harplab.lab.spec import QUEUE_MAX_MS, LabSpec
@@ -115,7 +115,7 @@ def test_buckets_of_models(name: str) -> None:
     assert buckets[0].ready_share > 1 / 3
     assert all(early.ready_share <= late.ready_share for early, late in pairwise(buckets))
     assert buckets[-1].ready_share == 1.0
-    require_buckets(buckets)
+    require_step(buckets, 100)
 
 
 def test_the_classifier_comes_first() -> None:
@@ -137,7 +137,7 @@ def test_buckets_of_given_sizes() -> None:
 )
 def test_buckets_that_harp_nccl_does_not_take(sizes: Sequence[int]) -> None:
     with pytest.raises(HarpError):
-        require_buckets([Bucket(size, 1.0) for size in sizes])
+        require_step([Bucket(size, 1.0) for size in sizes], 100)
 
 
 # ---- scaling ----
@@ -313,6 +313,10 @@ def test_wrong_data(calls: Path) -> None:
         (("6", "--compute", "1"), "A bucket has elements of 4 bytes, not 6 bytes."),
         (("1M,x", "--compute", "1"), "'x' is not a message size."),
         (("resnet50", "--cap", "10"), "a cap is at least 1 Mbit/s"),
+        (
+            ("resnet50", "--compute", "4e6", "--scale", "1"),
+            "A step computes up to 3600000 ms in the lab, not",
+        ),
         (("resnet50", "--scale", "0.5"), "0.5 is not in the range"),
         (("resnet50", "--algo", "nvls"), "'nvls'"),
         ((), "Missing argument"),
