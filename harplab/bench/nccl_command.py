@@ -6,8 +6,9 @@ from __future__ import annotations
 import dataclasses
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,11 +16,13 @@ from harpctl.command_line import command, json_option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.perf.baseline import cache_dir
+from harpctl.perf.hosts import Hosts
 from harpctl.perf.measure import setting_text
 from harpctl.perf.sizes import parse_sizes
-from harplab.bench.cores import available_cores
+from harplab.bench.cores import CoreFigures, available_cores
 from harplab.bench.nccl_measure import (
     NcclJob,
+    NcclMeasured,
     NcclPlace,
     NcclSide,
     alternate,
@@ -53,6 +56,19 @@ DEFAULT_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20)
 RUNS = 5
 _NCCL = "NCCL"
 
+# Options of two commands.
+SETTLE: dict[str, Any] = {
+    "metavar": "S",
+    "type": click.FloatRange(0),
+    "heading": _NCCL,
+    "help": "Send the largest size for so many seconds first: what connections learn is known then.",
+}
+NCCL_LIB: dict[str, Any] = {
+    "metavar": "RELEASE|FILE",
+    "heading": _NCCL,
+    "help": "The release of NCCL, fetched from PyPI once, or a libnccl.so.2 of NVIDIA's wheels.",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class NcclOptions(Amount):
@@ -63,20 +79,8 @@ class NcclOptions(Amount):
         "float", "--type", heading=_NCCL, help="The elements' type, as nccl-tests has it."
     )
     redop: str = declared(REDUCTIONS[0], heading=_NCCL, help=f"The reduction: {', '.join(REDUCTIONS)}.")
-    settle_s: float = declared(
-        0.0,
-        "--settle",
-        metavar="S",
-        type=click.FloatRange(0),
-        heading=_NCCL,
-        help="Send the largest size for so many seconds first: what connections learn is known then.",
-    )
-    nccl_lib: str = declared(
-        NEWEST,
-        metavar="RELEASE|FILE",
-        heading=_NCCL,
-        help="The release of NCCL, fetched from PyPI once, or a libnccl.so.2 of NVIDIA's wheels.",
-    )
+    settle_s: float = declared(0.0, "--settle", **SETTLE)
+    nccl_lib: str = declared(NEWEST, **NCCL_LIB)
 
     def job(self, ranks: int) -> NcclJob:
         """Make the job. Raises HarpError for what NCCL does not have."""
@@ -105,12 +109,6 @@ class NcclOptions(Amount):
         require_sizes(job)
         return job
 
-    def library(self) -> Path:
-        """Return NCCL's library; fetch a release the first time."""
-        if "/" in self.nccl_lib or not VERSION.match(self.nccl_lib):
-            return find_program(Path(self.nccl_lib), "libnccl.so.2")
-        return fetch(wheel_of(self.nccl_lib), cache_dir())
-
 
 def nccl_sides(options: SideOptions, folder: Path) -> list[NcclSide]:
     """Make both sides; the other one is NCCL's own sockets unless something else is chosen."""
@@ -138,43 +136,82 @@ def choose_cores(ranks: int, rps_cores: int, available: Sequence[int]) -> tuple[
     return cores, [f"{ranks} ranks share {len(available)} core(s): their times hold what they wait for those"]
 
 
+@dataclasses.dataclass(frozen=True)
+class NcclProgram:
+    """harp-nccl, and the library that it runs."""
+
+    file: Path
+    library: Path
+
+    @classmethod
+    def find(cls, nccl_lib: str) -> NcclProgram:
+        """Find both; fetch a release of NCCL the first time."""
+        if platform.machine() != "x86_64":
+            raise HarpError(
+                f"harp-nccl needs an x86-64 machine; this one is {platform.machine()}.",
+                "`harpctl bench` measures the plugin alone.",
+                ExitCode.MISSING,
+            )
+        file = find_program(None, PROGRAM)
+        if "/" in nccl_lib or not VERSION.match(nccl_lib):
+            return cls(file, find_program(Path(nccl_lib), "libnccl.so.2"))
+        return cls(file, fetch(wheel_of(nccl_lib), cache_dir()))
+
+
+@dataclasses.dataclass(frozen=True)
+class NcclOutcome:
+    """What was measured: where, which sides, and what is to be said of it."""
+
+    place: NcclPlace
+    sides: list[NcclSide]
+    measured: NcclMeasured
+    cores: CoreFigures | None
+    notes: list[str]
+
+
+def measure_nccl(
+    program: NcclProgram,
+    hosts: Hosts,
+    job: NcclJob,
+    options: SideOptions,
+    *,
+    runs: int,
+    pinned: Sequence[int],
+    env: Mapping[str, str] | None = None,
+) -> NcclOutcome:
+    """Measure a job on both sides in turns, with variables that are of both unless a side has its own."""
+    rps_cores = hosts.lab.spec.rps_cores if isinstance(hosts, LabHosts) else 0
+    cores, notes = choose_cores(job.ranks, rps_cores, pinned or available_cores())
+    variables = {**hosts.env(0), **(env or {})}
+    place = NcclPlace(program.file, program.library, namespaces_of(hosts), cores, variables, hosts.packets)
+    with tempfile.TemporaryDirectory(prefix="harp-nccl-") as folder:
+        sides = nccl_sides(options, Path(folder))
+        with progress(Console(stderr=True), len(sides) * runs) as step:
+            watch = watch_of(tuple(pinned), len(sides) * runs)
+            runs_by_side = alternate(place, sides, job, runs, step, watch=watch)
+    measured = fold(sides, runs_by_side, job.sizes_bytes)
+    given = zip(measured.names, options.variables(), strict=True)
+    notes = [*watch.notes(), *notes, *(f"{name} with {setting_text(own)}" for name, own in given if own)]
+    return NcclOutcome(place, sides, measured, watch.figures(), notes)
+
+
 @command("nccl")
 @grouped(options=NcclOptions, sides=SideOptions, place=LocalPlace)
 @json_option
 def bench_nccl(*, options: NcclOptions, sides: SideOptions, place: LocalPlace, as_json: bool) -> None:
     """Measure official NCCL without a GPU, over HARP and over its own sockets in turns."""
-    if platform.machine() != "x86_64":
-        raise HarpError(
-            f"harp-nccl needs an x86-64 machine; this one is {platform.machine()}.",
-            "`harpctl bench` measures the plugin alone.",
-            ExitCode.MISSING,
-        )
     options.job(place.ranks)  # what is wrong is said before anything is fetched
-    program, library, pinned = find_program(None, PROGRAM), options.library(), place.pinned()
-    with (
-        tempfile.TemporaryDirectory(prefix="harp-nccl-") as folder,
-        place.open() as (hosts, where, notes),
-    ):
+    program, runs = NcclProgram.find(options.nccl_lib), options.runs or RUNS
+    with place.open() as (hosts, where, notes):
         job = options.job(hosts.count())
-        both = nccl_sides(sides, Path(folder))
-        rps_cores = hosts.lab.spec.rps_cores if isinstance(hosts, LabHosts) else 0
-        cores, core_notes = choose_cores(job.ranks, rps_cores, pinned or available_cores())
-        nccl_place = NcclPlace(program, library, namespaces_of(hosts), cores, hosts.env(0), hosts.packets)
-        runs = options.runs or RUNS
-        with progress(Console(stderr=True), len(both) * runs) as step:
-            watch = watch_of(pinned, len(both) * runs)
-            runs_by_side = alternate(nccl_place, both, job, runs, step, watch=watch)
-    measured = fold(both, runs_by_side, job.sizes_bytes)
+        done = measure_nccl(program, hosts, job, sides, runs=runs, pinned=place.pinned())
     if as_json:
         print_json(
-            nccl_document(where, options.nccl_lib, nccl_place, job, runs, both, measured, watch.figures())
+            nccl_document(
+                where, options.nccl_lib, done.place, job, runs, done.sides, done.measured, done.cores
+            )
         )
     else:
-        given = zip(measured.names, sides.variables(), strict=True)
-        variables = [f"{name} with {setting_text(env)}" for name, env in given if env]
-        about = nccl_notes(where, options.nccl_lib, job, runs, measured)
-        about += [*watch.notes(), *notes, *core_notes, *variables]
-        print_rows(Console(), nccl_table(measured), about)
-    Output(None, as_json).require_right(
-        sum(row.wrong or 0 for rows in measured.rows for row in rows), "elements"
-    )
+        about = nccl_notes(where, options.nccl_lib, job, runs, done.measured)
+        print_rows(Console(), nccl_table(done.measured), [*about, *done.notes, *notes])
+    Output(None, as_json).require_right(done.measured.wrong, "elements")

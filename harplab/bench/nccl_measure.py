@@ -117,6 +117,11 @@ class NcclMeasured:
     ratios: tuple[Ratio, ...]  # of times
     lost_shares: tuple[float | None, ...]  # of each side's packets in all its runs, by the network
 
+    @property
+    def wrong(self) -> int:
+        """Return the wrong elements of all rows."""
+        return sum(row.wrong or 0 for rows in self.rows for row in rows)
+
 
 Runs = dict[int, Size]  # of one side and run, by size
 

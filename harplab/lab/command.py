@@ -13,6 +13,7 @@ from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, print_js
 from harpctl.errors import ExitCode, HarpError
 from harplab.bench.command import lab_bench
 from harplab.bench.resources import resources
+from harplab.bench.step_command import lab_step
 from harplab.bench.suite_command import suite
 from harplab.grouped import grouped
 from harplab.lab import persistent
@@ -214,6 +215,6 @@ def down(*, name: str, as_json: bool) -> None:
 
 lab = Group(
     "lab",
-    [up, status, run_on_host, fault, down, lab_bench, suite, resources],
+    [up, status, run_on_host, fault, down, lab_bench, lab_step, suite, resources],
     help="Hosts made of network namespaces, for measurements and tests.",
 )

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STEP_MS_MAX 3600e3
+
 const char *const box_op_names[BOX_OP_COUNT] = {"allreduce", "allgather", "reducescatter", "broadcast",
                                                 "reduce",    "sendrecv",  "alltoall"};
 const char *const box_redop_names[BOX_REDOP_COUNT] = {"sum", "prod", "max", "min", "avg"};
@@ -38,6 +40,11 @@ static const char help_text[] =
     "  --sizes LIST        bytes, with suffixes K M G (powers of 1024)\n"
     "  --min S --max S --factor F\n"
     "                      instead of a list: from S to S, each F times the last (default 8, 64M, 2)\n"
+    "  --step LIST         instead: an allreduce for each bucket of a training step. A bucket is MS:SIZE, "
+    "ready "
+    "MS\n"
+    "                      after the step began, in that order; the rows' time is that of a step\n"
+    "  --compute MS        of a step: it ends no earlier, and when all buckets are reduced\n"
     "  --root R            the root of broadcast and reduce (default 0)\n"
     "  --comms N           communicators that are used at once, 1 to 16 (default 1)\n"
     "  --cycles N          make and destroy the communicators N times, or repeat the plan (default 1)\n"
@@ -122,6 +129,18 @@ static int add_size(struct box_options *o, const char *option, char *word) {
   if (o->size_count == BOX_SIZES_MAX) return wrong(option, "so many sizes");
   return read_size(option, word, &o->sizes[o->size_count++]);
 }
+/* A bucket of a training step: the time at which it is ready, and its size. */
+static int add_bucket(struct box_options *o, const char *option, char *word) {
+  char *colon = strchr(word, ':');
+  if (!colon) return wrong(option, word);
+  *colon = 0;
+  if (o->size_count == BOX_SIZES_MAX) return wrong(option, "so many buckets");
+  double *ready_ms = &o->ready_ms[o->size_count];
+  if (read_number(option, word, 0, STEP_MS_MAX, ready_ms)) return -1;
+  if (o->size_count && *ready_ms < ready_ms[-1])
+    return wrong(option, "a bucket before the one in front of it");
+  return add_size(o, option, colon + 1);
+}
 
 static int read_kill(struct box_options *o, char *text) {
   char *colon = strchr(text, ':');
@@ -143,6 +162,8 @@ enum word {
   TYPE,
   REDOP,
   SIZES,
+  STEP,
+  COMPUTE,
   MIN,
   MAX,
   FACTOR,
@@ -161,16 +182,35 @@ enum word {
   TIMEOUT,
   JSON
 };
-static const struct option words[] = {
-    {"lib", 1, 0, LIB},           {"ranks", 1, 0, RANKS},     {"netns", 1, 0, NETNS},
-    {"cores", 1, 0, CORES},       {"op", 1, 0, OP},           {"type", 1, 0, TYPE},
-    {"redop", 1, 0, REDOP},       {"sizes", 1, 0, SIZES},     {"min", 1, 0, MIN},
-    {"max", 1, 0, MAX},           {"factor", 1, 0, FACTOR},   {"root", 1, 0, ROOT},
-    {"comms", 1, 0, COMMS},       {"cycles", 1, 0, CYCLES},   {"iters", 1, 0, ITERS},
-    {"time", 1, 0, TIME},         {"warmup", 1, 0, WARMUP},   {"settle", 1, 0, SETTLE},
-    {"check", 0, 0, CHECK},       {"rounds", 1, 0, ROUNDS},   {"kill", 1, 0, KILL},
-    {"patience", 1, 0, PATIENCE}, {"timeout", 1, 0, TIMEOUT}, {"json", 0, 0, JSON},
-    {"plan", 1, 0, PLAN},         {"help", 0, 0, HELP},       {0, 0, 0, 0}};
+static const struct option words[] = {{"lib", 1, 0, LIB},
+                                      {"ranks", 1, 0, RANKS},
+                                      {"netns", 1, 0, NETNS},
+                                      {"cores", 1, 0, CORES},
+                                      {"op", 1, 0, OP},
+                                      {"type", 1, 0, TYPE},
+                                      {"redop", 1, 0, REDOP},
+                                      {"sizes", 1, 0, SIZES},
+                                      {"min", 1, 0, MIN},
+                                      {"max", 1, 0, MAX},
+                                      {"factor", 1, 0, FACTOR},
+                                      {"root", 1, 0, ROOT},
+                                      {"comms", 1, 0, COMMS},
+                                      {"cycles", 1, 0, CYCLES},
+                                      {"iters", 1, 0, ITERS},
+                                      {"time", 1, 0, TIME},
+                                      {"warmup", 1, 0, WARMUP},
+                                      {"settle", 1, 0, SETTLE},
+                                      {"check", 0, 0, CHECK},
+                                      {"rounds", 1, 0, ROUNDS},
+                                      {"kill", 1, 0, KILL},
+                                      {"patience", 1, 0, PATIENCE},
+                                      {"timeout", 1, 0, TIMEOUT},
+                                      {"json", 0, 0, JSON},
+                                      {"plan", 1, 0, PLAN},
+                                      {"step", 1, 0, STEP},
+                                      {"compute", 1, 0, COMPUTE},
+                                      {"help", 0, 0, HELP},
+                                      {0, 0, 0, 0}};
 
 /* From the smallest to the largest, each `factor` times the one before. */
 struct sweep {
@@ -198,6 +238,11 @@ static int take_work(struct box_options *o, int word, char *text, struct sweep *
     return read_type(o, text);
   case SIZES:
     return read_list("--sizes", text, o, add_size);
+  case STEP:
+    o->is_step = true;
+    return read_list("--step", text, o, add_bucket);
+  case COMPUTE:
+    return read_number("--compute", text, 0, STEP_MS_MAX, &o->compute_ms);
   case MIN:
     return read_size("--min", text, &sweep->least);
   case MAX:
@@ -266,6 +311,9 @@ size_t box_op_count(const struct box_options *o, enum box_op op, int ranks, size
 
 static int check(struct box_options *o, struct sweep sweep) {
   if (!o->library_count) return wrong("--lib", "nothing");
+  if (o->is_step && (o->op != BOX_OP_ALLREDUCE || o->plan || o->communicators > 1))
+    return wrong("--step", "another operation, --plan or --comms");
+  if (o->is_step && !o->size_count) return wrong("--step", "an empty list");
   bool listed = o->size_count;
   for (size_t size = sweep.least; !listed && size <= sweep.most; size *= (size_t)sweep.factor)
     if (o->size_count < BOX_SIZES_MAX) o->sizes[o->size_count++] = size;

@@ -45,9 +45,12 @@ struct box_options {
   enum box_redop redop;
   size_t sizes[BOX_SIZES_MAX];
   int size_count;
-  int iterations;  /* 0 with time_s 0: nothing is timed */
-  double time_s;   /* instead of a count, if not 0 */
-  double settle_s; /* before all that is timed */
+  bool is_step;                   /* the sizes are the buckets of a training step, in their order */
+  double ready_ms[BOX_SIZES_MAX]; /* of each bucket, since the step began */
+  double compute_ms;              /* the least time of a step */
+  int iterations;                 /* 0 with time_s 0: nothing is timed */
+  double time_s;                  /* instead of a count, if not 0 */
+  double settle_s;                /* before all that is timed */
   int warmup, checked_rounds, communicators, cycles, root;
   bool check, json;
   int killed_rank, kill_ms;

@@ -113,10 +113,36 @@ static uint64_t check_once(struct rank *r, const struct box_operation *op) {
   return verify(r, op);
 }
 
+static void sleep_until(double end_s) {
+  struct timespec end = {.tv_sec = (time_t)end_s, .tv_nsec = (long)((end_s - floor(end_s)) * 1e9)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR) continue;
+}
+
+/* Starts each bucket's operation when it is ready, and waits until the compute time is over and all are done.
+ * The buckets share the buffers: the stream takes them one after another. */
+static void step_once(struct rank *r) {
+  const struct box_options *o = r->options;
+  double begin = box_clock_s();
+  for (int i = 0; i < o->size_count; i++) {
+    struct box_operation op = box_operation_of(o, o->op, r->rank, o->ranks, o->sizes[i]);
+    sleep_until(begin + o->ready_ms[i] / 1e3);
+    box_shared_require(&r->member, box_op_names[o->op],
+                       box_operation_start(&op, r->comms[0], &r->buffers[0]));
+  }
+  sleep_until(begin + o->compute_ms / 1e3);
+  wait_all(r);
+}
+
+/* Repeats what is timed: the operation, or the training step. */
+static void repeat_timed(struct rank *r, const struct box_operation *op, int count) {
+  if (!r->options->is_step) return repeat(r, op, count);
+  for (int n = 0; n < count; n++) step_once(r);
+}
+
 static double timed(struct rank *r, const struct box_operation *op, int count) {
   box_shared_barrier(&r->member);
   double begin = box_clock_s();
-  repeat(r, op, count);
+  repeat_timed(r, op, count);
   return box_clock_s() - begin;
 }
 
@@ -138,15 +164,28 @@ static int iterations_for(struct rank *r, const struct box_operation *op) {
   }
 }
 
-static void run_size(struct rank *r, size_t bytes) {
+static uint64_t check_size(struct rank *r, size_t bytes) {
   const struct box_options *o = r->options;
   struct box_operation op = box_operation_of(o, o->op, r->rank, o->ranks, bytes);
   uint64_t wrong = 0;
   for (int i = 0; o->check && i < o->checked_rounds; i++) wrong += check_once(r, &op);
-  repeat(r, &op, o->iterations || o->time_s > 0 ? o->warmup : 0);
+  return wrong;
+}
+
+/* Measures a row of the table: an operation, or the training step, whose buckets are checked one by one. */
+static void run_row(struct rank *r, const size_t *sizes, int size_count) {
+  const struct box_options *o = r->options;
+  size_t bytes = 0;
+  uint64_t wrong = 0;
+  for (int i = 0; i < size_count; i++) {
+    bytes += sizes[i];
+    wrong += check_size(r, sizes[i]);
+  }
+  struct box_operation op = box_operation_of(o, o->op, r->rank, o->ranks, bytes);
+  repeat_timed(r, &op, o->iterations || o->time_s > 0 ? o->warmup : 0);
   int count = iterations_for(r, &op);
   double took = count ? timed(r, &op, count) : 0;
-  if (count && o->check) wrong += verify(r, &op); /* the last one's result too */
+  if (count && o->check && !o->is_step) wrong += verify(r, &op); /* the last one's result too */
   r->shared->time_us[r->rank] = count ? took / count / o->communicators * 1e6 : 0;
   r->shared->wrong[r->rank] = wrong;
   box_shared_barrier(&r->member);
@@ -183,7 +222,8 @@ static void run_cycle(struct rank *r, int cycle, size_t most) {
   connect_all(r, cycle);
   double connected = box_clock_s();
   settle(r, most);
-  for (int i = 0; i < o->size_count; i++) run_size(r, o->sizes[i]);
+  int together = o->is_step ? o->size_count : 1;
+  for (int i = 0; i < o->size_count; i += together) run_row(r, &o->sizes[i], together);
   double done = box_clock_s();
   for (int i = 0; i < o->communicators; i++)
     box_shared_require(&r->member, "ncclCommDestroy", box_nccl()->CommDestroy(r->comms[i]));
