@@ -81,8 +81,8 @@ def plan_install(
     if unfit:
         raise HarpError(
             f"{source.path} {unfit}.",
-            "Take the plugin that was built for this kind of host: harpctl install --plugin FILE; in a"
-            " checkout, ./harp_setup build --portable makes one for glibc 2.27 or newer.",
+            "Take a plugin for this kind of host, which `./harp_setup build --portable` makes in a checkout"
+            " for glibc 2.27 or newer: harpctl install --plugin FILE",
             ExitCode.REFUSED,
         )
     if not source.elf.is_harp and not force:

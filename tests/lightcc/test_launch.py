@@ -24,7 +24,8 @@ model = DistributedDataParallel(torch.nn.Linear(64, 64))
 for step in range(3):
     model(torch.ones(1, 64)).sum().backward()
 stats = lightcc.stats(model)
-print(__name__, stats.get("steps"), stats.get("hops"), os.environ["RANK"], sys.argv[1:], flush=True)
+line = f"{__name__} {stats.get('steps')} {stats.get('hops')} {os.environ['RANK']} {sys.argv[1:]}\\n"
+os.write(1, line.encode())  # one call: the ranks share a pipe
 """
 ALL_RANKS = {"LIGHT_TOPK_ALLREDUCE": "1", "LIGHT_INTRA_SIZE": "1"}
 
@@ -174,10 +175,10 @@ def test_the_example_of_the_page() -> None:
 
 @pytest.mark.usefixtures("has_torch")
 def test_processes_end(tmp_path: Path) -> None:
-    """Fifty processes, with destroy_process_group() and without it."""
-    done = python("-m", "tests.lightcc.exits", tmp_path, "ends", "25")
+    """Twelve processes, with destroy_process_group() and without it."""
+    done = python("-m", "tests.lightcc.exits", tmp_path, "ends", "6")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["0 0"] * 25, done.stderr
+    assert done.stdout.splitlines() == ["0 0"] * 6, done.stderr
 
 
 @pytest.mark.usefixtures("has_torch")
