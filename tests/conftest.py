@@ -40,7 +40,7 @@ WAITING_PATHS = (  # they build namespaces, have no bound in time but that of a 
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
     "tests/harpctl/network/test_reboot.py",
     *("tests/lab/test_attacks.py", "tests/lab/test_by_reference.py", "tests/lab/test_dissector.py"),
-    *("tests/lab/test_refusals.py", "tests/lab/test_xdp_modes.py"),
+    *("tests/lab/test_refusals.py", "tests/lab/test_xdp_modes.py", "tests/sanitize/"),
 )
 SHARING_PATHS = ("tests/lightcc/test_ddp.py",)  # tests of such a file share processes of theirs
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
