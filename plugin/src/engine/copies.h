@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of small messages: a send of at most HARP_COPY_MAX_BYTES is copied when NCCL's thread submits it,
- * and is done for NCCL at once, while the copy travels as any message does.
+/* Copies of small messages (docs/explanation/decisions/0007-small-sends.md): a send of at most
+ * HARP_COPY_MAX_BYTES is copied when NCCL's thread submits it, and is done for NCCL at once, while the copy
+ * travels as any message does.
  *
  * The memory is a ring of each link that sends, in the order of its messages. One thread takes from the ring
  * and returns to it. It sees by the requests' states what the engine has delivered. So the ring needs no lock
@@ -20,9 +21,8 @@ struct harp_link;
 struct harp_request;
 
 enum {
-  HARP_COPY_MAX_BYTES =
-      32 * 1024,        /* of a message that is copied (docs/explanation/decisions/0007-small-sends.md) */
-  HARP_COPIES_MAX = 64, /* as many as a link has requests */
+  HARP_COPY_MAX_BYTES = 32 * 1024, /* of a message that is copied */
+  HARP_COPIES_MAX = 64,            /* as many as a link has requests */
   /* Of a link's ring; powers of two. While a process has so many rings, further ones are smaller, so that
    * thousands of connections fit a bounded memory. */
   HARP_COPIES_BYTES = 128 * 1024,
