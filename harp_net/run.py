@@ -71,7 +71,7 @@ def torch_obstacle(torch: Path | None) -> str:
         return ""
     if any((libraries / name).exists() for name in ("libtorch_cuda.so", "libtorch_hip.so")):
         return ""
-    return f"the PyTorch in {torch} is built without CUDA and ROCm and has no NCCL; install one that has"
+    return f"the PyTorch in {torch}, if the job uses that, is built without CUDA and ROCm and has no NCCL"
 
 
 def _torch_folder() -> Path | None:
@@ -84,7 +84,7 @@ def summary(moved: Moved, torch: Path | None = None) -> str:
     """Return the line that ends a run; `torch` is the folder of the environment's PyTorch."""
     if not moved.processes:
         why = torch_obstacle(torch) or "with NCCL_DEBUG=INFO NCCL says why"
-        return f"HARP was not used: no process of this host initialised it; {why}"
+        return f"HARP was not used: no process of this host had it for {2 * LOOK_S:g} s or longer; {why}"
     who = f"{moved.processes} process{'es' if moved.processes > 1 else ''} of this host used HARP"
     if not moved.hosts:
         return f"{who}, and moved nothing with it: NCCL needed no network between them"

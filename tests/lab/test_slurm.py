@@ -139,7 +139,7 @@ def test_two_nodes(cluster: Cluster, tmp_path: Path, plugin_file: Path) -> None:
 
     perf = (
         f"exec {plugin_file.parent}/harp-perf --plugin $NCCL_NET_PLUGIN --mode pingpong --sizes 64K"
-        f" --iters 100 --nranks 2 --rank $SLURM_PROCID --rendezvous {cluster.address}:20501"
+        f" --time 1 --nranks 2 --rank $SLURM_PROCID --rendezvous {cluster.address}:20501"
     )
     said = cluster.say(["srun", "--quiet", "-N2", sys.executable, "-m", "harp_net.run", "sh", "-c", perf])
     assert "# wrong: 0 OK" in said
