@@ -11,20 +11,32 @@
 #include "networks/lane.h"
 #include "networks/wire.h"
 
-struct cubic {
-  struct lane acks, losses;
-  struct source start;
-  struct wire *wire;
-  harp_ns delay_ns; /* one way */
-  uint32_t segment_bytes;
+/* The congestion window, in segments. */
+struct cubic_window {
   bool is_reno;
-  /* in segments: */
   double cwnd, ssthresh, w_max;
   double epoch_cwnd;    /* at the start of the epoch */
   double k_s;           /* seconds from then until w_max is reached */
   harp_ns epoch_ns;     /* 0: the next acknowledgement starts one */
   harp_ns decreased_ns; /* losses of what was sent before do not count */
   harp_ns srtt_ns;
+};
+
+void cubic_window_init(struct cubic_window *w, bool is_reno);
+
+/* Counts one segment that was acknowledged after `rtt_ns`. */
+void cubic_window_on_ack(struct cubic_window *w, harp_ns rtt_ns, harp_ns now);
+
+/* Counts one segment that was sent at `sent_ns` and is lost. */
+void cubic_window_on_loss(struct cubic_window *w, harp_ns sent_ns, harp_ns now);
+
+struct cubic {
+  struct lane acks, losses;
+  struct source start;
+  struct wire *wire;
+  harp_ns delay_ns; /* one way */
+  uint32_t segment_bytes;
+  struct cubic_window window;
   uint64_t inflight;
   uint64_t acked_bytes; /* payload */
   uint64_t sent_segments, lost_segments;

@@ -20,13 +20,23 @@ static uint8_t payload[MESSAGE_MAX_BYTES];
 
 /* ---- packets under way ---- */
 
-/* Returns when a packet that leaves now arrives; HARP_NEVER: it is lost. */
-static harp_ns travel(struct flow *f, const struct route *r, uint32_t bytes, harp_ns now) {
-  if (r->mtu_bytes && bytes > r->mtu_bytes) return HARP_NEVER;
-  if (rng_chance(&f->rng, r->loss_ppm)) return HARP_NEVER;
-  if (r->cap && wire_pass(r->cap, bytes, now) == HARP_NEVER) return HARP_NEVER;
+/* Sends a packet on its way into `lane`, where it arrives `late_ns` later than by the route alone. Returns
+ * false: it is lost at once. On a trip it may be lost later. */
+static bool send_packet(struct flow *f, const struct route *r, struct lane *lane, struct parcel *p,
+                        uint32_t bytes, harp_ns late_ns, harp_ns now) {
+  if (r->mtu_bytes && bytes > r->mtu_bytes) return false;
+  if (rng_chance(&f->rng, r->loss_ppm)) return false;
+  if (r->cap && wire_pass(r->cap, bytes, now) == HARP_NEVER) return false;
+  if (r->trip) {
+    p->bytes = bytes;
+    trip_start(r->trip, p, now);
+    return true;
+  }
   harp_ns at = r->wire ? wire_pass(r->wire, bytes, now) : now;
-  return at == HARP_NEVER ? HARP_NEVER : at + r->delay_ns;
+  if (at == HARP_NEVER) return false;
+  p->at_ns = at + r->delay_ns + late_ns;
+  lane_push(lane, p);
+  return true;
 }
 
 static void send_run(struct flow *f, const struct harp_tx_run *run, harp_ns now) {
@@ -37,13 +47,7 @@ static void send_run(struct flow *f, const struct harp_tx_run *run, harp_ns now)
     bool is_last = i + 1 == run->count;
     uint32_t length = is_last ? run->last_bytes : full;
     bool is_marked = run->ect && path->there.wire && wire_marks(path->there.wire, now);
-    harp_ns at = travel(f, &path->there, HARP_DATA_HEADER_BYTES + length + IP_UDP_BYTES, now);
-    if (at == HARP_NEVER) {
-      path->lost++;
-      continue;
-    }
-    struct parcel p = {.at_ns = at,
-                       .number = run->number + i,
+    struct parcel p = {.number = run->number + i,
                        .data = {.time = harp_ticks_from_ns(now),
                                 .message = run->message,
                                 .line = run->line + i * run->lines_per_packet,
@@ -54,7 +58,8 @@ static void send_run(struct flow *f, const struct harp_tx_run *run, harp_ns now)
                                 .type = (uint8_t)run->type,
                                 .ce = is_marked,
                                 .flags = is_last ? run->flags : 0}};
-    lane_push(&path->data, &p);
+    uint32_t bytes = HARP_DATA_HEADER_BYTES + length + IP_UDP_BYTES;
+    if (!send_packet(f, &path->there, &path->data, &p, bytes, 0, now)) path->lost++;
   }
 }
 
@@ -175,24 +180,22 @@ static void run_receiver(struct flow *f, harp_ns now) {
     p.ack->number = (uint32_t)p.number;
     liar_falsify(f->lie, p.ack,
                  path->there.delay_ns + path->back.delay_ns + wire_queue_ns_of(&path->there, now));
-    p.at_ns = travel(f, &path->back, ack_bytes(p.ack), now);
-    if (f->lie == LIE_LATE && p.at_ns != HARP_NEVER) p.at_ns += LIAR_LATE_NS;
-    if (p.at_ns == HARP_NEVER)
-      lane_release(p.ack);
-    else
-      lane_push(&path->acks, &p);
+    harp_ns late_ns = f->lie == LIE_LATE ? LIAR_LATE_NS : 0;
+    if (!send_packet(f, &path->back, &path->acks, &p, ack_bytes(p.ack), late_ns, now)) lane_release(p.ack);
   }
   agenda_set(f->agenda, &f->receiver_timer, harp_receiver_deadline_ns(f->receiver, 0));
 }
 
 static void take_received(struct flow *f, unsigned k, harp_ns now) {
   void *cookie;
-  uint32_t bytes;
+  uint32_t bytes, before = f->receives[k];
   while (harp_rx_stream_poll_done(&f->rx[k], &cookie, &bytes)) {
     f->traffic[k].received_bytes += bytes;
     f->receives[k]--;
   }
+  if (f->receives[k] == before) return;
   post_receives(f, k, now);
+  if (f->on_received) f->on_received(f, k, now);
 }
 
 static void feed_packet(struct flow *f, const struct flow_path *path, const struct parcel *a, harp_ns now) {
@@ -300,6 +303,10 @@ void flow_start(struct flow *f) {
   }
   agenda_set(f->agenda, &f->receiver_timer, now);
   agenda_set(f->agenda, &f->sender_timer, now);
+}
+
+void flow_wake(struct flow *f) {
+  agenda_set(f->agenda, &f->sender_timer, f->agenda->now);
 }
 
 void flow_fini(struct flow *f) {

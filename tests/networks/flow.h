@@ -10,16 +10,17 @@
 #include "networks/lane.h"
 #include "networks/liar.h"
 #include "networks/traffic.h"
-#include "networks/wire.h"
+#include "networks/trip.h"
 #include "proto/recv.h"
 #include "proto/send.h"
 
 enum { FLOW_PATHS_MAX = 32, FLOW_STREAMS_MAX = 4 };
 
-/* One direction of a path. A packet passes `cap`, then `wire`; each may be NULL. */
+/* One direction of a path. A packet passes `cap`, then `wire` or the hops of `trip`; each may be NULL. */
 struct route {
   struct wire *cap;  /* of this flow alone: a policer */
   struct wire *wire; /* may be shared */
+  struct trip *trip; /* in place of wire and delay_ns */
   harp_ns delay_ns;
   uint32_t loss_ppm;  /* at random, before the wire */
   uint32_t mtu_bytes; /* larger packets vanish; 0: none do */
@@ -62,6 +63,8 @@ struct flow {
   struct host sender_host, receiver_host;
   struct rng rng; /* of random loss */
   uint64_t superframes;
+  void *owner; /* for on_received */
+  void (*on_received)(struct flow *f, unsigned stream, harp_ns now); /* messages have arrived; NULL: nothing */
   enum lie lie;    /* of its receiver */
   bool is_refused; /* the sender has found it out: the session is over */
 };
@@ -71,6 +74,9 @@ struct flow {
 void flow_init(struct flow *f, struct agenda *a, const struct flow_config *c);
 void flow_start(struct flow *f);
 void flow_fini(struct flow *f);
+
+/* Has the sender look at its traffic: more may be posted. */
+void flow_wake(struct flow *f);
 
 uint64_t flow_received_bytes(const struct flow *f);
 uint64_t flow_packets(const struct flow *f);

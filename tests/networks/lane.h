@@ -10,9 +10,13 @@
 #include "wire/packet.h"
 
 /* A packet without payload. */
+struct trip;
 struct parcel {
   harp_ns at_ns; /* arrives */
   uint64_t number;
+  struct trip *trip; /* trip.h; NULL: it goes straight to the other end */
+  uint32_t bytes;    /* on a trip: of its IP packet */
+  uint8_t hop;
   union {
     struct {
       uint32_t time, message, line, offset, size, length;
@@ -22,6 +26,7 @@ struct parcel {
     } data;
     struct harp_packet *ack;
     harp_ns sent_ns; /* of a segment of TCP */
+    uint64_t order;  /* of a sending of one */
   };
 };
 

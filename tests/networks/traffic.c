@@ -13,6 +13,7 @@ void traffic_fini(struct traffic *t) {
 }
 
 harp_ns traffic_next_ns(const struct traffic *t) {
+  if (t->allowed && t->posted == *t->allowed) return HARP_NEVER;
   return t->posted - t->done < t->depth ? t->next_ns : HARP_NEVER;
 }
 

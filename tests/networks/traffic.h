@@ -15,6 +15,7 @@ struct traffic {
   uint32_t message_bytes, depth;
   harp_ns start_ns;
   harp_ns every_ns;       /* 0: as soon as one is done */
+  const uint64_t *allowed; /* messages that may be posted so far; NULL: all */
   uint32_t step_messages; /* 0: no steps */
   harp_ns pause_ns;       /* between two steps */
   /* state */

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct plan {
+  struct collective *c;
+  struct fabric *f;
+  unsigned hosts, channels;
+  double bytes; /* of each host */
+};
+
+struct slices {
+  uint64_t count;
+  uint32_t bytes;
+};
+
+/* Cuts bytes into messages of one size. */
+static struct slices cut(const struct plan *p, double bytes) {
+  double most = p->f->scenario->message_kb * 1024;
+  uint64_t count = (uint64_t)((bytes + most - 1) / most);
+  count = HARP_MAX(count, (uint64_t)1);
+  uint32_t each = (uint32_t)(bytes / (double)count);
+  return (struct slices){count, HARP_MAX(each, (uint32_t)1)};
+}
+
+static void take_edges(struct plan *p, size_t count) {
+  p->c->edges = calloc(count, sizeof p->c->edges[0]);
+  if (!p->c->edges) abort();
+}
+
+static void on_received(struct edge *e, harp_ns now) {
+  struct collective *c = e->owner;
+  for (unsigned i = 0; i < e->after_count; i++) edge_advance(e->after[i], now);
+  if (edge_is_done(e) && ++c->done == c->count) c->on_done(c, now);
+}
+
+static struct edge *add_edge(struct plan *p, const struct edge_config *config) {
+  struct edge *e = &p->c->edges[p->c->count++];
+  edge_init(e, p->f, config);
+  e->owner = p->c;
+  e->on_received = on_received;
+  return e;
+}
+
+/* Each host sends its part of the data around, then what it has reduced: 2 (n - 1) steps, of which each waits
+ * for the step before of its neighbour. */
+static void plan_ring(struct plan *p) {
+  take_edges(p, (size_t)p->hosts * p->channels);
+  struct slices part = cut(p, p->bytes / p->channels / p->hosts);
+  for (unsigned channel = 0; channel < p->channels; channel++) {
+    struct edge *ring = &p->c->edges[p->c->count];
+    for (unsigned host = 0; host < p->hosts; host++)
+      add_edge(p, &(struct edge_config){.from = host,
+                                        .to = (host + 1) % p->hosts,
+                                        .channel = channel,
+                                        .message_bytes = part.bytes,
+                                        .messages = 2 * (uint64_t)(p->hosts - 1) * part.count,
+                                        .first = part.count});
+    for (unsigned host = 0; host < p->hosts; host++)
+      edge_wait_for(&ring[(host + 1) % p->hosts], &ring[host]);
+  }
+  p->c->host_bytes = (uint64_t)(2 * p->bytes * (p->hosts - 1) / p->hosts);
+}
+
+/* Binary trees in pairs, so that a host which is inside one is a leaf of the other (Sanders et al. 2009):
+ * slices go up when both children's have come, and down when the parent's has. */
+static void plan_tree(struct plan *p, unsigned channel, bool is_mirrored) {
+  struct slices half = cut(p, p->bytes / p->channels / 2);
+  struct edge *up = &p->c->edges[p->c->count], *down = up + p->hosts - 1;
+  for (unsigned way = 0; way < 2; way++) {
+    for (unsigned node = 1; node < p->hosts; node++) {
+      unsigned ends[2] = {node, (node - 1) / 2};
+      if (is_mirrored) {
+        ends[0] = p->hosts - 1 - ends[0];
+        ends[1] = p->hosts - 1 - ends[1];
+      }
+      add_edge(p, &(struct edge_config){.from = ends[way],
+                                        .to = ends[!way],
+                                        .channel = channel,
+                                        .message_bytes = half.bytes,
+                                        .messages = half.count});
+    }
+  }
+  for (unsigned node = 1; node < p->hosts; node++) {
+    unsigned parent = (node - 1) / 2;
+    if (parent) {
+      edge_wait_for(&up[parent - 1], &up[node - 1]);
+      edge_wait_for(&down[node - 1], &down[parent - 1]);
+    } else {
+      for (unsigned child = 1; child <= 2 && child < p->hosts; child++)
+        edge_wait_for(&down[node - 1], &up[child - 1]);
+    }
+  }
+}
+
+static void plan_trees(struct plan *p) {
+  take_edges(p, 4 * (size_t)(p->hosts - 1) * p->channels);
+  for (unsigned channel = 0; channel < p->channels; channel++) {
+    plan_tree(p, channel, false);
+    plan_tree(p, channel, true);
+  }
+  p->c->host_bytes = (uint64_t)(p->hosts > 2 ? 2 * p->bytes : p->bytes);
+}
+
+/* Each host sends to the next ones first, to `peers` at a time. */
+static void plan_all_to_all(struct plan *p) {
+  unsigned others = p->hosts - 1, peers = (unsigned)p->f->scenario->peers;
+  take_edges(p, (size_t)p->hosts * others * p->channels);
+  struct slices part = cut(p, p->bytes / others / p->channels);
+  for (unsigned host = 0; host < p->hosts; host++) {
+    struct edge *own = &p->c->edges[p->c->count];
+    for (unsigned i = 0; i < others * p->channels; i++) {
+      struct edge *e = add_edge(p, &(struct edge_config){.from = host,
+                                                         .to = (host + 1 + i / p->channels) % p->hosts,
+                                                         .channel = i % p->channels,
+                                                         .message_bytes = part.bytes,
+                                                         .messages = part.count,
+                                                         .is_gate = true});
+      if (i >= peers * p->channels) edge_wait_for(e, &own[i - peers * p->channels]);
+    }
+  }
+  p->c->host_bytes = (uint64_t)p->bytes;
+}
+
+static void plan_incast(struct plan *p) {
+  take_edges(p, (size_t)(p->hosts - 1) * p->channels);
+  struct slices part = cut(p, p->bytes / p->channels);
+  for (unsigned i = 0; i < (p->hosts - 1) * p->channels; i++)
+    add_edge(p, &(struct edge_config){.from = 1 + i / p->channels,
+                                      .channel = i % p->channels,
+                                      .message_bytes = part.bytes,
+                                      .messages = part.count});
+  p->c->host_bytes = (uint64_t)(p->bytes * (p->hosts - 1));
+}
+
+void collective_init(struct collective *c, struct fabric *f) {
+  const struct cluster_scenario *s = f->scenario;
+  *c = (struct collective){.data_bytes = (uint64_t)(s->size_mb * (1 << 20))};
+  struct plan p = {.c = c,
+                   .f = f,
+                   .hosts = f->hosts,
+                   .channels = s->channels ? (unsigned)s->channels : f->interfaces,
+                   .bytes = s->size_mb * (1 << 20)};
+  if (!strcmp(s->collective, "ring")) plan_ring(&p);
+  if (!strcmp(s->collective, "tree")) plan_trees(&p);
+  if (!strcmp(s->collective, "alltoall")) plan_all_to_all(&p);
+  if (!strcmp(s->collective, "incast")) plan_incast(&p);
+}
+
+void collective_fini(struct collective *c) {
+  for (size_t i = 0; i < c->count; i++) edge_fini(&c->edges[i]);
+  free(c->edges);
+}
+
+void collective_begin(struct collective *c, harp_ns now) {
+  c->done = 0;
+  for (size_t i = 0; i < c->count; i++) edge_begin(&c->edges[i], now);
+  for (size_t i = 0; i < c->count; i++) edge_advance(&c->edges[i], now);
+}

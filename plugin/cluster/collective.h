@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collectives of NCCL as connections whose messages wait for others': ring and tree all-reduce,
+ * all-to-all, incast. The work of GPUs and the links inside a host cost nothing. */
+#ifndef HARP_CLUSTER_COLLECTIVE_H
+#define HARP_CLUSTER_COLLECTIVE_H
+
+#include "cluster/edge.h"
+
+struct collective {
+  struct edge *edges;
+  size_t count, done;
+  uint64_t host_bytes; /* that the busiest host sends or receives in an operation */
+  uint64_t data_bytes; /* of an operation, as NCCL's tests count its size */
+  void *owner;
+  void (*on_done)(struct collective *c, harp_ns now);
+};
+
+/* Prepares the connections of the scenario's collective; sources begin to fire. */
+void collective_init(struct collective *c, struct fabric *f);
+void collective_fini(struct collective *c);
+
+/* Begins an operation; on_done tells its end. */
+void collective_begin(struct collective *c, harp_ns now);
+
+#endif
