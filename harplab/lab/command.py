@@ -22,6 +22,7 @@ from harplab.lab.lab import Lab
 from harplab.lab.numbers import parse_share
 from harplab.lab.options import LabOptions
 from harplab.lab.plan import plan_build
+from harplab.simulate.command import lab_simulate
 
 DEFAULT_NAME = "lab"
 name_option = option("--name", default=DEFAULT_NAME, help="The lab's name, where there are several.")
@@ -215,6 +216,6 @@ def down(*, name: str, as_json: bool) -> None:
 
 lab = Group(
     "lab",
-    [up, status, run_on_host, fault, down, lab_bench, lab_step, suite, resources],
+    [up, status, run_on_host, fault, down, lab_bench, lab_step, suite, resources, lab_simulate],
     help="Hosts made of network namespaces, for measurements and tests.",
 )

@@ -62,6 +62,7 @@ static void plan_ring(struct plan *p) {
       edge_wait_for(&ring[(host + 1) % p->hosts], &ring[host]);
   }
   p->c->host_bytes = (uint64_t)(2 * p->bytes * (p->hosts - 1) / p->hosts);
+  p->c->steps = 2 * (p->hosts - 1);
 }
 
 /* Binary trees in pairs, so that a host which is inside one is a leaf of the other (Sanders et al. 2009):
@@ -102,6 +103,7 @@ static void plan_trees(struct plan *p) {
     plan_tree(p, channel, true);
   }
   p->c->host_bytes = (uint64_t)(p->hosts > 2 ? 2 * p->bytes : p->bytes);
+  for (unsigned level = 1; level < p->hosts; level *= 2) p->c->steps += 2;
 }
 
 /* Each host sends to the next ones first, to `peers` at a time. */
@@ -122,6 +124,7 @@ static void plan_all_to_all(struct plan *p) {
     }
   }
   p->c->host_bytes = (uint64_t)p->bytes;
+  p->c->steps = (others + peers - 1) / peers;
 }
 
 static void plan_incast(struct plan *p) {
@@ -133,15 +136,16 @@ static void plan_incast(struct plan *p) {
                                       .message_bytes = part.bytes,
                                       .messages = part.count});
   p->c->host_bytes = (uint64_t)(p->bytes * (p->hosts - 1));
+  p->c->steps = 1;
 }
 
 void collective_init(struct collective *c, struct fabric *f) {
   const struct cluster_scenario *s = f->scenario;
-  *c = (struct collective){.data_bytes = (uint64_t)(s->size_mb * (1 << 20))};
+  *c = (struct collective){.edges = NULL};
   struct plan p = {.c = c,
                    .f = f,
                    .hosts = f->hosts,
-                   .channels = s->channels ? (unsigned)s->channels : f->interfaces,
+                   .channels = cluster_scenario_channels(s),
                    .bytes = s->size_mb * (1 << 20)};
   if (!strcmp(s->collective, "ring")) plan_ring(&p);
   if (!strcmp(s->collective, "tree")) plan_trees(&p);

@@ -133,6 +133,11 @@ void fabric_init(struct fabric *f, struct agenda *a, const struct cluster_scenar
   if (s->fail_ms) agenda_set(a, &f->failure, a->now + (harp_ns)(s->fail_ms * 1e6));
 }
 
+harp_ns fabric_way_ns(const struct fabric *f) {
+  harp_ns switches_ns = f->leaves > 1 ? f->climb[0].delay_ns + f->descend[0].delay_ns : 0;
+  return f->up[0].delay_ns + switches_ns + f->down[0].delay_ns;
+}
+
 static void release_hops(struct hop *hops, size_t count) {
   for (size_t i = 0; i < count; i++) hop_fini(&hops[i]);
   free(hops);

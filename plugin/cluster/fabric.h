@@ -58,4 +58,7 @@ struct fabric_sums {
 };
 struct fabric_sums fabric_sums(const struct fabric *f);
 
+/* Returns the time of an empty packet between two hosts of different leaves, or of the only one. */
+harp_ns fabric_way_ns(const struct fabric *f);
+
 #endif

@@ -8,6 +8,8 @@
 #include "networks/probe.h"
 #include "networks/traffic.h"
 
+enum { CONNECTIONS_MAX = 40000 }; /* a session takes up to 0.2 MB */
+
 static const struct parameter parameters[] = {
 #define NUMBER(key, value, help) {#key, help, #value, offsetof(struct cluster_scenario, key), false},
 #define TEXT(key, value, help)   {#key, help, value, offsetof(struct cluster_scenario, key), true},
@@ -28,6 +30,15 @@ bool cluster_scenario_set(struct cluster_scenario *s, const char *assignment) {
 
 void cluster_scenario_print_help(void) {
   parameters_print_help(parameters, HARP_ARRAY_COUNT(parameters));
+}
+
+static bool is_all_to_all(const struct cluster_scenario *s) {
+  return !strcmp(s->collective, "alltoall");
+}
+
+unsigned cluster_scenario_channels(const struct cluster_scenario *s) {
+  if (s->channels) return (unsigned)s->channels;
+  return is_all_to_all(s) ? 1 : (unsigned)s->interfaces;
 }
 
 static bool is_count(double value, unsigned most) {
@@ -59,6 +70,9 @@ const char *cluster_scenario_fault(const struct cluster_scenario *s) {
   if (!is_count(s->operations, 1000)) return "operations is a whole number from 1 to 1000";
   if (!is_count(s->peers, FABRIC_HOSTS_MAX)) return "peers is a whole number from 1 to 1024";
   if (s->channels && !is_count(s->channels, 64)) return "channels is a whole number up to 64";
+  double pairs = is_all_to_all(s) ? s->hosts * (s->hosts - 1) : 4 * s->hosts;
+  if (pairs * cluster_scenario_channels(s) > CONNECTIONS_MAX)
+    return "more than 40,000 connections: take fewer hosts or channels";
   if (!(s->size_mb > 0)) return "size_mb is more than 0";
   if (!is_one_of(s->collective, collectives, HARP_ARRAY_COUNT(collectives)))
     return "collective is ring, tree, alltoall or incast";

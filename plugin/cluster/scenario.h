@@ -16,6 +16,9 @@ struct cluster_scenario cluster_scenario_default(void);
 bool cluster_scenario_set(struct cluster_scenario *s, const char *assignment);
 void cluster_scenario_print_help(void);
 
+/* Returns the channels of its collective, given or by default. */
+unsigned cluster_scenario_channels(const struct cluster_scenario *s);
+
 /* Returns what is wrong with a scenario as a sentence; NULL: nothing. */
 const char *cluster_scenario_fault(const struct cluster_scenario *s);
 

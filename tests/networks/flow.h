@@ -64,9 +64,10 @@ struct flow {
   struct rng rng; /* of random loss */
   uint64_t superframes;
   void *owner; /* for on_received */
-  void (*on_received)(struct flow *f, unsigned stream, harp_ns now); /* messages have arrived; NULL: nothing */
-  enum lie lie;    /* of its receiver */
-  bool is_refused; /* the sender has found it out: the session is over */
+  void (*on_received)(struct flow *f, unsigned stream,
+                      harp_ns now); /* messages have arrived; NULL: nothing */
+  enum lie lie;                     /* of its receiver */
+  bool is_refused;                  /* the sender has found it out: the session is over */
 };
 
 /* Prepares a flow, whose paths, traffic and hosts the caller then fills in, and starts it: from now on its

@@ -14,10 +14,10 @@ enum { TRAFFIC_DEPTH_MAX = 32 };
 struct traffic {
   uint32_t message_bytes, depth;
   harp_ns start_ns;
-  harp_ns every_ns;       /* 0: as soon as one is done */
+  harp_ns every_ns;        /* 0: as soon as one is done */
   const uint64_t *allowed; /* messages that may be posted so far; NULL: all */
-  uint32_t step_messages; /* 0: no steps */
-  harp_ns pause_ns;       /* between two steps */
+  uint32_t step_messages;  /* 0: no steps */
+  harp_ns pause_ns;        /* between two steps */
   /* state */
   uint64_t posted, done;
   harp_ns next_ns; /* no message is posted before */

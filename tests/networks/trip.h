@@ -14,8 +14,8 @@ enum { TRIP_HOPS_MAX = 6 };
 
 struct hop {
   struct wire wire;
-  harp_ns delay_ns; /* behind the wire */
-  bool is_down;     /* what comes is lost */
+  harp_ns delay_ns;  /* behind the wire */
+  bool is_down;      /* what comes is lost */
   uint32_t loss_ppm; /* at random, before the wire */
   struct rng rng;
   struct lane lane;

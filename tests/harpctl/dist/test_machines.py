@@ -23,7 +23,14 @@ pytestmark = [
     ),
 ]
 ELF_NAMES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
-OURS = {"libnccl-net-harp.so", "libnccl-net.so", "harp-perf", "fault_injector", "default_buffers.so"}
+OURS = {
+    "libnccl-net-harp.so",
+    "libnccl-net.so",
+    "harp-perf",
+    "fault_injector",
+    "default_buffers.so",
+    "harp-simulate",
+}
 
 
 def elf_files(folder: Path) -> list[Path]:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters in virtual time: `harpctl lab simulate`."""
