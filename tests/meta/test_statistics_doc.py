@@ -14,7 +14,6 @@ from tests.meta.test_docs import table, tables
 LAYOUT = (PLUGIN_DIR / "src" / "host" / "stats_layout.h").read_text(encoding="utf-8")
 COUNTERS = (PLUGIN_DIR / "src" / "base" / "counters.h").read_text(encoding="utf-8")
 DOC = ROOT / "docs" / "reference" / "statistics.md"
-KINDS = {"C": "counter", "G": "gauge", "T": "text"}
 TABLES = ("engine", "eni", "session", "path", "stream")
 
 
@@ -26,19 +25,19 @@ def macro(source: str, name: str) -> str:
 
 
 def source_rows(name: str) -> list[list[str]]:
-    """Return name, kind, unit and meaning of the fields of a table, as the source has them."""
+    """Return name, unit and meaning of the fields of a table, as the source has them."""
     rows = []
-    for kind, field, unit, text in re.findall(
+    for kind, field, given, text in re.findall(
         r'([CGT])\((\w+), "?([^",]*)"?, "([^"]*)"\)', macro(LAYOUT, f"HARP_STATS_{name.upper()}")
     ):
-        rows.append([f"`{field}`", KINDS[kind], "" if kind == "T" else unit.removeprefix("-"), text])
+        unit = given.removeprefix("-")
+        units = {"C": unit, "G": f"gauge, {unit}" if unit else "gauge", "T": "text"}
+        rows.append([f"`{field}`", units[kind], text])
     if name == "engine":
         counters = re.findall(r'X\((\w+), "([^"]*)", "([^"]*)"\)', macro(COUNTERS, "HARP_COUNTERS"))
-        rows += [[f"`{field}`", "counter", unit, text] for field, unit, text in counters]
+        rows += [[f"`{field}`", unit, text] for field, unit, text in counters]
         drops = re.findall(r'X\((\w+), "([^"]*)"\)', macro(COUNTERS, "HARP_DROPS"))
-        rows += [
-            [f"`drop_{field}`", "counter", "packets", f"packets dropped: {text}"] for field, text in drops
-        ]
+        rows += [[f"`drop_{field}`", "packets", text] for field, text in drops]
     return rows
 
 
@@ -51,7 +50,7 @@ def section(name: str) -> str:
 def test_every_field_is_documented(name: str) -> None:
     assert len(source_rows(name)) >= 8
     (found,) = tables(section(name))
-    assert found[0] == ["field", "kind", "unit", "meaning"]
+    assert found[0] == ["field", "unit", "meaning"]
     assert found[1:] == source_rows(name)
 
 
