@@ -45,15 +45,14 @@ CODES = {
 COMMON = """
 ## Options that many commands have
 
-| option | meaning |
-|---|---|
 """
 COMMON_FROM = 5  # commands that have the same option
+MISSING_MAX = 4  # of the options of another command, to be named as those that a command lacks
 CONTEXT = click.Context(app)
 
 
 def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def _paragraphs(text: str) -> str:
@@ -79,7 +78,7 @@ def _parameters(command: click.Command) -> list[click.Parameter]:
 
 
 def _row(param: click.Parameter) -> str:
-    return f"| {_names(param)} | {_meaning(param)} |"
+    return f"- {_names(param)}: {_meaning(param)}"
 
 
 def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
@@ -103,6 +102,18 @@ def _name(param: click.Parameter) -> str:
     return re.split(r",? ", _names(param))[0]
 
 
+def _name_of(row: str) -> str:
+    return re.split(r"[,:]? ", row)[1]
+
+
+def _as_of(where: str, names: list[str], owned: list[str]) -> str:
+    """Say which options of an earlier command another one has, too; the shorter way."""
+    lacking = [name for name in owned if name not in names]
+    if len(lacking) > min(MISSING_MAX, len(names) - 2):
+        return f"as of {where}, {', '.join(names)}"
+    return f"all of {where}" + (f" but {', '.join(lacking)}" if lacking else "")
+
+
 def _command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     """Describe a command. A row that is among those of an earlier one, in `seen`, is only named."""
     shown = _parameters(command)
@@ -112,16 +123,13 @@ def _command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     for p in (p for p in rest if _row(p) in seen):
         elsewhere.setdefault(seen[_row(p)], []).append(_name(p))
     seen |= dict.fromkeys(own, name)
-    also = [f"as of {where}, {', '.join(names)}" for where, names in elsewhere.items()]
+    owned = {where: [_name_of(row) for row in seen if seen[row] == where] for where in elsewhere}
+    also = [_as_of(where, names, owned[where]) for where, names in elsewhere.items()]
     also += [", ".join(_name(p) for p in shown if _row(p) in _common())]
     common = "; ".join(filter(None, also))
     arguments = [p.human_readable_name for p in shown if isinstance(p, click.Argument)]
-    lines = [
-        f"### harpctl {name}\n",
-        f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n",
-        _paragraphs(inspect.cleandoc(command.help or "")) + "\n",
-    ]
-    lines += ["| option | meaning |\n|---|---|", *own] if own else []
+    usage = [f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n"] if arguments else []
+    lines = [f"### harpctl {name}\n", *usage, _paragraphs(inspect.cleandoc(command.help or "")) + "\n", *own]
     lines += [f"{chr(10) if own else ''}Also {common}."] if common else []
     return "\n".join(lines) + "\n"
 
