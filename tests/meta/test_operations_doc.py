@@ -81,8 +81,8 @@ def test_the_containers_line_is_the_contracts_own() -> None:
 
 
 def test_the_pods_manifest_keeps_what_the_contract_names() -> None:
-    manifest = TEXT[TEXT.index("```yaml\n") :].split("```")[1]
-    text = " ".join(manifest.split())
+    assert "(deploy/privileged.yaml)" in TEXT
+    text = " ".join(read(ROOT / "docs" / "how-to" / "deploy" / "privileged.yaml").split())
     for part in (
         "apiVersion: kubeflow.org/v1 kind: MPIJob",
         "securityContext: {privileged: true}",
