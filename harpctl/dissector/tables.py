@@ -48,12 +48,17 @@ class Field(NamedTuple):
         return self.type == "bytes" and "NUL-terminated" in self.meaning
 
 
+def _field(offset: str, values: str, name: str, meaning: str) -> Field:
+    """Return the field of a row; its second cell is a type, behind the number of values unless it is one."""
+    count, _, unit = values.rpartition(" ")
+    return Field(int(offset), int(count or 1) * UNIT_BYTES[unit], unit, name, meaning)
+
+
 def layouts(text: str) -> dict[str, list[Field]]:
     """Return the fields of each layout by its name in the code."""
     found = {}
     for match in STRUCT.finditer(text):
-        rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in match[2].splitlines()]
-        found[match[1]] = [Field(int(row[0]), int(row[1]), *row[2:]) for row in rows]
+        found[match[1]] = [_field(*map(str.strip, line.split("|")[1:5])) for line in match[2].splitlines()]
     return found
 
 
