@@ -178,7 +178,8 @@ def builder(machine: Machine, *, has_cc: bool) -> Path:
     zig = machine.top / ".venv" / "zig"
     code = (
         f'case "$*" in *__version__* | *-V) ;; *ziglang.__file__*) echo "{zig}" ;;'
-        f' *install*) echo "pip $*" >> "{log}" ;; *pytest*) echo "$*" >> "{log}" ;; esac'
+        f' *install*) echo "pip $*" >> "{log}" ;; *pytest*)'
+        f' echo "$*${{PYTHONDONTWRITEBYTECODE:+, without bytecode}}" >> "{log}" ;; esac'
     )
     folder = machine.venv()
     machine.program("python", code, folder)
@@ -188,6 +189,14 @@ def builder(machine: Machine, *, has_cc: bool) -> Path:
     if has_cc:
         machine.program("cc", 'case "$1" in --version) echo a compiler ;; esac')
     return log
+
+
+# A Python whose pip installs all but some sets.
+FAILING_PIP = """case "$*" in
+  *__version__* | *-V) ;;
+  *"[{sets}"* | *",{sets}]"*) echo no index >&2; exit 1 ;;
+  *pytest*) echo "$*" >> "{log}" ;;
+esac"""
 
 
 @pytest.mark.parametrize(
@@ -221,6 +230,46 @@ def test_continuous_integration_tests_the_portable_build(machine: Machine) -> No
     log = builder(machine, has_cc=True)
     assert machine.run("test", CI="true").returncode == 0
     assert "VARIANT=portable" in log.read_text()
+
+
+def test_modules_are_compiled_once_for_all_tests(machine: Machine) -> None:
+    log = builder(machine, has_cc=True)
+    assert machine.run("test", PYTHONDONTWRITEBYTECODE="1").returncode == 0
+    assert log.read_text().splitlines()[-1] == "-m pytest"
+
+
+def test_the_packages_of_the_tests_are_needed(machine: Machine) -> None:
+    """They are installed in the background, beside the build."""
+    log = builder(machine, has_cc=True)
+    machine.program("python", FAILING_PIP.format(log=log, sets="test"), machine.top / ".venv" / "bin")
+    error = machine.error_of("test")
+    assert "no index\n" in error
+    assert "the Python packages of the tests can't be installed" in error
+    assert "-m pytest" not in log.read_text()
+
+
+def test_lightcc_can_be_left_out(machine: Machine) -> None:
+    log = builder(machine, has_cc=True)
+    machine.program("python", FAILING_PIP.format(log=log, sets="lightcc"), machine.top / ".venv" / "bin")
+    done = machine.run("test")
+    assert done.returncode == 0
+    assert "the tests of lightcc that need PyTorch's CPU build are skipped" in done.stderr
+    assert log.read_text().splitlines()[-1] == "-m pytest"
+
+
+def test_root_installs_for_the_tests_at_once(machine: Machine) -> None:
+    """A package that can't be had then costs no other one its installation."""
+    log = builder(machine, has_cc=True)
+    machine.user(0)
+    machine.program("apt-get", f'echo "apt $*" >> "{log}"; exit 100')
+    done = machine.run("test")
+    assert done.returncode == 0, done.stderr
+    first, *later = (
+        line for line in log.read_text().splitlines() if line.startswith("apt") and "install" in line
+    )
+    assert {"clang", "openmpi-bin", "strace"} <= set(first.split())
+    assert any("strace" in line and "clang" not in line.split() for line in later)
+    assert "strace" in done.stderr
 
 
 def test_nothing_temporary_is_left(machine: Machine) -> None:
