@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from harpctl.errors import HarpError
 from harplab.lab.lab import Lab, require_lab
@@ -24,35 +27,42 @@ PLUGIN_DIR = ROOT / "plugin"
 BUILD_DIR = PLUGIN_DIR / "build"
 SANITIZERS = ("asan", "tsan")  # the first with UBSan
 SIM_SEEDS = 6_000
-PROCESSES = 2
-MAIN = "main"
-MAIN_PATHS = (
-    *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/lab/", "tests/sanitize/"),
-    *("tests/aarch64/", "tests/many/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
+PROCESSES = 3  # one more than cores of a small machine, since tests of two of them often wait
+MAIN, C_PROGRAMS = "main", "C programs"
+MAIN_PATHS = (  # what is measured, or needs the host's network for itself
+    *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/many/"),
+    *("tests/aarch64/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
     *("tests/harplab/bench/test_bench.py", "tests/harplab/bench/test_suite.py"),
     "tests/harplab/bench/test_timed.py",
     *("tests/harplab/lab/test_caps.py", "tests/harplab/lab/test_lab.py"),
     *("tests/harplab/lab/test_persistent.py", "tests/harpctl/preflight/"),
     "tests/harpctl/facts/test_live.py",
+    *("tests/lab/test_black_hole.py", "tests/lab/test_deaths.py", "tests/lab/test_networks.py"),
+    *("tests/lab/test_shallow.py", "tests/lab/test_small_sends.py", "tests/lab/test_tcp.py"),
 )
-WAITING_PATHS = (  # they build namespaces, have no bound in time but that of a hang, and may take longer
+WAITING_PATHS = (  # they build namespaces, and mostly wait or have no bound in time but that of a hang
     *("tests/harplab/lab/test_faults.py", "tests/harplab/lab/test_links.py"),
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
-    "tests/harpctl/network/test_reboot.py",
-    *("tests/lab/test_attacks.py", "tests/lab/test_by_reference.py", "tests/lab/test_dissector.py"),
-    *("tests/lab/test_refusals.py", "tests/lab/test_xdp_modes.py", "tests/sanitize/"),
+    *("tests/harpctl/network/test_reboot.py", "tests/lab/", "tests/sanitize/"),
 )
-SHARING_PATHS = ("tests/lightcc/test_ddp.py",)  # tests of such a file share processes of theirs
+NATIVE = "tests/test_native.py::"
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
+LONGEST, LONG_S = 20, 5.0  # how many tests are listed at the end, and how long these take at least
 BESIDE = 10  # by how much the priority of what runs beside them is lower
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Choose how examples are drawn; let tests send signals that whoever started this ignores.
+def _is_whole(config: pytest.Config) -> bool:
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
-    nohup ignores them, and shells do in the background.
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how examples are drawn, and what the whole suite says of its time at its end.
+
+    Let tests send signals that whoever started this ignores: nohup does, and shells in the background.
     """
     draws.configure(config.getoption("--draws"))
+    if _is_whole(config) and config.option.durations is None:
+        config.option.durations, config.option.durations_min = LONGEST, LONG_S
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,25 +70,46 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Run the whole suite in several processes, and what somebody chose in one."""
-    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    return PROCESSES if is_whole and (os.cpu_count() or 1) > 1 else 0
+    return PROCESSES if _is_whole(config) and (os.cpu_count() or 1) > 1 else 0
 
 
-def _is_main(nodeid: str) -> bool:
-    return nodeid.startswith(MAIN_PATHS) and not nodeid.startswith(WAITING_PATHS)
+class Part(enum.IntEnum):
+    """The parts of the suite, each begun by a process of its own, which then takes of the others."""
+
+    MAIN = 0
+    WAITING = 1
+    COMPUTING = 2
+
+
+def _part(nodeid: str) -> Part:
+    if nodeid.startswith(MAIN_PATHS):
+        return Part.MAIN
+    return Part.WAITING if nodeid.startswith(WAITING_PATHS) else Part.COMPUTING
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """One process runs what needs time of its own, which is most: it begins with it; others take the rest."""
+    """The queue has MAIN, which one process runs, then files of WAITING, then files of COMPUTING.
+
+    The last process takes of its end.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SHARING_PATHS):
-            return nodeid.partition("::")[0]
-        return MAIN if _is_main(nodeid) else nodeid
+        if _part(nodeid) is Part.MAIN:
+            return MAIN
+        file, _, test = nodeid.partition("::")
+        if not nodeid.startswith(NATIVE):
+            return file
+        return C_PROGRAMS if test.startswith("test_c") else nodeid
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node.gateway.id == f"gw{PROCESSES - 1}":
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduling:
-    """Keep what moves data, or needs the host's network, in one process."""
+    """Keep what is measured, or needs the host's network, in one process."""
+    config.option.loadscopereorder = False  # the order of the collection is the queue's
     return _Scheduling(config, log)
 
 
@@ -86,9 +117,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Where the suite runs in several processes, let what only computes yield to what moves data."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        less = 0 if _is_main(item.nodeid) else BESIDE
+        less = BESIDE if _part(item.nodeid) is Part.COMPUTING else 0
         with contextlib.suppress(PermissionError):  # who is not root may only lower it
             os.setpriority(os.PRIO_PROCESS, 0, PRIORITY + less)
+
+
+_ended: dict[str, float] = {}  # when each process ended its last test
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember how evenly the processes share the work."""
+    if node := getattr(report, "node", None):
+        _ended[node.gateway.id] = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which process others waited for at the end."""
+    if len(_ended) > 1:
+        last = max(_ended.values())
+        waits = ", ".join(f"{name} {last - ended_s:.0f} s" for name, ended_s in sorted(_ended.items()))
+        terminalreporter.write_line(f"processes without tests at the end: {waits}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -138,11 +186,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     suites = {item.path.relative_to(ROOT / "tests").parts[0] for item in session.items}
     if session.config.option.collectonly or not {"conformance", "sanitize", "test_native.py"} <= suites:
         return
-    jobs = [*map(native.sanitized_words, SANITIZERS), native.program_words(), native.replay_words()]
+    simulators = ["build/sim", "build/networks"]
+    jobs = [
+        simulators,
+        native.program_words(),
+        native.replay_words(),
+        *map(native.sanitized_words, SANITIZERS),
+    ]
     session.config.add_cleanup(native.make_ahead(jobs))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _part(item.nodeid))
     reasons = {
         "lab": _lab_reason(),
         "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",

@@ -96,29 +96,40 @@ def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-native.TAIL_CHARS :]
 
 
+def _run(program: str, *words: str) -> str:
+    """Build a program, and run it outside make, of which one at a time runs; return what it printed."""
+    built = native.make(f"build/{program}")
+    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
+    done = subprocess.run(
+        [str(native.PLUGIN_DIR / "build" / program), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=SIM_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
+    return done.stdout
+
+
 @pytest.mark.parametrize("seed", FAILED_SEEDS)
 def test_simulation_of_a_seed_that_failed(seed: int) -> None:
-    built = native.make("build/sim")
-    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
-    words = [str(native.PLUGIN_DIR / "build/sim"), "--seed", str(seed)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-native.TAIL_CHARS :]
+    _run("sim", "--seed", str(seed))
 
 
 @pytest.mark.timeout(SIM_TIMEOUT_S + 60)
-def test_networks() -> None:
+def test_networks(tmp_path: Path) -> None:
     """What is lost, shared and queued in the most telling networks; `make networks` runs all."""
-    done = native.make("networks-quick", "JOBS=1", timeout_s=SIM_TIMEOUT_S)
-    assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
+    _run("networks", "--quick", "--jobs", "1", "--out", str(tmp_path / "results"))
 
 
 @pytest.mark.timeout(SIM_TIMEOUT_S + 60)
 def test_simulation(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = int(request.config.getoption("--sim"))
-    done = native.make("sim", f"SEEDS={seeds}", timeout_s=SIM_TIMEOUT_S)
-    assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
-    rate = [line for line in done.stdout.splitlines() if "seeds/s" in line]
-    assert rate, f"`make sim` did not say how many seeds per second it ran:\n{done.stdout}"
+    printed = _run("sim", "--seeds", str(seeds))
+    rate = [line for line in printed.splitlines() if "seeds/s" in line]
+    assert rate, f"the simulation did not say how many seeds per second it ran:\n{printed}"
     assert rate[0].startswith(f"{seeds} seeds")
     with capsys.disabled():
         print(f"\nsimulation: {rate[0]}")
