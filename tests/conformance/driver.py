@@ -26,6 +26,7 @@ PLUGIN_FILE = Path(
     )
 )
 WAIT_S = 30.0
+SPIN_S, NAP_S = 0.02, 0.0002
 MEBIBYTE = 1 << 20
 GARBAGE_DONE = 0x5A5A5A5A
 STALE = 0x1  # NCCL's own hint, and no request
@@ -44,12 +45,15 @@ class Stuck(AssertionError):  # noqa: N818 - it is a failed expectation
     """Something that must happen did not within WAIT_S."""
 
 
-def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-    """Poll until it returns true."""
-    deadline = time.monotonic() + wait_s
+def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S, spin_s: float = SPIN_S) -> None:
+    """Poll until it returns true: without a pause at first, as NCCL does, later with short ones."""
+    began = time.monotonic()
     while not poll():
-        if time.monotonic() > deadline:
+        passed_s = time.monotonic() - began
+        if passed_s > wait_s:
             raise Stuck(f"not within {wait_s} s: {what}")
+        if passed_s > spin_s:
+            time.sleep(NAP_S)
 
 
 @dataclass

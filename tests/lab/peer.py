@@ -126,7 +126,7 @@ class Peer:
                 stream.poll()
             return len(self.streams[0].done_s) >= count
 
-        until(f"{count} messages of {sizes[0]} bytes", poll, wait_s=60)
+        until(f"{count} messages of {sizes[0]} bytes", poll, wait_s=60, spin_s=60)
         return self.streams[0].done_s
 
     def _started_send(self, buffer: Buffer, size: int) -> Request:
