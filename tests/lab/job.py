@@ -278,7 +278,6 @@ def until_all_moving(
     rank: int,
     bytes_: int = 1 << 20,
     without: frozenset[str] = frozenset(),
-    wait_s: float = WAIT_S,
 ) -> None:
     """Wait until every ENI of a rank, but for some, has received that much more."""
     until_connected(job)
@@ -289,7 +288,7 @@ def until_all_moving(
         gained = gained_by_eni(job, rank, since)
         return all(gain > bytes_ for name, gain in gained.items() if name not in without)
 
-    until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved, wait_s)
+    until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved)
 
 
 def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:

@@ -58,21 +58,20 @@ def run_over(
     env: Mapping[str, str],
     warmup: int = 1,
     enough_mbps: float = math.inf,
-    seconds: int = SECONDS,
 ) -> Moved:
     """Run a job over all ENIs to its end, in order, after `warmup` messages on each connection.
 
     It ends once all ranks together have moved `enough_mbps` of payload for a second, at the latest after
-    `seconds`.
+    SECONDS.
     """
     start = lab.packet_counts()
     own = {"HARP_IFNAME": "eni", **env}
-    words = (*WORDS, "--time", str(seconds), "--warmup", str(warmup))
+    words = (*WORDS, "--time", str(SECONDS), "--warmup", str(warmup))
     with Job(lab, plugin, mode=mode, sizes="256K", words=words, env=own, meeting=meeting) as job:
         until("the job is warm", lambda: WARMED_UP in job.log(0))
         warm = lab.packet_counts()
         if not math.isinf(enough_mbps):
-            _end_when_enough(job, enough_mbps, seconds)
+            _end_when_enough(job, enough_mbps)
         assert job.wait() == [0] * job.count
         window = job.report().results[0].window
         counters = job.statistics()
@@ -91,11 +90,11 @@ def run_over(
     )
 
 
-def _end_when_enough(job: Job, enough_mbps: float, seconds: int) -> None:
+def _end_when_enough(job: Job, enough_mbps: float) -> None:
     """End a job once settled when a second has passed at a rate; return also when it is to end by itself."""
     meter, warm_s = Meter(job), time.monotonic()
     with contextlib.suppress(OSError):  # of a rank that has ended
-        while (passed_s := time.monotonic() - warm_s) < seconds:
+        while (passed_s := time.monotonic() - warm_s) < SECONDS:
             is_settled = passed_s > SETTLED_S + 1
             if meter.mbps() >= FRAMES_SHARE * enough_mbps and is_settled:
                 job.end()

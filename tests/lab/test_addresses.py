@@ -48,8 +48,8 @@ with socket.create_server(("0.0.0.0", 0), backlog=1000) as s:
 def start(plugin_file: Path, tmp_path: Path) -> StartJob:
     """Provide a function that makes a job over interfaces of those names, for each rank."""
 
-    def make(lab: Lab, *ifnames: str, **words: object) -> Job:
-        rank_env = [{"HARP_IFNAME": f"={names}", "HARP_PEER_TIMEOUT": "10"} for names in ifnames]
+    def make(lab: Lab, *ifnames: str, timeout_s: int = 10, **words: object) -> Job:
+        rank_env = [{"HARP_IFNAME": f"={names}", "HARP_PEER_TIMEOUT": str(timeout_s)} for names in ifnames]
         words.setdefault("words", WORDS)
         words.setdefault("sizes", SIZES)
         meeting = tmp_path / "meeting"
@@ -120,7 +120,7 @@ def test_only_an_address_that_all_hosts_have(make_lab: MakeLab, start: StartJob)
     lab = make_lab(LabSpec())
     for host in range(2):
         _lonely(lab, host, "docker0", "172.17.0.1/16")
-    with start(lab, "docker0", "docker0", mode="bidir") as job:
+    with start(lab, "docker0", "docker0", mode="bidir", timeout_s=2) as job:
         assert EXIT_PLUGIN in job.wait()
         assert any("this host has the peer's address itself" in line for line in job.warns(0) + job.warns(1))
 
@@ -231,7 +231,7 @@ def test_local_ports_are_used_up(make_lab: MakeLab, start: StartJob) -> None:
     """What the kernel may choose from has one port: the reason names the setting."""
     lab = make_lab(LabSpec())
     run_command(run_inside(lab.hosts[0], "sysctl", "-qw", "net.ipv4.ip_local_port_range=50000 50000"))
-    with start(lab, "eni0", "eni0") as job:
+    with start(lab, "eni0", "eni0", timeout_s=2) as job:
         assert EXIT_PLUGIN in job.wait()
         assert len(job.warns(0)) == 1
         assert "of the range 50000 50000 is free" in job.warns(0)[0]

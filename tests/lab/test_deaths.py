@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,11 +27,28 @@ pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 KNOWN_S = 1.0
 TRIES = 3
-ALIVE_S = 4.0  # in which a process that had ended would be known several times over
+ALIVE_S = 2.5  # in which a process that had ended would be known
 LOAD = 20
 SIZE = 1 << 20
-CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])
-WAITS = pytest.mark.parametrize("waits", ["receiver", "sender"])
+WAITS = ("receiver", "sender")
+CARRIERS = ("auto", "tcp")
+DOWN: dict[str, tuple[int, list[tuple[int, int]]]] = {
+    "first": (2, [(0, 0)]),
+    "second": (2, [(1, 1)]),
+    "crossed": (2, [(0, 0), (1, 1)]),
+    "all-but-one": (4, [(1, 0), (1, 1), (1, 2)]),
+    "mixed": (4, [(0, 0), (0, 1), (1, 2)]),
+}
+LIVES = ("stopped", "loss", "load", "firewall")
+
+
+def _pairwise(names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Combine names with who waits and with carriers: each two of them once."""
+    return [
+        (name, waits, CARRIERS[(number + turn) % 2])
+        for number, name in enumerate(names)
+        for turn, waits in enumerate(WAITS)
+    ]
 
 
 @contextlib.contextmanager
@@ -78,28 +95,17 @@ def _is_known_in_time(
     return any(took_s < KNOWN_S for took_s in times)
 
 
-@CARRIERS
-@WAITS
-@pytest.mark.parametrize(
-    ("enis", "down"),
-    [
-        (2, [(0, 0)]),
-        (2, [(1, 1)]),
-        (2, [(0, 0), (1, 1)]),
-        (4, [(1, 0), (1, 1), (1, 2)]),
-        (4, [(0, 0), (0, 1), (1, 2)]),
-    ],
-    ids=["first", "second", "crossed", "all-but-one", "mixed"],
-)
+@pytest.mark.parametrize(("what", "waits", "carrier"), _pairwise(DOWN))
 def test_a_death_is_known_within_a_second(
-    make_lab: MakeLab, plugin_file: Path, enis: int, down: list[tuple[int, int]], waits: str, carrier: str
+    make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:
     """Its kernel's last words may be lost where the control connection is."""
+    enis, down = DOWN[what]
     lab = make_lab(LabSpec(enis=enis, subnets=Subnets.ONE))
     assert _is_known_in_time(lab, plugin_file, carrier, waits, down, is_stopped=False)
 
 
-@WAITS
+@pytest.mark.parametrize("waits", WAITS)
 def test_the_death_of_a_stopped_process(make_lab: MakeLab, plugin_file: Path, waits: str) -> None:
     lab = make_lab(LabSpec(enis=2))
     assert _is_known_in_time(lab, plugin_file, "auto", waits, [(1, 0)], is_stopped=True)
@@ -130,9 +136,7 @@ def _load() -> Iterator[None]:
             child.wait()
 
 
-@CARRIERS
-@WAITS
-@pytest.mark.parametrize("what", ["stopped", "loss", "load", "firewall"])
+@pytest.mark.parametrize(("what", "waits", "carrier"), _pairwise(LIVES))
 def test_a_living_process_is_waited_for(
     make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:

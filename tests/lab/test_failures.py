@@ -87,7 +87,7 @@ def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, victim: int
         job.finish()
 
 
-@pytest.mark.parametrize(("mode", "timeout_s"), [("stream", 1), ("bidir", 4)])
+@pytest.mark.parametrize(("mode", "timeout_s"), [("stream", 1), ("bidir", 2)])
 def test_link_down_for_good(make_lab: MakeLab, plugin_file: Path, mode: str, timeout_s: int) -> None:
     """Both ranks find it by themselves; a receiver learns it from its control connection alone."""
     lab = make_lab(LabSpec(enis=2))

@@ -38,13 +38,13 @@ def test_lines_under_loss(
 ) -> None:
     lab = make_lab(LabSpec(mtu_bytes=mtu_bytes, offload=offload))
     drop(lab, 0, LOSS)
-    assert_clean(watch(lab, ll_reader, plugin_file, layout, 600, ENI, engine))
+    assert_clean(watch(lab, ll_reader, plugin_file, layout, 300, ENI, engine))
 
 
 @pytest.mark.parametrize("layout", ["ll", "ll128"])
 def test_lines_under_everything(make_lab: MakeLab, plugin_file: Path, ll_reader: Path, layout: str) -> None:
     lab = make_lab(LabSpec(switch=True, offload=Offload.OFF))
     faults = lab.faults(1).drop(0.01).duplicate(0.05).reorder(0.05).corrupt(0.002)
-    assert_clean(watch(lab, ll_reader, plugin_file, layout, 600, ENI, "inline"))
+    assert_clean(watch(lab, ll_reader, plugin_file, layout, 300, ENI, "inline"))
     for name in ("dropped", "doubled", "reordered", "corrupted"):
         assert faults.total(name) > 0

@@ -13,13 +13,11 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.network import BOTH_WAYS, SECONDS, run_over
+from tests.lab.network import BOTH_WAYS, run_over
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 SMALL_PACKETS_SHARE = 0.85  # headers take 0.06 of packets of 1500 bytes, acknowledgements 0.03
-FLOWS_MISSED = pytest.mark.xfail(reason="one direction finds more flows late in some runs", strict=False)
-FLOWS_S = 12  # in which flows are found: 10 s are promised
 TRIES = 3  # a machine that does other things too has worse moments
 OTHER_SHARE = 0.5  # of one direction that the other has at least, from the first message on
 
@@ -32,16 +30,13 @@ def assert_moved(
     mbps: float,
     share: float,
     env: Mapping[str, str],
-    seconds: int = SECONDS,
 ) -> None:
     """A job both ways reaches a share of the network's rate, in each direction, in one of some runs."""
     runs = []
     wanted_mbps = share * BOTH_WAYS * mbps
     for attempt in range(TRIES):
         name = f"{meeting.name}{attempt}"
-        moved = run_over(
-            lab, plugin, meeting.with_name(name), "bidir", env, enough_mbps=wanted_mbps, seconds=seconds
-        )
+        moved = run_over(lab, plugin, meeting.with_name(name), "bidir", env, enough_mbps=wanted_mbps)
         print(moved)
         runs.append(moved)
         assert set(moved.directions_mbps) == {(0, 1), (1, 0)}
@@ -56,7 +51,6 @@ def assert_moved(
     [
         (1, 200.0, "auto"),
         (1, 200.0, "tcp"),
-        (4, 100.0, "udp"),
         (8, 50.0, "udp"),
     ],
 )
@@ -71,20 +65,9 @@ def test_interfaces(
     assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=enis * cap_mbps, share=share, env=env)
 
 
-@pytest.mark.parametrize("carrier", [pytest.param("udp", marks=FLOWS_MISSED)])
-def test_flow_caps(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
-    """Eight paths move what eight 5-tuples may, but for two that share a class by chance."""
-    lab = make_lab(LabSpec(flow_cap_mbps=40.0))
-    env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
-    assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=8 * 40.0, share=0.75, env=env, seconds=FLOWS_S)
-
-
-@pytest.mark.parametrize("carrier", ["udp"])
-def test_three_of_four_interfaces_are_left(
-    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str
-) -> None:
+def test_three_of_four_interfaces_are_left(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) -> None:
     """A connection that begins without one of them moves what the others carry."""
     lab = make_lab(LabSpec(enis=4, cap_mbps=100.0))
     lab.faults(1, 2).blackhole("both")
-    env = {"HARP_DRIVER": carrier}
+    env = {"HARP_DRIVER": "udp"}
     assert_moved(lab, plugin_file, tmp_path / "meeting", mbps=3 * 100.0, share=0.75, env=env)  # two: 0.67

@@ -68,7 +68,7 @@ def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engi
 def test_the_peer_timeout_counts_from_when_somebody_waits(
     make_lab: MakeLab, plugin_file: Path, waits: str
 ) -> None:
-    timeout_s = 3
+    timeout_s = 2
     with _cut_off(make_lab, plugin_file, timeout_s, timeout_s + 1) as (_, receiver, sender):
         who = receiver if waits == "receiver" else sender
         start = time.monotonic()
@@ -82,7 +82,7 @@ def test_the_peer_timeout_counts_from_when_somebody_waits(
 
 def test_an_outage_ends_before_the_peer_timeout(make_lab: MakeLab, plugin_file: Path) -> None:
     """The receiver waits already when the network comes back."""
-    timeout_s = 6
+    timeout_s = 4
     with _cut_off(make_lab, plugin_file, timeout_s, timeout_s + 1) as (lab, receiver, sender):
         receiver.start("transfer", 1, 65536)
         _let_time_pass(timeout_s / 3)

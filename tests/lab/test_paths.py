@@ -21,7 +21,7 @@ from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, drop, dropped, un
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 
-FEW = ("--iters", "24", "--warmup", "4")
+FEW = ("--iters", "12", "--warmup", "2")
 FIRST_PORT = 21000
 PORTS = 32
 # What no network does to a packet, and no peer sends: each of them would be a bug of ours.
@@ -52,9 +52,9 @@ def ports(tmp_path: Path) -> dict[str, str]:
     ("paths", "connections", "engine", "mode"),
     [
         (5, 1, "inline", "bidir"),
-        (5, 6, "thread", "bidir"),
+        (5, 3, "thread", "bidir"),
         (8, 1, "thread", "stream"),
-        (8, 6, "inline", "bidir"),
+        (8, 3, "inline", "bidir"),
         (8, 1, "inline", "alltoall"),
     ],
 )

@@ -27,6 +27,7 @@ from tests.lab.remote import RemotePeer
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1")
+CAP_MBPS = 100.0  # which leaves the cores to others
 STALL_S = 2  # in place of the 10 s of a job
 NAMED_S = 30.0  # as a job is promised for 10 s; the rest is what a busy machine needs
 WAITED = "NCCL has waited for "
@@ -80,7 +81,7 @@ def test_each_cause_is_named(
     make_lab: MakeLab, plugin_file: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
     """Jobs that share nothing but two hosts, each with another fault at the same time."""
-    lab = make_lab(LabSpec(enis=6))
+    lab = make_lab(LabSpec(enis=6, cap_mbps=CAP_MBPS))
     drivers = {"stopped": "udp", "udp": "udp", "tcp": "tcp", "alone": "udp+tcp", "one_of_two": "udp+tcp"}
     enis = {"stopped": "eni0", "udp": "eni1", "tcp": "eni2", "alone": "eni3", "one_of_two": "eni4,eni5"}
     with contextlib.ExitStack() as stack:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 StartJob = Callable[..., Job]
 
-CAP_MBPS = 400.0
+CAP_MBPS = 200.0
 LONG = ("--time", "600", "--iters", "10000000", "--warmup", "1")
 STRIPED = {"HARP_IFNAME": "eni"}
 CARRIERS = pytest.mark.parametrize("carrier", ["auto", "tcp"])

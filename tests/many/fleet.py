@@ -198,7 +198,7 @@ class Fleet:
         self._stopped: set[int] = set()
         self._step = ""
         self._fault_mean_s = 0.0
-        self.link_s = LINK_S  # how long an ENI's link is down
+        self.link_s, self.loss_s = LINK_S, LOSS_S  # how long an ENI's link is down, or loses packets
 
     def __enter__(self) -> Fleet:
         self.exchange.write_bytes(bytes(HANDLE_BYTES * self.count * self.count))
@@ -413,7 +413,7 @@ class Fleet:
         elif kind == "stop":
             self._stop(rank, _between(STOP_S, share))
         elif kind == "loss":
-            self._lose(rank.host, eni, _between(LOSS_S, share))
+            self._lose(rank.host, eni, _between(self.loss_s, share))
         else:
             self._cut(kind, rank.host, eni, _between(self.link_s, share))
         self._after(self._draw_faults.expovariate(1 / self._fault_mean_s), self._next_fault)

@@ -34,6 +34,7 @@ def _check(summary: Summary) -> None:
 # A control connection that breaks after the peer timeout, while NCCL connects, may end that connect: --many
 # finds it. TCP's last repetition comes up to twice the time of an outage after its begin.
 FEW_LINK_S = (0.2, 3.0)
+FEW_LOSS_S = (0.2, 2.0)  # the job ends when its last fault has
 
 
 def _lab(hosts: int) -> LabSpec:
@@ -43,7 +44,7 @@ def _lab(hosts: int) -> LabSpec:
 def test_few(make_lab: MakeLab, rank_program: Path, plugin_file: Path, tmp_path: Path) -> None:
     """Eight ranks, for some seconds."""
     with Fleet(make_lab(_lab(4)), rank_program, plugin_file, tmp_path, ranks_per_host=2, seed=SEED) as fleet:
-        fleet.link_s = FEW_LINK_S
+        fleet.link_s, fleet.loss_s = FEW_LINK_S, FEW_LOSS_S
         fleet.run(8.0, fault_mean_s=0.7, compare_s=3.0, tell=print)
     _check(fleet.summary)
 
@@ -74,7 +75,7 @@ def test_defects_are_found(
     monkeypatch.setenv("DEFECT", defect)
     monkeypatch.setenv("DEFECT_PLUGIN", str(plugin_file))
     fleet = Fleet(make_lab(_lab(2)), rank_program, defect_plugin, tmp_path, ranks_per_host=1, seed=SEED)
-    fleet.faults, fleet.hang_s = faults, PATIENCE_S
+    fleet.faults, fleet.hang_s, fleet.loss_s = faults, PATIENCE_S, FEW_LOSS_S
     with pytest.raises(AssertionError, match=f"(?s){finding}"), fleet:  # noqa: PT012
         fleet.run(3.0, fault_mean_s=0.5, compare_s=1.0, tell=print)
         _check(fleet.summary)
