@@ -265,6 +265,58 @@ static void test_left_files_are_removed_when_they_are_old(void **state) {
   harp_stats_file_close(file);
 }
 
+/* A sweep examines some thousands of names; here are more that are never removed. */
+static void test_left_files_among_many_others_are_removed_in_the_end(void **state) {
+  (void)state;
+  enum { OTHERS = 10000, LEFT = 8, SWEEPS_MAX = 256 };
+  for (unsigned i = 0; i < OTHERS; i++) {
+    char path[96];
+    snprintf(path, sizeof path, "%s/%u-1.stats", dir, i);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+  }
+  for (unsigned i = 0; i < LEFT; i++) leave(false, harp_clock_ns() + HARP_SEC(100000));
+  unsigned sweeps = 0;
+  while (file_count() > OTHERS && sweeps++ < SWEEPS_MAX) harp_stats_file_close(open_it());
+  assert_int_equal(file_count(), OTHERS);
+}
+
+/* Leaves an old file in a PID namespace of its own; its process says so, and ends when it is told to. */
+static int leave_in_a_namespace(int told, int says) {
+  struct harp_stats_file *file;
+  char byte = 0;
+  if (unshare(CLONE_NEWPID)) return 1;
+  pid_t child = fork();
+  if (child) return exit_code_of(child);
+  if (harp_stats_file_open(&file, dir, &error)) _exit(2);
+  harp_stats_file_touch_mt(file, harp_clock_ns() + HARP_SEC(100000));
+  _exit(write(says, &byte, 1) == 1 && read(told, &byte, 1) == 0 ? 0 : 3);
+}
+
+/* As a container's does whose directory is the host's. */
+static void test_left_files_of_other_namespaces(void **state) {
+  (void)state;
+  int tell[2], hear[2];
+  char byte;
+  if (geteuid()) skip();
+  assert_int_equal(pipe(tell), 0);
+  assert_int_equal(pipe(hear), 0);
+  pid_t child = fork();
+  if (!child) {
+    close(tell[1]);
+    _exit(leave_in_a_namespace(tell[0], hear[1]));
+  }
+  assert_int_equal(read(hear[0], &byte, 1), 1);
+  harp_stats_file_close(open_it());
+  assert_int_equal(file_count(), 1); /* it lives */
+  close(tell[1]);
+  assert_int_equal(exit_code_of(child), 0);
+  harp_stats_file_close(open_it());
+  assert_int_equal(file_count(), 0);
+  close(tell[0]), close(hear[0]), close(hear[1]);
+}
+
 /* ---- disks ---- */
 
 static void test_nowhere(void **state) {
@@ -326,6 +378,8 @@ int main(void) {
       TEST(test_a_child_neither_has_nor_removes_it),
       TEST(test_exit_removes_it),
       TEST(test_left_files_are_removed_when_they_are_old),
+      TEST(test_left_files_among_many_others_are_removed_in_the_end),
+      TEST(test_left_files_of_other_namespaces),
       TEST(test_nowhere),
       TEST(test_bad_disks),
   };

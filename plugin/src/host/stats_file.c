@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -26,7 +27,8 @@ enum {
   TABLE_ALIGN = 65536, /* of a table in the file: no system's pages are larger */
   GROW_BYTES = 32768,  /* unit of a table's disk space */
   ENTRIES_MAX = 65536,
-  SWEEP_FILES_MAX = 4096, /* names of the directory that are examined */
+  SWEEP_NAMES_MAX = 1 << 17, /* of the directory that are read */
+  SWEEP_FILES_MAX = 4096,    /* and of these, that are examined */
   RING_BYTES = (sizeof(struct harp_trace_ring) + 4095) & ~4095u,
 };
 #define STALE_NS (int64_t) HARP_SEC(600)
@@ -89,20 +91,27 @@ static int64_t pid_namespace(void) {
 
 /* ---- stale files ---- */
 
-/* Returns whether to remove a file: it has this format, its process was in this PID namespace and has ended,
- * and it is old. */
+/* Returns whether the process that made a file has ended. Of another PID namespace its number says nothing,
+ * but nobody has its lock then; where files cannot be locked, that it is old has to do. */
+static bool has_ended(int fd, const struct harp_stats_header *h, int64_t namespace) {
+  if (h->pid_namespace == namespace) return start_ticks_of(h->pid) != h->start_ticks;
+  return !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK;
+}
+
+/* Returns whether to remove a file: it has this format, it is old, and its process has ended. */
 static bool is_stale(int dir_fd, const char *name, int64_t namespace) {
   struct harp_stats_header h;
   struct stat st;
   int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
-  bool known = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-               read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, HARP_STATS_MAGIC, 8) &&
-               h.format == HARP_STATS_FORMAT && h.pid_namespace == namespace;
-  close(fd);
+  bool is_known = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+                  read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, HARP_STATS_MAGIC, 8) &&
+                  h.format == HARP_STATS_FORMAT;
   int64_t age_ns = (int64_t)harp_clock_ns() - atomic_load_explicit(&h.updated_ns, memory_order_relaxed);
-  if (!known || (age_ns >= 0 && age_ns < STALE_NS)) return false; /* negative: of another boot */
-  return start_ticks_of(h.pid) != h.start_ticks;
+  bool is_old = is_known && (age_ns < 0 || age_ns >= STALE_NS); /* negative: of another boot */
+  bool is_removed = is_old && has_ended(fd, &h, namespace);
+  close(fd);
+  return is_removed;
 }
 
 static bool has_suffix(const char *name, const char *suffix) {
@@ -110,13 +119,20 @@ static bool has_suffix(const char *name, const char *suffix) {
   return n > m && !strcmp(name + n - m, suffix);
 }
 
+/* Removes stale files. Of a directory with more names than are examined, those from another one on each time,
+ * so that all are examined in the end, whatever else is in it. */
 static void sweep(const char *dir) {
   DIR *d = opendir(dir);
   int64_t namespace = pid_namespace();
   const struct dirent *entry;
+  unsigned count = 0;
   if (!d) return;
-  for (unsigned i = 0; i < SWEEP_FILES_MAX && (entry = readdir(d)); i++)
-    if (has_suffix(entry->d_name, ".stats") && is_stale(dirfd(d), entry->d_name, namespace))
+  while (count < SWEEP_NAMES_MAX && readdir(d)) count++;
+  unsigned first = count > SWEEP_FILES_MAX ? (unsigned)(harp_clock_ns() % count) : 0;
+  rewinddir(d);
+  for (unsigned i = 0; i < count && (entry = readdir(d)); i++)
+    if ((i + count - first) % count < SWEEP_FILES_MAX && has_suffix(entry->d_name, ".stats") &&
+        is_stale(dirfd(d), entry->d_name, namespace))
       unlinkat(dirfd(d), entry->d_name, 0);
   closedir(d);
 }
@@ -244,6 +260,7 @@ static int create(struct harp_stats_file *file, const char *dir) {
   file->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file->fd < 0) return -errno;
   harp_files_own(file->fd);
+  (void)!flock(file->fd, LOCK_EX | LOCK_NB); /* until the process ends; see has_ended() */
   int err = map_file(file);
   if (!err && rename(temporary, file->path)) err = -errno;
   if (err) unlink(temporary);
