@@ -53,7 +53,7 @@ Recommends: iproute2, nftables, ethtool
 Section: net
 Priority: optional
 Description: benchmarks and lab of HARP
- The commands demo, bench and lab of harpctl: they measure HARP between hosts,
+ The commands demo, bench, lab and dissector of harpctl: they measure HARP between hosts,
  or between network namespaces with caps, loss and failures.
 """
 DEBUG_CONTROL = """\

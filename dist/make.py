@@ -23,7 +23,8 @@ from pathlib import Path
 
 from dist.cpython import TAG, UnavailableError, compile_tree, private_python
 from dist.names import HERE as THIS
-from harpctl.build_info import PACKAGED, WIRE_DOC, build_version
+from harpctl.build_info import PACKAGED, build_version
+from harplab.dissector.tables import WIRE_DOC
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
@@ -194,14 +195,15 @@ def _stage_source(package: str, folder: Path) -> Path:
 def stage_harpctl(folder: Path) -> Path:
     """Put harpctl into a folder, with what it has of a checkout; return the folder of its data."""
     data = _stage_source("harpctl", folder)
-    shutil.copy(TOP / "docs" / "reference" / WIRE_DOC, data / WIRE_DOC)
     (data / PACKAGED).write_text(build_version() + "\n", encoding="utf-8")
     return data
 
 
 def stage_lab(folder: Path, machine: str) -> None:
-    """Put the lab's Python package into a folder, with its programs."""
-    copy_built(LAB_BUILT, _stage_source("harplab", folder), machine)
+    """Put the lab's Python package into a folder, with its programs and what it has of a checkout."""
+    data = _stage_source("harplab", folder)
+    shutil.copy(TOP / "docs" / "reference" / WIRE_DOC, data / WIRE_DOC)
+    copy_built(LAB_BUILT, data, machine)
 
 
 def built(machine: str) -> Path:

@@ -44,7 +44,7 @@ Requires: harp = %{{version}}-%{{release}}
 Recommends: iproute, iproute-tc, nftables, ethtool
 
 %description lab
-The commands demo, bench and lab of harpctl: they measure HARP between hosts,
+The commands demo, bench, lab and dissector of harpctl: they measure HARP between hosts,
 or between network namespaces with caps, loss and failures.
 
 {debug_package}%install

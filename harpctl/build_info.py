@@ -15,7 +15,6 @@ PACKAGED = "version"  # a file of harpctl/data that a package brings
 PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # of a checkout
 VERSION_SCRIPT = PLUGIN_DIR / "version.sh"
 BUILD_DIR = PLUGIN_DIR / "build"
-WIRE_DOC = "wire.md"  # a file of harpctl/data that a package brings
 
 
 @functools.cache
@@ -41,10 +40,3 @@ def built_file(name: str, package: str = "harpctl") -> Path:
         "Build it with `./harp_setup build` (or `make -C plugin all`).",
         ExitCode.MISSING,
     )
-
-
-def wire_doc() -> str:
-    """Return docs/reference/wire.md: the package's, else the checkout's."""
-    packaged = Path(__file__).resolve().parent / "data" / WIRE_DOC
-    file = packaged if packaged.is_file() else PLUGIN_DIR.parent / "docs" / "reference" / WIRE_DOC
-    return file.read_text(encoding="utf-8")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from importlib.util import find_spec
 
 import click
 
 from harpctl.build_info import build_version
 from harpctl.command_line import Command, Group, flag, json_option
-from harpctl.errors import ExitCode, HarpError
 from harpctl.failures import DEBUG, open_streams, take_signals
 from harpctl.fleet import over_hosts
+from harpctl.lab import LAB, NO_LAB, is_there, no_lab
 
 COMPLETION = "_HARPCTL_COMPLETE"  # the variable by which shells ask for words, and packages for the scripts
 
@@ -45,7 +44,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "stats": "harpctl.stats.command",
         "trace": "harpctl.trace.command",
         "export": "harpctl.stats.export",
-        "dissector": "harpctl.dissector.command",
+        "dissector": "harplab.dissector.command",
     },
     "The plugin": {
         "install": "harpctl.plugin.command",
@@ -70,8 +69,6 @@ ON_HOSTS = {
     "top",
     "stats",
 }
-LAB = "harplab"  # the Python package that measures and tries things out, which a host need not have
-NO_LAB = "`harpctl {}` needs the lab: install harp-lab (deb, rpm) or harpctl_lab (wheel), or use a checkout."
 ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
@@ -99,7 +96,7 @@ class Program(Group):
 def load(name: str) -> click.Command:
     """Import the command or group of a name; without the lab, what stands for one of its."""
     (module,) = [names[name] for names in COMMANDS.values() if name in names]
-    if of_lab(name) and find_spec(LAB) is None:
+    if of_lab(name) and not is_there():
         return _without_lab(name)
     found: click.Command = getattr(importlib.import_module(module), name)
     return over_hosts(found) if name in ON_HOSTS else found
@@ -116,7 +113,7 @@ def _without_lab(name: str) -> click.Command:
     @json_option
     def refuse(*, as_json: bool) -> None:
         del as_json
-        raise HarpError(NO_LAB.format(name), exit_code=ExitCode.MISSING)
+        raise no_lab(name)
 
     return click.command(name, Command, help=NO_LAB.format(name), context_settings=ANY_WORDS)(refuse)
 
@@ -131,7 +128,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
 @flag("--version", is_eager=True, expose_value=False, callback=_print_version, help="Print the version.")
 @flag("--debug", help="Show the traceback of an error.")
 def app(*, debug: bool) -> None:
-    """Set up, measure and maintain HARP, a user-space transport for NCCL."""
+    """Set up, measure and maintain HARP, a user-space transport for NCCL and RCCL."""
     DEBUG.set(debug)
 
 

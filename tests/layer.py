@@ -9,7 +9,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from harpctl.build_info import wire_doc
+from harplab.dissector.tables import wire_doc
 from tests.scapy_layer import scapy_layer
 
 TEMPLATE = Path(__file__).with_name("harp_scapy.py.in")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from harpctl.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, expanded, layouts
+from harplab.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, expanded, layouts
 
 COUNTS = {"range_count": "ranges", "credit_count": "credits", "eni_count": "enis"}
 COMPUTED = {"length"}  # where the packet is built with None

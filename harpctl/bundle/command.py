@@ -24,10 +24,10 @@ from harpctl.host.host import open_host
 def report(*, output: Path | None, root: Path | None, as_json: bool) -> None:
     """Write a support bundle: one file that holds what is needed to diagnose this host.
 
-    It contains the output of doctor, facts and status, conf files, the variables of NCCL and HARP, here and
-    of running processes, statistics, dumps of the last events, and versions. Variables, conf keys and kernel
-    arguments that harpctl does not know are left out, so that it holds no secret. Without root it contains
-    less, and lists what is missing. `harpctl doctor --bundle FILE` reads it on any host.
+    It contains the output of doctor, facts and status, conf files, the variables of NCCL, RCCL and HARP,
+    here and of running processes, statistics, dumps of the last events, and versions. Variables, conf
+    keys and kernel arguments that harpctl does not know are left out, so that it holds no secret. Without
+    root it contains less, and lists what is missing. `harpctl doctor --bundle FILE` reads it on any host.
     """
     bundle = gather(open_host(root))
     name = re.sub(r"[^\w.-]", "_", platform.node() if root is None else "image") or "host"

@@ -91,7 +91,11 @@ def _daemonset(text: str) -> tuple[str, str]:
 @command()
 @folder_option
 @option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A variable for NCCL or HARP; repeatable."
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A variable for NCCL, RCCL or HARP; repeatable.",
 )
 @option("--node", "name", metavar="NAME", default="", help=f"Label this Kubernetes node: {LABEL}.")
 @option(

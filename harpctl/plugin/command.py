@@ -112,7 +112,7 @@ def run_switch(
     if action != "disable" and after.state == BESIDE and is_found:
         notes.insert(0, after.summary)
     elif action != "disable" and not is_found:
-        notes.insert(0, f"NCCL does not load it by name: {after.summary}")
+        notes.insert(0, f"It is not loaded by name: {after.summary}")
         ok = switch.path.rpartition("/")[0] not in search_dirs(host)  # a directory of the operator's choice
     return msgspec.structs.replace(result, ok=ok, notes=tuple(notes))
 
@@ -135,7 +135,9 @@ def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, a
 @plugin_option
 @option("--dir", "folder", metavar="DIR", default="", help="Install here; else in the library directory.")
 @option(
-    "--name", type=Values(Name), help="plain: libnccl-net.so; harp: libnccl-net-harp.so. Else what is free."
+    "--name",
+    type=Values(Name),
+    help="plain: libnccl-net.so; harp: libnccl-net-harp.so; of RCCL alike. Else what is free.",
 )
 @flag("--force", help="Move another plugin aside, install where HARP has been disabled.")
 @dry_run_option
@@ -153,10 +155,11 @@ def install(
     root: Path | None,
     as_json: bool,
 ) -> None:
-    """Put the plugin where NCCL finds it. `harpctl rollback` removes it.
+    """Put the plugin where NCCL or RCCL finds it. `harpctl rollback` removes it.
 
     It becomes libnccl-net.so, or libnccl-net-harp.so where another plugin has that name, which stays as it
-    is: then NCCL_NET_PLUGIN=harp makes a job use HARP. A running job keeps the file that it has loaded.
+    is: then NCCL_NET_PLUGIN=harp makes a job use HARP. Where RCCL is, it becomes librccl-net.so as well, or
+    librccl-net-harp.so. A running job keeps the file that it has loaded.
     Refused: a file that is no plugin for this machine or needs a newer glibc, and a host where HARP was
     disabled.
     """
@@ -184,8 +187,9 @@ def enable(*, force: bool, dry_run: bool, yes: bool, root: Path | None, as_json:
     """Turn HARP on: rename the disabled plugin to its own name, however it was disabled.
 
     It looks for bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
-    /root, and for libnccl-net.so itself in the last two; for the same names of libnccl-net-harp.so; and
-    beside a path that NCCL_NET_PLUGIN names. It refuses where it finds several of one name.
+    /root, and for libnccl-net.so itself in the last two; for the same names of libnccl-net-harp.so and of
+    RCCL's two files; and beside a path that NCCL_NET_PLUGIN names. It refuses where it finds several of
+    one name.
     """
     del yes  # only -H asks
     host = open_host(root)
@@ -201,9 +205,9 @@ def enable(*, force: bool, dry_run: bool, yes: bool, root: Path | None, as_json:
 def disable(*, dry_run: bool, yes: bool, root: Path | None, as_json: bool) -> None:
     """Turn HARP off: rename libnccl-net.so to bak.libnccl-net.so, so that NCCL uses its own sockets.
 
-    The same for libnccl-net-harp.so, and for a HARP at a path that NCCL_NET_PLUGIN names. ldconfig does not
-    turn it on again. Running jobs keep the file that they have loaded. Refused where both names are there;
-    other plugins of a host stay.
+    The same for libnccl-net-harp.so, RCCL's two files, and a HARP at a path that NCCL_NET_PLUGIN names.
+    ldconfig does not turn it on again. Running jobs keep the file that they have loaded. Refused where
+    both names are there; other plugins of a host stay.
     """
     del yes  # only -H asks
     host = open_host(root)
@@ -248,7 +252,7 @@ def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
 @root_option
 @json_option
 def status(*, root: Path | None, as_json: bool) -> None:
-    """Show whether NCCL finds HARP here, and which files and settings decide that.
+    """Show whether NCCL and RCCL find HARP here, and which files and settings decide that.
 
     Exit code 0: enabled. 1: beside another plugin and not chosen by a setting, disabled, absent, broken, or
     another plugin in its place; with -H also where the hosts have different builds.

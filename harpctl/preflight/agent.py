@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent of a preflight on each host: describes the host, answers the others' probes, and probes them.
+"""The agent of a preflight on each host: describes the host, answers the others' probes, probes and measures.
 
-It is started over ssh and writes JSON lines: the host's state; then for each request, a line of probes, the
-results of these in the same order. It ends with its standard input, and after its time in any case.
+It is started over ssh and writes JSON lines: the host's state; then for each request, a line, the results in
+the order of what is asked for. It ends with its standard input, and after its time in any case.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -23,6 +24,7 @@ from harpctl.doctor.context import Context, DoctorOptions, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.machine import Machine
 from harpctl.doctor.model import Finding, Level
+from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.peer_probes import MTU_DEFAULT, ephemeral_ports, run_probes
 from harpctl.doctor.responder import Responder
 from harpctl.errors import ExitCode, HarpError
@@ -31,10 +33,16 @@ from harpctl.facts.elf import inspect, version_key
 from harpctl.facts.plugin_files import find_libraries
 from harpctl.host.host import open_host
 from harpctl.ip import family, first_address
-from harpctl.perf.baseline import NCCL_SINCE
-from harpctl.preflight.model import EniState, HostFinding, HostState, ProbeRequest
+from harpctl.preflight.model import EniState, HostFinding, HostState, Outcome, RateRequest, Request
 
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
+# Both ways at once, for a time; many messages before that would take long where an ENI is slow.
+TRAFFIC = (
+    *("--mode", "bidir", "--sizes", str(128 << 10), "--connections", "2", "--inflight", "4"),
+    *("--no-check", "--interval-ms", "10", "--warmup", "4"),
+)
+STDERR_LINES = 12
+NCCL_SINCE = (2, 30, 3)  # the first release whose sockets the baseline can show
 TRIED = 6  # ports of each ENI: the ends of its range, and some between; as many as kernels refuse at once
 # The groups of checks that must pass before measuring; failures of other groups are only reported.
 NEEDED = ("confs",)
@@ -51,12 +59,35 @@ def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) 
         try:
             _write_answer(state, answers)
             for line in requests:
-                request = msgspec.json.decode(line, type=ProbeRequest)
-                found = run_probes(Machine(), request.port, request.probes)
-                _write_answer([one.result for one in found], answers)
+                _write_answer(_results(state, msgspec.json.decode(line, type=Request)), answers)
         finally:
             stopped.set()
             thread.join()
+
+
+def _results(state: HostState, request: Request) -> list[ProbeResult] | list[Outcome]:
+    if isinstance(request, RateRequest):
+        return _measure(state, request)
+    return [one.result for one in run_probes(Machine(), request.port, request.probes)]
+
+
+def _measure(state: HostState, request: RateRequest) -> list[Outcome]:
+    """Run harp-perf on the first ENIs at once, each with the ENI of the same number of the other host."""
+    host = open_host(None)
+    os.environ["HARP_DEVICES"] = "enis"
+    os.environ["NCCL_SOCKET_IFNAME"] = "=" + ",".join(eni.name for eni in state.enis)
+    fixed = ["--plugin", state.plugin, "--nranks", "2", "--rank", str(request.rank), *TRAFFIC]
+    fixed += ["--time", f"{request.time_s:g}", *(("--json", "-") if request.rank == 0 else ())]
+
+    def run(device: int) -> Outcome:
+        own = ["--dev", str(device), "--rendezvous", request.meetings[device]]
+        done = host.run([state.perf, *fixed, *own], request.limit_s)
+        lines = done.stderr.strip().splitlines()[-STDERR_LINES:]
+        error = " ".join([f"exit code {done.code}", *lines]) if done.code else ""
+        return Outcome(report=done.stdout, error=error)
+
+    with ThreadPoolExecutor(max(len(request.meetings), 1)) as pool:
+        return list(pool.map(run, range(len(request.meetings))))
 
 
 def _write_answer(value: object, answers: BinaryIO) -> None:

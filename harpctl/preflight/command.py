@@ -7,16 +7,15 @@ import sys
 
 import click
 
+from harpctl import lab
 from harpctl.command_line import command, flag, hosts_option, json_option, option, remote_option
 from harpctl.console import ConsoleProgress, NoProgress, print_json
 from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote
-from harpctl.perf.sizes import parse_sizes
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
-from harpctl.preflight.rates import SOCKET
-from harpctl.preflight.run import PreflightOptions, run_preflight
+from harpctl.preflight.run import SOCKET, PreflightOptions, run_preflight
 from harpctl.preflight.show import show
 from harpctl.ssh import parse_hosts
 
@@ -42,7 +41,7 @@ WITHIN_MAX_S = 3600.0
     "--against",
     metavar="socket|none|FILE",
     default=SOCKET,
-    help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
+    help="With the lab: compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
 )
 @option(
     "--nccl-lib", metavar="PATH", default="", help="The libnccl.so.2 on the hosts whose sockets are measured."
@@ -87,7 +86,7 @@ def preflight(
         time_s=time_s,
         against=against,
         nccl=nccl_lib,
-        sizes=parse_sizes(sizes),
+        sizes=lab.part("perf.sizes", "preflight").parse_sizes(sizes) if lab.is_there() else (),
         within_s=within,
     )
     progress = NoProgress() if as_json else ConsoleProgress()

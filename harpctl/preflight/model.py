@@ -74,11 +74,30 @@ class HostState(Struct, frozen=True, kw_only=True):
         check_ports(self.ephemeral)
 
 
-class ProbeRequest(Struct, frozen=True, kw_only=True):
+class ProbeRequest(Struct, frozen=True, kw_only=True, tag="probe"):
     """What a host is asked to probe; it answers with their results, in the same order."""
 
     port: int
     probes: tuple[PeerProbe, ...]
+
+
+class RateRequest(Struct, frozen=True, kw_only=True, tag="rate"):
+    """A run of harp-perf on each of the first ENIs at once; a host answers with an outcome for each."""
+
+    rank: int  # 0 or 1
+    meetings: tuple[str, ...]  # ADDRESS:PORT where the two ranks meet, for each ENI
+    time_s: float
+    limit_s: float  # the longest that a run may take
+
+
+Request = ProbeRequest | RateRequest
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What a rank's harp-perf left behind."""
+
+    report: str = ""  # JSON, of rank 0
+    error: str = ""  # "" when it succeeded
 
 
 Level = Literal["fail", "warn"]

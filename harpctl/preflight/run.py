@@ -5,22 +5,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
+from harpctl import lab
 from harpctl.console import Progress
+from harpctl.doctor.path_probe import ProbeResult
 from harpctl.errors import HarpError
 from harpctl.fleet import Remote
 from harpctl.preflight import diagnosis
-from harpctl.preflight.model import Comparison, HostState, ProbeRequest, Problem, Rate, Report, Struct
-from harpctl.preflight.rates import RUNS, SOCKET, choose_pair, compare_pair, run_rounds
+from harpctl.preflight.model import (
+    Comparison,
+    HostState,
+    Outcome,
+    ProbeRequest,
+    Problem,
+    Rate,
+    RateRequest,
+    Report,
+    Struct,
+)
+from harpctl.preflight.rates import choose_pair, run_rounds
 from harpctl.preflight.rounds import Pair
 from harpctl.preflight.sessions import Agents, Deadline
 from harpctl.preflight.verdict import decide
 
 PROBES_S = 30.0  # how long the probes may take: silence takes about 10 s
 START_S = 1.0  # of one harp-perf, over ssh
-NONE = "none"
+RUNS = 3  # of each size and side of the comparison
+SOCKET, NONE = "socket", "none"
 
 
 class PreflightOptions(Struct, frozen=True, kw_only=True):
@@ -51,15 +65,20 @@ def run_preflight(
             problems = diagnosis.host_problems(states)
             planned = diagnosis.plan_probes(states)
             requests = {
-                host: ProbeRequest(port=options.port, probes=probes) for host, probes in planned.items()
+                host: ProbeRequest(port=options.port, probes=probes)
+                for host, probes in planned.items()
+                if probes
             }
-            problems += diagnosis.probe_problems(
-                states, agents.probe(requests, min(PROBES_S, deadline.left()))
-            )
+            answers = agents.ask(requests, tuple[ProbeResult, ...], min(PROBES_S, deadline.left()))
+            probed = {
+                host: [replace(probe, result=one) for probe, one in zip(planned[host], its, strict=False)]
+                for host, its in answers.items()
+            }
+            problems += diagnosis.probe_problems(states, probed)
         problems = diagnosis.unanswered(agents.failures) + problems
         fit = _without(states, problems)
         with progress.working(f"Measuring {len(fit)} hosts with each other"):
-            rates, late = _rates(fit, options, deadline)
+            rates, late = _rates(agents, fit, options, deadline)
             problems += [*rates.problems, *late]
         fit = _without(fit, problems)
         pair = choose_pair(rates.rates, list(fit))
@@ -94,12 +113,16 @@ def _without(states: Mapping[str, HostState], problems: Sequence[Problem]) -> di
 
 
 def _rates(
-    fit: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
+    agents: Agents, fit: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
 ) -> tuple[_Rates, list[Problem]]:
     """Measure in rounds; what time did not allow is a problem."""
     if len(fit) < 2:
         return _Rates(), []
-    planned, done, rates, faults = run_rounds(fit, options.time_s, deadline)
+
+    def ask(requests: Mapping[str, RateRequest], seconds: float) -> dict[str, tuple[Outcome, ...]]:
+        return agents.ask(requests, tuple[Outcome, ...], seconds)
+
+    planned, done, rates, faults = run_rounds(fit, ask, options.time_s, deadline)
     late = []
     if done < planned:
         cause = f"Time ran out: {done} of {planned} rounds were measured in {options.within_s:g} s."
@@ -117,7 +140,7 @@ def _compare(
     if pair is None:
         return [], "no two hosts are fit."
     if options.nccl:
-        states = {host: msgspec.structs.replace(state, nccl=options.nccl) for host, state in states.items()}
+        states = {host: replace(state, nccl=options.nccl) for host, state in states.items()}
     if options.against == SOCKET and (missing := [host for host in pair if not states[host].nccl]):
         return (
             [],
@@ -126,7 +149,9 @@ def _compare(
     runs = 2 + len(options.sizes) * 2 * (RUNS + 1)
     if deadline.left() < runs * (options.time_s + START_S):
         return [], f"it takes {runs * (options.time_s + START_S):.0f} s more; allow them with --within."
+    other = None if options.against == SOCKET else Path(options.against)
     try:
-        return compare_pair(pair, states, options.against, options.sizes, options.time_s, deadline), ""
+        compare_pair = lab.part("bench.pair", "preflight --against").compare_pair
+        return compare_pair(pair, states, other, options.sizes, options.time_s, RUNS, deadline), ""
     except HarpError as error:
         return [], f"{error.message} {' '.join(error.hint.split())}".strip()

@@ -9,19 +9,16 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from harpctl.doctor.path_probe import ProbeResult
-from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import JSON, Answer, Remote, answer_of
-from harpctl.preflight.model import HostState, ProbeRequest
+from harpctl.preflight.model import HostState, Request
 from harpctl.records import decode
 from harpctl.ssh import OUTPUT_BYTES_MAX, not_installed, ssh_words
 
@@ -68,15 +65,14 @@ class Agent:
                 self._stdin.flush()
         self.state = self._read_answer(HostState, seconds)
 
-    def probe(self, request: ProbeRequest, seconds: float) -> tuple[PeerProbe, ...]:
-        """Return the host's probes with results; none, and a failure, where it did not answer in time."""
-        if self.state is None or not request.probes:
-            return ()
+    def ask(self, request: Request, type_: type[T], seconds: float) -> T | None:
+        """Return the host's answer; None, and a failure, where it did not answer in time."""
+        if self.state is None:
+            return None
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(msgspec.json.encode(request) + b"\n")
             self._stdin.flush()
-        results = self._read_answer(tuple[ProbeResult, ...], seconds) or ()
-        return tuple(replace(probe, result=one) for probe, one in zip(request.probes, results, strict=False))
+        return self._read_answer(type_, seconds)
 
     def close(self) -> None:
         """End the agent, and the process if it does not."""
@@ -160,16 +156,18 @@ class Agents:
         """Return the failures of the other hosts."""
         return tuple(agent.failure for agent in self._agents.values() if agent.failure is not None)
 
-    def probe(self, requests: dict[str, ProbeRequest], seconds: float) -> dict[str, tuple[PeerProbe, ...]]:
-        """Let all hosts probe at once; return what each found out."""
-        found: dict[str, tuple[PeerProbe, ...]] = {}
+    def ask(self, requests: Mapping[str, Request], type_: type[T], seconds: float) -> dict[str, T]:
+        """Ask hosts at once; return the answers that came."""
+        found: dict[str, T] = {}
 
         def one(agent: Agent) -> None:
-            if agent.host in requests:
-                found[agent.host] = agent.probe(requests[agent.host], seconds)
+            request = requests.get(agent.host)
+            answer = agent.ask(request, type_, seconds) if request else None
+            if answer is not None:
+                found[agent.host] = answer
 
         self._all(one)
-        return {host: found[host] for host in self._agents if host in found}
+        return found
 
     def _all(self, do: Callable[[Agent], None]) -> None:
         agents: Iterable[Agent] = self._agents.values()

@@ -103,7 +103,7 @@ PEER_COUNTERS = {
 }
 PEER_GAUGES: dict[str, tuple[str, str, Callable[[Iterable[int]], int], float]] = {
     # field: metric, its text, how those of several sessions become one value, and the unit
-    "outstanding": ("outstanding_requests", "Requests that NCCL waits for with a peer", sum, 1.0),
+    "outstanding": ("outstanding_requests", "Requests that NCCL or RCCL waits for with a peer", sum, 1.0),
     "inflight_bytes": ("inflight_bytes", "Sent to a peer, neither acknowledged nor lost", sum, 1.0),
     "stalled_ns": (
         "stalled_seconds",

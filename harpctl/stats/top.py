@@ -174,8 +174,8 @@ def top(pid: int | None, *, interval_s: float, count: int, batch: bool, as_json:
     """Show live what the processes that use HARP do: processes and sessions, problems first.
 
     Rates are those between two samples: out and in are bits of messages per second, `wait` counts the
-    requests that NCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one sample is
-    printed.
+    requests that NCCL or RCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one
+    sample is printed.
     """
     samples = _samples(Host(), pid, interval_s)
     with_paths = pid is not None

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import click
 
+from harpctl import lab
 from harpctl.command_line import FILE, argument, command, flag, option
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.plotting import require_plot
 from harpctl.stats.files import find_one
 from harpctl.trace.history import History, HistoryEvent, counts_of, history_of, sentences
-from harpctl.trace.plot import plot
 from harpctl.trace.rings import Recording, read_recording
 from harpctl.trace.save import dump_of
 
@@ -122,7 +121,13 @@ def _document(history: History) -> dict[str, object]:
 @option(
     "--last", metavar="N", type=click.IntRange(0), default=0, help="Print the last N events at most; 0: all."
 )
-@option("--plot", "picture", metavar="FILE", type=FILE, help="Draw packet numbers and windows over time.")
+@option(
+    "--plot",
+    "picture",
+    metavar="FILE",
+    type=FILE,
+    help="Draw packet numbers and windows over time: needs the lab.",
+)
 @option(
     "--span",
     "span_ms",
@@ -146,19 +151,20 @@ def trace(
 ) -> None:
     """Show the last events that a process has recorded: what was lost, which paths fell silent, what ended.
 
-    A running process is read without disturbing it. Where a session fails or NCCL waits for long, the process
-    leaves a dump. The recordings of both ends are merged on one clock. docs/reference/trace.md explains
-    events and files.
+    A running process is read without disturbing it. Where a session fails, or NCCL or RCCL waits for
+    long, the process leaves a dump. The recordings of both ends are merged on one clock.
+    docs/reference/trace.md explains events and files.
     """
     host = Host()
     if picture:
-        require_plot(picture)
+        drawing = lab.part("trace_plot", "trace --plot")
+        drawing.require_plot(picture)
     recordings = [_read(host, word) for word in (source, other) if word is not None]
     if save:
         _save(host, source, save)
     history = history_of(recordings)
     if picture:
-        plot(picture, history, span_ms)
+        drawing.plot(picture, history, span_ms)
     if as_json:
         print_json(_document(history))
     else:

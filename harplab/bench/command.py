@@ -14,8 +14,6 @@ from harpctl.command_line import Group, command, flag, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import given_options
-from harpctl.perf.measure import Side, measure, steps_total
-from harpctl.plotting import require_plot
 from harplab.bench.cores import available_cores, parse_cores
 from harplab.bench.failover import print_timed_runs
 from harplab.bench.failure import Failure, parse_failure
@@ -38,6 +36,8 @@ from harplab.grouped import grouped
 from harplab.lab.lab import Lab
 from harplab.lab.options import LAB, LabOptions
 from harplab.lab.spec import LabSpec
+from harplab.perf.measure import Side, measure, steps_total
+from harplab.plotting import require_plot
 
 RUNS_ALONE = 1
 RUNS_AGAINST = 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from harpctl.command_line import command, flag
 from harpctl.console import ERR, Console, print_json
-from harpctl.perf.job import Mode, PerfJob
-from harpctl.perf.measure import measure
-from harpctl.perf.sizes import parse_sizes
 from harplab.bench.options import DEFAULT_SIZES, LATENCY_SIZES, LocalPlace, SideOptions
 from harplab.bench.report import Output, document, print_measured
+from harplab.perf.job import Mode, PerfJob
+from harplab.perf.measure import measure
+from harplab.perf.sizes import parse_sizes
 
 TIME_S = 0.5  # per size
 JOBS = (

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from harpctl.console import Console
-from harpctl.perf.counts import lost_share
-from harpctl.perf.job import Latency
 from harplab.bench.table import percent_text, print_rows
 from harplab.bench.timeline import Phase, Samples, jain, phases
 from harplab.bench.window import WindowResult
+from harplab.perf.counts import lost_share
+from harplab.perf.job import Latency
 
 EXPLAINED = (
     "rate: of the later half of a phase; stall: the longest time without a byte",

@@ -15,10 +15,6 @@ import click
 from harpctl.command_line import command, json_option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.baseline import cache_dir
-from harpctl.perf.hosts import Hosts
-from harpctl.perf.measure import setting_text
-from harpctl.perf.sizes import parse_sizes
 from harplab.bench.cores import CoreFigures, available_cores
 from harplab.bench.nccl_measure import (
     NcclJob,
@@ -50,6 +46,10 @@ from harplab.bench.places import LabHosts
 from harplab.bench.report import Output, progress
 from harplab.bench.table import print_rows
 from harplab.grouped import declared, grouped
+from harplab.perf.baseline import cache_dir
+from harplab.perf.hosts import Hosts
+from harplab.perf.measure import setting_text
+from harplab.perf.sizes import parse_sizes
 
 PROGRAM = "harp-nccl"
 DEFAULT_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20)

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.compare import Ratio, relate
-from harpctl.perf.counts import PacketCounts, lost_share, packets_since
-from harpctl.perf.measure import Step, in_turn, setting_text
 from harpctl.units import short_size
 from harplab.bench.cores import UNWATCHED, Watch
 from harplab.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
 from harplab.bench.nccl_wheel import BEST_OF
+from harplab.perf.compare import Ratio, relate
+from harplab.perf.counts import PacketCounts, lost_share, packets_since
+from harplab.perf.measure import Step, in_turn, setting_text
 
 SOCKET = "Socket"  # also NCCL's name for it
 PLUGIN_SUFFIX = "side"  # NCCL looks for libnccl-net-side.so

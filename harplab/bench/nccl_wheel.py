@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.baseline import cache_dir, compile_shim
+from harplab.perf.baseline import cache_dir, compile_shim
 
 NEWEST = "2.32.3"
 MEMBER = "nvidia/nccl/lib/libnccl.so.2"

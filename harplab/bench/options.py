@@ -14,10 +14,6 @@ import click
 from harpctl.build_info import built_file
 from harpctl.command_line import FILE, Values, option
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.hosts import Hosts, Program
-from harpctl.perf.job import Mode, PerfJob
-from harpctl.perf.measure import Side, setting_text
-from harpctl.perf.sizes import parse_sizes
 from harpctl.ssh import parse_hosts
 from harpctl.units import short_size
 from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, parse_cores
@@ -29,6 +25,10 @@ from harplab.lab import persistent
 from harplab.lab.lab import Lab
 from harplab.lab.options import RANKS
 from harplab.lab.spec import LabSpec
+from harplab.perf.hosts import Hosts, Program
+from harplab.perf.job import Mode, PerfJob
+from harplab.perf.measure import Side, setting_text
+from harplab.perf.sizes import parse_sizes
 
 DEFAULT_SIZES = "8,1K,4K,32K,64K,128K,512K,1M"
 LATENCY_SIZES = "8,1K,4K,32K,128K"

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harpctl.errors import HarpError
-from harpctl.perf.counts import PacketCounts
-from harpctl.perf.hosts import CpuTimes, Program, RemoteHosts, with_env
 from harplab.bench.cores import pinned_words
 from harplab.lab.lab import Lab
+from harplab.perf.counts import PacketCounts
+from harplab.perf.hosts import CpuTimes, Program, RemoteHosts, with_env
 
 
 def parse_proc_stat(text: str, ticks_per_s: int = 100) -> CpuTimes:

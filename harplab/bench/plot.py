@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harpctl.perf.compare import Row
-from harpctl.plotting import save
 from harpctl.units import short_size
 from harplab.bench.failover import TimedRun
 from harplab.bench.suite_run import SuiteRow
+from harplab.perf.compare import Row
+from harplab.plotting import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harpctl.console import ERR, Console
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.job import Mode, PerfJob
-from harpctl.perf.measure import Measured, Side, Step, setting_text
 from harpctl.units import short_size
 from harplab.bench.cores import CoreFigures
 from harplab.bench.table import print_rows, single_table, versus_table
+from harplab.perf.job import Mode, PerfJob
+from harplab.perf.measure import Measured, Side, Step, setting_text
 
 LOST = "lost: of the packets that the network was given in both directions, those it dropped, handshakes too"
 

@@ -24,8 +24,6 @@ from harpctl.command_line import FILE, argument, command, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.perf.hosts import Program
-from harpctl.perf.measure import Step
 from harpctl.stats.files import find
 from harplab.bench.options import PERF, PLUGIN, find_program
 from harplab.bench.places import LabHosts
@@ -33,6 +31,8 @@ from harplab.bench.report import progress
 from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Subnets
+from harplab.perf.hosts import Program
+from harplab.perf.measure import Step
 
 PEERS_MAX = 256
 ENIS = (1, 4, 8)

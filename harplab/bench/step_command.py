@@ -16,7 +16,6 @@ import click
 from harpctl.command_line import Values, argument, command, json_option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.sizes import parse_sizes
 from harplab.bench.cores import available_cores, parse_cores
 from harplab.bench.models import MODELS, PUBLISHED_GPUS
 from harplab.bench.nccl_command import NCCL_LIB, SETTLE, NcclProgram, measure_nccl
@@ -39,6 +38,7 @@ from harplab.grouped import declared, grouped
 from harplab.lab.lab import Lab
 from harplab.lab.options import LabOptions
 from harplab.lab.spec import LabSpec
+from harplab.perf.sizes import parse_sizes
 
 CAP_MBPS = 50_000.0
 RUNS = 3

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from harpctl.perf.measure import setting_text
 from harplab.bench.nccl_measure import NcclMeasured
 from harplab.bench.report import made_here
 from harplab.bench.step import StepJob
 from harplab.bench.table import figure_text, percent_text
 from harplab.lab.spec import LabSpec
+from harplab.perf.measure import setting_text
 
 
 @dataclasses.dataclass(frozen=True)

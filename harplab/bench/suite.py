@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from harpctl.perf.job import Mode
 from harpctl.units import short_size
 from harplab.lab.spec import LabSpec, Offload
+from harplab.perf.job import Mode
 
 KIB, MIB = 1 << 10, 1 << 20
 NCCL_SIZES = (8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, 2 * MIB, 16 * MIB, 64 * MIB)

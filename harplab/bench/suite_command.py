@@ -15,9 +15,6 @@ from pathlib import Path
 from harpctl.command_line import FILE, command
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.hosts import Program
-from harpctl.perf.measure import Step
-from harpctl.plotting import require_plot
 from harplab.bench.cores import (
     Watch,
     available_cores,
@@ -51,6 +48,9 @@ from harplab.bench.suite_report import (
 )
 from harplab.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
 from harplab.grouped import declared, grouped
+from harplab.perf.hosts import Program
+from harplab.perf.measure import Step
+from harplab.plotting import require_plot
 
 RANKS_MAX = 4
 WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes

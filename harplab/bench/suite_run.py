@@ -15,10 +15,6 @@ from pathlib import Path
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.compare import divided
-from harpctl.perf.hosts import Hosts, Program
-from harpctl.perf.job import Mode, PerfJob
-from harpctl.perf.measure import START_UPS, Measured, Side, Step, measure, steps_total
 from harplab.bench.cores import UNWATCHED, Watch
 from harplab.bench.failover import TimedRun
 from harplab.bench.failure import parse_failure
@@ -38,6 +34,10 @@ from harplab.bench.suite import FailureWork, NcclWork, PerfWork, Target, Work, s
 from harplab.bench.timed import Opened, make_timed_runs, timed_job
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
+from harplab.perf.compare import divided
+from harplab.perf.hosts import Hosts, Program
+from harplab.perf.job import Mode, PerfJob
+from harplab.perf.measure import START_UPS, Measured, Side, Step, measure, steps_total
 
 SOCKET = "Socket"
 

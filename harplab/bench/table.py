@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from harpctl.console import Console
-from harpctl.perf.compare import Ratio, Row
 from harpctl.units import short_size
+from harplab.perf.compare import Ratio, Row
 
 
 @dataclasses.dataclass(frozen=True)

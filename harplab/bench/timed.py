@@ -9,9 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.hosts import Hosts
-from harpctl.perf.job import Mode, PerfJob
-from harpctl.perf.measure import Side, Step
 from harpctl.units import short_size
 from harplab.bench.failover import TimedRun, timed_run_of
 from harplab.bench.failure import Event, Failure, apply_event, events_of
@@ -19,6 +16,9 @@ from harplab.bench.places import LabHosts
 from harplab.bench.report import made_here
 from harplab.bench.window import CompetingFlow, run_window
 from harplab.lab.lab import Lab
+from harplab.perf.hosts import Hosts
+from harplab.perf.job import Mode, PerfJob
+from harplab.perf.measure import Side, Step
 
 SAMPLES_MAX = 20000  # harp-perf's bound
 AFTER_S = 2.0  # after the last event, unless --time sets the end

@@ -21,12 +21,12 @@ from typing import IO
 import msgspec
 
 from harpctl.errors import HarpError
-from harpctl.perf.counts import PacketCounts, packets_since
-from harpctl.perf.hosts import Hosts, Program
-from harpctl.perf.job import PerfJob, PerfReport, Ranks, parse_report
 from harplab.bench.failure import Event
 from harplab.bench.timeline import Samples
 from harplab.lab.lab import Lab
+from harplab.perf.counts import PacketCounts, packets_since
+from harplab.perf.hosts import Hosts, Program
+from harplab.perf.job import PerfJob, PerfReport, Ranks, parse_report
 
 POLL_S = 0.002
 END_S = 10.0

@@ -13,9 +13,9 @@ import shutil
 
 import msgspec
 
-from harpctl.perf.counts import PacketCounts
 from harplab.lab.commands import Command, Run, run_inside
 from harplab.lab.spec import LabSpec, fabric_name, host_names
+from harplab.perf.counts import PacketCounts
 
 RULE_COUNTER = re.compile(r"counter packets (\d+) bytes \d+ drop")
 ENI_DEVICE = re.compile(r"(h\d+)?eni\d+")

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.counts import PacketCounts
 from harplab.lab.caps import plan_caps, plan_uncap
 from harplab.lab.commands import Command, Run, ip_inside, run_inside
 from harplab.lab.counts import read_counts
@@ -35,6 +34,7 @@ from harplab.lab.plan import plan_destroy, plan_namespaces, plan_network, tools_
 from harplab.lab.privileges import unprivileged_words
 from harplab.lab.routes import address_words, plan_reroute
 from harplab.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
+from harplab.perf.counts import PacketCounts
 
 OUTPUT_CHARS = 400  # of a failing tool's output
 COMMAND_TIMEOUT_S = 120  # the kernel may take half a minute for a filter beside ranks that poll

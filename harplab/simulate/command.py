@@ -12,10 +12,10 @@ from harpctl.build_info import built_file
 from harpctl.command_line import FILE, argument, command, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.plotting import require_plot
 from harplab.bench.options import PLOT
 from harplab.bench.report import Output, made_here, progress
 from harplab.bench.table import print_rows
+from harplab.plotting import require_plot
 from harplab.simulate.report import lines_of, markdown, plot, rows_of
 from harplab.simulate.run import HARP, PROGRAM, TCP, planned, simulate_all
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harpctl.plotting import save
+from harplab.plotting import save
 from harplab.simulate.run import HARP, TCP, Simulated
 
 HEADS = ("collective", "hosts", "ideal", "HARP", "TCP", "speed-up", "lost", "Jain")

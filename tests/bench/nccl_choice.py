@@ -19,8 +19,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harpctl.perf.baseline import cache_dir
-from harpctl.perf.sizes import parse_sizes
 from harpctl.units import short_size
 from harplab.bench.cores import available_cores
 from harplab.bench.nccl_command import choose_cores
@@ -30,6 +28,8 @@ from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.bench.options import find_program
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
+from harplab.perf.baseline import cache_dir
+from harplab.perf.sizes import parse_sizes
 from tests.conftest import BUILD_DIR
 
 SIZES = "8,32,128,512,2K,8K,32K,128K,512K,2M,8M,32M,64M"

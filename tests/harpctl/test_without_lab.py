@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.cli import COMPLETION, NO_LAB
+from harpctl.cli import COMPLETION
 from harpctl.errors import ExitCode
+from harpctl.lab import NO_LAB
 
 PROGRAM = """
 import sys
@@ -36,12 +37,18 @@ def run(words: list[str], env: dict[str, str] | None = None) -> subprocess.Compl
 
 
 @pytest.mark.parametrize(
-    "words", ["demo", "bench --hosts a,b", "bench nccl", "lab", "lab up --enis 4 --cap 1000"]
+    "words", ["demo", "bench --hosts a,b", "bench nccl", "lab", "lab up --enis 4 --cap 1000", "dissector"]
 )
 def test_its_commands_name_what_to_install(alone: list[str], words: str) -> None:
     done = run([*alone, *words.split()])
     told = NO_LAB.format(words.split(maxsplit=1)[0])
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.MISSING, "", f"harpctl: {told}\n")
+
+
+def test_an_option_that_needs_it_says_so(alone: list[str], tmp_path: Path) -> None:
+    done = run([*alone, "trace", "1", "--plot", str(tmp_path / "picture.png")])
+    told = NO_LAB.format("trace --plot")
+    assert (done.returncode, done.stderr) == (ExitCode.MISSING, f"harpctl: {told}\n")
 
 
 def test_they_tell_the_same_in_json_and_in_the_help(alone: list[str]) -> None:

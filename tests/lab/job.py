@@ -20,12 +20,12 @@ from pathlib import Path
 from types import TracebackType
 
 from harpctl.host.host import Host
-from harpctl.perf.job import PerfReport, parse_report
 from harpctl.stats.files import find
 from harpctl.stats.layout import Row
 from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import fabric_name, port_name
+from harplab.perf.job import PerfReport, parse_report
 
 ENI = "eni0"
 MEETING_ENI = 1

@@ -18,9 +18,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harpctl.perf.counts import lost_share
-from harpctl.perf.job import Window
 from harplab.lab.lab import Lab
+from harplab.perf.counts import lost_share
+from harplab.perf.job import Window
 from tests.lab.job import Job, Meter, until
 
 SECONDS = 5  # at most

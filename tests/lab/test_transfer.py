@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.perf.job import parse_report
 from harplab.lab.commands import ip_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Offload
+from harplab.perf.job import parse_report
 from tests.lab.job import ALL_SIZES, ENI, Job
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]

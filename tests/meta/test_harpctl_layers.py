@@ -25,7 +25,7 @@ COMMON = {
     "command_line",
     "build_info",
     "ip",
-    "plotting",
+    "lab",
     "units",
 }
 TOP = {"", "__main__", "cli"}  # the program itself, which may import all
@@ -38,24 +38,18 @@ SPAWNS = {
     "ssh": "ssh to other hosts",
     "network.guard": "the rollback timer, which outlives harpctl",
     "build_info": "the script that tells a checkout's version",
-    "perf.baseline": "the compiler of the shim",
-    "perf.hosts": "the null device of subprocess",
-    "perf.job": "a harp-perf for each rank",
     "preflight.sessions": "ssh to hosts for as long as a preflight lasts",
     "doctor.machine": "children that may die of what they try",
 }
 OPENS = {
-    "build_info": "the version and the documents that a package brings",
+    "build_info": "the version that a package brings",
     "console": "the terminal that is asked",
     "confs.table": "the table of settings that comes with harpctl",
     "doctor.archive": "the bundle, where the operator says",
-    "dissector.command": "harpctl's own template, and the file that the operator asks for",
     "failures": "standard streams that were closed",
     "fleet": "our own file to be streamed",
     "network.metadata": "addresses of the web",
     "node.cluster": "the API server of the cluster",
-    "perf.baseline": "the source of the shim, of a checkout",
-    "perf.hosts": "files that are copied to hosts",
     "preflight.sessions": "our own file to be streamed",
     "plugin.source": "the plugin that comes with harpctl, or that the operator names",
     "ssh": "the operator's host file",
@@ -68,6 +62,7 @@ WRITES = {
     "network.rollback_timer": "its sign of life there",
 }
 RUNS = {
+    "preflight.agent": "harp-perf",
     "change.executor": "steps",
     "change.reverter": "their undoing",
     "network.guard": "systemd-run, for the rollback timer",
@@ -188,9 +183,9 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 def test_only_the_command_line_names_the_lab() -> None:
-    """A host need not have it: its commands are imported by name, when they are called."""
+    """A host need not have it: its modules are imported by name, when they are asked for."""
     naming = {module for module in PRODUCT if LAB in MODULES[module].read_text(encoding="utf-8")}
-    assert naming == {"cli"}
+    assert naming == {"cli", "lab"}
     assert not [module for module in PRODUCT for name in imports(module) if name.startswith(LAB)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.dissector.tables import CODE, CONSTANT, layouts
+from harplab.dissector.tables import CODE, CONSTANT, layouts
 
 HEADERS = (
     "base/status.h",

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.perf.baseline import cache_dir
 from harplab.bench.nccl_wheel import fetch as fetch_wheel
 from harplab.bench.nccl_wheel import wheel_of
 from harplab.bench.options import find_program
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
+from harplab.perf.baseline import cache_dir
 from tests.nccl import box, wheels
 
 

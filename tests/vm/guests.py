@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harpctl.perf.job import parse_report
+from harplab.perf.job import parse_report
 from tests.lab.job import statistics_of
 from tests.vm.machine import Machine, Shape
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from harpctl.perf.job import parse_report
 from harplab.bench.nccl_wheel import socket_baseline
+from harplab.perf.job import parse_report
 from tests.vm.conftest import booted, payload_of
 from tests.vm.guest_image import NEWEST, OLDEST, guest_image
 from tests.vm.guests import PLUGIN, Guests, assert_nothing_left, config_of, finish, start

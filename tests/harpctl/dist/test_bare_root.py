@@ -9,7 +9,7 @@ import pytest
 
 from dist.make import BUILD
 from harpctl.errors import HarpError
-from harpctl.perf.baseline import cache_dir
+from harplab.perf.baseline import cache_dir
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from tests.harpctl.dist.conftest import Chroot, one
 from tests.harpctl.dist.test_deb import Debian

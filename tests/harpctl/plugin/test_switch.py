@@ -116,7 +116,7 @@ def test_install_into_a_directory_that_is_not_searched(image: Image, plugin_file
     image.at("/opt/harp").mkdir(parents=True)
     result = install(image, plugin_file, "/opt/harp")
     assert (result.ok, result.path, result.state) == (True, f"/opt/harp/{NAME}", "absent")
-    assert "does not load it by name" in result.notes[0]
+    assert "is not loaded by name" in result.notes[0]
     assert not install(image, plugin_file, "/opt/harp").changed
 
 

@@ -8,7 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,28 @@ from msgspec.structs import replace
 from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.fleet import DIST_VARIABLE, Remote
-from harpctl.perf.baseline import cache_dir
 from harpctl.preflight import sessions
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
-from harpctl.preflight.model import Comparison, HostFinding, HostState, Problem, Rate, Report
+from harpctl.preflight.model import (
+    Comparison,
+    HostFinding,
+    HostState,
+    Outcome,
+    Problem,
+    Rate,
+    RateRequest,
+    Report,
+)
+from harpctl.preflight.rates import run_rounds
 from harpctl.preflight.rounds import rounds
+from harpctl.preflight.sessions import Deadline
 from harpctl.preflight.show import show
 from harpctl.preflight.verdict import decide
 from harpctl.records import decode
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
+from harplab.perf.baseline import cache_dir
 from tests.harpctl.preflight.build import eni, own
 
 FAKE_SSH = r"""
@@ -205,6 +216,51 @@ def test_each_pair_meets_once_and_no_host_waits(count: int) -> None:
     assert all(len({host for pair in pairs for host in pair}) == 2 * len(pairs) for pairs in planned)
     met = sorted(tuple(sorted(pair)) for pairs in planned for pair in pairs)
     assert met == sorted(tuple(sorted(pair)) for pair in combinations(hosts, 2))
+
+
+CONNECTIONS = [{"from": n % 2, "to": 1 - n % 2, "bytes": 10**9} for n in range(4)]
+REPORT = json.dumps({"results": [{"window": {"connections": CONNECTIONS}}]})
+
+
+def test_the_rates_of_a_pair_are_those_of_rank_0s_report() -> None:
+    states = {"a": own(enis=(eni(), eni(name="eth2"))), "b": own()}
+    asked: list[dict[str, RateRequest]] = []
+
+    def ask(requests: Mapping[str, RateRequest], _seconds: float) -> dict[str, tuple[Outcome, ...]]:
+        asked.append(dict(requests))
+        return {"a": (Outcome(report=REPORT),), "b": (Outcome(),)}
+
+    planned, done, found, faults = run_rounds(states, ask, 1.0, Deadline(60))
+    assert (planned, done, faults) == (1, 1, [])
+    assert [(rate.source, rate.target, rate.eni, rate.gbps) for rate in found] == [
+        ("a", "b", "eth1", 16.0),
+        ("b", "a", "eth1", 16.0),
+    ]
+    (requests,) = asked
+    assert [requests[host].rank for host in "ab"] == [0, 1]
+    assert requests["a"].meetings == requests["b"].meetings
+    assert len(requests["a"].meetings) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "cause"),
+    [
+        ({"a": (Outcome(report=REPORT),)}, "rank 1: its agent did not answer"),
+        (
+            {"a": (Outcome(error="exit code 1 no way"),), "b": (Outcome(error="exit code 2"),)},
+            "rank 0: exit code 1 no way; rank 1: exit code 2",
+        ),
+        ({"a": (Outcome(report="{}"),), "b": (Outcome(),)}, "harp-perf's report is not understood"),
+    ],
+)
+def test_a_pair_that_can_not_be_measured_is_a_fault(
+    outcomes: dict[str, tuple[Outcome, ...]], cause: str
+) -> None:
+    states = {"a": own(), "b": own()}
+    _planned, _done, found, faults = run_rounds(states, lambda *_: outcomes, 1.0, Deadline(60))
+    assert found == []
+    assert [(one.check, one.source, one.target) for one in faults] == [("rate", "a", "b")]
+    assert faults[0].cause.startswith(f"HARP does not work: {cause}")
 
 
 # ---- who is to attribute_faults ----

@@ -17,13 +17,13 @@ from harpctl.build_info import build_version
 from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.facts.plugin_files import NAME
-from harpctl.perf import baseline, measure
-from harpctl.perf.counts import PacketCounts
-from harpctl.perf.hosts import CpuTimes, Hosts, Program
-from harpctl.perf.job import PerfJob, PerfReport, PerfResult, PerfRun
 from harplab.bench import options
 from harplab.bench.options import build_side, parse_assignment, with_distinct_names
 from harplab.bench.places import LoopbackHosts
+from harplab.perf import baseline, measure
+from harplab.perf.counts import PacketCounts
+from harplab.perf.hosts import CpuTimes, Hosts, Program
+from harplab.perf.job import PerfJob, PerfReport, PerfResult, PerfRun
 
 
 def call(*words: str) -> Result:

@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.measure import START_UPS, TRIALS
 from harplab.bench import cores, options
 from harplab.bench.cores import CoreFigures, CoreWatch, parse_cores, read_latency_ns
-from tests.harpctl.conftest import write_perf
+from harplab.perf.measure import START_UPS, TRIALS
+from tests.harplab.conftest import write_perf
 
 NEAR, FAR, NEARER = 60.0, 350.0, 20.0
 

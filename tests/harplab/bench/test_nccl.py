@@ -19,7 +19,6 @@ from click.testing import CliRunner, Result
 from harpctl import build_info
 from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.counts import PacketCounts
 from harplab.bench import cores, nccl_command, nccl_wheel, options
 from harplab.bench.nccl_measure import (
     NcclJob,
@@ -35,7 +34,8 @@ from harplab.bench.nccl_measure import (
 from harplab.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harplab.bench.nccl_run import NcclRun, Size, Survivor, parse_lines
 from harplab.lab.spec import LabSpec
-from tests.harpctl.conftest import write_perf
+from harplab.perf.counts import PacketCounts
+from tests.harplab.conftest import write_perf
 
 FAKE = r"""
 import json, os, sys

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.perf.hosts import CpuTimes, Program
-from harpctl.perf.job import PerfJob, run_perf
 from harpctl.ssh import SSH
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts, parse_proc_stat
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
+from harplab.perf.hosts import CpuTimes, Program
+from harplab.perf.job import PerfJob, run_perf
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
 

@@ -15,7 +15,6 @@ from click.testing import CliRunner, Result
 
 from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.counts import PacketCounts
 from harplab.bench import options, step_command
 from harplab.bench.models import MODELS, Layer, Model
 from harplab.bench.step import (
@@ -32,7 +31,8 @@ from harplab.bench.step import (
     scaled,
 )
 from harplab.lab.spec import QUEUE_MAX_MS, LabSpec
-from tests.harpctl.conftest import write_perf
+from harplab.perf.counts import PacketCounts
+from tests.harplab.conftest import write_perf
 
 # Takes FAKE_MS for a step and appends its arguments and its NCCL_ALGO to FAKE_CALLS.
 FAKE = r"""

@@ -15,8 +15,6 @@ from click.testing import CliRunner, Result
 from harpctl.cli import app
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import NAME
-from harpctl.perf.hosts import Hosts, Program
-from harpctl.perf.job import Mode
 from harplab.bench import options, suite_command
 from harplab.bench.cores import CoreFigures, Watch, near_cores
 from harplab.bench.places import LoopbackHosts
@@ -35,8 +33,10 @@ from harplab.bench.suite_file import SuiteFile, made_here, open_file, write_file
 from harplab.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
 from harplab.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
 from harplab.lab.spec import LabSpec
-from tests.harpctl.conftest import write_perf
+from harplab.perf.hosts import Hosts, Program
+from harplab.perf.job import Mode
 from tests.harplab.bench.test_nccl import FAKE
+from tests.harplab.conftest import write_perf
 
 STREAM = PerfWork("Streams", "stream", ((4096, Target(speedup=3.5)), (1 << 20, Target(1.3, cpu=0.85))))
 TRIPS = PerfWork("Trips", "half round trip", ((8, Target(speedup=1.54)),), mode=Mode.PINGPONG)

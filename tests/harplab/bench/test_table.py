@@ -6,9 +6,9 @@ from __future__ import annotations
 import io
 
 from harpctl.console import Console
-from harpctl.perf.compare import compare, summarize
-from harpctl.perf.job import Latency, PerfResult
 from harplab.bench.table import plain_text, print_rows, single_table, versus_table
+from harplab.perf.compare import compare, summarize
+from harplab.perf.job import Latency, PerfResult
 
 
 def rate(gbps: float, wrong: int = 0) -> PerfResult:

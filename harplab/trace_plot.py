@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.plotting import save
 from harpctl.trace.clock import SENDING
 from harpctl.trace.history import History, HistoryEvent
+from harplab.plotting import require_plot, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+__all__ = ["plot", "require_plot"]
 
 MARKS = {  # of events at a packet number: marker, colour, label
     "TX_AGAIN": ("^", "tab:orange", "sent again"),

@@ -7,8 +7,11 @@ tests/meta/test_wire_doc.py compares the same tables with the code.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
+WIRE_DOC = "wire.md"  # a file of harplab/data that a package brings
+LAB = Path(__file__).resolve().parents[1]
 STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
 CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
 CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
@@ -26,6 +29,13 @@ ENUM_OF = {
     ("harp_wire_opened", "refusal"): "REFUSALS",
 }
 HEX = {"crc", "token", "magic", "payload_crc"}
+
+
+def wire_doc() -> str:
+    """Return docs/reference/wire.md: the package's, else the checkout's."""
+    packaged = LAB / "data" / WIRE_DOC
+    file = packaged if packaged.is_file() else LAB.parent / "docs" / "reference" / WIRE_DOC
+    return file.read_text(encoding="utf-8")
 
 
 class Field(NamedTuple):

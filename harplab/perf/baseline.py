@@ -17,7 +17,6 @@ from harpctl.errors import ExitCode, HarpError
 
 SHIM_SOURCE = Path(__file__).resolve().parents[2] / "tests" / "lab" / "nccl_socket_baseline.c"
 COMPILE_TIMEOUT_S = 600
-NCCL_SINCE = (2, 30, 3)  # the first release whose transport the shim can show
 
 
 def cache_dir() -> Path:

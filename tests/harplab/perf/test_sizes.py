@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.sizes import parse_size, parse_sizes
 from harpctl.units import short_size
+from harplab.perf.sizes import parse_size, parse_sizes
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from harpctl.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, layouts
+from harplab.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, layouts
 
 
 def _row(layout: str, field: Field) -> str:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.perf.compare import compare, cpu_s_per_gb, summarize, time_us
-from harpctl.perf.hosts import CpuTimes
-from harpctl.perf.job import Latency, PerfReport, PerfResult, PerfRun
+from harplab.perf.compare import compare, cpu_s_per_gb, summarize, time_us
+from harplab.perf.hosts import CpuTimes
+from harplab.perf.job import Latency, PerfReport, PerfResult, PerfRun
 
 
 def result(gbps: float, *, size: int = 1000, wrong: int = 0, p50: float | None = None) -> PerfResult:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harpctl.build_info import wire_doc
 from harpctl.command_line import FILE, argument, command, flag
 from harpctl.console import OUT, print_json
-from harpctl.dissector.wireshark import wireshark_dissector
 from harpctl.errors import HarpError
+from harplab.dissector.tables import wire_doc
+from harplab.dissector.wireshark import wireshark_dissector
 
 LUA = "harp.lua"
 TEMPLATE = Path(__file__).resolve().with_name(f"{LUA}.in")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
 from harpctl.errors import HarpError
-from harpctl.perf.counts import PacketCounts
 from harpctl.ssh import remedy_of, run_command, ssh_words
+from harplab.perf.counts import PacketCounts
 
 SSH_TIMEOUT_S = 600  # a copied libnccl.so is 350 MB
 FOLDER = "@folder@"  # stands for a host's own temporary folder in a path

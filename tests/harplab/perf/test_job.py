@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from harpctl.errors import HarpError
-from harpctl.perf import job as perf_module
-from harpctl.perf.hosts import Program
-from harpctl.perf.job import PerfJob, parse_report, perf_argv, run_perf
 from harplab.bench.places import LoopbackHosts
+from harplab.perf import job as perf_module
+from harplab.perf.hosts import Program
+from harplab.perf.job import PerfJob, parse_report, perf_argv, run_perf
 
 JOB = PerfJob("stream", (8, 1024), iterations=10)
 

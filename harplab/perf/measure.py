@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from harpctl.errors import HarpError
-from harpctl.perf.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
-from harpctl.perf.counts import PacketCounts, lost_share, packets_since
-from harpctl.perf.hosts import Hosts, Program
-from harpctl.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
 from harpctl.units import short_size
+from harplab.perf.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harplab.perf.counts import PacketCounts, lost_share, packets_since
+from harplab.perf.hosts import Hosts, Program
+from harplab.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
 
 START_UPS = 4  # of each side; the first one does not count
 TRIALS = 2  # of each setting; the faster one counts, since one may stall

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harpctl.build_info import wire_doc
 from harpctl.cli import app
-from harpctl.dissector.tables import layouts
 from harpctl.errors import ExitCode
+from harplab.dissector.tables import layouts, wire_doc
 from tests.layer import layer
 
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")

@@ -16,9 +16,9 @@ from typing import IO, Annotated
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.perf.hosts import CpuTimes, Hosts, Program
 from harpctl.records import decode
 from harpctl.ssh import OUTPUT_BYTES_MAX
+from harplab.perf.hosts import CpuTimes, Hosts, Program
 
 POLL_S = 0.01
 GRACE_S = 5.0  # how long the other ranks may take to notice that one has failed

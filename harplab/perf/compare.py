@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 from harpctl.errors import HarpError
-from harpctl.perf.job import Latency, Mode, PerfResult, PerfRun
+from harplab.perf.job import Latency, Mode, PerfResult, PerfRun
 
 
 @dataclasses.dataclass(frozen=True)
