@@ -6,15 +6,12 @@ from __future__ import annotations
 import difflib
 import shlex
 
-import msgspec
-
 from harpctl.change.state import Absent, File, Folder, Link, State, digest, read_state, same_content
 from harpctl.change.steps import (
     AnyStep,
     MakeLink,
     Plan,
     RemoveFile,
-    Rename,
     Run,
     SetControl,
     SetSizes,
@@ -27,48 +24,16 @@ from harpctl.host.host import Host
 NO_LINE_END = "\\ No newline at end of file\n"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a plan that does not hold yet, described."""
-
-    group: str
-    do: str  # the kind of step: write, remove, link, rename, control, sizes, run
-    why: str = ""
-    path: str = ""
-    command: str = ""
-    value: str = ""  # of a control file; sizes and their interface; the target of a link or a renaming
-    diff: str = ""
-
-    @property
-    def text(self) -> str:
-        """Return its part of what --dry-run prints."""
-        if self.do == "run":
-            return f"$ {self.command}\n"
-        if self.do == "control":
-            return f"= {self.value} > {self.path}\n"
-        if self.do == "sizes":
-            return f"= {self.value}\n"
-        return self.diff
-
-
-def changes(plan: Plan, host: Host) -> tuple[Change, ...]:
-    """Return the steps of a plan that don't hold yet, in order. Raises HarpError for what can't be read."""
-    seen = _Imagined(host)
-    steps = ((group.name, step) for group in needed(plan, host).groups for step in group.steps)
-    return tuple(filter(None, (_change_of(group, step, seen) for group, step in steps)))
-
-
 def render(plan: Plan, host: Host) -> str:
     """Return what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places.
 
-    Sizes of an interface are `= size=bytes ... of interface`.
+    Sizes of an interface are `= size=bytes ... of interface`. Raises HarpError for what can't be read.
     """
+    seen = _Imagined(host)
     lines = []
-    group = ""
-    for change in changes(plan, host):
-        if change.group != group:
-            group = change.group
-            lines.append(f"# {group}\n")
-        lines.append(change.text)
+    for group in needed(plan, host).groups:
+        texts = list(filter(None, (_text_of(step, seen) for step in group.steps)))
+        lines += [f"# {group.name}\n", *texts] if texts else []
     return "".join(lines)
 
 
@@ -111,37 +76,24 @@ class _Imagined:
         return diff
 
 
-def _change_of(group: str, step: AnyStep, seen: _Imagined) -> Change | None:
-    """Describe a step; None for a command that acts only when it is undone."""
+def _text_of(step: AnyStep, seen: _Imagined) -> str:
+    """Describe a step; "" for a command that acts only when it is undone."""
     if isinstance(step, Run):
-        shown = {"command": shlex.join(step.argv)} if step.argv else {}
-    else:
-        shown = _shown(step, seen)
-    return Change(group=group, do=str(step.__struct_config__.tag), why=step.why, **shown) if shown else None
-
-
-def _shown(
-    step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes, seen: _Imagined
-) -> dict[str, str]:
-    if isinstance(step, SetSizes):
-        return {"value": step.text}
-    if isinstance(step, SetControl):
-        return {"path": step.path, "value": step.value}
+        return f"$ {shlex.join(step.argv)}\n" if step.argv else ""
+    if isinstance(step, SetSizes | SetControl):
+        return f"= {step.text if isinstance(step, SetSizes) else f'{step.value} > {step.path}'}\n"
     if isinstance(step, WriteFile):
         path = seen.place(step.path, follow=True)
         was, _data = seen.look(path)
-        ours = File(sha256=digest(step.data), mode=mode_of(step, was))
-        return {"path": step.path, "diff": seen.put(path, ours, step.data)}
+        return seen.put(path, File(sha256=digest(step.data), mode=mode_of(step, was)), step.data)
     if isinstance(step, RemoveFile):
-        return {"path": step.path, "diff": seen.put(seen.place(step.path), Absent(), b"")}
+        return seen.put(seen.place(step.path), Absent(), b"")
     if isinstance(step, MakeLink):
-        diff = seen.put(seen.place(step.path), Link(target=step.target), b"")
-        return {"path": step.path, "value": step.target, "diff": diff}
+        return seen.put(seen.place(step.path), Link(target=step.target), b"")
     moved = seen.look(step.path)
     seen.put(seen.place(step.path), Absent(), b"")
     seen.put(seen.place(step.to), *moved)
-    diff = f"rename from {step.path}\nrename to {step.to}\n"
-    return {"path": step.path, "value": step.to, "diff": diff}
+    return f"rename from {step.path}\nrename to {step.to}\n"
 
 
 def _head(path: str, was: State, becomes: State) -> str:
