@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from typing import Any
 
 import msgspec
@@ -17,41 +18,18 @@ from harpctl.plugin.settings import SetVariable
 
 LEFT_OUT = "(left out)"
 PREFIXES = ("NCCL_", "HARP_")
-NCCL = (
-    "ALGO", "BUFFSIZE", "CHECKS_DISABLE", "CHECK_POINTERS", "COMM_BLOCKING", "COMM_ID", "CONF_FILE",
-    "CONNECT_ROUND_MAX_PEERS", "CROSS_NIC", "CUMEM_ENABLE", "CUMEM_HOST_ENABLE", "DEBUG", "DEBUG_FILE",
-    "DEBUG_SUBSYS", "DMABUF_ENABLE", "GDRCOPY_ENABLE", "GDR_FLUSH_DISABLE", "GIN_PLUGIN", "GIN_TYPE",
-    "GRAPH_FILE", "GRAPH_MIXING_SUPPORT", "GRAPH_REGISTER", "HOSTID", "IB_DISABLE", "IB_HCA",
-    "IGNORE_CPU_AFFINITY", "IGNORE_DISABLED_P2P", "LAUNCH_MODE", "LOCAL_REGISTER", "MAX_CTAS",
-    "MAX_NCHANNELS", "MAX_P2P_NCHANNELS",
-    "MIN_CTAS", "MIN_NCHANNELS", "MIN_P2P_NCHANNELS", "MNNVL_ENABLE", "NCHANNELS_PER_NET_PEER",
-    "NCHANNELS_PER_PEER", "NET", "NET_DISABLE_INTRA", "NET_FORCE_MERGE", "NET_GDR_C2C", "NET_GDR_LEVEL",
-    "NET_GDR_READ", "NET_MERGE_LEVEL", "NET_OPTIONAL_RECV_COMPLETION", "NET_OVERHEAD", "NET_PLUGIN",
-    "NET_SHARED_BUFFERS", "NET_SHARED_COMMS", "NSOCKS_PERTHREAD", "NTHREADS", "NVB_DISABLE", "NVLS_ENABLE",
-    "OOB_NET_ENABLE", "OOB_NET_IFNAME", "P2P_DISABLE", "P2P_LEVEL", "P2P_NET_CHUNKSIZE",
-    "P2P_PXN_LEVEL", "PROFILER_PLUGIN", "PROGRESS_APPENDOP_FREQ", "PROTO", "PXN_C2C", "PXN_DISABLE",
-    "RAS_ADDR", "RAS_ENABLE", "RAS_TIMEOUT_FACTOR", "RUNTIME_CONNECT", "SET_STACK_SIZE", "SET_THREAD_NAME",
-    "SHM_DISABLE", "SINGLE_RING_THRESHOLD", "SOCKET_FAMILY", "SOCKET_IFNAME", "SOCKET_NTHREADS",
-    "SOCKET_POLL_TIMEOUT_MSEC",
-    "SOCKET_RETRY_CNT", "SOCKET_RETRY_SLEEP_MSEC", "THREAD_THRESHOLDS", "TOPO_DUMP_FILE", "TOPO_FILE",
-    "TUNER_CONFIG_FILE", "TUNER_PLUGIN", "UNPACK_ENABLE", "WIN_ENABLE", "WORK_ARGS_BYTES", "WORK_FIFO_BYTES",
-)  # fmt: skip
-OTHERS = (
-    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LD_PRELOAD", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT", "NVIDIA_VISIBLE_DEVICES", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "RANK", "SLURM_JOB_NUM_NODES",
-    "SLURM_LOCALID", "SLURM_NNODES", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID", "WORLD_SIZE",
-    "XDG_RUNTIME_DIR",
-)  # fmt: skip
-VARIABLES = {*HARP_VARIABLES, *(f"NCCL_{name}" for name in NCCL), *OTHERS}
-KERNEL_ARGUMENTS = {
-    "amd_iommu", "cgroup_enable", "default_hugepagesz", "hugepages", "hugepagesz", "idle",
-    "intel_idle.max_cstate", "intel_iommu", "intel_pstate", "iommu", "iommu.passthrough", "iommu.strict",
-    "irqaffinity", "isolcpus", "maxcpus", "mem", "mitigations", "nohz", "nohz_full", "nosmt", "nr_cpus",
-    "numa", "numa_balancing", "pci",
-    "processor.max_cstate", "quiet", "rcu_nocbs", "ro", "rw", "skew_tick", "systemd.unified_cgroup_hierarchy",
-    "transparent_hugepage", "tsc",
-}  # fmt: skip
+
+
+class _Names(msgspec.Struct, frozen=True):
+    """The names in allowed.json, those of NCCL's variables without their prefix."""
+
+    nccl: tuple[str, ...]
+    others: tuple[str, ...]
+    kernel_arguments: frozenset[str]
+
+
+_NAMES = msgspec.json.decode((resources.files("harpctl.bundle") / "allowed.json").read_bytes(), type=_Names)
+VARIABLES = {*HARP_VARIABLES, *(f"NCCL_{name}" for name in _NAMES.nccl), *_NAMES.others}
 VALUE = re.compile(r"[\w.,:;/^=+%<>\[\]() -]{0,400}", re.ASCII)
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 SECRET_CHARS_MIN = 6
@@ -119,7 +97,7 @@ def kernel_arguments(text: str) -> str:
     words = []
     for word in text.split():
         name, equals, _value = word.partition("=")
-        is_known = not equals or name in KERNEL_ARGUMENTS
+        is_known = not equals or name in _NAMES.kernel_arguments
         words.append(word if is_known and VALUE.fullmatch(word) else f"{name}={LEFT_OUT}")
     return " ".join(words)
 

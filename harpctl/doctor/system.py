@@ -118,7 +118,7 @@ def check_unit(context: Context) -> Iterator[CheckResult]:
 )
 def check_unit_passed(context: Context) -> Iterator[CheckResult]:
     """Ask systemd how the units ended."""
-    for name in unit.TEXTS:
+    for name in unit.NAMES:
         if context.host.is_file(unit.PATH) and context.host.query(("systemctl", "is-failed", name)):
             yield warn(f"{name} failed.", f"journalctl -b -u {name}", f"systemctl restart {name}")
 

@@ -5,13 +5,14 @@ A shell evaluates /etc/default/grub, so that a shell edits its settings: harpctl
 them. Debian's grub-mkconfig then evaluates /etc/default/grub.d/*.cfg, where a file of our own sorts last;
 elsewhere the code stands at the end of /etc/default/grub, between two marks.
 
-The code's rules are those of cmdline.py. No line of it looks like a setting to grubby's edit (a line that
-begins with GRUB_CMDLINE_LINUX) or to the vendor's (a line of that name that ends in a double quote).
+The code is harp_args.sh.in; its rules are those of cmdline.py. No line of it looks like a setting to grubby's
+edit (a line that begins with GRUB_CMDLINE_LINUX) or to the vendor's (one that ends in a double quote, too).
 """
 
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 from harpctl.facts.boot_loader import HARP_DROPIN
 from harpctl.facts.model import Boot
@@ -24,59 +25,13 @@ END = "# <<< hugepages of HARP\n"
 _BLOCK = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 _PATTERNS = {GIB: "1[gG]*|1024[mM]*|1048576[kK]*|1073741824", 2 * MIB: "2[mM]*|2048[kK]*|2097152"}
 
-_CODE = """\
-# Counts of this page size and other default sizes are replaced; pages of other sizes stay.
-harp_args='@ARGS@'
-harp_default=@DEFAULT@
-harp_edit() {
-    harp_kept= harp_row= harp_held=
-    for harp_word; do
-        case $harp_end$harp_quoted$harp_word in
-            --) harp_end='-- ' ;;
-            '-- '*|'" '*) ;;
-            default[-_]hugepagesz=*)
-                harp_kept=$harp_kept$harp_held harp_held= harp_row=${harp_word#*=}
-                continue ;;
-            hugepagesz=*)
-                harp_kept=$harp_kept$harp_held harp_held= harp_size=${harp_word#*=}
-                case $harp_size in @SIZE@) continue ;; esac
-                if [ "$harp_size" = "$harp_row" ]; then harp_held=" $harp_word"; continue; fi ;;
-            hugepages=*)
-                case ${harp_size:-$harp_default} in @SIZE@) continue ;; esac
-                if [ -n "$harp_held" ]; then harp_held= harp_row= harp_size=@OURS@; continue; fi
-                if [ -z "$harp_size" ]; then harp_word="hugepagesz=$harp_default $harp_word"; fi ;;
-        esac
-        harp_kept="$harp_kept$harp_held $harp_word" harp_held= harp_row= harp_rest=$harp_word
-        while [ "$harp_rest" != "${harp_rest#*\\"}" ]; do
-            harp_rest=${harp_rest#*\\"}
-            if [ -n "$harp_quoted" ]; then harp_quoted=; else harp_quoted='" '; fi
-        done
-    done
-    harp_kept=$harp_kept$harp_held
-}
-set -f
-for harp_word in $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT; do
-    case $harp_word in --) break ;; default[-_]hugepagesz=*) harp_default=${harp_word#*=} ;; esac
-done
-harp_size= harp_end= harp_quoted=
-harp_edit $GRUB_CMDLINE_LINUX
-    GRUB_CMDLINE_LINUX=$harp_args$harp_kept
-harp_main_size=$harp_size harp_main_end=$harp_end
-for harp_name in _DEFAULT _RECOVERY; do
-    eval harp_line='$GRUB_CMDLINE_LINUX'$harp_name
-    harp_size=$harp_main_size harp_end=$harp_main_end harp_quoted=
-    harp_edit $harp_line
-    if [ -n "$harp_line" ]; then eval GRUB_CMDLINE_LINUX$harp_name='${harp_kept# }'; fi
-done
-set +f
-"""
-
 
 def code(wanted: HugepageArgs) -> str:
     """Return the shell code, which a second run finds as the first one wrote it."""
-    text = _CODE.replace("@ARGS@", str(wanted)).replace("@SIZE@", _PATTERNS[wanted.page_size])
+    text = (resources.files("harpctl.kargs") / "harp_args.sh.in").read_text("utf-8")
+    text = text.replace("@ARGS@", str(wanted)).replace("@SIZE@", _PATTERNS[wanted.page_size])
     text = text.replace("@OURS@", spelling(wanted.page_size))
-    return BEGIN + text.replace("@DEFAULT@", spelling(wanted.kernel_default)) + END
+    return text.replace("@DEFAULT@", spelling(wanted.kernel_default))
 
 
 def defaults_path(boot: Boot) -> str:

@@ -105,8 +105,7 @@ def _with_speed(host: Host, facts: Facts, options: SetupOptions) -> SetupOptions
     enis = choose_enis(facts, options)
     if any(eni.speed_mbps for eni in enis):
         return options
-    speed, _kind = known_speed(host, len(enis))
-    return msgspec.structs.replace(options, cloud_mbps=speed or None)
+    return msgspec.structs.replace(options, cloud_mbps=known_speed(host, len(enis)) or None)
 
 
 def collect_facts(host: Host, options: SetupOptions) -> Facts:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
 from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
 from harpctl.facts.model import Facts
@@ -16,49 +18,7 @@ NAME = "harp.service"
 PATH = f"{UNITS}/{NAME}"
 WANTED = f"{UNITS}/multi-user.target.wants/{NAME}"
 
-TEXTS = {
-    NAME: """\
-# Written by harpctl setup; harpctl rollback takes it away.
-[Unit]
-Description=HARP: set its interfaces up and keep them so
-DefaultDependencies=no
-After=local-fs.target systemd-sysctl.service systemd-udevd.service
-After=NetworkManager.service systemd-networkd.service networking.service network.service
-Before=network-online.target shutdown.target
-Conflicts=shutdown.target
-ConditionPathExists={record}
-
-[Service]
-Type=notify
-NotifyAccess=all
-ExecStart={program} boot --keep
-Restart=on-failure
-RestartSec=5
-StandardInput=null
-TimeoutStartSec=120
-
-[Install]
-WantedBy=multi-user.target
-""",
-    "harp-validate.service": """\
-# Written by harpctl setup; harpctl rollback takes it away.
-[Unit]
-Description=HARP: check the host
-Wants=network-online.target
-After=harp.service network-online.target dev-hugepages.mount
-ConditionPathExistsGlob={conf_files}
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart={program} validate
-StandardInput=null
-TimeoutStartSec=120
-
-[Install]
-WantedBy=multi-user.target
-""",
-}
+NAMES = (NAME, "harp-validate.service")
 
 
 def _quoted(program: str) -> str:
@@ -82,8 +42,8 @@ def reason_against(facts: Facts, sources: Sources, options: SetupOptions) -> str
 def plan_units(sources: Sources, options: SetupOptions) -> Group:
     """Plan the units; on a running host harp.service starts at once, and ends first when it is undone."""
     steps: list[AnyStep] = []
-    for name, text in TEXTS.items():
-        path = f"{UNITS}/{name}"
+    for name in NAMES:
+        path, text = f"{UNITS}/{name}", (resources.files("harpctl.setup") / f"{name}.in").read_text("utf-8")
         conf_files = f"{CONF_DIR}/{CONF_PATTERN}"
         data = text.format(record=RECORD, conf_files=conf_files, program=_quoted(options.program)).encode()
         wanted = f"{UNITS}/multi-user.target.wants/{name}"

@@ -44,8 +44,12 @@ SPAWNS = {
 OPENS = {
     "build_info": "the version that a package brings",
     "console": "the terminal that is asked",
+    "bundle.allow": "the names that come with harpctl",
     "confs.table": "the table of settings that comes with harpctl",
     "doctor.archive": "the bundle, where the operator says",
+    "kargs.defaults": "harpctl's own template",
+    "network.speeds": "harpctl's own table",
+    "setup.unit": "harpctl's own templates",
     "failures": "standard streams that were closed",
     "fleet": "our own file to be streamed",
     "network.metadata": "addresses of the web",

@@ -146,7 +146,7 @@ def test_a_server_that_does_not_speak_http(tmp_path: Path) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        assert known_speed(Host(tmp_path), 1, Ec2(url)) == (0, "")
+        assert known_speed(Host(tmp_path), 1, Ec2(url)) == 0
         thread.join()
 
 
@@ -178,15 +178,15 @@ def test_the_speed_of_a_known_machine(
     vendor = tmp_path / VENDOR[1:]
     vendor.parent.mkdir(parents=True)
     vendor.write_text("Amazon EC2\n")
-    assert known_speed(Host(tmp_path), enis, Ec2(service.url)) == (speed, kind)
+    assert known_speed(Host(tmp_path), enis, Ec2(service.url)) == speed
 
 
 def test_elsewhere_no_service_is_queried_for_a_speed(service: Service, tmp_path: Path) -> None:
-    assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == (0, "")
+    assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == 0
     vendor = tmp_path / VENDOR[1:]
     vendor.parent.mkdir(parents=True)
     vendor.write_text("QEMU\n")
-    assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == (0, "")
+    assert known_speed(Host(tmp_path), 1, Ec2(service.url)) == 0
     assert service.requests == []
 
 
@@ -196,4 +196,4 @@ def test_a_service_that_is_not_there_costs_no_more_than_its_timeout(tmp_path: Pa
     vendor.write_text("Amazon EC2\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    assert known_speed(Host(tmp_path), 1, Ec2(f"http://127.0.0.1:{port}")) == (0, "")
+    assert known_speed(Host(tmp_path), 1, Ec2(f"http://127.0.0.1:{port}")) == 0
