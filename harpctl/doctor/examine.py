@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harpctl.change.steps import Group, Plan
-from harpctl.doctor import (
+from harpctl.doctor import (  # noqa: F401 - they enter their checks
     confs,
     drivers,
     enis,
@@ -21,30 +21,15 @@ from harpctl.doctor import (
     xdp,
 )
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CHECKS, Check, CheckResult, Finding, fail, skip
+from harpctl.doctor.model import CHECKS, HEADINGS, Check, CheckResult, Finding, fail, skip
 from harpctl.doctor.repair import adapted
 from harpctl.errors import ExitCode, HarpError
-
-# In the order in which they are shown; importing the modules enters their checks.
-GROUPS = {
-    "hugepages": hugepages,
-    "confs": confs,
-    "enis": enis,
-    "plugin": plugin,
-    "nccl": (nccl, nccl_itself),
-    "drivers": drivers,
-    "xdp": xdp,
-    "limits": limits,
-    "system": system,
-    "namespace": namespace,
-    "peer": peer,
-}
 
 
 def examine(context: Context, *, only_validating: bool = False) -> list[Finding]:
     """Run the checks in their order; a check without results yields one finding that is ok."""
     findings = []
-    for one in sorted(CHECKS.values(), key=lambda one: list(GROUPS).index(one.group)):
+    for one in sorted(CHECKS.values(), key=lambda one: list(HEADINGS).index(one.group)):
         if (one.group == "peer" and not context.options.peers) or (only_validating and not one.validates):
             continue
         findings += _findings(one, context)

@@ -14,7 +14,8 @@ import msgspec
 TIME_ERROR = 5  # adjtimex(2): the clock is not synchronized
 STA_UNSYNC = 0x40
 NEVER_SAID_US = 16_000_000  # esterror after a boot; phc2sys and others leave it so
-PADDING_WORDS = 11
+# `struct timex` of a 64-bit machine as words: the first is `modes`, 0 for a question.
+WORDS, ESTERROR_AT, STATUS_AT = 26, 4, 5
 
 
 class ClockState(msgspec.Struct, frozen=True):
@@ -25,34 +26,6 @@ class ClockState(msgspec.Struct, frozen=True):
     error_us: int | None = None  # as its daemon estimates; None: the daemon does not say
 
 
-class _Timex(ctypes.Structure):
-    """`struct timex` of <sys/timex.h>."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("constant", ctypes.c_long),
-        ("precision", ctypes.c_long),
-        ("tolerance", ctypes.c_long),
-        ("time", ctypes.c_long * 2),
-        ("tick", ctypes.c_long),
-        ("ppsfreq", ctypes.c_long),
-        ("jitter", ctypes.c_long),
-        ("shift", ctypes.c_int),
-        ("stabil", ctypes.c_long),
-        ("jitcnt", ctypes.c_long),
-        ("calcnt", ctypes.c_long),
-        ("errcnt", ctypes.c_long),
-        ("stbcnt", ctypes.c_long),
-        ("tai", ctypes.c_int),
-        ("padding", ctypes.c_int * PADDING_WORDS),
-    )
-
-
 def clock_state(state: int, status: int, error_us: int) -> ClockState:
     """Read what adjtimex(2) returned, with the status and esterror that it wrote."""
     is_disciplined = state != TIME_ERROR and not status & STA_UNSYNC
@@ -61,8 +34,8 @@ def clock_state(state: int, status: int, error_us: int) -> ClockState:
 
 def read_clock() -> ClockState:
     """Ask the kernel."""
-    libc, timex = ctypes.CDLL(None, use_errno=True), _Timex(modes=0)
-    state = libc.adjtimex(ctypes.byref(timex))
+    libc, timex = ctypes.CDLL(None, use_errno=True), (ctypes.c_long * WORDS)()
+    state = libc.adjtimex(timex)
     if state < 0:
         return ClockState(refusal=os.strerror(ctypes.get_errno()), is_disciplined=False)
-    return clock_state(state, timex.status, timex.esterror)
+    return clock_state(state, timex[STATUS_AT], timex[ESTERROR_AT])

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warn", "fail", "skip"]
 LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # the worst first
+HEADINGS = {  # of groups, in the order in which they are shown
+    "hugepages": "Hugepages",
+    "confs": "Conf files",
+    "enis": "ENIs",
+    "plugin": "Plugin",
+    "nccl": "NCCL's and HARP's variables",
+    "drivers": "Drivers",
+    "xdp": "AF_XDP",
+    "limits": "Limits",
+    "system": "System",
+    "namespace": "Container and namespace",
+    "peer": "Peer",
+}
 
 
 class CheckResult(msgspec.Struct, frozen=True):

@@ -26,7 +26,6 @@ BURST = 64  # packets between two looks at the clock
 SETTLE_S = 0.2  # from the last packet to the question what was seen
 TCP_WAIT_S = 5.0
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h
-PORTS = 1 << 16
 
 Ranges = tuple[tuple[int, int], ...]
 

@@ -9,24 +9,9 @@ from itertools import groupby
 
 from harpctl.console import OUT
 from harpctl.doctor.advice import one_command
-from harpctl.doctor.model import Finding, Level, worst
+from harpctl.doctor.model import HEADINGS, Finding, Level, worst
 
 STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
-HEADINGS = {
-    "hugepages": "Hugepages",
-    "confs": "Conf files",
-    "enis": "ENIs",
-    "plugin": "Plugin",
-    "nccl": "NCCL's and HARP's variables",
-    "drivers": "Drivers",
-    "xdp": "AF_XDP",
-    "limits": "Limits",
-    "system": "System",
-    "namespace": "Container and namespace",
-    "peer": "Peer",
-}
-
-
 WORDS: dict[Level, str] = {"fail": "failed", "warn": "warned", "ok": "ok", "skip": "skipped"}
 
 

@@ -63,7 +63,6 @@ class Elf(msgspec.Struct, frozen=True, kw_only=True):
     """A shared library. Versions are texts such as "2.27"; texts are empty where the file has none."""
 
     machine: str  # as uname -m prints it
-    bits: int
     soname: str = ""
     needed: tuple[str, ...] = ()  # DT_NEEDED
     glibc: str = ""  # the newest symbol version of glibc that it requires
@@ -129,7 +128,6 @@ def _read(elf: ELFFile) -> Elf:
     version, wire = MARK.search(marks), WIRE.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
-        bits=elf.elfclass,
         soname=dynamic.soname,
         needed=dynamic.needed,
         glibc=_newest(_versions_needed(elf)),

@@ -32,19 +32,13 @@ INSTALLED = "installed"
 FORMS = {NAME: INSTALLED, PARKED: "bak.", f"{NAME}_bak": "_bak", "libncc-net.so": "typo"}
 MOVED = "moved"
 MOVED_DIRS = ("/mnt", "/root")
+ENVS = ("", "/envs/*")
+CONDA = tuple(f"{home}/*conda*{env}" for home in ("/opt", "/root", "/home/*") for env in ENVS)
 PYTHON_DIRS = (
-    "/usr/lib/python3*/*-packages",
-    "/usr/lib64/python3*/*-packages",
-    "/usr/local/lib/python3*/*-packages",
-    "/usr/local/lib64/python3*/*-packages",
-    "/opt/*/lib/python3*/site-packages",
-    "/opt/*/envs/*/lib/python3*/site-packages",
-    "/root/.local/lib/python3*/site-packages",
-    "/root/*conda*/lib/python3*/site-packages",
-    "/root/*conda*/envs/*/lib/python3*/site-packages",
-    "/home/*/.local/lib/python3*/site-packages",
-    "/home/*/*conda*/lib/python3*/site-packages",
-    "/home/*/*conda*/envs/*/lib/python3*/site-packages",
+    *(f"/usr{local}/lib{bits}/python3*/*-packages" for local in ("", "/local") for bits in ("", "64")),
+    *(f"/opt/*{env}/lib/python3*/site-packages" for env in ENVS),
+    *(f"{home}/.local/lib/python3*/site-packages" for home in ("/root", "/home/*")),
+    *(f"{conda}/lib/python3*/site-packages" for conda in CONDA[2:]),
 )
 NCCL_PACKAGE = "nvidia/nccl/lib"  # of PyPI's wheels of NCCL, and of our own
 PYTHON_LIBRARIES = (NCCL_PACKAGE, "nvidia/nccl*/lib", "torch/lib", "_rocm_sdk_libraries*/lib")
@@ -53,14 +47,9 @@ LIBRARY_DIRS = (
     "/usr/local/cuda*/targets/*/lib",
     "/usr/local/nccl*/lib",
     "/opt/nccl*/lib",
-    "/opt/*conda*/lib",
-    "/opt/*conda*/envs/*/lib",
     "/opt/nvidia/hpc_sdk/Linux_*/*/comm_libs/nccl/lib",
     "/opt/rocm*/lib",
-    "/root/*conda*/lib",
-    "/root/*conda*/envs/*/lib",
-    "/home/*/*conda*/lib",
-    "/home/*/*conda*/envs/*/lib",
+    *(f"{conda}/lib" for conda in CONDA),
 )
 NCCL_VERSION = re.compile(rb"[NR]CCL version (\d+\.\d+\.\d+)")  # the line that it logs first
 LIBRARY = re.compile(r"lib[nr]ccl\.so(\..*)?")

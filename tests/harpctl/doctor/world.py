@@ -47,9 +47,7 @@ from harpctl.units import GIB, MIB
 ARGS = "default_hugepagesz=1GB hugepagesz=1GB hugepages=20"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl-net.so"
 CAPABILITIES = ("cap_net_admin", "cap_net_raw", "cap_bpf", "cap_sys_admin", "cap_ipc_lock")
-HARP = Elf(
-    machine="x86_64", bits=64, glibc="2.17", abis=(12, 11, 10, 9, 8, 7, 6, 5, 4), name="HARP", version="1.0"
-)
+HARP = Elf(machine="x86_64", glibc="2.17", abis=(12, 11, 10, 9, 8, 7, 6, 5, 4), name="HARP", version="1.0")
 
 
 def plugin(path: str = LIBRARY, form: str = "installed", elf: Elf | None = HARP, **changes: Any) -> Copy:
