@@ -199,11 +199,16 @@ def stage_harpctl(folder: Path) -> Path:
     return data
 
 
-def stage_lab(folder: Path, machine: str) -> None:
-    """Put the lab's Python package into a folder, with its programs and what it has of a checkout."""
+def _stage_lab_source(folder: Path) -> Path:
+    """Put the lab's Python package into a folder, with what it has of a checkout; return its data's folder."""
     data = _stage_source("harplab", folder)
     shutil.copy(TOP / "docs" / "reference" / WIRE_DOC, data / WIRE_DOC)
-    copy_built(LAB_BUILT, data, machine)
+    return data
+
+
+def stage_lab(folder: Path, machine: str) -> None:
+    """Put the lab's Python package into a folder, with its programs."""
+    copy_built(LAB_BUILT, _stage_lab_source(folder), machine)
 
 
 def built(machine: str) -> Path:
@@ -222,13 +227,14 @@ def stage_all(stage: Path, python: Path | None, cache: Path) -> None:
     """Lay out everything that the archive holds, but for the script."""
     stage_packages((TAG,) if python else TAGS, stage, cache, THIS)
     stage_harpctl(stage / "app")
+    _stage_lab_source(stage / "app")
     if python:
         shutil.copytree(python, stage / "python", ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (stage / "app", stage / "ext"):
             compile_tree(python, tree, in_place=False)
     folder = stage / "app" / "plugin" / "build"  # as in a checkout, so that harpctl finds it
     folder.mkdir(parents=True)
-    copy_built(BUILT, folder, THIS)
+    copy_built((*BUILT, *LAB_BUILT), folder, THIS)
     stage_launcher(stage / "bin", THIS)
     shutil.copy(HERE / "run.py", stage / "run.py")
 

@@ -15,7 +15,8 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import find_remote
 from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
-from harpctl.preflight.run import SOCKET, PreflightOptions, run_preflight
+from harpctl.preflight.model import SOCKET, PreflightOptions
+from harpctl.preflight.run import run_preflight
 from harpctl.preflight.show import show
 from harpctl.ssh import parse_hosts
 
@@ -41,7 +42,7 @@ WITHIN_MAX_S = 3600.0
     "--against",
     metavar="socket|none|FILE",
     default=SOCKET,
-    help="With the lab: compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
+    help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
 )
 @option(
     "--nccl-lib", metavar="PATH", default="", help="The libnccl.so.2 on the hosts whose sockets are measured."
@@ -71,9 +72,9 @@ def preflight(
 ) -> None:
     """Check whether hosts are fit for HARP together, and what HARP gains on them; changes nothing.
 
-    Checks builds, wire versions, conf files, MTU and UDP and TCP ports of all pairs, measures all pairs in
-    rounds, and one pair against NCCL's own sockets. Exit code 0: all hosts are fit. 1: the hosts named are
-    not, or time ran out. 4: a host cannot be reached.
+    Checks builds, wire versions, conf files, MTU and UDP and TCP ports of all pairs. With the lab it measures
+    all pairs in rounds, and one pair against NCCL's own sockets. Exit code 0: all hosts are fit. 1: the
+    hosts named are not, or time ran out. 4: a host cannot be reached.
     """
     if agent:
         serve_agent(port, int(within), sys.stdin.buffer, sys.stdout.buffer)

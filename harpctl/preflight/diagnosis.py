@@ -7,7 +7,6 @@ fails with one only, to the pair.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -18,10 +17,9 @@ from harpctl.doctor.path_probe import ANSWERED, ECHO, REFUSED, SILENT, TOO_BIG
 from harpctl.doctor.peer_probes import PeerProbe
 from harpctl.fleet import Answer
 from harpctl.ip import same_version
-from harpctl.preflight.model import EniState, HostState, Level, Problem, Rate, Struct
+from harpctl.preflight.model import EniState, HostState, Level, Problem, Struct
 
 UNREACHED = "ssh"  # the check that a host answers at all
-SLOW = 0.5  # of what the others reach
 V = TypeVar("V", bound=Hashable)
 
 
@@ -287,40 +285,6 @@ def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
         where = "" if usual.target == host else f"From here to {usual.target}: "
         cause = f"{where}{usual.cause} The same holds with {len(partners)} of {others} hosts."
         found.append(_problem(check, host, cause, *usual.repair))
-    return found
-
-
-# ---- how fast they are ----
-
-
-def rate_problems(rates: Iterable[Rate]) -> list[Problem]:
-    """Return a problem for each ENI that reaches less than half of the others' rate, out or in."""
-    found = []
-    by_lane: dict[int, list[Rate]] = {}
-    for rate in rates:
-        by_lane.setdefault(rate.lane, []).append(rate)
-    for ones in by_lane.values():
-        out, into = _by_host(ones, "source"), _by_host(ones, "target")
-        if len(out) < 3:
-            continue  # of two hosts nobody knows which is the slow one
-        names = {one.source: one.eni for one in ones}
-        usual = statistics.median(max(values) for values in (*out.values(), *into.values()))
-        for host, name in names.items():
-            slow = [
-                f"{statistics.median(values):.3g} Gbit/s {direction}"
-                for direction, values in (("out", out[host]), ("in", into.get(host, [])))
-                if values and max(values) < SLOW * usual
-            ]
-            if slow:
-                cause = f"{name} reaches {' and '.join(slow)}; the others reach {usual:.3g}."
-                found.append(_problem("rate", host, cause, f"harpctl doctor  # on {host}"))
-    return found
-
-
-def _by_host(rates: Iterable[Rate], end: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for rate in rates:
-        found.setdefault(getattr(rate, end), []).append(rate.gbps)
     return found
 
 

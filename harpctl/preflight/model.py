@@ -10,6 +10,8 @@ import msgspec
 
 from harpctl.doctor.peer_probes import PeerProbe
 
+SOCKET, NONE = "socket", "none"  # what HARP is compared with, beside the file of a plugin
+
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all of them."""
@@ -23,6 +25,22 @@ def check_ports(ports: Ports) -> None:
     """Refuse a range that is reversed. Raises ValueError."""
     if ports[0] > ports[1]:
         raise ValueError(f"the port range {ports[0]}-{ports[1]} is reversed")
+
+
+class PreflightOptions(Struct, frozen=True, kw_only=True):
+    """The options of one preflight."""
+
+    port: int
+    time_s: float
+    against: str
+    nccl: str  # a library on the hosts; "" where they look for one themselves
+    sizes: tuple[int, ...]
+    within_s: float
+
+    @property
+    def other(self) -> str:
+        """Return what HARP is compared with, for a person."""
+        return "NCCL's Socket" if self.against == SOCKET else self.against
 
 
 class EniState(Struct, frozen=True, kw_only=True):
@@ -141,6 +159,17 @@ class Verdict(Struct, frozen=True, kw_only=True):
     text: str
     sizes: tuple[int, ...] = ()  # the message sizes at which HARP is faster
     gain: tuple[float, float] | None = None  # the least and the greatest ratio of these
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """What the lab has measured."""
+
+    worth: Verdict  # of HARP on hosts that are all fit, with the reason
+    problems: tuple[Problem, ...] = ()
+    rounds: int = 0  # of rates
+    rates: tuple[Rate, ...] = ()
+    pair: tuple[str, ...] = ()  # the two hosts of `compared`
+    compared: tuple[Comparison, ...] = ()
 
 
 class Report(Struct, frozen=True, kw_only=True):

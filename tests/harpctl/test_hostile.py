@@ -22,15 +22,14 @@ from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.show import show_all
 from harpctl.errors import HarpError
-from harpctl.preflight.diagnosis import host_problems, plan_probes, probe_problems, rate_problems
-from harpctl.preflight.model import HostFinding, HostState, Outcome, Report
-from harpctl.preflight.rates import run_rounds
+from harpctl.preflight.diagnosis import host_problems, plan_probes, probe_problems
+from harpctl.preflight.model import HostFinding, HostState, Outcome, Report, Verdict
 from harpctl.preflight.sessions import Deadline
 from harpctl.preflight.show import show as show_report
-from harpctl.preflight.verdict import decide
 from harpctl.records import decode
 from harpctl.trace.history import counts_of, history_of, sentences
 from harpctl.trace.rings import Recording, read_recording
+from harplab.preflight.rates import rate_problems, run_rounds
 from tests.harpctl.damage import changed, damaged
 from tests.harpctl.preflight.build import eni, own
 from tests.harpctl.trace.build import Entry, recording
@@ -91,7 +90,7 @@ def test_what_an_agent_says(said: Any, probed: Any) -> None:
             for host, probes in planned.items()
         }
         problems += probe_problems(states, found)
-        verdict = decide(["a"], [], "Socket", "no")
+        verdict = Verdict(use=False, text="no")
         show_report(Report(ok=False, verdict=verdict, problems=tuple(problems), hosts=states), "Socket")
 
 

@@ -80,6 +80,13 @@ def test_it_runs_where_there_is_no_python(file: Path, inside: Path, bare: dict[s
     assert (done.returncode, done.stdout) == (0, f"harpctl {build_version()}\n"), done.stderr
 
 
+def test_it_has_the_lab(file: Path, inside: Path, bare: dict[str, str], tmp_path: Path) -> None:
+    assert (inside / "app/plugin/build/fault_injector").is_file()
+    done = pipe(file, bare, "dissector", str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "harp.lua").is_file()
+
+
 def test_it_sets_a_tree_up_and_undoes_it(
     file: Path, inside: Path, bare: dict[str, str], tmp_path: Path
 ) -> None:

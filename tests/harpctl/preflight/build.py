@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from harpctl.preflight.model import EniState, HostState
+from harpctl.preflight.model import Comparison, EniState, HostState
 
 
 def eni(**changes: object) -> EniState:
@@ -29,3 +29,8 @@ def own(**changes: object) -> HostState:
         enis=(eni(),),
     )
     return replace(plain, **changes)
+
+
+def row(size: int, ratio: float) -> Comparison:
+    """Return the comparison of one message size, with this ratio."""
+    return Comparison(bytes=size, harp_gbps=ratio, other_gbps=1, ratio=ratio, least=ratio, greatest=ratio)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts looked at together: who is to attribute_faults, who measures with whom, eight hosts over ssh."""
+"""Many hosts looked at together: who is at fault, the report, eight hosts over ssh."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,16 @@ from harpctl.cli import app
 from harpctl.errors import HarpError
 from harpctl.fleet import DIST_VARIABLE, Remote
 from harpctl.preflight import sessions
-from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes, rate_problems
-from harpctl.preflight.model import (
-    Comparison,
-    HostFinding,
-    HostState,
-    Outcome,
-    Problem,
-    Rate,
-    RateRequest,
-    Report,
-)
-from harpctl.preflight.rates import run_rounds
-from harpctl.preflight.rounds import rounds
-from harpctl.preflight.sessions import Deadline
+from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes
+from harpctl.preflight.model import HostFinding, HostState, Problem, Rate, Report, Verdict
+from harpctl.preflight.run import verdict_of
 from harpctl.preflight.show import show
-from harpctl.preflight.verdict import decide
 from harpctl.records import decode
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from harplab.perf.baseline import cache_dir
-from tests.harpctl.preflight.build import eni, own
+from tests.harpctl.preflight.build import eni, own, row
 
 FAKE_SSH = r"""
 import os, pathlib, sys
@@ -204,65 +191,6 @@ def test_two_hosts_are_compared_with_nccls_own_sockets(make_fleet: Callable[[Lab
     assert (code, len(report["compared"]), report["verdict"]["use"] is None) == (0, 1, False), report
 
 
-# ---- rounds ----
-
-
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 64])
-def test_each_pair_meets_once_and_no_host_waits(count: int) -> None:
-    hosts = [f"gpu{number}" for number in range(count)]
-    planned = rounds(hosts)
-    assert len(planned) == count - 1 + count % 2
-    assert all(len(pairs) == count // 2 for pairs in planned)
-    assert all(len({host for pair in pairs for host in pair}) == 2 * len(pairs) for pairs in planned)
-    met = sorted(tuple(sorted(pair)) for pairs in planned for pair in pairs)
-    assert met == sorted(tuple(sorted(pair)) for pair in combinations(hosts, 2))
-
-
-CONNECTIONS = [{"from": n % 2, "to": 1 - n % 2, "bytes": 10**9} for n in range(4)]
-REPORT = json.dumps({"results": [{"window": {"connections": CONNECTIONS}}]})
-
-
-def test_the_rates_of_a_pair_are_those_of_rank_0s_report() -> None:
-    states = {"a": own(enis=(eni(), eni(name="eth2"))), "b": own()}
-    asked: list[dict[str, RateRequest]] = []
-
-    def ask(requests: Mapping[str, RateRequest], _seconds: float) -> dict[str, tuple[Outcome, ...]]:
-        asked.append(dict(requests))
-        return {"a": (Outcome(report=REPORT),), "b": (Outcome(),)}
-
-    planned, done, found, faults = run_rounds(states, ask, 1.0, Deadline(60))
-    assert (planned, done, faults) == (1, 1, [])
-    assert [(rate.source, rate.target, rate.eni, rate.gbps) for rate in found] == [
-        ("a", "b", "eth1", 16.0),
-        ("b", "a", "eth1", 16.0),
-    ]
-    (requests,) = asked
-    assert [requests[host].rank for host in "ab"] == [0, 1]
-    assert requests["a"].meetings == requests["b"].meetings
-    assert len(requests["a"].meetings) == 1
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "cause"),
-    [
-        ({"a": (Outcome(report=REPORT),)}, "rank 1: its agent did not answer"),
-        (
-            {"a": (Outcome(error="exit code 1 no way"),), "b": (Outcome(error="exit code 2"),)},
-            "rank 0: exit code 1 no way; rank 1: exit code 2",
-        ),
-        ({"a": (Outcome(report="{}"),), "b": (Outcome(),)}, "harp-perf's report is not understood"),
-    ],
-)
-def test_a_pair_that_can_not_be_measured_is_a_fault(
-    outcomes: dict[str, tuple[Outcome, ...]], cause: str
-) -> None:
-    states = {"a": own(), "b": own()}
-    _planned, _done, found, faults = run_rounds(states, lambda *_: outcomes, 1.0, Deadline(60))
-    assert found == []
-    assert [(one.check, one.source, one.target) for one in faults] == [("rate", "a", "b")]
-    assert faults[0].cause.startswith(f"HARP does not work: {cause}")
-
-
 # ---- who is to attribute_faults ----
 
 
@@ -389,79 +317,35 @@ def test_notes_that_all_hosts_have_are_one() -> None:
     assert [(one.level, one.hosts) for one in found] == [("warn", ("a", "b", "c"))]
 
 
-def rates_of(slow: dict[str, float], hosts: Sequence[str]) -> list[Rate]:
-    """Rates of all pairs, out of a host and into it at most what it has."""
-    return [
-        Rate(source=a, target=b, eni="eth1", lane=0, gbps=min(slow.get(f"{a}>", 10), slow.get(f">{b}", 10)))
-        for a in hosts
-        for b in hosts
-        if a != b
-    ]
-
-
-@pytest.mark.parametrize("count", [3, 4, 6])
-@pytest.mark.parametrize("way", ["gpu2>", ">gpu2"])
-def test_a_slow_eni_is_named_whichever_way_it_is_slow(count: int, way: str) -> None:
-    found = rate_problems(rates_of({way: 4.0}, HOSTS[:count]))
-    assert named(found) == [("rate", "gpu2")]
-    assert (
-        f"eth1 reaches 4 Gbit/s {'out' if way.endswith('>') else 'in'}; the others reach 10."
-        in found[0].cause
-    )
-
-
-def test_rates_that_scatter_are_no_fault() -> None:
-    assert rate_problems(rates_of({"gpu2>": 6.0, ">gpu1": 7.0}, HOSTS)) == []
-    assert rate_problems(rates_of({"gpu0>": 1.0}, HOSTS[:2])) == [], "of two, which one?"
-
-
 # ---- the verdict ----
 
 
-def row(size: int, ratio: float) -> Comparison:
-    return Comparison(bytes=size, harp_gbps=ratio, other_gbps=1, ratio=ratio, least=ratio, greatest=ratio)
-
-
-ROWS = [row(8, 0.9), row(65536, 1.0), row(1 << 19, 1.4), row(1 << 20, 2.0)]
-FASTER = (
-    "Use HARP: HARP has 1.40x to 2.00x the rate of Socket with messages of 512K and 1M. "
-    "It is slower with messages of 8."
-)
-
-
 @pytest.mark.parametrize(
-    ("unfit", "compared", "use", "text"),
+    ("unfit", "use", "found", "text"),
     [
-        (
-            (),
-            ROWS,
-            True,
-            FASTER,
-        ),
-        ((), ROWS[:2], False, "Do not use HARP: HARP is not faster than Socket here: 1.00x at best."),
-        ((), [], None, "HARP works on these hosts. HARP was not compared: why."),
-        (
-            ("gpu1", "gpu2"),
-            [],
-            False,
-            "Do not use HARP yet: not fit are gpu1, gpu2. HARP was not compared: why.",
-        ),
+        ((), True, True, "Use HARP: It is twice as fast."),
+        ((), False, False, "Do not use HARP: It is twice as fast."),
+        ((), None, None, "HARP works on these hosts. It is twice as fast."),
+        (("a", "b"), True, False, "Do not use HARP yet: not fit are a, b. It is twice as fast."),
     ],
 )
-def test_verdict(unfit: Sequence[str], compared: Sequence[Comparison], use: bool | None, text: str) -> None:
-    verdict = decide(unfit, compared, "Socket", "why.")
-    assert (verdict.use, verdict.text) == (use, text)
+def test_verdict(unfit: Sequence[str], use: bool | None, found: bool | None, text: str) -> None:
+    verdict = verdict_of(unfit, Verdict(use=use, text="It is twice as fast."))
+    assert (verdict.use, verdict.text) == (found, text)
+
+
+RATES = tuple(Rate(source=a, target=b, eni="eth1", lane=0, gbps=10) for a, b in (("a", "b"), ("b", "a")))
 
 
 def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report(
         ok=False,
-        verdict=decide(["b"], ROWS, "Socket", ""),
+        verdict=Verdict(use=False, text="Do not use HARP yet."),
         problems=(Problem(check="mtu", level="fail", hosts=("b",), cause="Too small.", repair=("do it",)),),
         hosts={"a": own(), "b": own()},
-        rates=tuple(rates_of({}, ["a", "b"])),
+        rates=RATES,
         pair=("a", "b"),
-        compared=tuple(ROWS),
+        compared=(row(1 << 19, 1.4),),
     )
     show(report, "Socket")
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]

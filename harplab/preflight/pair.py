@@ -13,12 +13,12 @@ from pathlib import Path
 
 from harpctl.ip import with_port
 from harpctl.preflight.model import Comparison, HostState
-from harpctl.preflight.rounds import Pair
 from harpctl.preflight.sessions import Deadline
 from harplab.perf.baseline import cache_dir, compile_shim
 from harplab.perf.hosts import CpuTimes, Program, RemoteHosts
 from harplab.perf.job import Mode, PerfJob
 from harplab.perf.measure import Measured, Side, measure
+from harplab.preflight.rounds import Pair
 
 OWN_PERF, OWN_PLUGIN, OWN_NCCL = Path("@perf@"), Path("@plugin@"), "@nccl@"  # what a host has itself
 WARMUP = 4  # messages: many would take long where an ENI is slow

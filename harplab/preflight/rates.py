@@ -7,7 +7,8 @@ Each host runs the harp-perf and the plugin that it has itself. The ranks meet a
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -15,11 +16,12 @@ import msgspec
 from harpctl.errors import HarpError
 from harpctl.ip import with_port
 from harpctl.preflight.diagnosis import Fault
-from harpctl.preflight.model import HostState, Outcome, Rate, RateRequest
-from harpctl.preflight.rounds import Pair, rounds
+from harpctl.preflight.model import HostState, Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
 from harpctl.records import decode
+from harplab.preflight.rounds import Pair, rounds
 
+SLOW = 0.5  # of what the others reach
 START_S = 15.0  # how long a run may take beside its measured time
 NO_ANSWER = Outcome(error="its agent did not answer")
 Outcomes = dict[str, tuple[Outcome, ...]]
@@ -108,6 +110,38 @@ def _rates(
         )
         for rank, host in enumerate(pair)
     ]
+
+
+def rate_problems(rates: Iterable[Rate]) -> list[Problem]:
+    """Return a problem for each ENI that reaches less than half of the others' rate, out or in."""
+    found = []
+    by_lane: dict[int, list[Rate]] = {}
+    for rate in rates:
+        by_lane.setdefault(rate.lane, []).append(rate)
+    for ones in by_lane.values():
+        out, into = _by_host(ones, "source"), _by_host(ones, "target")
+        if len(out) < 3:
+            continue  # of two hosts nobody knows which is the slow one
+        names = {one.source: one.eni for one in ones}
+        usual = statistics.median(max(values) for values in (*out.values(), *into.values()))
+        for host, name in names.items():
+            slow = [
+                f"{statistics.median(values):.3g} Gbit/s {direction}"
+                for direction, values in (("out", out[host]), ("in", into.get(host, [])))
+                if values and max(values) < SLOW * usual
+            ]
+            if slow:
+                cause = f"{name} reaches {' and '.join(slow)}; the others reach {usual:.3g}."
+                repair = (f"harpctl doctor  # on {host}",)
+                found.append(Problem(check="rate", level="fail", hosts=(host,), cause=cause, repair=repair))
+    return found
+
+
+def _by_host(rates: Iterable[Rate], end: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for rate in rates:
+        found.setdefault(getattr(rate, end), []).append(rate.gbps)
+    return found
 
 
 def choose_pair(rates: Sequence[Rate], fit: Sequence[str]) -> Pair | None:
