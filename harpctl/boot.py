@@ -32,8 +32,7 @@ from harpctl.confs.files import read_confs
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.eni import collect_enis
-from harpctl.facts.model import Boot, Facts, Memory, System
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Boot, Facts, Memory, Overrides, System
 from harpctl.facts.sources import RECORD, collect_state
 from harpctl.host.host import Host
 from harpctl.network.big_tcp import plan_big_tcp

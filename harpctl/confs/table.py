@@ -52,8 +52,8 @@ _READERS: dict[str, Callable[[Setting, str], Value]] = {
     "size": lambda row, text: values.read_size(text, row.min, row.max),
     "word": lambda row, text: values.read_word(text, row.words),
     "interface": lambda _row, text: values.read_interface(text),
-    "mac": lambda _row, text: values.read_mac(text),
-    "pci": lambda _row, text: values.read_pci(text),
+    "mac": lambda _row, text: values.read_hex(values.MAC, text),
+    "pci": lambda _row, text: values.read_hex(values.PCI, text),
     "address": lambda _row, text: values.read_ip(text),
     "cores": lambda row, text: values.read_cores(text, row.max, BOUNDS.core_count_max),
     "ports": lambda row, text: values.read_ports(text, row.min, row.max),
@@ -64,7 +64,7 @@ _READERS: dict[str, Callable[[Setting, str], Value]] = {
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "size": short_size,
     "cores": values.write_cores,
-    "ports": values.write_ports,
+    "ports": lambda ports: f"{ports[0]}-{ports[1]}",
 }
 
 

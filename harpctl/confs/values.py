@@ -18,8 +18,8 @@ _SIZE = re.compile(r"([0-9]+)([KMG]?)")
 _PORTS = re.compile(r"([0-9]+)-([0-9]+)")
 _CORES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}")
-_MAC = re.compile(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}")
-_PCI = re.compile(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
+MAC = re.compile(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}")  # six pairs of hex digits
+PCI = re.compile(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")  # "0000:3b:00.1"
 
 
 def read_number(text: str, low: int, high: int) -> int:
@@ -41,16 +41,6 @@ def read_interface(text: str) -> str:
     if text in {".", ".."}:
         raise ValueError(text)
     return _fitting(_INTERFACE, text)
-
-
-def read_mac(text: str) -> str:
-    """Read six pairs of hex digits with colons; return it in lower case."""
-    return _fitting(_MAC, text).lower()
-
-
-def read_pci(text: str) -> str:
-    """Read a PCI address, "0000:3b:00.1"; return it in lower case."""
-    return _fitting(_PCI, text).lower()
 
 
 def read_ip(text: str) -> str:
@@ -120,11 +110,6 @@ def write_cores(cores: tuple[int, ...]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in pieces)
 
 
-def write_ports(ports: tuple[int, int]) -> str:
-    """Return the text of a range of ports."""
-    return f"{ports[0]}-{ports[1]}"
-
-
 def _decimal(digits: str) -> int:
     """Return the number; one with too many digits for any bound is cut, since int() refuses thousands."""
     return int(digits.lstrip("0")[:20] or "0")
@@ -134,6 +119,11 @@ def _within(value: int, low: int, high: int) -> int:
     if not low <= value <= high:
         raise ValueError(value)
     return value
+
+
+def read_hex(pattern: re.Pattern[str], text: str) -> str:
+    """Read a text of a pattern; return it in lower case."""
+    return _fitting(pattern, text).lower()
 
 
 def _fitting(pattern: re.Pattern[str], text: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from harpctl.doctor.model import Finding
 from harpctl.errors import ExitCode, HarpError
 from harpctl.records import decode
 
@@ -122,3 +123,16 @@ def _manifest(path: Path, data: bytes) -> Manifest:
     if found.format != FORMAT:
         raise _wrong(path, f"it has format {found.format}, and this harpctl knows {FORMAT}")
     return found
+
+
+def read_findings(path: Path) -> tuple[Manifest, list[Finding]]:
+    """Return the manifest of a bundle, and its findings."""
+    manifest, files = read_archive(path)
+    if DOCTOR not in files:
+        why = next((unread.why for unread in manifest.unread if unread.what == DOCTOR), "it was not written")
+        raise HarpError(f"{path} holds no findings of doctor: {why}.", "", ExitCode.WRONG_DATA)
+    hint = f"It was written by harpctl {manifest.harpctl}: read it with that."
+    findings = decode(files[DOCTOR], list[Finding], f"{path}: its {DOCTOR}", hint)
+    return manifest, [
+        msgspec.structs.replace(one, steps=()) for one in findings
+    ]  # nothing of another host is done here

@@ -15,7 +15,7 @@ from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.command_line import FILE, command, flag, json_option, option, root_option
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
-from harpctl.doctor.bundle_findings import read_findings
+from harpctl.doctor.archive import read_findings
 from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import examine, repairs
 from harpctl.doctor.model import Finding, plain, worst

@@ -14,8 +14,7 @@ from harpctl.facts.elf import version_key
 from harpctl.facts.model import Library
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, Copy
 from harpctl.plugin.choice import family_of, is_loadable_harp, reason
-from harpctl.plugin.compat import incompatibility
-from harpctl.plugin.nccl import abi_picked
+from harpctl.plugin.compat import abi_picked, incompatibility
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.source import own_path
 from harpctl.plugin.status import export_hint, unchosen

@@ -13,8 +13,7 @@ from harpctl.facts.eni import collect_enis
 from harpctl.facts.gpu import collect_gpus
 from harpctl.facts.limits import collect_limits
 from harpctl.facts.memory import collect_memory, collect_mounts
-from harpctl.facts.model import Facts
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Facts, Overrides
 from harpctl.facts.plugin_files import find_libraries, find_plugins
 from harpctl.facts.system import collect_system
 from harpctl.facts.tools import collect_tools

@@ -16,9 +16,8 @@ import msgspec
 
 from harpctl.facts import netlink, pci, ssh, text, xdp
 from harpctl.facts.addresses import Addresses, read_proc
-from harpctl.facts.model import Eni
+from harpctl.facts.model import Eni, Overrides
 from harpctl.facts.netlink import ETHERNET, IFF_UP
-from harpctl.facts.overrides import Overrides
 from harpctl.host.host import Host
 
 CLASS = "/sys/class/net"

@@ -241,3 +241,17 @@ class Facts(Struct, frozen=True, kw_only=True):
         """Return the kernel's name of the interface of that name, or the same text where there is none."""
         eni = self.eni(name)
         return eni.name if eni else name
+
+
+class Overrides(Struct, frozen=True, kw_only=True):
+    """What the operator states because a tree does not hold it; it takes precedence.
+
+    None and empty: not overridden, the host's own facts count.
+    """
+
+    gpus: int | None = None
+    memory: int | None = None  # bytes
+    enis: tuple[str, ...] = ()  # interfaces that exist although sys does not show them
+    addresses: dict[str, str] = {}  # interface -> address with prefix length
+    gateways: dict[str, str] = {}  # interface -> next hop of its subnet
+    macs: dict[str, str] = {}

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is a plugin for a host: its machine, its exports, and the glibc that it requires."""
+"""Whether a file is a plugin for a host: its machine, exports, glibc; which of its interfaces NCCL loads."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import msgspec
 
@@ -9,6 +11,21 @@ from harpctl.errors import HarpError
 from harpctl.facts.elf import Elf, inspect, version_key
 from harpctl.facts.library_dirs import host_machine, search_dirs
 from harpctl.host.host import Host
+
+# Newest and oldest ncclNetPlugin_vN that releases from this one on look for, read at NCCL's tags.
+ABIS = (
+    ((2, 30), 12, 6),
+    ((2, 28), 11, 6),
+    ((2, 26), 10, 6),
+    ((2, 24), 9, 5),
+    ((2, 20), 8, 5),
+    ((2, 19), 7, 5),
+    ((2, 13), 6, 4),
+    ((2, 12), 5, 4),
+    ((2, 8), 4, 4),
+    ((2, 6), 3, 3),
+    ((2, 4), 2, 2),
+)
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,3 +57,15 @@ def incompatibility(elf: Elf, platform: Platform) -> str:
     if platform.glibc and version_key(elf.glibc) > version_key(platform.glibc):
         return f"needs glibc {elf.glibc}, and this host has {platform.glibc}"
     return ""
+
+
+def abi_picked(nccl: str, exported: Collection[int]) -> int | None:
+    """Return the interface version that a release of NCCL picks among those exported; None: none.
+
+    Also None when the release is unknown.
+    """
+    release = version_key(nccl)[:2]
+    for since, newest, oldest in ABIS:
+        if release >= since:
+            return max((abi for abi in exported if oldest <= abi <= newest), default=None)
+    return None

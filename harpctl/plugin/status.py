@@ -21,8 +21,7 @@ from harpctl.plugin.choice import (
     obstacle,
     second_name_hint,
 )
-from harpctl.plugin.compat import Platform, incompatibility, platform_of
-from harpctl.plugin.nccl import abi_picked
+from harpctl.plugin.compat import Platform, abi_picked, incompatibility, platform_of
 from harpctl.plugin.search import Sight, Taken, find_taken, look
 from harpctl.plugin.settings import PLUGIN_VARIABLE, SetVariable, find_settings
 from harpctl.plugin.source import own_path

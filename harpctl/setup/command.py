@@ -21,8 +21,7 @@ from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.facts.collect import collect
-from harpctl.facts.model import Facts
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Facts, Overrides
 from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard

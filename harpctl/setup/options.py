@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import Facts
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Facts, Overrides
 from harpctl.units import GIB, MIB, size_of
 
 PAGE_SIZES = {"1G": GIB, "2M": 2 * MIB}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from harpctl.doctor.bundle_findings import read_findings
+from harpctl.doctor.archive import read_findings
 from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.show import show_all

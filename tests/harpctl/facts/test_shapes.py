@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.facts.collect import collect
-from harpctl.facts.model import Facts
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Facts, Overrides
 from harpctl.host.host import Host
 from harpctl.units import GIB, MIB
 from tests.harpctl.machine import SHAPES, Shape, build, with_shape

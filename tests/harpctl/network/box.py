@@ -41,8 +41,7 @@ from harpctl.doctor.machine import Machine
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.eni import collect_enis
-from harpctl.facts.model import Facts
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Facts, Overrides
 from harpctl.facts.sources import RECORD, collect_sources
 from harpctl.host.host import Host
 from harpctl.host.link_sizes import KernelLinks

@@ -20,7 +20,7 @@ from harpctl.facts.plugin_files import (
     find_plugins,
     library_version,
 )
-from harpctl.plugin.nccl import abi_picked
+from harpctl.plugin.compat import abi_picked
 from tests.harpctl.plugin.conftest import TRIPLET, Image
 
 OURS = range(4, 13)

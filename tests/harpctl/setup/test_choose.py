@@ -8,8 +8,7 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 from harpctl.errors import HarpError
-from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, System
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, Overrides, System
 from harpctl.setup.choose import assign_cores, candidates, choose, choose_enis, pair
 from harpctl.setup.options import SetupOptions, parse_list, with_names
 

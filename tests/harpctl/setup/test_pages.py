@@ -11,8 +11,7 @@ import pytest
 from harpctl.change.steps import SetControl
 from harpctl.confs.conf import Conf
 from harpctl.errors import HarpError
-from harpctl.facts.model import Boot, BootEntry, Cpu, Eni, Facts, Memory, Node, Pages, System
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Boot, BootEntry, Cpu, Eni, Facts, Memory, Node, Overrides, Pages, System
 from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.setup.choose import Choice
 from harpctl.setup.options import (

@@ -13,8 +13,7 @@ from harpctl.change.steps import MakeLink, RemoveFile, Run, WriteFile
 from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.model import Boot, Eni, Facts, HugeMount, Memory, System
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Boot, Eni, Facts, HugeMount, Memory, Overrides, System
 from harpctl.facts.sources import RECORD, Sources, collect_sources
 from harpctl.host.host import Host
 from harpctl.network.model import Interfaces

@@ -19,7 +19,7 @@ from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
-from harpctl.facts.overrides import Overrides
+from harpctl.facts.model import Overrides
 from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
