@@ -7,7 +7,6 @@ under headings, and arguments have a help text, too.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,18 +19,6 @@ FILE = click.Path(path_type=Path)
 ARGUMENTS, OPTIONS = "Arguments", "Options"  # the headings that come first
 METAVARS = {f"{kind}{form}": "N" for kind in ("integer", "float") for form in ("", " range")}
 F = TypeVar("F", bound=Callable[..., Any] | click.Command)
-
-
-class Values(click.Choice):  # type: ignore[type-arg]  # generic since click 8.4
-    """The type of an option that takes a value of an enum; its default is written as the value, too."""
-
-    def __init__(self, kind: type[enum.Enum]) -> None:
-        super().__init__([str(one.value) for one in kind])
-        self.kind = kind
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> enum.Enum:
-        """Return the member of the enum that has this value."""
-        return self.kind(super().convert(value, param, ctx))
 
 
 class Argument(click.Argument):

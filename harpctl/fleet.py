@@ -137,15 +137,15 @@ async def _run_on_host(host: str, remote: Remote, words: Sequence[str], timeout_
         done = await run_command(host, remote.command(words), timeout_s, stdin)
     seconds = round(time.monotonic() - begin, 3)
     if done.code is None:
-        return Answer(
-            host=host,
-            result="timed out",
-            code=int(ExitCode.FAILED),
-            detail=f"it did not end within {timeout_s:g} s",
-            remedy="See what it does there, or allow more: --remote-timeout SECONDS",
-            seconds=seconds,
-        )
+        detail = f"it did not end within {timeout_s:g} s"
+        remedy = "See what it does there, or allow more: --remote-timeout SECONDS"
+        late = _failed(host, "timed out", ExitCode.FAILED, detail, remedy)
+        return msgspec.structs.replace(late, seconds=seconds)
     return msgspec.structs.replace(answer_of(host, done.code, done.out, done.err), seconds=seconds)
+
+
+def _failed(host: str, result: str, code: ExitCode, detail: str, remedy: str = "") -> Answer:
+    return Answer(host=host, result=result, code=int(code), detail=detail, remedy=remedy)
 
 
 def answer_of(host: str, code: int, out: str, err: str) -> Answer:
@@ -154,23 +154,16 @@ def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     if text := find_json(out):
         return _answer_of_json(host, code, text, message)
     if code < 0:
-        detail = f"ssh was ended by signal {-code}"
-        return Answer(host=host, result="failed", code=int(ExitCode.FAILED), detail=detail)
+        return _failed(host, "failed", ExitCode.FAILED, f"ssh was ended by signal {-code}")
     if code == SSH_FAILED:
-        missing = int(ExitCode.MISSING)
-        reason, remedy = message or "ssh failed", remedy_of(host, err)
-        return Answer(host=host, result="unreachable", code=missing, detail=reason, remedy=remedy)
+        return _failed(host, "unreachable", ExitCode.MISSING, message or "ssh failed", remedy_of(host, err))
     if code == NOT_FOUND:
         remedy = "Install harpctl there, name it with --remote PATH, or run this from harp_setup.sh."
-        return Answer(
-            host=host, result="no harpctl", code=int(ExitCode.MISSING), detail=message, remedy=remedy
-        )
+        return _failed(host, "no harpctl", ExitCode.MISSING, message, remedy)
     if code == 0:
         first = (out.strip().splitlines() or ["nothing"])[0][:80]
         detail = f"it answered without JSON: {printable(first)}"
-        return Answer(
-            host=host, result="no answer", code=int(ExitCode.FAILED), detail=detail, remedy=LOOK.format(host)
-        )
+        return _failed(host, "no answer", ExitCode.FAILED, detail, LOOK.format(host))
     detail = message or f"exit code {code}"
     return Answer(host=host, result="failed", code=code, detail=detail, remedy=hint)
 
@@ -179,8 +172,7 @@ def _answer_of_json(host: str, code: int, text: str, message: str) -> Answer:
     try:
         said = decode(text, Said, "its answer")
     except HarpError as error:
-        wrong, remedy = int(ExitCode.WRONG_DATA), LOOK.format(host)
-        return Answer(host=host, result="no answer", code=wrong, detail=error.message, remedy=remedy)
+        return _failed(host, "no answer", ExitCode.WRONG_DATA, error.message, LOOK.format(host))
     detail = said.summary or said.message or said.error or message
     result = "ok" if code == 0 else "failed"
     answer = cleaned(msgspec.json.decode(text), LAYOUT)
@@ -286,7 +278,7 @@ def _has_changes(answer: Answer) -> bool:
 
 def _not_begun(host: str, first: Answer) -> Answer:
     detail = f"nothing was done here, as {first.host}, the first host, failed"
-    return Answer(host=host, result="not begun", code=int(ExitCode.FAILED), detail=detail)
+    return _failed(host, "not begun", ExitCode.FAILED, detail)
 
 
 class _Reverted(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,11 +22,6 @@ def same_version(one: str, other: str) -> bool:
     return is_ipv6(one) == is_ipv6(other)
 
 
-def with_port(address: str, port: int) -> str:
-    """Return ADDRESS:PORT, the address of IPv6 in brackets."""
-    return f"[{address}]:{port}" if is_ipv6(address) else f"{address}:{port}"
-
-
 def first_address(addresses: Sequence[str]) -> str:
     """Return the first of an interface's addresses without its prefix length; "" without any."""
     return addresses[0].partition("/")[0] if addresses else ""

@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import click
+
 from harpctl.command_line import option
 
 T = TypeVar("T")
@@ -44,3 +46,15 @@ def grouped(**groups: type) -> Callable[[Callable[..., None]], Callable[..., Non
         return wrapper
 
     return decorate
+
+
+class Values(click.Choice):  # type: ignore[type-arg]  # generic since click 8.4
+    """The type of an option that takes a value of an enum; its default is written as the value, too."""
+
+    def __init__(self, kind: type[enum.Enum]) -> None:
+        super().__init__([str(one.value) for one in kind])
+        self.kind = kind
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> enum.Enum:
+        """Return the member of the enum that has this value."""
+        return self.kind(super().convert(value, param, ctx))

@@ -25,7 +25,6 @@ from harpctl.doctor.model import plain
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.host.host import Host
-from harpctl.host.process import read_environment
 from harpctl.plugin.settings import all_settings
 from harpctl.plugin.status import read_status
 from harpctl.stats.files import NAME as STATS_NAME
@@ -96,7 +95,7 @@ def _environments(bundle: Bundle) -> dict[int, dict[str, str]]:
     for name in bundle.host.list_dir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
-        environment = read_environment(bundle.host, name)
+        environment = bundle.host.environment(name)
         if environment is None:
             refused += bool(bundle.host.read_text(f"/proc/{name}/cmdline"))  # the kernel's threads have none
             continue

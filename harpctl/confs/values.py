@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Sequence
 
-from harpctl.units import BYTES
+from harpctl.units import BYTES, runs
 
 _DIGITS = re.compile(r"[0-9]+")
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
@@ -101,13 +101,7 @@ def read_output(text: str, bytes_max: int) -> str:
 
 def write_cores(cores: tuple[int, ...]) -> str:
     """Return the text of core numbers, ascending neighbours as ranges: 2-5,8."""
-    pieces: list[list[int]] = []
-    for core in cores:
-        if pieces and core == pieces[-1][-1] + 1:
-            pieces[-1].append(core)
-        else:
-            pieces.append([core])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in pieces)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(cores))
 
 
 def _decimal(digits: str) -> int:

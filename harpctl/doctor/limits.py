@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from harpctl.change.steps import SetControl
@@ -57,6 +58,7 @@ def check_nofile(context: Context) -> Iterator[CheckResult]:
 
 
 def _buffer(context: Context, name: str) -> Iterator[CheckResult]:
+    """Look at a limit that binds whoever lacks CAP_NET_ADMIN."""
     have = context.host.read_int(f"{NET}/{name}")
     if have < 0 or have >= SOCKET_BUFFER:
         return
@@ -72,16 +74,11 @@ def _buffer(context: Context, name: str) -> Iterator[CheckResult]:
     )
 
 
-@check("limits.rmem", "UDP sockets may have 8 MiB to receive in", needs.machine, validates=False)
-def check_rmem(context: Context) -> Iterator[CheckResult]:
-    """Look at rmem_max, which binds whoever lacks CAP_NET_ADMIN."""
-    yield from _buffer(context, "rmem_max")
-
-
-@check("limits.wmem", "UDP sockets may have 8 MiB to send from", needs.machine, validates=False)
-def check_wmem(context: Context) -> Iterator[CheckResult]:
-    """Look at wmem_max, which binds whoever lacks CAP_NET_ADMIN."""
-    yield from _buffer(context, "wmem_max")
+for _way, _name in (("receive in", "rmem_max"), ("send from", "wmem_max")):
+    _enter = check(
+        f"limits.{_name[:4]}", f"UDP sockets may have 8 MiB to {_way}", needs.machine, validates=False
+    )
+    _enter(functools.partial(_buffer, name=_name))
 
 
 @check("limits.tcp", "TCP sockets may have 2 MiB, each way", needs.machine, validates=False)

@@ -12,13 +12,14 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from harpctl.doctor.probe_packet import PORT_BYTES, REPORT_BYTES, make_watch, probe_of
 from harpctl.ip import family
+from harpctl.units import runs
 
 ROUNDS = 4  # a packet that is lost so often is closed out
 PACKETS_PER_S = 20_000
@@ -57,20 +58,9 @@ def sweep_ports(source: str, peer: str, port: int, ports: tuple[int, int], withi
                 missing = _missing(control, missing)
             if any(missing) and time.monotonic() > end:
                 return Sweep(why_not=f"{len(wanted)} ports were not done in time")
-            return Sweep(udp=ranges(missing[0]), tcp=ranges(missing[1]))
+            return Sweep(udp=tuple(runs(missing[0])), tcp=tuple(runs(missing[1])))
     except OSError as error:
         return Sweep(why_not=f"port {port} of {peer}: {os.strerror(error.errno or errno.ETIMEDOUT).lower()}")
-
-
-def ranges(numbers: Iterable[int]) -> Ranges:
-    """Return numbers as ranges, both ends included."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return tuple(found)
 
 
 def _paced(ports: Sequence[int], send: Callable[[int], None], end: float) -> None:

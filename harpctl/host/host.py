@@ -233,6 +233,11 @@ class Host:
             if fnmatch.fnmatchcase(name, pattern) and not (name.startswith(".") and pattern[0] != "."):
                 yield name
 
+    def environment(self, pid: int | str) -> dict[str, str] | None:
+        """Return the environment with which a process was started; None where it cannot be read."""
+        text = self.read_text(f"/proc/{pid}/environ")
+        return None if text is None else dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
     def which(self, name: str) -> str | None:
         """Return the path of a program of the host; it is looked up, not run."""
         for folder in SEARCH_PATH:

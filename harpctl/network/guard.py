@@ -142,7 +142,7 @@ class Guard:
     def _comes_up(self, transaction: str) -> bool:
         """Wait until it is ready; False when it is not in time."""
         end = time.monotonic() + START_S
-        while self._host.stat(guard_files.alive_path(transaction)) is None:
+        while self._host.stat(f"{guard_files.ALIVE}{transaction}") is None:
             if time.monotonic() >= end or self._has_ended():
                 return False
             time.sleep(POLL_S)

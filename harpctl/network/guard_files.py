@@ -16,6 +16,9 @@ from harpctl.host.host import Host
 from harpctl.network.reachability import Reachable
 
 FOLDER = "/run/harp"
+GUARD = f"{FOLDER}/guard-"  # what follows is the transaction; it is there while the rollback timer is armed
+ALIVE = f"{FOLDER}/rollback-timer-"  # the timer makes it when it is ready
+CONFIRM = f"{FOLDER}/confirm-"  # by which the operator says that the host can be reached
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,46 +37,30 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, self.deadline - time.monotonic())
 
 
-def guard_path(transaction: str) -> str:
-    """Return the file that exists while the rollback timer is armed."""
-    return f"{FOLDER}/guard-{transaction}"
-
-
-def alive_path(transaction: str) -> str:
-    """Return the file that the rollback timer makes when it is ready."""
-    return f"{FOLDER}/rollback-timer-{transaction}"
-
-
-def confirm_path(transaction: str) -> str:
-    """Return the file by which the operator confirms that the host can be reached."""
-    return f"{FOLDER}/confirm-{transaction}"
-
-
 def begin(host: Host, watch: Watch) -> None:
     """Arm. Raises OSError."""
     forget(host, watch.transaction)
     for folder in ("/run", FOLDER):
         with contextlib.suppress(FileExistsError):
             host.make_dir(folder)
-    host.write_file(guard_path(watch.transaction), msgspec.json.encode(watch), 0o600)
+    host.write_file(f"{GUARD}{watch.transaction}", msgspec.json.encode(watch), 0o600)
 
 
 def read(host: Host, transaction: str) -> Watch | None:
     """Return the watch; None where it is not there, or not any more."""
-    data = host.read_bytes(guard_path(transaction))
+    data = host.read_bytes(f"{GUARD}{transaction}")
     return None if data is None else msgspec.json.decode(data, type=Watch)
 
 
 def armed(host: Host) -> list[str]:
     """Return the transactions that a rollback timer guards."""
-    head = guard_path("")
-    return [path.removeprefix(head) for path in host.glob(f"{head}*")]
+    return [path.removeprefix(GUARD) for path in host.glob(f"{GUARD}*")]
 
 
 def decide(host: Host, transaction: str) -> bool:
     """Claim the decision; return False where it was claimed already."""
     try:
-        host.real(guard_path(transaction), follow=False).unlink()
+        host.real(f"{GUARD}{transaction}", follow=False).unlink()
     except OSError:
         return False
     return True
@@ -81,18 +68,18 @@ def decide(host: Host, transaction: str) -> bool:
 
 def confirm(host: Host, transaction: str) -> None:
     """Record that the host can be reached. Raises OSError."""
-    host.write_file(confirm_path(transaction), b"", 0o600)
+    host.write_file(f"{CONFIRM}{transaction}", b"", 0o600)
 
 
 def is_confirmed(host: Host, transaction: str) -> bool:
     """Return whether the operator confirmed."""
-    return host.stat(confirm_path(transaction)) is not None
+    return host.stat(f"{CONFIRM}{transaction}") is not None
 
 
 def forget(host: Host, transaction: str) -> None:
     """Remove what is left of a watch, and the folder with the last of them."""
-    for path in (guard_path(transaction), alive_path(transaction), confirm_path(transaction)):
+    for head in (GUARD, ALIVE, CONFIRM):
         with contextlib.suppress(OSError):
-            host.remove(path)
+            host.remove(f"{head}{transaction}")
     with contextlib.suppress(OSError):
         host.remove(FOLDER)

@@ -78,7 +78,7 @@ def run(host: Host, transaction: str) -> None:
     wanted = guard_files.read(host, transaction)
     if wanted is None:
         return
-    host.write_file(guard_files.alive_path(transaction), f"{os.getpid()}\n".encode(), 0o600)
+    host.write_file(f"{guard_files.ALIVE}{transaction}", f"{os.getpid()}\n".encode(), 0o600)
     if _wait(host, wanted):
         is_stuck = _is_alive(wanted)
         is_reachable = not is_stuck and _is_reachable(host, wanted)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import shlex
 from collections import Counter
@@ -20,7 +19,6 @@ from harpctl.change.diff import render
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.command_line import (
-    Values,
     command,
     dry_run_option,
     flag,
@@ -49,15 +47,7 @@ from harpctl.plugin.status import (
 )
 from harpctl.plugin.switch import Source, Switch, plan_disable, plan_enable, plan_install
 
-
-class Name(str, enum.Enum):
-    """The two names that the plugin goes by."""
-
-    PLAIN = "plain"
-    HARP = "harp"
-
-
-FILES = {Name.PLAIN: NAME, Name.HARP: SUFFIXED}
+FILES = {"plain": NAME, "harp": SUFFIXED}  # the two names that the plugin goes by, those of NCCL
 
 
 def without_root(source: Source, folder: str) -> str:
@@ -136,7 +126,7 @@ def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, a
 @option("--dir", "folder", metavar="DIR", default="", help="Install here; else in the library directory.")
 @option(
     "--name",
-    type=Values(Name),
+    type=click.Choice(list(FILES)),
     help="plain: libnccl-net.so; harp: libnccl-net-harp.so; of RCCL alike. Else what is free.",
 )
 @flag("--force", help="Move another plugin aside, install where HARP has been disabled.")
@@ -148,7 +138,7 @@ def install(
     *,
     plugin: Path | None,
     folder: str,
-    name: Name | None,
+    name: str | None,
     force: bool,
     dry_run: bool,
     yes: bool,

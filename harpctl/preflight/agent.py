@@ -23,7 +23,7 @@ from harpctl.build_info import build_version, built_file
 from harpctl.doctor.context import Context, DoctorOptions, real_context
 from harpctl.doctor.examine import examine
 from harpctl.doctor.machine import Machine
-from harpctl.doctor.model import Finding, Level
+from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.peer_probes import MTU_DEFAULT, ephemeral_ports, run_probes
 from harpctl.doctor.responder import Responder
@@ -121,8 +121,8 @@ def describe() -> HostState:
         network=host.read_link("/proc/self/ns/net") or "",
         machine_id=host.read_word("/etc/machine-id"),
         enis=tuple(_enis(context)),
-        failed=_host_findings(findings, "fail", needed=True),
-        warned=_host_findings(findings, "fail", needed=False),
+        failed=_failures(findings, needed=True),
+        warned=_failures(findings, needed=False),
     )
 
 
@@ -140,12 +140,9 @@ def _nccl(context: Context) -> str:
     return known[-1].path if known and version_key(known[-1].version) >= NCCL_SINCE else ""
 
 
-def _host_findings(findings: Iterable[Finding], level: Level, *, needed: bool) -> tuple[HostFinding, ...]:
-    return tuple(
-        HostFinding(id=one.id, cause=one.cause, repair=one.repair)
-        for one in findings
-        if one.level == level and (one.group in NEEDED) == needed
-    )
+def _failures(findings: Iterable[Finding], *, needed: bool) -> tuple[HostFinding, ...]:
+    failed = (one for one in findings if one.level == "fail" and (one.group in NEEDED) == needed)
+    return tuple(HostFinding(id=one.id, cause=one.cause, repair=one.repair) for one in failed)
 
 
 def _enis(context: Context) -> Iterable[EniState]:

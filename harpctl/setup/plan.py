@@ -34,8 +34,7 @@ from harpctl.setup.pages import (
     replaced_args,
     wanted_args,
 )
-from harpctl.setup.tool import plan_tool
-from harpctl.setup.unit import plan_units, reason_against
+from harpctl.setup.unit import plan_tool, plan_units, reason_against
 from harpctl.units import GIB, size_name
 
 CHANNELS_MAX = 1024

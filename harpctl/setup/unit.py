@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from importlib import resources
 
 from harpctl.change.steps import AnyStep, Group, MakeLink, Run, WriteFile
-from harpctl.confs.conf import CONF_DIR, CONF_PATTERN
+from harpctl.confs.conf import CONF_DIR, CONF_PATTERN, TOOLS_DIR
 from harpctl.facts.model import Facts
 from harpctl.facts.sources import RECORD, Sources
-from harpctl.setup.options import SetupOptions
-from harpctl.setup.tool import plan_tool
+from harpctl.setup.options import PROGRAM, SetupOptions
 
 GROUP = "boot units"
 UNITS = "/etc/systemd/system"
@@ -18,6 +18,7 @@ NAME = "harp.service"
 PATH = f"{UNITS}/{NAME}"
 WANTED = f"{UNITS}/multi-user.target.wants/{NAME}"
 
+TOOLS = f"{TOOLS_DIR}/harpctl"
 NAMES = (NAME, "harp-validate.service")
 
 
@@ -25,6 +26,18 @@ def _quoted(program: str) -> str:
     """Write a path as ExecStart takes it: % doubled, quoted where it holds spaces."""
     text = program.replace("%", "%%").replace("\\", "\\\\")
     return f'"{text}"' if " " in text else text
+
+
+def plan_tool(options: SetupOptions) -> Group:
+    """Plan the name `harpctl`, where it came out of the self-contained file; else it is there by other means.
+
+    The file unpacks it into TOOLS/<version>-<digest>, where nothing is ever changed in place.
+    """
+    if not options.tool_folder:
+        return Group(name="harpctl command", steps=())
+    target = f"{TOOLS}/{posixpath.basename(options.tool_folder.rstrip('/'))}/bin/harpctl"
+    step = MakeLink(path=PROGRAM, target=target, why="the command for operators and the boot unit")
+    return Group(name="harpctl command", steps=(step,))
 
 
 def reason_against(facts: Facts, sources: Sources, options: SetupOptions) -> str:

@@ -15,7 +15,7 @@ from harpctl.command_line import FILE, command, flag, option
 from harpctl.console import OUT, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.stats.files import Found, Process, find
+from harpctl.stats.files import Process, find
 from harpctl.stats.layout import read_fields
 from harpctl.stats.metrics import PEERS_MAX, Metric, Totals, metrics_of
 
@@ -52,13 +52,9 @@ class Collector:
         """Read the files, and return the metrics."""
         with self._lock:
             found = find(self._host)
-            self._learn(found)
+            for process in found.processes:
+                self._described = self._described or _described(self._host, process)
             return list(metrics_of(found, self._described, self._totals, self._peers_max))
-
-    def _learn(self, found: Found) -> None:
-        for process in found.processes:
-            if not self._described:
-                self._described = _described(self._host, process)
 
     def collect(self) -> Iterator[Family]:
         """Return them as prometheus_client's."""

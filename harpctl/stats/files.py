@@ -14,7 +14,6 @@ import msgspec
 from harpctl.console import printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.host.process import read_environment
 from harpctl.stats.layout import Page, read_page
 
 DIRECTORY = "/run/harp"
@@ -102,7 +101,7 @@ def _state(host: Host, page: Page, late_s: float) -> str:
 
 
 def _rank(host: Host, pid: int) -> str:
-    variables = read_environment(host, pid) or {}
+    variables = host.environment(pid) or {}
     ranks = (variables.get(name, "") for name in RANK_VARIABLES)
     return next((rank for rank in ranks if RANK.fullmatch(rank)), "")
 

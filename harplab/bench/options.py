@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from harpctl.build_info import built_file
-from harpctl.command_line import FILE, Values, option
+from harpctl.command_line import FILE, option
 from harpctl.errors import ExitCode, HarpError
 from harpctl.ssh import parse_hosts
 from harpctl.units import short_size
@@ -20,7 +20,7 @@ from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, p
 from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
 from harplab.bench.timed import AFTER_S, DEFAULT_SIZE_BYTES, Opened
-from harplab.grouped import declared
+from harplab.grouped import Values, declared
 from harplab.lab import persistent
 from harplab.lab.lab import Lab
 from harplab.lab.options import RANKS

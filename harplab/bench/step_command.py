@@ -13,7 +13,7 @@ import enum
 
 import click
 
-from harpctl.command_line import Values, argument, command, json_option
+from harpctl.command_line import argument, command, json_option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harplab.bench.cores import available_cores, parse_cores
@@ -34,7 +34,7 @@ from harplab.bench.step import (
 )
 from harplab.bench.step_report import Replay, step_document, step_measured
 from harplab.bench.table import print_rows
-from harplab.grouped import declared, grouped
+from harplab.grouped import Values, declared, grouped
 from harplab.lab.lab import Lab
 from harplab.lab.options import LabOptions
 from harplab.lab.spec import LabSpec

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from harpctl.command_line import Values
-from harplab.grouped import declared
+from harplab.grouped import Values, declared
 from harplab.lab.numbers import parse_caps, parse_enis, parse_loss, parse_police
 from harplab.lab.spec import (
     HOSTS_MAX,

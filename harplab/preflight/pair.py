@@ -7,17 +7,16 @@ Each host runs the harp-perf and the plugin that it has itself. The ranks meet a
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harpctl.ip import with_port
 from harpctl.preflight.model import Comparison, HostState
 from harpctl.preflight.sessions import Deadline
 from harplab.perf.baseline import cache_dir, compile_shim
 from harplab.perf.hosts import CpuTimes, Program, RemoteHosts
 from harplab.perf.job import Mode, PerfJob
 from harplab.perf.measure import Measured, Side, measure
+from harplab.preflight.rates import rendezvous
 from harplab.preflight.rounds import Pair
 
 OWN_PERF, OWN_PLUGIN, OWN_NCCL = Path("@perf@"), Path("@plugin@"), "@nccl@"  # what a host has itself
@@ -55,9 +54,7 @@ class PairHosts(RemoteHosts):
 
     def rendezvous(self) -> str:
         """See Hosts."""
-        state = self._states[0]
-        low, high = state.ephemeral
-        return with_port(state.enis[0].address, low + secrets.randbelow(high - low + 1))
+        return rendezvous(self._states[0])
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """See Hosts."""

@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from harpctl.errors import HarpError
-from harpctl.ip import with_port
+from harpctl.ip import is_ipv6
 from harpctl.preflight.diagnosis import Fault
 from harpctl.preflight.model import HostState, Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
@@ -80,14 +80,16 @@ def _lanes(states: Mapping[str, HostState], pair: Pair) -> int:
 def _requests(
     states: Mapping[str, HostState], pair: Pair, time_s: float, limit_s: float
 ) -> Iterator[tuple[str, RateRequest]]:
-    meetings = tuple(_rendezvous(states[pair[0]]) for _lane in range(_lanes(states, pair)))
+    meetings = tuple(rendezvous(states[pair[0]]) for _lane in range(_lanes(states, pair)))
     for rank, host in enumerate(pair):
         yield host, RateRequest(rank=rank, meetings=meetings, time_s=time_s, limit_s=limit_s)
 
 
-def _rendezvous(state: HostState) -> str:
-    low, high = state.ephemeral
-    return with_port(state.enis[0].address, low + secrets.randbelow(high - low + 1))
+def rendezvous(state: HostState) -> str:
+    """Return ADDRESS:PORT where ranks can meet at a host's first ENI."""
+    address, (low, high) = state.enis[0].address, state.ephemeral
+    port = low + secrets.randbelow(high - low + 1)
+    return f"[{address}]:{port}" if is_ipv6(address) else f"{address}:{port}"
 
 
 def _rates(

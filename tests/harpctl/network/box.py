@@ -783,7 +783,7 @@ def the_rollback_timer_gets_sigterm(host: Host) -> None:
     before = state()
     with other_harpctl(host, losing(SLEEP), deadline_s=600) as pid:
         await_that(is_cut_off, "the host is cut off")
-        (alive,) = host.glob(guard_files.alive_path("*"))
+        (alive,) = host.glob(f"{guard_files.ALIVE}*")
         os.kill(host.read_int(alive), signal.SIGTERM)
         del pid
     await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
