@@ -51,6 +51,16 @@ def test_an_option_that_needs_it_says_so(alone: list[str], tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (ExitCode.MISSING, f"harpctl: {told}\n")
 
 
+def test_a_preflight_looks_and_does_not_measure(alone: list[str], tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\nexit 255\n")
+    ssh.chmod(0o755)
+    done = run([*alone, "preflight", "-H", "a,b"], {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    last = done.stdout.splitlines()[-1]
+    told = f"Nothing was measured: {NO_LAB.format('preflight')}"
+    assert (done.returncode, last) == (ExitCode.MISSING, f"Do not use HARP yet: not fit are a, b. {told}")
+
+
 def test_they_tell_the_same_in_json_and_in_the_help(alone: list[str]) -> None:
     done = run([*alone, "bench", "nccl", "--json"])
     told = NO_LAB.format("bench")
