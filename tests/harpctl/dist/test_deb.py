@@ -88,12 +88,12 @@ def test_it_is_installed_used_and_purged(deb: Path, lab: Path, debian: Debian, r
     assert "install harp-lab" in host.run("harpctl", "demo", code=ExitCode.MISSING)
     host.run("dpkg", "-i", host.put(lab))
     assert host.run("harpctl", "demo").count("every byte checked") == 2
+    assert "harp.lua" in host.run("harpctl", "dissector", "/tmp")
     host.run("dpkg", "--purge", "harp-lab")
     words = host.run(
         "env", "_HARPCTL_COMPLETE=bash_complete", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl"
     )
     assert words.split() == ["plain,stats", "plain,status"]
-    assert "harp.lua" in host.run("harpctl", "dissector", "/tmp")
     assert "NCCL_NET_PLUGIN=harp" in host.run("harpctl", "status", code=1)
     host.run("harpctl", "install", "--name", "plain")
     assert "is enabled" in host.run("harpctl", "status")
