@@ -108,7 +108,7 @@ def moved(bytes_: int) -> dict[str, Any]:
 @example(moved(10**300))
 def test_what_harp_perf_says_between_two_hosts(said: Any) -> None:
     states = {"a": state(1), "b": state(2)}
-    outcomes = {"a": (Outcome(report=json.dumps(said)),), "b": (Outcome(),)}
+    outcomes: dict[str, tuple[Outcome, ...]] = {"a": (Outcome(report=json.dumps(said)),), "b": (Outcome(),)}
     _planned, _done, found, faults = run_rounds(states, lambda *_: outcomes, 0.1, Deadline(60))
     assert len(found) == 2 or len(faults) == 1
     rate_problems(found)
