@@ -84,7 +84,7 @@ def _measure(state: HostState, request: RateRequest) -> list[Outcome]:
         done = host.run([state.perf, *fixed, *own], request.limit_s)
         lines = done.stderr.strip().splitlines()[-STDERR_LINES:]
         error = " ".join([f"exit code {done.code}", *lines]) if done.code else ""
-        return Outcome(report=done.stdout, error=error)
+        return Outcome(report=done.stdout.strip(), error=error)
 
     with ThreadPoolExecutor(max(len(request.meetings), 1)) as pool:
         return list(pool.map(run, range(len(request.meetings))))

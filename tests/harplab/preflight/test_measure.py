@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
+import signal
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from harpctl.preflight import agent
 from harpctl.preflight.model import Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
+from harpctl.records import decode
 from harplab.preflight.rates import rate_problems, run_rounds
 from harplab.preflight.rounds import rounds
 from harplab.preflight.worth import worth
@@ -56,6 +63,23 @@ def test_the_rates_of_a_pair_are_those_of_rank_0s_report() -> None:
     assert [requests[host].rank for host in "ab"] == [0, 1]
     assert requests["a"].meetings == requests["b"].meetings
     assert len(requests["a"].meetings) == 1
+
+
+def test_an_agents_report_arrives_as_harp_perf_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perf = tmp_path / "harp-perf"
+    perf.write_text(f"#!/bin/sh\necho {shlex.quote(REPORT)}\n")
+    perf.chmod(0o755)
+    for name in ("HARP_DEVICES", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "")  # which undoes what the agent sets
+    monkeypatch.setattr(signal, "alarm", lambda _seconds: 0)
+    monkeypatch.setattr(agent, "describe", lambda: own(perf=str(perf), enis=()))
+    request = RateRequest(rank=0, meetings=("127.0.0.1:1",), time_s=0.1, limit_s=30)
+    answers = io.BytesIO()
+    agent.serve_agent(0, 60, io.BytesIO(msgspec.json.encode(request) + b"\n"), answers)
+    _state, answer = answers.getvalue().splitlines()
+    assert decode(answer, list[Outcome], "Its answer") == [Outcome(report=REPORT)]
 
 
 @pytest.mark.parametrize(
