@@ -15,6 +15,10 @@ enum {
   FIRST_MESSAGE = 9,        /* any */
 };
 
+#define SILENCE_NS HARP_MS(200) /* TCP's least retransmission timeout in Linux */
+#define CONNECT_NS HARP_MS(10)
+#define SENDING_NS HARP_MS(20) /* a record leaves each so many ns at least, where any are sent */
+
 /* What every message is read from and written to: nothing touches it. */
 static uint8_t payload[MESSAGE_MAX_BYTES];
 
@@ -86,6 +90,27 @@ static harp_ns post_messages(struct flow *f, harp_ns now) {
   return next;
 }
 
+/* Has nothing pass of a tcp path for a while, where that is due and records are being sent. */
+static void fall_silent(struct flow_path *path, harp_ns now) {
+  if (!path->silent_every_ns || now < path->silent_ns) return;
+  bool is_sending = path->silent_ns && now - path->silent_ns < SENDING_NS;
+  if (is_sending) wire_hold(path->there.wire, SILENCE_NS, now);
+  path->silent_ns = now + host_draw_ns(&path->flow->rng, path->silent_every_ns);
+}
+
+/* Ends the connection of a tcp path that is DOWN, as an engine does, and begins the next one. */
+static void review_connection(struct flow_path *path, harp_ns now) {
+  bool had_ended = path->has_ended;
+  path->has_ended = harp_sender_is_down(path->flow->sender, path->index);
+  if (!path->has_ended || had_ended) return;
+  lane_clear(&path->data, false);
+  lane_clear(&path->acks, true);
+  wire_clear(path->there.wire);
+  path->silent_ns = 0;
+  harp_sender_block(path->flow->sender, path->index, now);
+  agenda_set(path->flow->agenda, &path->unblock, now + CONNECT_NS);
+}
+
 /* Blocks a tcp path until its kernel's buffer has room again. */
 static void fill_kernel(struct flow_path *path, harp_ns now) {
   const struct wire *w = path->there.wire;
@@ -100,6 +125,7 @@ static void send_superframe(struct flow *f, struct harp_tx_choice c, harp_ns now
   uint32_t segment = HARP_DATA_HEADER_BYTES + c.bytes;
   uint32_t room = path->is_tcp ? 1 : HARP_MAX(DATAGRAM_MAX_BYTES / segment, 1u);
   struct harp_tx_run run;
+  fall_silent(path, now);
   f->superframes++;
   do {
     harp_sender_take(f->sender, &c, room, &run, now);
@@ -117,6 +143,8 @@ static void run_sender(struct flow *f, harp_ns now) {
   take_done(f, now);
   harp_ns next = post_messages(f, now);
   harp_sender_on_timeout(f->sender, now);
+  for (unsigned i = 0; i < f->path_count; i++)
+    if (f->paths[i].silent_every_ns) review_connection(&f->paths[i], now);
   struct harp_tx_choice c;
   while ((c = harp_sender_choose(f->sender, now)).kind != HARP_TX_NOTHING) send_superframe(f, c, now);
   agenda_set(f->agenda, &f->sender_timer, HARP_MIN(next, c.deadline_ns));

@@ -35,6 +35,11 @@ struct flow_path {
    * empties into `there`. */
   bool is_tcp, is_lossy; /* lossy: its kernel repeats segments */
   uint32_t kernel_bytes;
+  /* Its kernel is silent now and then, as TCP that has lost the end of its flight. Then the path may go DOWN,
+   * which ends its connection. */
+  harp_ns silent_every_ns; /* in the mean; 0: it never is */
+  harp_ns silent_ns;       /* the next time */
+  bool has_ended;          /* its connection, and there is no other yet */
   struct source unblock;
   uint64_t packets, lost; /* of data: that were sent, and that did not arrive */
 };

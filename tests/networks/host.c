@@ -7,9 +7,13 @@ void host_init(struct host *h, harp_ns every_ns, harp_ns least_ns, harp_ns most_
   *h = (struct host){.every_ns = every_ns, .least_ns = least_ns, .most_ns = most_ns, .rng.state = seed};
 }
 
+harp_ns host_draw_ns(struct rng *rng, harp_ns mean_ns) {
+  double share = (double)((rng_next(rng) >> 11) + 1) * 0x1p-53; /* in (0, 1] */
+  return (harp_ns)((double)mean_ns * -log(share));
+}
+
 static void draw_pause(struct host *h) {
-  double share = (double)((rng_next(&h->rng) >> 11) + 1) * 0x1p-53; /* in (0, 1] */
-  h->from_ns = h->to_ns + (harp_ns)((double)h->every_ns * -log(share));
+  h->from_ns = h->to_ns + host_draw_ns(&h->rng, h->every_ns);
   h->to_ns = h->from_ns + rng_between(&h->rng, h->least_ns, h->most_ns);
 }
 

@@ -19,6 +19,9 @@ void host_init(struct host *h, harp_ns every_ns, harp_ns least_ns, harp_ns most_
 /* Stops the host once, for a time that is to come. */
 void host_stop(struct host *h, harp_ns from_ns, harp_ns to_ns);
 
+/* Draws a time of an exponential distribution of that mean. */
+harp_ns host_draw_ns(struct rng *rng, harp_ns mean_ns);
+
 /* Returns when the host runs again; 0: it runs now. */
 harp_ns host_wakes_ns(struct host *h, harp_ns now);
 

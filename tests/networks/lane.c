@@ -32,6 +32,11 @@ void lane_fini(struct lane *l) {
   l->ring = NULL;
 }
 
+void lane_clear(struct lane *l, bool is_acks) {
+  for (struct parcel p; lane_take(l, &p, HARP_NEVER);)
+    if (is_acks) lane_release(p.ack);
+}
+
 static struct parcel *at(const struct lane *l, uint32_t i) {
   return &l->ring[(l->head + i) & (l->room - 1)];
 }

@@ -42,6 +42,9 @@ void lane_fini(struct lane *l);
 
 void lane_push(struct lane *l, const struct parcel *p);
 
+/* Drops all parcels, whose acknowledgements are given back where they are any. */
+void lane_clear(struct lane *l, bool is_acks);
+
 /* Takes the next parcel that has arrived; false: none has, and the source is set to the next one. */
 bool lane_take(struct lane *l, struct parcel *p, harp_ns now);
 

@@ -160,6 +160,7 @@ static void route_tcp(struct network *n, unsigned flow, unsigned interface, unsi
   path->back = (struct route){.delay_ns = path->there.delay_ns};
   path->is_lossy = s->tcp_loss != 0;
   path->kernel_bytes = (uint32_t)(s->kernel_kb * 1024);
+  path->silent_every_ns = us(s->tcp_silent_ms * 1e3);
 }
 
 static void init_traffic(const struct network *n, struct flow *f, unsigned index) {
@@ -214,8 +215,9 @@ static void init_flow(struct network *n, unsigned index) {
   init_traffic(n, f, index);
   if (!index) f->lie = (enum lie)s->lie;
   struct host *hosts[] = {&f->sender_host, &f->receiver_host};
-  for (unsigned i = 0; s->jitter_us && i < HARP_ARRAY_COUNT(hosts); i++)
-    host_init(hosts[i], us(s->jitter_every_us), HARP_US(PAUSE_MIN_US), us(s->jitter_us), rng_next(&n->rng));
+  for (unsigned i = 0; (s->jitter_us || s->jitter2_us) && i < HARP_ARRAY_COUNT(hosts); i++)
+    host_init(hosts[i], us(s->jitter_every_us), HARP_US(PAUSE_MIN_US),
+              HARP_MAX(us(s->jitter_us), HARP_US(PAUSE_MIN_US)), rng_next(&n->rng));
   harp_ns stop_ns = n->start_ns + us(s->at_s * 1e6);
   if (s->stop_ms) host_stop(&f->receiver_host, stop_ns, stop_ns + us(s->stop_ms * 1e3));
 }
@@ -237,6 +239,8 @@ static void on_changes(struct source *source, harp_ns now) {
   for (unsigned i = 0; s->rate2 && i < n->wire_count; i++) {
     for (unsigned way = 0; way < 2; way++) n->wires[way][i].ps_per_byte = wire_ps_per_byte(s->rate2);
   }
+  for (unsigned i = 0; s->jitter2_us && i < n->flow_count; i++)
+    n->flows[i].sender_host.most_ns = n->flows[i].receiver_host.most_ns = us(s->jitter2_us);
   if (!s->rtt2_us) return;
   for (unsigned i = 0; i < n->flow_count; i++) {
     for (unsigned k = 0; k < n->flows[i].path_count; k++)
@@ -270,7 +274,8 @@ void network_init(struct network *n, const struct scenario *s) {
   for (unsigned i = 0; i < n->flow_count; i++) init_flow(n, i);
   init_cubics(n);
   source_init(&n->changes, on_changes);
-  if (s->rtt2_us || s->rate2) agenda_set(&n->agenda, &n->changes, n->start_ns + us(s->at_s * 1e6));
+  if (s->rtt2_us || s->rate2 || s->jitter2_us)
+    agenda_set(&n->agenda, &n->changes, n->start_ns + us(s->at_s * 1e6));
   source_init(&n->clocks, on_clocks);
   if (s->clock_ms || s->clock_own) agenda_set(&n->agenda, &n->clocks, BEGIN_NS);
   for (unsigned i = 0; i < n->flow_count; i++) flow_start(&n->flows[i]);

@@ -28,6 +28,14 @@ harp_ns wire_pass(struct wire *w, uint32_t bytes, harp_ns now) {
   return (w->busy_ps + PS_PER_NS - 1) / PS_PER_NS;
 }
 
+void wire_hold(struct wire *w, harp_ns for_ns, harp_ns now) {
+  w->busy_ps = now * PS_PER_NS + backlog_ps(w, now) + for_ns * PS_PER_NS;
+}
+
+void wire_clear(struct wire *w) {
+  w->busy_ps = 0;
+}
+
 harp_ns wire_queue_ns(const struct wire *w, harp_ns now) {
   return w->bucket_bytes ? 0 : backlog_ps(w, now) / PS_PER_NS;
 }

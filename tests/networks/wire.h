@@ -29,6 +29,12 @@ uint64_t wire_ps_per_byte(double gbit_s);
  * the order of time. */
 harp_ns wire_pass(struct wire *w, uint32_t bytes, harp_ns now);
 
+/* Holds back what comes from now on for so long. */
+void wire_hold(struct wire *w, harp_ns for_ns, harp_ns now);
+
+/* Takes away what is being held back or sent. */
+void wire_clear(struct wire *w);
+
 /* Returns whether an ECN-capable packet that came now would be marked. */
 bool wire_marks(const struct wire *w, harp_ns now);
 

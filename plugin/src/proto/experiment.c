@@ -55,8 +55,7 @@ static bool is_hopeless(const struct harp_experiment *e) {
   const struct harp_slice *now = &e->now, *before = &e->before;
   harp_ns least_ns = HARP_MAX(before->busy_ns, HARP_EXPERIMENT_HOPELESS_NS / e->hurry);
   return e->phase == HARP_EXPERIMENT_SETTLE && !e->was_learning && now->busy_ns >= least_ns &&
-         (double)now->bytes * (double)before->busy_ns * HARP_EXPERIMENT_HOPELESS_PARTS <
-             (double)before->bytes * (double)now->busy_ns;
+         harp_slice_is_slower(now, before, HARP_EXPERIMENT_HOPELESS_PARTS);
 }
 
 /* Whether the phase has lasted as long as rules 2, 5 and 6 want. */
@@ -115,6 +114,15 @@ static void compare_with(struct harp_experiment *e, const struct harp_slice *use
   e->verdict = judge(e);
 }
 
+/* Compares it with what the carrier in use moved lately, of which the CPU is not known. */
+static void compare_with_lately(struct harp_experiment *e) {
+  const struct harp_slice *used = &e->lately;
+  if (!used->busy_ns) return;
+  uint32_t time = percent_of(e->with.busy_ns, e->with.bytes, used->busy_ns, used->bytes);
+  e->time_percent = HARP_MAX(e->time_percent, time);
+  e->verdict = judge(e);
+}
+
 /* Returns the time that what was moved meanwhile took longer than before. */
 static harp_ns cost_of(const struct harp_experiment *e) {
   double usual_ns =
@@ -156,6 +164,7 @@ static void advance_phase(struct harp_experiment *e) {
   } else if (ended == HARP_EXPERIMENT_WITH || hopeless) {
     e->with = e->now;
     compare_with(e, &e->before);
+    compare_with_lately(e);
   } else if (ended == HARP_EXPERIMENT_AFTER) {
     compare_with(e, &e->now);
     conclude(e);
@@ -180,9 +189,9 @@ bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *mo
 }
 
 /* Doubles the wait until the next experiment. */
-static void count_loss(struct harp_evidence *v, enum harp_question question, unsigned hurry, harp_ns now) {
-  const struct rule *r = &rules[question];
-  v->next_ns = now + (r->wait_ns << HARP_MIN(v->losses, r->doublings)) / hurry;
+static void count_loss(struct harp_evidence *v, const struct harp_experiment *e, harp_ns now) {
+  const struct rule *r = &rules[e->question];
+  v->next_ns = now + (r->wait_ns << HARP_MIN(v->losses, r->doublings)) / e->hurry;
   v->points = 0;
   v->losses = HARP_MIN(v->losses + 1, r->doublings);
 }
@@ -198,7 +207,7 @@ bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e,
   HARP_ASSERT(!harp_experiment_is_under_way(e) && e->verdict != HARP_VERDICT_NONE);
   v->cost_ns = e->cost_ns;
   if (e->verdict == HARP_VERDICT_LOST) {
-    count_loss(v, e->question, e->hurry, now);
+    count_loss(v, e, now);
     return false;
   }
   bool clear = is_clear(e);
@@ -209,9 +218,4 @@ bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e,
   v->points = r->head_start;
   v->losses = 0;
   return true;
-}
-
-void harp_evidence_on_failure(struct harp_evidence *v, unsigned hurry, harp_ns now) {
-  v->cost_ns = 0;
-  count_loss(v, HARP_QUESTION_CARRIER, hurry, now);
 }

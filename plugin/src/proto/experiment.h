@@ -11,7 +11,8 @@
  *  2. BEFORE and AFTER measure a slice of what is in use, WITH measures one of what is tried. SETTLE and
  *     RETURN are not measured: windows and queues adapt in them.
  *  3. What is tried wins when it wins against the slice before and against the slice after. So a job or a
- *     neighbour that changes its pace is not taken for a difference.
+ *     neighbour that changes its pace is not taken for a difference. A carrier has to win against what the
+ *     other one moved lately, too: a slice of TCP may be one of its silences.
  *  4. What is tried and does not win against the slice before has lost: RETURN and AFTER are left out. But
  *     while the network still teaches it something, it is tried again from SETTLE on, until that has cost
  *     patience_ns, or has lasted HARP_EXPERIMENT_LEARN_NS.
@@ -49,13 +50,12 @@ enum harp_verdict {
   HARP_VERDICT_LOST,    /* what is tried brings nothing */
   HARP_VERDICT_QUICKER, /* it moves more */
   HARP_VERDICT_CHEAPER, /* it moves as much, for less CPU of the sender */
-  HARP_VERDICT_ALONE,   /* what is in use fell silent, and it did not */
 };
 
 /* What the network still teaches that what is tried needs to know. */
 enum harp_lesson {
   HARP_LESSON_NONE,  /* it moves what it can */
-  HARP_LESSON_PATHS, /* its congestion control does not know yet whether loss is random */
+  HARP_LESSON_PATHS, /* its congestion control does not know yet whether loss is random, or TCP is silent */
   HARP_LESSON_FLOWS, /* more flows of it are searched for */
 };
 
@@ -100,14 +100,15 @@ struct harp_experiment {
   enum harp_question question;
   enum harp_experiment_phase phase;
   /* given when it begins */
-  unsigned pair;       /* FLOWS: of interfaces */
-  unsigned from, to;   /* FLOWS: in use, and tried */
-  harp_ns flows_ns;    /* FLOWS: length of a slice, */
-  harp_ns settle_ns;   /* and of SETTLE */
-  bool is_urgent;      /* CARRIER: TCP shows loss or a queue */
-  unsigned hurry;      /* lengths and waits are divided by it: 1, but in tests */
-  uint64_t full_bytes; /* FLOWS: bytes a second at which nothing is to be gained; 0: unknown */
-  harp_ns patience_ns; /* CARRIER: what may be lost by waiting until it has learned of its paths */
+  unsigned pair;            /* FLOWS: of interfaces */
+  unsigned from, to;        /* FLOWS: in use, and tried */
+  harp_ns flows_ns;         /* FLOWS: length of a slice, */
+  harp_ns settle_ns;        /* and of SETTLE */
+  bool is_urgent;           /* CARRIER: TCP shows loss or a queue, or the other carrier has moved far more */
+  unsigned hurry;           /* lengths and waits are divided by it: 1, but in tests */
+  uint64_t full_bytes;      /* FLOWS: bytes a second at which nothing is to be gained; 0: unknown */
+  harp_ns patience_ns;      /* CARRIER: what may be lost by waiting until it has learned of its paths */
+  struct harp_slice lately; /* CARRIER: what the one in use has moved; no busy_ns: unknown */
   /* measured; `tried` is of SETTLE, WITH and RETURN */
   struct harp_slice now, before, with, tried;
   bool was_learning; /* since SETTLE began */
@@ -128,6 +129,12 @@ void harp_experiment_stop(struct harp_experiment *e);
  * changed. When it has become NONE there is a verdict. */
 bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *more,
                           enum harp_lesson lesson) HARP_MUST_CHECK;
+
+/* Returns whether the first of two slices has moved less than `part` of the rate of the second. */
+static inline bool harp_slice_is_slower(const struct harp_slice *a, const struct harp_slice *b,
+                                        unsigned part) {
+  return (double)a->bytes * (double)b->busy_ns * part < (double)b->bytes * (double)a->busy_ns;
+}
 
 static inline bool harp_experiment_is_under_way(const struct harp_experiment *e) {
   return e->phase != HARP_EXPERIMENT_NONE;
@@ -153,9 +160,5 @@ struct harp_evidence {
 /* Adds the verdict of an experiment that has ended. Returns whether what was tried is to be in use from now
  * on. */
 bool harp_evidence_add(struct harp_evidence *v, const struct harp_experiment *e, harp_ns now) HARP_MUST_CHECK;
-
-/* Notes that the carrier in use has failed, and the other one is in use from now on: an experiment with the
- * one that failed comes after the wait of one that was lost. */
-void harp_evidence_on_failure(struct harp_evidence *v, unsigned hurry, harp_ns now);
 
 #endif

@@ -7,14 +7,22 @@ void harp_experiments_init(struct harp_experiments *x) {
   *x = (struct harp_experiments){.hurry = 1, .large_since_ns = HARP_NEVER};
 }
 
-bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, bool has_choice) {
-  x->has_choice = has_choice;
-  if (x->pairs == pairs) return false;
-  bool stops = harp_experiment_is_under_way(&x->search) || harp_experiment_is_under_way(&x->trial);
-  x->pairs = pairs;
-  harp_experiment_stop(&x->search);
+/* Stops the trial, whose network is another one from now on. */
+static void forget_carriers(struct harp_experiments *x) {
   harp_experiment_stop(&x->trial);
   x->large_since_ns = HARP_NEVER;
+  x->lately = x->other = (struct harp_slice){0};
+}
+
+bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, uint64_t silent, bool has_choice) {
+  bool ends_trial = (x->pairs | x->silent) != (pairs | silent), ends_search = ends_trial || x->pairs != pairs;
+  bool stops = (ends_trial && harp_experiment_is_under_way(&x->trial)) ||
+               (ends_search && harp_experiment_is_under_way(&x->search));
+  x->has_choice = has_choice;
+  x->pairs = pairs;
+  x->silent = silent;
+  if (ends_search) harp_experiment_stop(&x->search);
+  if (ends_trial) forget_carriers(x);
   return stops;
 }
 
@@ -28,17 +36,6 @@ bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now) {
   x->carrier.next_ns = now;
   x->carrier.losses = 0;
   return true;
-}
-
-bool harp_experiments_on_silence(struct harp_experiments *x, harp_ns now) {
-  bool changes = !x->datagrams;
-  if (!x->has_choice || (!changes && harp_experiments_take_datagrams(x))) return false;
-  harp_experiment_stop(&x->trial);
-  x->datagrams = x->has_begun = true;
-  x->carrier_report =
-      (struct harp_trial_report){.count = x->carrier_report.count + 1, .verdict = HARP_VERDICT_ALONE};
-  harp_evidence_on_failure(&x->carrier, x->hurry, now);
-  return changes;
 }
 
 /* ---- search for flows ---- */
@@ -83,23 +80,48 @@ static bool is_urgent(const struct harp_experiments *x, harp_ns now) {
   return x->trouble_ns && now - x->trouble_ns < HARP_EXPERIMENTS_URGENT_NS;
 }
 
-/* Returns what may be lost by waiting until datagrams know their paths (rule 5). */
-static harp_ns patience_ns(const struct harp_experiments *x, harp_ns now) {
+/* Returns what may be lost by waiting until datagrams know their paths (rule 5), or TCP is silent no more
+ * (rule 6). */
+static harp_ns patience_ns(const struct harp_experiments *x, bool has_faded, harp_ns now) {
+  if (x->datagrams) return has_faded ? HARP_EXPERIMENTS_PATIENCE_LOSSY_NS : 0;
   bool is_lossy = x->trouble_ns && now - x->trouble_ns < HARP_EXPERIMENTS_CALM_NS;
   return is_lossy ? HARP_EXPERIMENTS_PATIENCE_LOSSY_NS : HARP_EXPERIMENTS_PATIENCE_NS;
 }
 
+/* Adds to the mean of a carrier, which forgets a half of what is old. */
+static void add_to_mean(const struct harp_experiments *x, struct harp_slice *mean,
+                        const struct harp_slice *more) {
+  mean->bytes += more->bytes;
+  mean->busy_ns += more->busy_ns;
+  if (mean->busy_ns * x->hurry < 2 * HARP_EXPERIMENTS_LATELY_NS) return;
+  mean->bytes /= 2;
+  mean->busy_ns /= 2;
+}
+
+static bool is_lately_known(const struct harp_experiments *x) {
+  return x->lately.busy_ns * x->hurry >= HARP_EXPERIMENTS_LATELY_NS;
+}
+
+/* Whether the carrier in use moves far less than the other one has (rule 6). */
+static bool has_faded(const struct harp_experiments *x, harp_ns now) {
+  return now >= x->fade_next_ns && is_lately_known(x) &&
+         harp_slice_is_slower(&x->lately, &x->other, HARP_EXPERIMENTS_FADED_PARTS);
+}
+
 /* Begins the trial that is due, if one is. */
 static void begin_trial(struct harp_experiments *x, bool searches, harp_ns now) {
-  bool urgent = !x->datagrams && is_urgent(x, now);
+  if (!x->has_choice) return;
+  bool faded = has_faded(x, now), urgent = faded || (!x->datagrams && is_urgent(x, now));
   if (harp_experiment_is_under_way(&x->search) || (searches && !urgent)) return;
-  if (now < x->carrier.next_ns || !can_pay(x, urgent ? 1 : 2)) return;
+  if (!faded && (now < x->carrier.next_ns || !can_pay(x, urgent ? 1 : 2))) return;
   struct harp_experiment plan = {.question = HARP_QUESTION_CARRIER,
                                  .is_urgent = urgent,
                                  .hurry = x->hurry,
-                                 .patience_ns = patience_ns(x, now) / x->hurry};
+                                 .patience_ns = patience_ns(x, faded, now) / x->hurry};
+  if (is_lately_known(x)) plan.lately = x->lately;
   harp_experiment_begin(&x->trial, &plan);
   x->trial_began_ns = now;
+  x->is_by_fade = faded;
 }
 
 /* Returns what it will cost to try again what was in use before the change that an experiment has made. */
@@ -118,8 +140,14 @@ static void end_trial(struct harp_experiments *x, harp_ns now) {
   struct harp_trial_report *r = &x->carrier_report;
   *r = (struct harp_trial_report){r->count + 1, e->verdict, e->time_percent, e->cpu_percent};
   x->earned_ns -= (int64_t)(e->cost_ns * HARP_EXPERIMENTS_COST_PARTS);
-  if (!harp_evidence_add(v, e, now)) return;
+  add_to_mean(x, &x->other, &e->with);
+  bool changes = harp_evidence_add(v, e, now);
+  if (x->is_by_fade) x->fade_next_ns = v->next_ns;
+  if (!changes) return;
   x->datagrams ^= true;
+  x->other = x->lately;
+  x->lately = (struct harp_slice){0};
+  if (x->datagrams) x->fade_next_ns = now + HARP_EXPERIMENT_LEARN_NS / x->hurry;
   v->cost_ns = cost_of_return(e);
   v->next_ns = now + HARP_EXPERIMENTS_CHANGE_NS / x->hurry;
 }
@@ -128,7 +156,7 @@ bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, boo
                                  enum harp_lesson lesson, bool *ended, harp_ns now) {
   harp_ns since_ns = x->large_since_ns;
   x->large_since_ns = under_way ? now : HARP_NEVER;
-  if (since_ns == HARP_NEVER || !x->has_choice) return false;
+  if (since_ns == HARP_NEVER || !(x->has_choice || x->silent)) return false;
   if (harp_unlikely(!x->has_begun)) {
     x->has_begun = true;
     x->carrier.next_ns = now + HARP_EXPERIMENTS_CARRIER_NS / x->hurry;
@@ -136,6 +164,7 @@ bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, boo
   struct harp_slice more = {.bytes = bytes, .busy_ns = now - since_ns, .cpu_ns = x->cpu_ns};
   x->cpu_ns = 0;
   earn(x, more.busy_ns);
+  if (!harp_experiment_tries(&x->trial)) add_to_mean(x, &x->lately, &more);
   if (!harp_experiment_is_under_way(&x->trial)) {
     begin_trial(x, lesson == HARP_LESSON_FLOWS, now);
     return false;

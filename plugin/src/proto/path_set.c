@@ -47,13 +47,28 @@ static uint64_t eligible_pairs(const struct harp_sender *s) {
   return pairs;
 }
 
+/* Returns the pairs of tcp paths that are DOWN while datagrams between the same ENIs may carry data. */
+static uint64_t silent_pairs(const struct harp_sender *s) {
+  uint64_t pairs = 0;
+  for (unsigned i = 0; i < s->path_count; i++) {
+    const struct harp_path *p = &s->paths[i];
+    if (!p->is_tcp || p->state != HARP_PATH_DOWN) continue;
+    HARP_EACH_BIT (k, s->set.eligible) {
+      const struct harp_path *q = &s->paths[k];
+      if (!q->is_tcp && q->local_eni == p->local_eni && q->remote_eni == p->remote_eni)
+        pairs |= 1ull << p->pair;
+    }
+  }
+  return pairs;
+}
+
 /* Carriers are chosen among the eligible paths, and experiments end where their pairs have changed. A pair
  * whose search was stopped makes paths DORMANT when it is settled next: here they change their states. */
 static void eligible_paths_changed(struct harp_sender *s) {
   const struct harp_experiment *search = &s->experiments.search;
   choose_eligible_paths(s);
   bool has_choice = harp_send_carriers_choose(s);
-  if (!harp_experiments_on_pairs(&s->experiments, eligible_pairs(s), has_choice)) return;
+  if (!harp_experiments_on_pairs(&s->experiments, eligible_pairs(s), silent_pairs(s), has_choice)) return;
   (void)!harp_flows_on_phase(&s->pairs.flows[search->pair], search);
   (void)harp_send_carriers_choose(s);
 }

@@ -62,10 +62,20 @@ static bool is_searching(const struct harp_sender *s, harp_ns now) {
   return false;
 }
 
+/* Whether TCP is silent between interfaces where datagrams are not, or has not answered in time. */
+static bool is_tcp_late(const struct harp_sender *s) {
+  if (s->experiments.silent) return true;
+  HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_LARGE]) {
+    if (s->paths[i].is_tcp && s->paths[i].probe.pto_count) return true;
+  }
+  return false;
+}
+
 /* Returns what the carrier that large messages take now still has to learn. */
 static enum harp_lesson lesson_of(const struct harp_sender *s, harp_ns now) {
   if (is_searching(s, now)) return HARP_LESSON_FLOWS;
   if (!harp_experiment_tries(&s->experiments.trial)) return HARP_LESSON_NONE;
+  if (harp_experiments_wait_for_tcp(&s->experiments) && is_tcp_late(s)) return HARP_LESSON_PATHS;
   HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_LARGE]) {
     if (harp_cc_is_learning(&s->paths[i].cc, s->experiments.trial_began_ns)) return HARP_LESSON_PATHS;
   }
@@ -113,9 +123,7 @@ static bool datagrams_answer(const struct harp_sender *s, const struct harp_path
 }
 
 void harp_send_experiments_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  if (!p->is_tcp || !datagrams_answer(s, p)) return;
-  s->counters->experiment_changes += harp_experiments_on_silence(&s->experiments, now);
-  (void)harp_send_carriers_choose(s);
+  if (p->is_tcp && datagrams_answer(s, p)) (void)harp_experiments_on_trouble(&s->experiments, now);
 }
 
 void harp_send_experiments_on_acked(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes,

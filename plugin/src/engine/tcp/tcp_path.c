@@ -387,12 +387,7 @@ static void log_carrier(struct harp_peer *peer, const struct harp_experiment_rep
   bool is_first = !peer->carrier_trials, is_change = r->prefers_datagrams != peer->prefers_datagrams;
   peer->carrier_trials = t->count;
   peer->prefers_datagrams = r->prefers_datagrams;
-  if (is_change && t->verdict == HARP_VERDICT_ALONE)
-    HARP_INFO_LIMITED(
-        &peer->log, now,
-        "large messages to %s take datagrams from now on: TCP fell silent, and datagrams did not",
-        peer->name);
-  else if (is_change)
+  if (is_change)
     HARP_INFO_LIMITED(
         &peer->log, now,
         "large messages to %s take %s from now on, by experiments: a byte took %u %% of the time "
