@@ -191,6 +191,17 @@ static void run_tcp(struct tcp *t, struct wire wire, harp_ns rtt_ns, bool is_ren
   agenda_fini(&agenda);
 }
 
+static void test_a_wire_holds_back_what_comes(void **state) {
+  (void)state;
+  struct wire w = {.ps_per_byte = wire_ps_per_byte(8), .queue_bytes = UINT32_MAX}; /* a byte a ns */
+  harp_ns now = 1000;
+  assert_int_equal(wire_pass(&w, 100, now), now + 100);
+  wire_hold(&w, 5000, now);
+  assert_int_equal(wire_pass(&w, 100, now), now + 5200);
+  wire_clear(&w);
+  assert_int_equal(wire_pass(&w, 100, now), now + 100);
+}
+
 static void test_tcp_alone_fills_a_link_with_a_queue_of_its_bdp(void **state) {
   (void)state;
   for (unsigned is_reno = 0; is_reno < 2; is_reno++) {
@@ -289,6 +300,20 @@ static void test_random_loss_is_what_was_set(void **state) {
   m = measure("rate=1 queue_us=2000 depth=1 message_kb=16 seconds=0.2");
   assert_true(m.lost == 0);
   assert_true(m.rate > 0.3 && m.rate <= 1.001);
+}
+
+/* Where a path of datagrams is beside it its connection ends at each silence: after 60 ms it waits for 40 ms.
+ * Alone it waits for 200 ms after 200. What was given up, and timeouts, take some more. */
+static void test_a_tcp_path_is_silent_as_often_as_was_set(void **state) {
+  (void)state;
+  static const char params[] = "rate=0.01 tcp=1 tcp_rate=1 seconds=4 warm=1";
+  static const char often[] = "rate=0.01 tcp=1 tcp_rate=1 tcp_silent_ms=60 seconds=4 warm=1";
+  static const char alone[] = "paths=0 tcp=1 tcp_rate=1 tcp_silent_ms=200 seconds=4 warm=1";
+  double never = measure(params).rate, share = measure(often).rate / never;
+  assert_true(never > 0);
+  assert_true(share > 0.2 && share < 0.8);
+  share = measure(alone).rate / measure("paths=0 tcp=1 tcp_rate=1 seconds=4 warm=1").rate;
+  assert_true(share > 0.2 && share < 0.7);
 }
 
 static void test_no_network_passes_more_than_its_rate(void **state) {
@@ -473,12 +498,14 @@ int main(void) {
       cmocka_unit_test(test_a_policer_passes_its_rate_and_one_bucket),
       cmocka_unit_test(test_a_policer_passes_all_below_its_rate),
       cmocka_unit_test(test_a_queue_passes_its_rate),
+      cmocka_unit_test(test_a_wire_holds_back_what_comes),
       cmocka_unit_test(test_tcp_alone_fills_a_link_with_a_queue_of_its_bdp),
       cmocka_unit_test(test_cubic_loses_as_its_formula_says),
       cmocka_unit_test(test_hosts_pause_as_often_as_drawn),
       cmocka_unit_test(test_training_steps_pause),
       cmocka_unit_test(test_equal_seeds_make_equal_runs),
       cmocka_unit_test(test_random_loss_is_what_was_set),
+      cmocka_unit_test(test_a_tcp_path_is_silent_as_often_as_was_set),
       cmocka_unit_test(test_no_network_passes_more_than_its_rate),
       cmocka_unit_test(test_a_direction_has_the_caps_of_its_own_flows),
       cmocka_unit_test(test_an_empty_network_has_its_rtt),
