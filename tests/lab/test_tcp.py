@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,9 +29,9 @@ ENDED = "a TCP connection with"
 CARRIERS = pytest.mark.parametrize("carrier", ["udp+tcp", "tcp"])
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 TURNED = re.compile(r"large messages to .* take datagrams from now on")
+TRIED = re.compile(TURNED.pattern + r"|stay with TCP: in an experiment with datagrams")
 TCP_BUFFER_KIB = 16  # TCP moves less than half of what datagrams do, on a loaded machine too
 TRIALS_S = 500.0  # experiments that are lost double the time to the next one
-MANY_SUPERFRAMES = 1000
 STALL_S = 3.0  # 1 s is promised (docs/reference/benchmarks.md); the rest is what a busy machine needs
 
 
@@ -62,12 +61,6 @@ def _large(job: Job) -> set[tuple[Value, Value]]:
     """Return what the large messages of each session take, and why, by the statistics."""
     rows = [row for rank in range(2) for row in job.tables(rank)["session"]]
     return {(row["large"], row["large_why"]) for row in rows}
-
-
-def _engine(job: Job, rank: int) -> Counter[str]:
-    """Return what a rank's engine has counted by the statistics."""
-    (row,) = job.tables(rank)["engine"]
-    return Counter({name: value for name, value in row.items() if isinstance(value, int)})
 
 
 def _with_data(lab: Lab, job: Job) -> str:
@@ -189,24 +182,14 @@ def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:
         job.finish()
 
 
-def test_loss_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
-    """What the kernel would have to repeat goes as datagrams instead.
-
-    TCP falls silent when the end of its flight is lost, or moves less in an experiment.
-    """
+def test_loss_has_datagrams_tried(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Beside other work TCP may be quicker all the same; which one wins is in tests/networks."""
     lab = make_lab(LabSpec(enis=2))
     with _job(lab, plugin_file) as job:
         for host in range(2):
             drop(lab, host, f"{_data(job)} numgen random mod 1000 < 50")
-        until("the choice turns", lambda: bool(TURNED.search(job.log(0) + job.log(1))))
-        rank = 0 if TURNED.search(job.log(0)) else 1
-        before = _engine(job, rank)
-
-        def take_datagrams() -> bool:
-            sent = _engine(job, rank) - before
-            return sent["tx_superframes"] > max(MANY_SUPERFRAMES, sent["tx_records"])
-
-        until("its large messages take datagrams", take_datagrams)
+        until("they were tried", lambda: bool(TRIED.search(job.log(0) + job.log(1))))
+        until("the statistics say so", lambda: any(why == "experiments" for _, why in _large(job)))
         job.finish()
         assert job.statistics()["tcp_troubles"] >= 1
 
