@@ -40,12 +40,14 @@ RIGHT = [
     "default via 10.0.1.1 dev eth1 onlink",
     "10.0.1.0/24 dev eth1 scope link",
     "mtu 1450",
+    "arp 1 2 rp_filter 2",
     "harp.service active",
 ]
 SHOW = """
 ip -4 -br addr show dev eth1 | sed 's/@[^ ]*//' | awk '{ $2 = ""; print }'
 ip rule | grep ^77; ip route show table 7700 2>/dev/null
 echo mtu $(cat /sys/class/net/eth1/mtu)
+cd /proc/sys/net/ipv4/conf/eth1; echo arp $(cat arp_ignore arp_announce) rp_filter $(cat rp_filter)
 echo harp.service $(systemctl is-active harp.service)
 """
 # The first process of a boot: makes what the kernel makes on a machine, then becomes systemd.
@@ -94,12 +96,12 @@ def networkd(tree: Path) -> list[str]:
     return NETWORKD
 
 
-def networkmanager(tree: Path) -> list[str]:
+def networkmanager(tree: Path, priority: int = 999) -> list[str]:
     """Profiles in the words of cloud-init, with the highest priority that there is."""
     for number, (name, address) in enumerate(ADDRESS.items()):
         lines = [
             *("[connection]", f"id=cloud-init {name}", f"uuid=00000000-0000-4000-8000-00000000000{number}"),
-            *("type=ethernet", "autoconnect-priority=999", "[user]"),
+            *("type=ethernet", f"autoconnect-priority={priority}", "[user]"),
             *("org.freedesktop.NetworkManager.origin=cloud-init", "[ethernet]", "mtu=1400"),
             *(f"mac-address={MAC[name]}", "[ipv4]", "method=manual", "may-fail=false"),
             *(f"address1={address}", "[ipv6]", "method=disabled", ""),
@@ -107,6 +109,21 @@ def networkmanager(tree: Path) -> list[str]:
         path = f"etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection"
         put(tree, path, "\n".join(lines), 0o600)
     return NETWORKMANAGER
+
+
+def rocky(tree: Path) -> list[str]:
+    """Rocky 9's cloud image: plugins as compiled in, no profiles of its own, and cloud-init's priority.
+
+    Debian's NetworkManager lacks ifcfg-rh, the plugin that would read ifcfg files.
+    """
+    for path in ("etc/os-release", "usr/lib/os-release"):
+        put(tree, path, 'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.5"\n')
+    put(tree, "etc/NetworkManager/NetworkManager.conf", "[main]\n#plugins=keyfile,ifcfg-rh\n")
+    server = "[main]\nno-auto-default=*\nignore-carrier=*\n"
+    put(tree, "usr/lib/NetworkManager/conf.d/00-server.conf", server)
+    only = "[.config]\nenable=nm-version-min:1.40\n[connection.30-cloud-init]\nipv6.addr-gen-mode=0\n"
+    put(tree, "etc/NetworkManager/conf.d/30-cloud-init-ip6-addr-gen-mode.conf", only)
+    return networkmanager(tree, priority=120)
 
 
 def netplan(tree: Path, renderer: str) -> None:
@@ -145,6 +162,7 @@ MANAGERS = {
     "netplan": netplan_networkd,
     "netplan-NetworkManager": netplan_networkmanager,
     "NetworkManager": networkmanager,
+    "Rocky": rocky,
     "ifupdown": ifupdown,
 }
 
@@ -227,11 +245,10 @@ def main() -> None:
     assert given_back.splitlines() == RIGHT
     assert restarted.splitlines() == RIGHT
     assert rolled_back.splitlines()[-1] == "0"
-    assert boot(tree, until(f"ip addr show dev eth1 | grep -q {shlex.quote(OTHER)}") + SHOW) == [
-        f"eth1 {OTHER}",
-        "mtu 1400",
-        "harp.service inactive",
-    ]
+    lines = boot(tree, until(f"ip addr show dev eth1 | grep -q {shlex.quote(OTHER)}") + SHOW)
+    arp = lines.pop(2)  # the distribution chooses rp_filter
+    assert arp.startswith("arp 0 0 ")
+    assert lines == [f"eth1 {OTHER}", "mtu 1400", "harp.service inactive"]
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ NEEDS = {
     "netplan": ["netplan", *NETWORKD],
     "netplan-NetworkManager": ["netplan", *NETWORKMANAGER],
     "NetworkManager": NETWORKMANAGER,
+    "Rocky": NETWORKMANAGER,
     "ifupdown": ["ifup"],
 }
 
