@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots pairs of guests, once for each file of tests."""
+"""Boots pairs of guests; when their tests have ended, their disks are as before and their network is gone."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,27 +20,21 @@ MIB = 1 << 20
 SPARE_BYTES = 64 * MIB
 
 
-def payload_of(files: Sequence[Path], folder: Path) -> Path:
-    """Make a disk with these files on it."""
+@pytest.fixture(scope="session")
+def payload(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A disk with the plugin and harp-perf on it."""
+    folder, size = tmp_path_factory.mktemp("payload"), SPARE_BYTES
     (folder / "tree").mkdir()
-    for file in files:
+    for file in (plugin_file, plugin_file.parent / "harp-perf"):
         shutil.copy(file, folder / "tree" / file.name)
-    size = SPARE_BYTES + sum(file.stat().st_size for file in files) // MIB * MIB
+        size += file.stat().st_size // MIB * MIB
     write_filesystem(folder / "tree", folder / "disk.img", size, label="payload")
     return folder / "disk.img"
 
 
-@pytest.fixture(scope="module")
-def payload(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A disk with the plugin and harp-perf on it."""
-    files = (plugin_file, plugin_file.parent / "harp-perf")
-    return payload_of(files, tmp_path_factory.mktemp("payload"))
-
-
-@pytest.fixture(scope="module")
-def namespace() -> Iterator[str]:
-    """A network namespace with the bridge for eth2 and an interface of several queues for each guest."""
-    name = f"harp-vm-{os.getpid()}"
+@contextmanager
+def bridged(name: str) -> Iterator[str]:
+    """Make a network namespace with the bridge for eth2 and an interface of several queues for each guest."""
     run_tool(["ip", "netns", "add", name])
     try:
         ip = ["ip", "-n", name]
@@ -54,19 +48,19 @@ def namespace() -> Iterator[str]:
 
 
 @contextmanager
-def booted(
-    images: tuple[GuestImage, GuestImage], payload: Path, namespace: str, folder: Path
-) -> Iterator[Guests]:
-    """Boot a guest of each image; whose kernel complains fails the test at the end."""
+def booted(images: tuple[GuestImage, GuestImage], payload: Path, folder: Path) -> Iterator[Guests]:
+    """Boot a guest of each image; a complaint of either kernel fails the test at the end."""
     with ExitStack() as stack:
+        namespace = stack.enter_context(bridged(f"harp-vm-{os.getpid()}-{folder.name}"))
 
-        def boot(rank: int) -> Guest:
+        def start(rank: int) -> Machine:
             form, console = shape(namespace, folder, rank), folder / f"console{rank}"
             image = images[rank]
             machine = Machine(image.disk, console, payload=payload, direct=image.direct, shape=form)
-            return Guest(stack.enter_context(machine), rank)
+            return stack.enter_context(machine)
 
-        both = boot(0), boot(1)
+        first, second = start(0), start(1)
+        both = Guest(first, 0), Guest(second, 1)
         print(*(guest.kernel for guest in both))
         yield both
         for guest in both:
@@ -74,11 +68,9 @@ def booted(
             assert complaints.code, complaints.text
 
 
-@pytest.fixture(scope="module")
-def guests(
-    root: Path, payload: Path, namespace: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Guests]:
-    """Two guests with the newest kernel."""
+@pytest.fixture(scope="session")
+def guests(root: Path, payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
+    """Two guests with the newest kernel, for all files that use them."""
     image = guest_image(root / ".cache" / "vm")
-    with booted((image, image), payload, namespace, tmp_path_factory.mktemp("guests")) as both:
+    with booted((image, image), payload, tmp_path_factory.mktemp("guests")) as both:
         yield both

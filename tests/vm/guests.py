@@ -30,6 +30,7 @@ NICS: dict[str, dict[str, object]] = {  # properties of the devices
 }
 PLUGIN = "libnccl-net.so"
 JOB_S = 900  # without KVM, beside other work
+WHOLE = "--mode bidir --sizes 1,8,127,1000,4096,16385,64K,256K --iters 4 --warmup 1"  # 2 MB each way
 KILLED, TIMED_OUT = 137, 124  # exit codes of timeout(1)
 MEETING = "10.7.0.1:20500"
 ETHERNET_MTU = 1500
