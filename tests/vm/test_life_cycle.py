@@ -50,7 +50,7 @@ VIRTIO = "/sys/bus/virtio/drivers/virtio_net"
 
 def begin(guests: Guests, config: str, *, nic: str = "") -> None:
     """Start a job with zero-copy on both ends and wait until it moves payload."""
-    words = "--mode bidir --sizes 64K --timeout 60 --interval-ms 500 --time 600"
+    words = "--mode bidir --sizes 64K --timeout 60 --warmup 0 --interval-ms 500 --time 600"
     start(guests, ZERO_COPY, words, config, meeting=MEETING)
     for guest in guests:
         guest.until("grep -qs 'connected to' /run/job/log || [ -f /run/job/code ]")
@@ -65,7 +65,7 @@ def stop(guests: Guests) -> tuple[Ended, Ended]:
     return finish(guests)
 
 
-def until_moving(guests: Guests, nic: str, packets: int = 200) -> None:
+def until_moving(guests: Guests, nic: str, packets: int = 400) -> None:
     """Wait until more packets have come over an interface, or the job has ended."""
     count = f"$(cat /sys/class/net/{nic}/statistics/rx_packets)"
     for guest in guests:
