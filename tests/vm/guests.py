@@ -28,7 +28,6 @@ NICS: dict[str, dict[str, object]] = {  # properties of the devices
     "eth1": {},
     "eth2": {**PLATFORM, "mq": True, "vectors": 4 * QUEUES + 2},
 }
-PLUGIN = "libnccl-net.so"
 JOB_S = 900  # without KVM, beside other work
 WHOLE = "--mode bidir --sizes 1,8,127,1000,4096,16385,64K,256K --iters 4 --warmup 1"  # 2 MB each way
 KILLED, TIMED_OUT = 137, 124  # exit codes of timeout(1)
@@ -94,14 +93,14 @@ class Guest:
         count = dict(zip(four[0].split(), four[1].split(), strict=True))["InDatagrams"]
         return int(count) + int(re.findall(r"^Udp6InDatagrams\s+(\d+)", listed, re.MULTILINE)[0])
 
-    def start(
-        self, env: str, words: str, *, meeting: str = MEETING, job: str = "job", plugin: str = PLUGIN
-    ) -> None:
+    def start(self, env: str, words: str, *, meeting: str = MEETING, job: str = "job") -> None:
         """Start harp-perf in the background, where it yields to the test; another job of this name ends."""
         self._before = {nic: self._counters(nic) for nic in NICS}
-        perf = f"/mnt/harp-perf --plugin /mnt/{plugin} --nranks 2 --rank {self.rank} --log info {words}"
+        perf = f"/mnt/harp-perf --plugin /mnt/libnccl-net.so --nranks 2 --rank {self.rank} --log info {words}"
         self.machine.run(
-            f"mkdir -p /run/{job}; cd /run/{job}; kill -9 $(cat pid) 2>/dev/null; rm -f code log\n"
+            f"mkdir -p /run/{job}; cd /run/{job}\n"
+            "[ -f pid ] && { kill -9 -$(cat pid) 2>/dev/null; until [ -f code ]; do sleep 0.1; done; }\n"
+            "rm -f pid code log\n"
             f"(timeout {JOB_S} env {env} nice -n 19 {perf} --rendezvous {meeting} --json - >report 2>log &\n"
             "echo $! >pid; wait $!; echo $? >code.new; mv code.new code) </dev/null >/dev/null 2>&1 &"
         )
