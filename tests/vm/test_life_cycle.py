@@ -270,7 +270,7 @@ def test_the_only_nic_goes_away(
 
 
 def test_one_of_two_nics_goes_away(guests: Guests) -> None:
-    """No error: the connection goes on over the other one."""
+    """No error and no warning: the connection goes on over the other one."""
     config = "HARP_IFNAME==eth0,eth2"
     begin(guests, f"{config} HARP_PEER_TIMEOUT={PEER_TIMEOUT_S}")
     unplug(guests[1], "eth0")
@@ -280,9 +280,7 @@ def test_one_of_two_nics_goes_away(guests: Guests) -> None:
             assert all(guest.machine.execute("[ -f /run/job/code ]").code for guest in guests)
         first, second = stop(guests)
         assert (first.statistics["driver_fallbacks"], second.statistics["driver_fallbacks"]) == (0, 1)
-        lines = warns(first) + warns(second)
-        assert 1 <= len(lines) <= len(guests)
-        assert all(NOTHING in warn for warn in lines)
+        assert warns(first) == warns(second) == []  # the job survives it
     finally:
         plug(guests[1], "eth0")
     works_again(guests, config_of("eth0"))
