@@ -20,6 +20,7 @@ static struct harp_endpoint an_endpoint(void) {
       .first_line = 0xffffff00,
       .first_message = 7,
       .first_number = 0x80000001,
+      .attempt = 0xfffffffd,
       .window_bytes = 4 << 20,
       .path_count = 8,
       .eni_count = 2,
@@ -60,6 +61,7 @@ static void test_words_about_streams_come_back(void **state) {
                                         .port = 65535,
                                         .first_line = 0xfffffff0,
                                         .first_message = 1,
+                                        .attempt = 0x80000002,
                                         .proof = {1, 2, 3, 4, 5, 6, 7, 8}};
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   struct harp_control_message m;
@@ -133,12 +135,13 @@ static void test_a_proof_is_of_one_opening(void **state) {
   assert_true(harp_control_mac_equal(proof, other));
   harp_control_open_proof(&open, secret, 6, 5, other);
   assert_false(harp_control_mac_equal(proof, other));
-  for (unsigned i = 0; i < 4; i++) {
+  for (unsigned i = 0; i < 5; i++) {
     struct harp_open changed = open;
     if (i == 0) changed.stream++;
     if (i == 1) changed.port++;
     if (i == 2) changed.first_line++;
     if (i == 3) changed.first_message++;
+    if (i == 4) changed.attempt++;
     harp_control_open_proof(&changed, secret, 5, 6, other);
     assert_false(harp_control_mac_equal(proof, other));
   }
@@ -367,7 +370,7 @@ static void test_reserved_and_further_bytes_mean_nothing(void **state) {
   struct harp_endpoint e = an_endpoint(), back;
   (void)state;
   size_t bytes = encode(body, &e);
-  memset(body + 3, 0xff, 5);
+  body[offsetof(struct harp_wire_hello, reserved)] = 0xff;
   assert_true(harp_control_get_endpoint(body, bytes + 40, &back));
   assert_same_endpoint(&back, &e);
 }

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/control/listener.h"
 #include "engine/pass.h"
 #include "engine/peer.h"
 #include "engine/peer_life.h"
@@ -321,6 +322,7 @@ static void log_drivers(const struct harp_engine *e) {
 
 void harp_engine_close(struct harp_engine *e) {
   HARP_ASSERT(e->link_count == 0 && !e->draining && !e->running);
+  harp_listeners_end(e);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) harp_peer_destroy(peer);
   harp_stats_leave(e);

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "engine/control/answers.h"
 #include "engine/engine.h"
 #include "host/sparse.h"
 
@@ -42,17 +43,22 @@ static bool open_sender(struct harp_link *link, const struct harp_link_config *c
   return true;
 }
 
-static bool open_receiver(struct harp_link *link, const struct harp_link_config *c) {
-  link->staging = harp_engine_take_block(link->engine);
-  if (!link->staging) link->staging = malloc(HARP_STAGING_BYTES);
+/* Opens the stream of a link that receives at its peer. */
+static void begin_receiver(struct harp_link *link, const struct harp_link_config *c) {
   struct harp_rx_stream_config config = {.id = c->stream,
                                          .first_line = c->first_line,
                                          .first_message = c->first_message,
                                          .staging = link->staging};
-  link->rx = malloc(sizeof *link->rx);
-  if (!link->rx || !link->staging) return false;
   harp_receiver_open(link->peer->session.receiver, link->rx, &config);
   link->rx->owner = link;
+}
+
+static bool open_receiver(struct harp_link *link, const struct harp_link_config *c) {
+  link->staging = harp_engine_take_block(link->engine);
+  if (!link->staging) link->staging = malloc(HARP_STAGING_BYTES);
+  link->rx = malloc(sizeof *link->rx);
+  if (!link->rx || !link->staging) return false;
+  begin_receiver(link, c);
   return true;
 }
 
@@ -78,6 +84,25 @@ static bool is_stream_open(const struct harp_peer *peer, const struct harp_link_
                                      : harp_receiver_stream(peer->session.receiver, c->stream) != NULL;
 }
 
+static void join_peer(struct harp_link *link) {
+  struct harp_peer *peer = link->peer;
+  link->next_of_peer = peer->links;
+  peer->links = link;
+  peer->link_count++;
+  peer->idle_ns = HARP_NEVER;
+}
+
+static void leave_peer(struct harp_link *link) {
+  struct harp_link **at = &link->peer->links;
+  HARP_ASSERT(link->peer->link_count);
+  while (*at != link) {
+    HARP_ASSERT(*at); /* a link is in its peer's list */
+    at = &(*at)->next_of_peer;
+  }
+  *at = link->next_of_peer;
+  link->peer->link_count--;
+}
+
 int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struct harp_link_config *c) {
   struct harp_engine *e = peer->engine;
   HARP_ASSERT(c->stream < HARP_STREAMS_MAX && (c->role == HARP_ROLE_SENDER || c->role == HARP_ROLE_RECEIVER));
@@ -95,10 +120,7 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   err = -ENOMEM;
   if (!(c->role == HARP_ROLE_SENDER ? open_sender(link, c) : open_receiver(link, c))) goto remove_link;
   link->is_open = true;
-  link->next_of_peer = peer->links;
-  peer->links = link;
-  peer->link_count++;
-  peer->idle_ns = HARP_NEVER;
+  join_peer(link);
   harp_stats_add_link(link);
   harp_recorder_note_link(link, true);
   *out = link;
@@ -159,15 +181,12 @@ static void forget_outstanding(struct harp_link *link) {
 void harp_link_end(struct harp_link *link) {
   struct harp_engine *e = link->engine;
   struct harp_peer *peer = link->peer;
-  struct harp_link **at = &peer->links;
-  HARP_ASSERT(peer->link_count);
-  while (*at != link) {
-    HARP_ASSERT(*at); /* a link is in its peer's list */
-    at = &(*at)->next_of_peer;
-  }
-  *at = link->next_of_peer;
-  peer->link_count--;
+  leave_peer(link);
   send_close(link);
+  if (link->answer) {
+    link->answer->link = NULL;
+    link->answer->reason = atomic_load_explicit(&link->status, memory_order_relaxed);
+  }
   harp_recorder_note_link(link, false);
   close_stream(link);
   forget_outstanding(link);
@@ -206,6 +225,13 @@ static void fail_as_ended(struct harp_link *link) {
                  link->peer->name, link->engine->name);
 }
 
+static void count_outstanding(struct harp_link *link, const struct harp_request *r, harp_ns now) {
+  link->outstanding++;
+  link->copies_outstanding += r->is_copy;
+  if (!link->peer->outstanding++) link->peer->waits_ns = now;
+  link->engine->outstanding += !r->is_copy;
+}
+
 bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   struct harp_request *r;
   while ((r = harp_spsc_peek(&link->submit))) {
@@ -215,10 +241,7 @@ bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
       int err = link->role == HARP_ROLE_SENDER ? submit_send(link, r, now) : submit_receive(link, r, now);
       /* there are as many message slots as requests, and done ones are collected at once */
       HARP_ASSERT(!err);
-      link->outstanding++;
-      link->copies_outstanding += r->is_copy;
-      if (!link->peer->outstanding++) link->peer->waits_ns = now;
-      link->engine->outstanding += !r->is_copy;
+      count_outstanding(link, r, now);
     }
     harp_spsc_pop(&link->submit);
   }
@@ -261,6 +284,47 @@ unsigned harp_link_complete(struct harp_link *link) {
   if (n) count_done(link, n, done_bytes);
   settle_outstanding(link, n, copies);
   return n;
+}
+
+/* ---- moving to another peer ---- */
+
+bool harp_link_is_untouched(const struct harp_link *link) {
+  return link->rx && link->is_open && !link->has_arrived && link->rx->last_size == UINT32_MAX;
+}
+
+/* Returns how many receives are posted and not done, and these, the oldest first. */
+static unsigned posted_of(const struct harp_rx_stream *rx, struct harp_request *posted[HARP_MESSAGES_MAX]) {
+  unsigned count = 0;
+  for (uint32_t m = rx->done; m != rx->posted; m++)
+    posted[count++] = rx->messages[m % HARP_RECV_SLOTS].cookie;
+  return count;
+}
+
+int harp_link_move(struct harp_link *link, struct harp_peer *peer, const struct harp_link_config *c) {
+  struct harp_request *posted[HARP_MESSAGES_MAX];
+  struct harp_peer *from = link->peer;
+  harp_ns now = link->engine->clock();
+  HARP_ASSERT(harp_link_is_untouched(link) && peer->engine == link->engine && c->role == link->role);
+  if (is_stream_open(peer, c)) return -EEXIST;
+  unsigned count = posted_of(link->rx, posted);
+  HARP_ASSERT(count == link->outstanding && !link->copies_outstanding);
+  leave_peer(link);
+  harp_recorder_note_link(link, false);
+  harp_receiver_close(from->session.receiver, link->rx);
+  forget_outstanding(link);
+  if (!from->links) from->idle_ns = now;
+  link->peer = peer;
+  link->is_ended = false;
+  join_peer(link);
+  begin_receiver(link, c);
+  harp_recorder_note_link(link, true);
+  for (unsigned i = 0; i < count; i++) {
+    int err = submit_receive(link, posted[i], now);
+    HARP_ASSERT(!err); /* the stream is new, and nothing has come early */
+    count_outstanding(link, posted[i], now);
+  }
+  harp_peer_touch(peer);
+  return 0;
 }
 
 /* ---- failing ---- */

@@ -46,6 +46,7 @@ struct harp_link {
   uint32_t slot; /* in the engine's table: its doorbell */
   struct harp_link *next_of_peer;
   struct harp_link *next_ready; /* connected, and waiting for its accept */
+  struct harp_answer *answer;   /* of a receiver whose sender may not know yet that it is there; else NULL */
   struct harp_link *next_arrived;
   bool has_arrived;            /* in the peer's list */
   uint32_t outstanding;        /* requests taken from the ring and not done */
@@ -76,6 +77,13 @@ struct harp_link_config {
  * links that it can have; -EEXIST: the stream is open. */
 int harp_link_create(struct harp_link **out, struct harp_peer *peer,
                      const struct harp_link_config *config) HARP_MUST_CHECK;
+
+/* Returns whether a link can be moved to another peer: it has not failed, and nothing has come over it. */
+bool harp_link_is_untouched(const struct harp_link *link);
+/* Moves an untouched link that receives to another peer of the engine, as a stream of that. Its sender asks
+ * for it there. Returns 0; -EEXIST: the stream is open. Under the lock. */
+int harp_link_move(struct harp_link *link, struct harp_peer *peer,
+                   const struct harp_link_config *config) HARP_MUST_CHECK;
 
 /* Returns the id of a free stream for a link that sends; -1: none is free. Under the lock. */
 int harp_link_free_stream(const struct harp_peer *peer);

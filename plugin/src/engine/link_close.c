@@ -56,8 +56,8 @@ void harp_links_drain(struct harp_engine *e, harp_ns now) {
 
 void harp_link_destroy(struct harp_link *link) {
   struct harp_engine *e = link->engine;
-  struct harp_peer *peer = link->peer;
   harp_engine_lock(e);
+  struct harp_peer *peer = link->peer; /* a link may be moved until then */
   harp_ns now = e->clock();
   if (link->tx) harp_peer_take_submissions(link, now);
   harp_copies_collect(link);

@@ -55,6 +55,7 @@ struct harp_peer {
   harp_ns waits_ns;         /* when requests began to wait for it, the last time that none had */
   harp_ns data_ns;          /* when a packet with data came last */
   harp_ns busy_ns;          /* when NCCL was last seen to wait for it, or its memory was given back */
+  harp_ns gone_ns;          /* when its control connection was found to be gone; 0: it was not */
   harp_ns idle_ns;          /* since when it has no link; HARP_NEVER: it has */
   uint32_t outstanding;     /* requests of its links that are posted and not done */
   uint32_t stream_next;     /* id to try first for the next stream that we send on */

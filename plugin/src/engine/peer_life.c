@@ -181,11 +181,21 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   harp_connects_on_silence(peer, now);
 }
 
+/* Whether somebody may ask again for one of the peer's links, over another connection. One who has left in
+ * order does not. */
+static bool may_be_asked_again(const struct harp_peer *peer, harp_ns now) {
+  if (peer->monitor.final_received || now - peer->gone_ns >= HARP_PEER_AGAIN_NS) return false;
+  const struct harp_link *link = peer->links;
+  while (link && !link->answer) link = link->next_of_peer;
+  return link != NULL;
+}
+
 void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now) {
   harp_monitor_set_gone(peer, why);
+  if (!peer->gone_ns) peer->gone_ns = now;
   harp_peer_complete(peer);
   harp_connects_on_silence(peer, now);
-  if (!peer->outstanding) return;
+  if (!peer->outstanding || may_be_asked_again(peer, now)) return;
   if (peer->monitor.final_received)
     harp_peer_fail(peer, HARP_ERR_REMOTE, now, "%s closed its connection to %s with transfers unfinished",
                    peer->name, peer->engine->name);
@@ -229,6 +239,7 @@ void harp_peers_tend(struct harp_engine *e, harp_ns now) {
       harp_sender_set_clock(peer->session.sender, e->shared_clock.offset_ns, e->shared_clock.is_own);
     if (peer->links && harp_sender_rest(peer->session.sender, now)) harp_peer_touch(peer);
     rest_peer(peer, now);
+    if (peer->monitor.gone && peer->outstanding) harp_peer_on_gone(peer, peer->monitor.gone_why, now);
     if (peer->links) continue;
     if (!harp_peer_is_usable(peer) || now - peer->idle_ns >= HARP_PEER_LINGER_NS) harp_peer_destroy(peer);
   }

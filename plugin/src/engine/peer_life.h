@@ -18,7 +18,8 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
     HARP_PRINTF(4, 5);
 
 /* The control connection is gone, for the reason `why`, a clause about it: the peer has left, or its process
- * has ended. Fails the peer if requests still wait for it. */
+ * has ended. Fails the peer if requests still wait for it; those of a link whose sender may ask for it again
+ * (control/answers.h) wait for HARP_PEER_AGAIN_NS. */
 void harp_peer_on_gone(struct harp_peer *peer, const char *why, harp_ns now);
 
 /* Posts what NCCL's thread submitted on a link. Fails the peer where it is gone and the link waits for it. */
@@ -32,6 +33,8 @@ void harp_peer_complete(struct harp_peer *peer);
 
 /* Marks what came and what was acknowledged on its links, publishes their credit, and touches it. */
 void harp_peer_settle(struct harp_peer *peer);
+
+#define HARP_PEER_AGAIN_NS HARP_MS(500)
 
 /* Between two calls of harp_peers_tend, and of what else looks at all peers. */
 #define HARP_PEERS_TEND_NS HARP_MS(100)

@@ -502,8 +502,7 @@ static enum harp_status check_comm(const struct harp_comm *comm, enum harp_role 
   enum harp_status status = harp_link_error(link);
   if (harp_unlikely(status != HARP_OK)) return status;
   if (harp_likely(link->role == role)) return HARP_OK;
-  HARP_WARN("%s on the wrong end of the connection with %s", role == HARP_ROLE_SENDER ? "send" : "receive",
-            link->peer->name);
+  HARP_WARN("%s on the wrong end of a connection", role == HARP_ROLE_SENDER ? "send" : "receive");
   return HARP_ERR_INTERNAL;
 }
 

@@ -142,7 +142,8 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {
   HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
   HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_LIMIT ||
-              why == HARP_REFUSAL_CROSSED || why == HARP_REFUSAL_PATHS || why == HARP_REFUSAL_FILES);
+              why == HARP_REFUSAL_CROSSED || why == HARP_REFUSAL_PATHS || why == HARP_REFUSAL_FILES ||
+              why == HARP_REFUSAL_LISTENER);
   if (why) {
     send_refuse(h, why);
     return;

@@ -67,7 +67,8 @@ size_t harp_handshake_wants(const struct harp_handshake *h);
  * message that is valid in this state. */
 void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size_t bytes);
 
-/* In WAIT_ANSWER: sends WELCOME (HARP_REFUSAL_NONE), or REFUSE with BUSY, LIMIT, CROSSED, PATHS or FILES. */
+/* In WAIT_ANSWER: sends WELCOME (HARP_REFUSAL_NONE), or REFUSE with BUSY, LISTENER, LIMIT, CROSSED, PATHS or
+ * FILES. */
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why);
 
 /* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks".

@@ -131,7 +131,8 @@ static struct harp_wire_open wire_of_open(const struct harp_open *open) {
   return (struct harp_wire_open){.stream = harp_to_be16(open->stream),
                                  .port = harp_to_be16(open->port),
                                  .first_line = harp_to_be32(open->first_line),
-                                 .first_message = harp_to_be32(open->first_message)};
+                                 .first_message = harp_to_be32(open->first_message),
+                                 .attempt = harp_to_be32(open->attempt)};
 }
 
 size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
@@ -244,7 +245,8 @@ static bool get_body(const uint8_t *body, struct harp_control_message *out) {
     out->open = (struct harp_open){.stream = harp_from_be16(open.stream),
                                    .port = harp_from_be16(open.port),
                                    .first_line = harp_from_be32(open.first_line),
-                                   .first_message = harp_from_be32(open.first_message)};
+                                   .first_message = harp_from_be32(open.first_message),
+                                   .attempt = harp_from_be32(open.attempt)};
     memcpy(out->open.proof, open.proof, sizeof out->open.proof);
     break;
   case HARP_CONTROL_OPENED:
@@ -306,6 +308,7 @@ size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
       .version_min = hello->version_min,
       .version_max = hello->version_max,
       .version = hello->version,
+      .attempt = harp_to_be32(e->attempt),
       .endpoint =
           {
               .token = harp_to_be64(e->token),
@@ -370,6 +373,7 @@ bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_en
       .first_line = harp_from_be32(w->first_line),
       .first_message = harp_from_be32(w->first_message),
       .first_number = harp_from_be32(w->first_number),
+      .attempt = harp_from_be32(h.attempt),
       .window_bytes = harp_from_be32(w->window_bytes),
       .path_count = harp_from_be16(w->path_count),
       .eni_count = harp_from_be16(w->eni_count),

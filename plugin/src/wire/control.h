@@ -47,8 +47,9 @@ enum harp_control_type {
   HARP_CONTROL_ADDRESS = 12,
 };
 
-/* Why a handshake, or the opening of a stream, has failed. VERSION, ENDPOINT, BUSY, LIMIT and CROSSED
- * are also the reasons that a REFUSE carries; SECRET, BUSY to LIMIT and MEMORY those of an OPENED. */
+/* Why a handshake, or the opening of a stream, has failed. VERSION, ENDPOINT, BUSY, LISTENER, LIMIT, CROSSED,
+ * PATHS and FILES are also the reasons that a REFUSE carries; SECRET, BUSY to LIMIT and MEMORY those of an
+ * OPENED. */
 enum harp_refusal {
   HARP_REFUSAL_NONE = 0,
   HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: another program, or a scanner */
@@ -109,7 +110,7 @@ struct harp_wire_hello {
   uint8_t version_max;
   uint8_t version; /* WELCOME: the chosen one */
   uint8_t reserved;
-  struct harp_be32 reserved2;
+  struct harp_be32 attempt;
   uint8_t nonce[HARP_NONCE_BYTES];
   struct harp_wire_endpoint endpoint;
 } __attribute__((packed, aligned(4)));
@@ -133,7 +134,7 @@ struct harp_wire_open {
   struct harp_be16 port; /* TCP, of the listener */
   struct harp_be32 first_line;
   struct harp_be32 first_message;
-  struct harp_be32 reserved;
+  struct harp_be32 attempt;
   uint8_t proof[HARP_CONTROL_MAC_BYTES];
 } __attribute__((packed, aligned(4)));
 
@@ -213,6 +214,7 @@ struct harp_endpoint_eni {
 struct harp_endpoint {
   uint64_t token;                                   /* of all packets to this side */
   uint32_t first_line, first_message, first_number; /* chosen by the client; 0 from the server */
+  uint32_t attempt;      /* of the client's connect, which the first two name; 0 from the server */
   uint32_t window_bytes; /* initial receive window of each of this side's interfaces */
   uint16_t path_count;   /* most paths that this side uses; the smaller of both counts */
   uint16_t eni_count;
@@ -230,8 +232,9 @@ struct harp_final {
 /* OPEN: a request to open a stream. */
 struct harp_open {
   uint16_t stream;
-  uint16_t port; /* TCP, identifies the listener */
-  uint32_t first_line, first_message;
+  uint16_t port;                         /* TCP, identifies the listener */
+  uint32_t first_line, first_message;    /* name the connect */
+  uint32_t attempt;                      /* of it */
   uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* harp_control_open_proof */
 };
 

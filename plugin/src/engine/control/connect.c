@@ -17,6 +17,7 @@
 #include "engine/control/crossing.h"
 #include "engine/control/dispatch.h"
 #include "engine/control/opening.h"
+#include "host/random.h"
 #include "io/tcp_socket.h"
 
 #define CONNECT_RETRY_NS HARP_MS(50)
@@ -79,6 +80,21 @@ static enum harp_status decode_handle(struct harp_engine *e, const void *handle,
   return HARP_ERR_USAGE;
 }
 
+/* Draws what names a connect on the wire. Returns a status; the WARN is logged. */
+static enum harp_status draw_name(const struct harp_engine *e, struct harp_connect_name *name) {
+  struct {
+    uint32_t first_line, first_message;
+  } fresh;
+  int err = harp_random_fill(&fresh, sizeof fresh);
+  if (err) {
+    HARP_WARN("%s: cannot connect: %s", e->name, strerror(-err));
+    return HARP_ERR_SYSTEM;
+  }
+  *name = (struct harp_connect_name){
+      .engine_id = e->token_prefix, .first_line = fresh.first_line, .first_message = fresh.first_message};
+  return HARP_OK;
+}
+
 enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine *e, const void *handle,
                                    size_t handle_bytes, int traffic_class) {
   struct harp_connect *c = calloc(1, sizeof *c);
@@ -87,6 +103,7 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
     return HARP_ERR_SYSTEM;
   }
   enum harp_status status = decode_handle(e, handle, handle_bytes, &c->contact);
+  if (status == HARP_OK) status = draw_name(e, &c->name);
   if (status != HARP_OK) goto fail;
   c->engine = e;
   c->traffic_class = traffic_class;
@@ -156,7 +173,8 @@ static void try_others(struct harp_connect *c, harp_ns now) {
 
 /* Starts the handshake. Returns 0 or -errno. Under the lock. */
 static int start_hello(struct harp_connect *c, harp_ns now) {
-  int err = harp_pending_peer_start(&c->pending, c->engine, true, c->contact.secret);
+  c->name.attempt++;
+  int err = harp_pending_peer_start(&c->pending, c->engine, &c->name, c->contact.secret);
   if (err) return err;
   harp_tcp_socket_set_timeouts(c->pending.fd, c->engine->instance.peer_timeout_ns);
   harp_connect_enter(c, HARP_CONNECT_HANDSHAKE, now);
@@ -174,7 +192,13 @@ static bool is_superseded(const struct harp_connect *c, harp_ns now) {
 
 /* Makes the link of a handshake that is done here. Returns 0; -ENOSPC: there is none. Under the lock. */
 static int make_link(struct harp_connect *c, harp_ns now) {
-  c->link = harp_pending_peer_link(&c->pending, c->engine, HARP_ROLE_SENDER, c->traffic_class);
+  struct harp_peer *peer =
+      harp_pending_peer_finish(&c->pending, c->engine, HARP_ROLE_SENDER, c->traffic_class);
+  if (peer) {
+    struct harp_link_config first = harp_pending_peer_stream(&c->pending, HARP_ROLE_SENDER);
+    int err = harp_link_create(&c->link, peer, &first);
+    if (err) harp_pending_peer_abandon(peer, HARP_ROLE_SENDER, err);
+  }
   harp_connect_enter(c, c->link ? HARP_CONNECT_CONFIRMING : HARP_CONNECT_WAITING, now);
   if (c->link) harp_monitor_ping(c->link->peer, now);
   return c->link ? 0 : -ENOSPC;
@@ -350,6 +374,11 @@ static enum harp_status on_refused(struct harp_connect *c, enum harp_refusal why
     log_busy(c);
     harp_dials_keep_answered(&c->dials);
     end_attempt(c, now, now + CONNECT_RETRY_NS);
+    return HARP_OK;
+  case HARP_REFUSAL_LISTENER: /* as when nobody listens on that port */
+    harp_dials_keep_answered(&c->dials);
+    end_failed(c, ECONNREFUSED, now);
+    c->deadline_ns = deadline_ns;
     return HARP_OK;
   case HARP_REFUSAL_FILES: /* the time of the attempt counts: a peer that stays without files is an error */
     harp_dials_keep_answered(&c->dials);

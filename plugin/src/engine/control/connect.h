@@ -34,8 +34,9 @@ enum harp_connect_state {
 
 struct harp_connect {
   struct harp_engine *engine;
-  struct harp_connect *next;   /* of the engine's */
-  struct harp_contact contact; /* of the engine to connect to */
+  struct harp_connect *next;     /* of the engine's */
+  struct harp_contact contact;   /* of the engine to connect to */
+  struct harp_connect_name name; /* with the attempt that is under way, or comes next */
   int traffic_class;
   struct harp_stall_wait wait;
 

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/files.h"
 #include "base/log_limit.h"
+#include "base/seq.h"
 #include "engine/control/crossing.h"
 #include "engine/link_close.h"
 #include "host/random.h"
@@ -100,6 +101,11 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   if (!p->has_spare) return;
   p->has_spare = l->engine->is_spare_lent = false;
   restore_spare(l->engine);
+}
+
+static void end_all_pending(struct harp_listener *l) {
+  for (unsigned i = 0; i < l->place_count; i++) end_pending(l, l->pending[i]);
+  HARP_ASSERT(!l->pending_count);
 }
 
 /* Returns the address to listen at: that of the only interface; of several the wildcard of their family, or
@@ -284,6 +290,7 @@ static bool replace_dead(struct harp_listener *l, struct harp_link *link) {
   *at = link;
   link->next_ready = dead->next_ready;
   if (l->ready_last == dead) l->ready_last = link;
+  if (dead->answer) harp_answers_remove(&l->answers, dead->answer);
   harp_link_end(dead);
   return true;
 }
@@ -300,16 +307,113 @@ void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
   atomic_fetch_add_explicit(&l->ready_count, 1, memory_order_release);
 }
 
-/* Makes a link of a pending peer whose handshake is done. */
-static void make_link(struct harp_listener *l, struct harp_pending_peer *p) {
+/* Returns where the list of links that wait for accept has it; NULL: it is not there. */
+static struct harp_link **find_ready(struct harp_listener *l, const struct harp_link *link) {
+  struct harp_link **at = &l->ready_first;
+  while (*at && *at != link) at = &(*at)->next_ready;
+  return *at ? at : NULL;
+}
+
+/* ---- answers ---- */
+
+enum harp_refusal harp_listener_judge(const struct harp_listener *l, const struct harp_connect_name *name) {
+  const struct harp_answer *a = harp_answers_find(&l->answers, name);
+  if (a) return harp_seq_after(name->attempt, a->name.attempt) ? HARP_REFUSAL_NONE : HARP_REFUSAL_STREAM;
+  if (l->is_closed) return HARP_REFUSAL_LISTENER;
+  return harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE;
+}
+
+/* Answers a connect for the first time: makes its link, which waits for accept. */
+static int answer_first(struct harp_listener *l, const struct harp_connect_name *name, struct harp_peer *peer,
+                        const struct harp_link_config *c, bool awaits_ping) {
+  struct harp_link *link;
+  struct harp_answer *a = harp_answers_add(&l->answers, name);
+  if (!a) return -ENOMEM;
+  int err = harp_link_create(&link, peer, c);
+  if (err) {
+    harp_answers_remove(&l->answers, a);
+    return err;
+  }
+  harp_answer_set(a, name, link, peer, awaits_ping);
+  harp_listener_put_ready(l, link);
+  harp_link_log_connected(link);
+  return 0;
+}
+
+/* Puts a new link in the place of one that has failed and that nobody has accepted. */
+static int replace_failed(struct harp_link **at, struct harp_peer *peer, const struct harp_link_config *c,
+                          struct harp_listener *l) {
+  struct harp_link *failed = *at, *link;
+  int err = harp_link_create(&link, peer, c);
+  if (err) return err;
+  *at = link;
+  link->next_ready = failed->next_ready;
+  if (l->ready_last == failed) l->ready_last = link;
+  harp_link_end(failed);
+  return 0;
+}
+
+/* Answers a connect again, whose other side has lost the answer with its control connection: with the same
+ * link, over this peer. One that has failed, or that NCCL has closed, stays so. */
+static int answer_again(struct harp_listener *l, struct harp_answer *a, const struct harp_connect_name *name,
+                        struct harp_peer *peer, const struct harp_link_config *c, bool awaits_ping) {
+  struct harp_link *link = a->link, **at = link ? find_ready(l, link) : NULL;
+  int err = 0;
+  uint32_t status = link ? atomic_load_explicit(&link->status, memory_order_relaxed) : a->reason;
+  if (link && !status) {
+    if (!harp_link_is_untouched(link)) return -EEXIST; /* data has come over it: its sender has the answer */
+    err = harp_link_move(link, peer, c);
+  } else if (at) {
+    err = replace_failed(at, peer, c, l);
+    link = err ? link : *at;
+  } else if (link) {
+    a->reason = status;
+    link->answer = NULL;
+    link = a->link = NULL;
+  }
+  if (!err) harp_answer_set(a, name, link, peer, awaits_ping);
+  return err;
+}
+
+int harp_listener_answer(struct harp_listener *l, const struct harp_connect_name *name,
+                         struct harp_peer *peer, const struct harp_link_config *c,
+                         const struct harp_opened *opened, harp_ns now) {
+  struct harp_answer *a = harp_answers_find(&l->answers, name);
+  HARP_ASSERT(c->role == HARP_ROLE_RECEIVER);
+  int err = a ? answer_again(l, a, name, peer, c, !opened) : answer_first(l, name, peer, c, !opened);
+  if (err) return err;
+  if (opened) (void)harp_monitor_send_opened(peer, opened);
+  if (!a) return 0;
+  HARP_INFO_LIMITED(&peer->log, now,
+                    "%s: %s asks again for a connection that is %s: its control connection broke",
+                    l->engine->name, peer->name, a->link ? "open" : "closed");
+  if (a->link) return 0;
+  struct harp_close closed = {.stream = c->stream,
+                              .reason = a->reason == HARP_ERR_USAGE ? HARP_ERR_REMOTE : a->reason,
+                              .delivered = c->first_line};
+  (void)harp_monitor_send_close(peer, &closed);
+  return 0;
+}
+
+/* Makes a peer of a pending peer whose handshake is done, and answers its connect. */
+static void finish(struct harp_listener *l, struct harp_pending_peer *p, harp_ns now) {
+  struct harp_connect_name name = harp_pending_peer_name(p);
+  struct harp_link_config first = harp_pending_peer_stream(p, HARP_ROLE_RECEIVER);
   HARP_ASSERT(p->fd >= 0 && l->pending_count);
+  enum harp_refusal refusal = harp_listener_judge(l, &name);
+  if (refusal == HARP_REFUSAL_LISTENER || refusal == HARP_REFUSAL_STREAM) {
+    end_pending(l, p); /* another attempt of the connect has overtaken it */
+    return;
+  }
   harp_io_ready_unwatch(&l->engine->ready, p->fd);
   l->pending_count--;
-  struct harp_link *link = harp_pending_peer_link(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
-  if (!link) return; /* logged; the peer sees the connection closed and tries again */
-  harp_link_log_connected(link);
-  harp_listener_put_ready(l, link);
+  struct harp_peer *peer = harp_pending_peer_finish(p, l->engine, HARP_ROLE_RECEIVER, l->traffic_class);
+  if (!peer) return; /* logged; the peer sees the connection closed and tries again */
+  int err = harp_listener_answer(l, &name, peer, &first, NULL, now);
+  if (err) harp_pending_peer_abandon(peer, HARP_ROLE_RECEIVER, err);
 }
+
+/* ---- pending peers ---- */
 
 /* How long a pending peer has. One that was sent a WELCOME has as long as TCP may take to deliver that and
  * the CONFIRM. */
@@ -330,13 +434,17 @@ static bool is_over(const struct harp_pending_peer *p, harp_ns now) {
 
 /* Returns the reason to refuse a pending peer whose HELLO was right; HARP_REFUSAL_NONE: there is none. */
 static enum harp_refusal refusal_of(struct harp_listener *l, const struct harp_pending_peer *p, harp_ns now) {
-  uint32_t engine_id = (uint32_t)(p->handshake.peer.token >> 32);
+  struct harp_connect_name name = harp_pending_peer_name(p);
+  uint32_t engine_id = name.engine_id;
   struct harp_pairing paths[HARP_PATHS_MAX];
+  bool is_again = harp_answers_find(&l->answers, &name) != NULL;
+  enum harp_refusal refusal = harp_listener_judge(l, &name);
+  if (refusal == HARP_REFUSAL_LISTENER || refusal == HARP_REFUSAL_STREAM) return HARP_REFUSAL_LISTENER;
   if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
   if (p->has_spare) return HARP_REFUSAL_FILES;
   if (!harp_pairing_make(&p->handshake.peer, &p->handshake.local, paths)) return HARP_REFUSAL_PATHS;
-  if (l->engine->link_count == HARP_ENGINE_LINKS_MAX) return HARP_REFUSAL_LIMIT;
-  if (harp_listener_count_unaccepted(l) >= HARP_UNACCEPTED_MAX) return HARP_REFUSAL_BUSY;
+  if (l->engine->link_count == HARP_ENGINE_LINKS_MAX && !is_again) return HARP_REFUSAL_LIMIT;
+  if (refusal) return refusal;
   harp_crossing_yield(l->engine, engine_id, l->traffic_class, now);
   return HARP_REFUSAL_NONE;
 }
@@ -351,7 +459,7 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
     err = harp_pending_peer_run(p);
   }
   if (harp_pending_peer_done(p))
-    make_link(l, p);
+    finish(l, p, now);
   else if (err && harp_pending_peer_is_mute(p))
     end_pending(l, p); /* it has connected to another address of ours first */
   else if (err || (p->handshake.state == HARP_HANDSHAKE_REFUSED && !harp_pending_peer_has_unsent(p)) ||
@@ -444,7 +552,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     harp_tcp_socket_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     l->pending_count++;
     err = harp_io_ready_watch(&l->engine->ready, fd, EPOLLIN, name_of_pending(p));
-    if (!err) err = harp_pending_peer_start(p, l->engine, false, l->secret);
+    if (!err) err = harp_pending_peer_start(p, l->engine, NULL, l->secret);
     if (!err)
       drive_pending(p, now);
     else
@@ -476,7 +584,32 @@ void harp_listeners_drive(struct harp_engine *e, harp_ns now) {
     if (l->pending_count) drive(l, now);
 }
 
+/* Under the lock. */
+static void free_listener(struct harp_listener *l) {
+  struct harp_engine *e = l->engine;
+  struct harp_listener **at = &e->listeners;
+  HARP_ASSERT(l->is_closed && !l->ready_first);
+  while (*at != l) {
+    HARP_ASSERT(*at); /* it is in the engine's list until it is freed */
+    at = &(*at)->next;
+  }
+  *at = l->next;
+  if (e->listener_turn == l) e->listener_turn = l->next;
+  end_all_pending(l);
+  harp_answers_clear(&l->answers);
+  harp_io_ready_unwatch(&e->ready, l->fd);
+  shutdown(l->fd, SHUT_RDWR);
+  harp_files_close(l->fd);
+  for (unsigned i = 0; i < l->place_count; i++) free(l->pending[i]);
+  free(l);
+}
+
 static void tend(struct harp_listener *l, harp_ns now) {
+  harp_answers_review(&l->answers, l->engine, now);
+  if (l->is_closed && !l->answers.first) {
+    free_listener(l);
+    return;
+  }
   if (l->accept_paused) accept_some(l, now);
   review_shortage(l, now);
   for (unsigned i = 0; i < l->place_count && l->pending_count; i++) {
@@ -528,24 +661,39 @@ struct harp_link *harp_listener_take(struct harp_listener *l) {
   return link;
 }
 
-void harp_listener_close(struct harp_listener *l) {
-  struct harp_link *link;
-  while ((link = harp_listener_take(l))) harp_link_destroy(link);
-  harp_engine_lock(l->engine);
-  struct harp_listener **at = &l->engine->listeners;
-  while (*at != l) {
-    HARP_ASSERT(*at); /* an open listener is in the engine's list */
-    at = &(*at)->next;
+/* Lets no more in but who asks again; links that nobody has accepted are not asked for again. */
+static void begin_close(struct harp_listener *l) {
+  l->is_closed = true;
+  end_all_pending(l);
+  for (struct harp_link *link = l->ready_first; link; link = link->next_ready)
+    if (link->answer) harp_answers_remove(&l->answers, link->answer);
+}
+
+/* Frees those that were opened first, but for HARP_LISTENERS_CLOSED_MAX. */
+static void bound_closed(struct harp_engine *e) {
+  unsigned count = 0;
+  for (struct harp_listener *l = e->listeners, *next; l; l = next) {
+    next = l->next;
+    if (l->is_closed && ++count > HARP_LISTENERS_CLOSED_MAX) free_listener(l);
   }
-  *at = l->next;
-  if (l->engine->listener_turn == l) l->engine->listener_turn = l->next;
-  for (unsigned i = 0; i < l->place_count; i++) end_pending(l, l->pending[i]);
-  HARP_ASSERT(!l->pending_count);
-  harp_io_ready_unwatch(&l->engine->ready, l->fd);
-  harp_engine_unlock(l->engine);
-  while ((link = harp_listener_take(l))) harp_link_destroy(link); /* connected while we waited for the lock */
-  shutdown(l->fd, SHUT_RDWR);
-  harp_files_close(l->fd);
-  for (unsigned i = 0; i < l->place_count; i++) free(l->pending[i]);
-  free(l);
+}
+
+void harp_listener_close(struct harp_listener *l) {
+  struct harp_engine *e = l->engine;
+  struct harp_link *link;
+  harp_engine_lock(e);
+  begin_close(l);
+  harp_engine_unlock(e);
+  while ((link = harp_listener_take(l))) harp_link_destroy(link);
+  harp_engine_lock(e);
+  harp_answers_review(&l->answers, e, e->clock());
+  if (l->answers.first)
+    bound_closed(e);
+  else
+    free_listener(l);
+  harp_engine_unlock(e);
+}
+
+void harp_listeners_end(struct harp_engine *e) {
+  while (e->listeners) free_listener(e->listeners);
 }

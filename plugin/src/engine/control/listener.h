@@ -7,13 +7,20 @@
  *
  * Anyone may connect to its port, so pending peers are bounded in number, bytes and time. One that has proved
  * the secret becomes a link before NCCL accepts it; those are bounded in number too. The engine's pass drives
- * it, under the engine's lock. */
+ * it, under the engine's lock.
+ *
+ * A connect asks again when the connection breaks that was to bring the answer. It gets the same answer then:
+ * the link that was made for it moves to the new connection, whether NCCL has accepted it or not. So a
+ * listener that NCCL has closed lives on, for those who ask again alone, until its answers are known to have
+ * come (answers.h); an engine has HARP_LISTENERS_CLOSED_MAX such ones. */
 #ifndef HARP_LISTENER_H
 #define HARP_LISTENER_H
 
+#include "engine/control/answers.h"
 #include "engine/control/handle.h"
 #include "engine/control/pending_peer.h"
 
+enum { HARP_LISTENERS_CLOSED_MAX = 64 };
 #define HARP_PENDING_PEER_NS HARP_SEC(5) /* time in which a pending peer must prove the secret */
 
 struct harp_listener {
@@ -22,6 +29,8 @@ struct harp_listener {
   int traffic_class;          /* of what its connections send: acknowledgements */
   int fd;
   uint16_t port;
+  bool is_closed; /* by NCCL */
+  struct harp_answers answers;
   bool accept_paused; /* accept failed for lack of files or memory: the runner does not wait for the socket */
   /* Since when connections could not be accepted, and when one could not last; 0: they can be. */
   harp_ns short_since_ns, short_until_ns;
@@ -58,13 +67,25 @@ struct harp_link *harp_listener_take(struct harp_listener *l);
  * when that takes long. An error, with its WARN, when a shortage of files or memory has kept connections from
  * being accepted for the peer timeout. */
 enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link);
-/* Closes the socket, ends the pending peers and destroys links that nobody took. Takes the engine's lock. */
+/* Ends the pending peers and destroys links that nobody took. Closes the socket, at once or when the answers
+ * have come. Takes the engine's lock. */
 void harp_listener_close(struct harp_listener *l);
+/* Frees all listeners of an engine that closes; NCCL has closed them. */
+void harp_listeners_end(struct harp_engine *e);
 
 /* For opening.c, under the lock: */
 
 /* Finds the engine's listener on this TCP port; NULL: there is none. */
 struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port);
+/* Returns why a connect gets no answer; HARP_REFUSAL_NONE: it gets one. HARP_REFUSAL_STREAM: a later attempt
+ * of it has got one. */
+enum harp_refusal harp_listener_judge(const struct harp_listener *l, const struct harp_connect_name *name);
+/* Answers a connect over a peer, by this stream of it: makes its link, or moves the one that was made at an
+ * earlier attempt. Sends OPENED, if it is given, and CLOSE where that link is closed. Returns 0; errors of
+ * harp_link_create. */
+int harp_listener_answer(struct harp_listener *l, const struct harp_connect_name *name,
+                         struct harp_peer *peer, const struct harp_link_config *stream,
+                         const struct harp_opened *opened, harp_ns now) HARP_MUST_CHECK;
 /* Counts the links that wait for accept, but for dead ones, and the pending peers that become links with
  * their CONFIRM. */
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l);

@@ -140,7 +140,8 @@ int harp_monitor_take(struct harp_monitor *m, struct harp_control_message *msg) 
 void harp_monitor_answer(struct harp_peer *peer) {
   struct harp_monitor *m = &peer->monitor;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
-  if (m->pong_due) send_message(peer, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++));
+  if (m->pong_due)
+    m->pong_sent |= send_message(peer, out, harp_control_encode_pong(out, m->keys.tx, m->tx_count++));
   m->pong_due = false;
 }
 
@@ -195,6 +196,16 @@ bool harp_monitor_is_unacknowledged(const struct harp_monitor *m) {
   int waiting = 0; /* bytes, sent or not */
   if (m->fd < 0) return false;
   return !getsockopt(m->fd, IPPROTO_TCP, TCP_INFO, &info, &n) && !ioctl(m->fd, SIOCOUTQ, &waiting) && waiting;
+}
+
+bool harp_monitor_has_delivered(const struct harp_monitor *m) {
+  struct tcp_info info = {0};
+  socklen_t n = sizeof info;
+  int waiting = 0;
+  if (m->fd < 0 || m->gone || m->lost || m->out_bytes) return false;
+  if (ioctl(m->fd, SIOCOUTQ, &waiting) || waiting) return false;
+  return !getsockopt(m->fd, IPPROTO_TCP, TCP_INFO, &info, &n) &&
+         (info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT);
 }
 
 /* Reads once and drops what came; returns whether something did. */

@@ -36,6 +36,7 @@ struct harp_monitor {
   uint32_t tx_count, rx_count; /* of messages, for their MACs */
   bool final_received;         /* the peer sent FINAL: it closes in order */
   bool pong_due;               /* a PING was read */
+  bool pong_sent;              /* a PING was answered */
   bool overflowed;             /* a message did not fit `out`: the next review fails the peer */
   bool is_leaving;             /* FINAL is the last message that was sent, or waits for the socket */
   bool gone;                   /* the connection is closed or broken */
@@ -87,6 +88,10 @@ static inline bool harp_monitor_takes_messages(const struct harp_monitor *m) {
 /* Returns whether the peer's kernel has not acknowledged what was sent on the control connection; that of a
  * process that is only stopped has. */
 bool harp_monitor_is_unacknowledged(const struct harp_monitor *m);
+
+/* Returns whether the peer's kernel has acknowledged all that was sent on the control connection, which still
+ * stands. */
+bool harp_monitor_has_delivered(const struct harp_monitor *m);
 
 /* Sends a PING. */
 void harp_monitor_ping(struct harp_peer *peer, harp_ns now);

@@ -22,17 +22,20 @@
 /* How often one event, or one poll of connect, may read; what is left is an event again. */
 enum { READS_PER_EVENT = 4 };
 
-static void describe_self(struct harp_engine *e, uint64_t token, const uint32_t first[3],
-                          struct harp_endpoint *self) {
+static void describe_self(struct harp_engine *e, uint64_t token, const struct harp_connect_name *name,
+                          uint32_t first_number, struct harp_endpoint *self) {
   *self = (struct harp_endpoint){
       .token = token,
-      .first_line = first[0],
-      .first_message = first[1],
-      .first_number = first[2],
       .window_bytes = harp_inbound_window_bytes(e),
       .eni_count = (uint16_t)e->eni_count,
       .pid = (uint32_t)getpid(),
   };
+  if (name) {
+    self->first_line = name->first_line;
+    self->first_message = name->first_message;
+    self->first_number = first_number;
+    self->attempt = name->attempt;
+  }
   for (unsigned i = 0; i < e->eni_count; i++) {
     harp_routes_describe(e, i, &self->enis[i]);
     unsigned paths = self->enis[i].port_count ? self->enis[i].port_count : e->enis[i].paths;
@@ -49,10 +52,10 @@ static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot)
   return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
 }
 
-int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, bool client,
-                            const uint8_t secret[HARP_SECRET_BYTES]) {
+int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e,
+                            const struct harp_connect_name *name, const uint8_t secret[HARP_SECRET_BYTES]) {
   struct {
-    uint32_t first[3];
+    uint32_t first_number;
     uint8_t nonce[HARP_NONCE_BYTES];
     uint16_t token;
   } fresh;
@@ -62,9 +65,9 @@ int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, 
   if (err) return err;
   p->slot = harp_engine_reserve_slot(e);
   if (p->slot < 0) return -HARP_EPEERS;
-  describe_self(e, token_of(e, fresh.token, p->slot), fresh.first, &self);
-  harp_handshake_init(&p->handshake, client, secret, fresh.nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION,
-                      &self);
+  describe_self(e, token_of(e, fresh.token, p->slot), name, fresh.first_number, &self);
+  harp_handshake_init(&p->handshake, name != NULL, secret, fresh.nonce, HARP_WIRE_VERSION_MIN,
+                      HARP_WIRE_VERSION, &self);
   return 0;
 }
 
@@ -135,12 +138,19 @@ static void log_no_link(struct harp_engine *e, enum harp_role role, const char *
     HARP_INFO_LIMITED(&e->strangers_log, e->clock(), "%s: no connection with %s: %s", e->name, name, text);
 }
 
-struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct harp_engine *e,
-                                         enum harp_role role, int traffic_class) {
-  bool is_client = role == HARP_ROLE_SENDER;
-  const struct harp_endpoint *client = is_client ? &p->handshake.local : &p->handshake.peer;
+struct harp_connect_name harp_pending_peer_name(const struct harp_pending_peer *p) {
+  const struct harp_endpoint *client = &p->handshake.peer;
+  HARP_ASSERT(!p->handshake.client);
+  return (struct harp_connect_name){.engine_id = (uint32_t)(client->token >> 32),
+                                    .first_line = client->first_line,
+                                    .first_message = client->first_message,
+                                    .attempt = client->attempt};
+}
+
+struct harp_peer *harp_pending_peer_finish(struct harp_pending_peer *p, struct harp_engine *e,
+                                           enum harp_role role, int traffic_class) {
   struct harp_peer_config config = {
-      .is_client = is_client,
+      .is_client = role == HARP_ROLE_SENDER,
       .slot = (uint32_t)p->slot,
       .keys = p->handshake.keys,
       .control = p->handshake.control,
@@ -150,25 +160,27 @@ struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct har
       .peer_addr = p->peer_addr,
       .traffic_class = traffic_class,
   };
-  struct harp_link_config first = {
-      .role = role, .first_line = client->first_line, .first_message = client->first_message};
-  struct harp_link *link = NULL;
   HARP_ASSERT(harp_pending_peer_done(p) && p->slot >= 0);
   struct harp_peer *peer = harp_peer_create(e, &config);
   p->fd = -1;
-  if (!peer) {
-    harp_pending_peer_end(p, e);
-    log_no_link(e, role, p->handshake.peer.name, ENOMEM);
-    return NULL;
+  if (peer) {
+    p->slot = -1;
+    return peer;
   }
-  p->slot = -1;
-  int err = harp_link_create(&link, peer, &first);
-  if (err) {
-    log_no_link(e, role, peer->name, -err);
-    harp_peer_destroy(peer);
-    return NULL;
-  }
-  return link;
+  harp_pending_peer_end(p, e);
+  log_no_link(e, role, p->handshake.peer.name, ENOMEM);
+  return NULL;
+}
+
+struct harp_link_config harp_pending_peer_stream(const struct harp_pending_peer *p, enum harp_role role) {
+  const struct harp_endpoint *client = role == HARP_ROLE_SENDER ? &p->handshake.local : &p->handshake.peer;
+  return (struct harp_link_config){
+      .role = role, .first_line = client->first_line, .first_message = client->first_message};
+}
+
+void harp_pending_peer_abandon(struct harp_peer *peer, enum harp_role role, int err) {
+  log_no_link(peer->engine, role, peer->name, -err);
+  harp_peer_destroy(peer);
 }
 
 void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes) {

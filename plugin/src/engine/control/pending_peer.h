@@ -7,6 +7,7 @@
 #ifndef HARP_PENDING_PEER_H
 #define HARP_PENDING_PEER_H
 
+#include "engine/control/answers.h"
 #include "engine/engine.h"
 #include "proto/handshake.h"
 
@@ -20,10 +21,10 @@ struct harp_pending_peer {
   struct harp_handshake handshake;
 };
 
-/* Starts the handshake on the socket and reserves the slot that its token names. Under the engine's lock.
- * Returns 0 or -errno. */
-int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e, bool client,
-                            const uint8_t secret[HARP_SECRET_BYTES]);
+/* Starts the handshake on the socket and reserves the slot that its token names: as the client, for this
+ * connect; NULL: as the server. Under the engine's lock. Returns 0 or -errno. */
+int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e,
+                            const struct harp_connect_name *name, const uint8_t secret[HARP_SECRET_BYTES]);
 /* Closes the socket and releases the slot. Under the engine's lock. */
 void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e);
 /* Sends and reads what it can now, a bounded amount. Returns 0, or -errno when the connection broke
@@ -35,10 +36,16 @@ bool harp_pending_peer_is_mute(const struct harp_pending_peer *p);
 bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p);
 /* Returns whether the handshake is done and its last byte sent. */
 bool harp_pending_peer_done(const struct harp_pending_peer *p);
-/* Turns a finished handshake into a peer with one link, the client's first stream; the peer takes over socket
- * and slot. Returns NULL when that fails; the WARN is logged. Under the engine's lock. */
-struct harp_link *harp_pending_peer_link(struct harp_pending_peer *p, struct harp_engine *e,
-                                         enum harp_role role, int traffic_class);
+/* Returns what names the connect whose first stream a client's HELLO opens. */
+struct harp_connect_name harp_pending_peer_name(const struct harp_pending_peer *p);
+/* Turns a finished handshake into a peer, which takes over socket and slot. Returns NULL when that fails; the
+ * line is logged. Under the engine's lock. */
+struct harp_peer *harp_pending_peer_finish(struct harp_pending_peer *p, struct harp_engine *e,
+                                           enum harp_role role, int traffic_class);
+/* Returns which stream of the peer that the handshake opens. */
+struct harp_link_config harp_pending_peer_stream(const struct harp_pending_peer *p, enum harp_role role);
+/* Logs why that stream gets no link, -errno, and destroys the peer: its other side tries again. */
+void harp_pending_peer_abandon(struct harp_peer *peer, enum harp_role role, int err);
 /* Writes why a handshake was refused: a clause whose subject is the peer. */
 void harp_pending_peer_refusal_text(const struct harp_handshake *h, char *text, size_t bytes);
 
