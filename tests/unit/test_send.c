@@ -587,6 +587,38 @@ static void test_they_are_woken_when_all_are_silent(void **state) {
   free(own);
 }
 
+/* All are silent and nothing is under way: a few at a time, or idle peers would have flows without number
+ * while their hosts lack a core. */
+static void test_few_are_woken_while_nothing_is_under_way(void **state) {
+  (void)state;
+  enum { ENIS = 4, PATHS = ENIS * ENIS, FEW = 2 };
+  struct harp_sender_config c = {
+      .stream_max = 1, .path_count = PATHS, .window_bytes = 4 << 20, .cc = &harp_cc_target};
+  for (uint8_t i = 0; i < PATHS; i++)
+    c.paths[i] = (struct harp_path_config){.lines_max = PACKET_LINES,
+                                           .local_eni = i % ENIS,
+                                           .remote_eni = (i % ENIS + i / ENIS) % ENIS,
+                                           .standby = i >= ENIS};
+  struct harp_sender *own = malloc(harp_sender_bytes(&c));
+  struct harp_tx_run run;
+  unsigned most = 0;
+  assert_non_null(own);
+  harp_sender_init(own, &c, NULL, &counters, 0);
+  bring_up(own, 0);
+  harp_sender_keepalive(own, 0, HARP_MS(1));
+  for (harp_ns now = HARP_MS(1); now < HARP_SEC(2); now += HARP_US(100)) {
+    unsigned woken = 0;
+    harp_sender_on_timeout(own, now);
+    while (send_next(own, 1, &run, now)) {
+    }
+    for (unsigned i = ENIS; i < PATHS; i++) woken += own->paths[i].state != HARP_PATH_DORMANT;
+    most = HARP_MAX(most, woken);
+  }
+  assert_int_equal(most, FEW);
+  harp_sender_check(own);
+  free(own);
+}
+
 /* Of several paths that are idle when one times out, those that may carry data are all probed: most of them
  * may be dead. */
 static void test_a_timeout_probes_all_idle_paths(void **state) {
@@ -1037,6 +1069,7 @@ int main(void) {
       cmocka_unit_test(test_one_that_does_not_answer_sleeps_again),
       cmocka_unit_test(test_they_are_woken_when_a_path_goes_down),
       cmocka_unit_test(test_they_are_woken_when_all_are_silent),
+      cmocka_unit_test(test_few_are_woken_while_nothing_is_under_way),
       cmocka_unit_test(test_a_path_that_becomes_dormant_gives_up_an_overdue_probe),
       cmocka_unit_test(test_a_new_tcp_path_is_new_again_after_it_was_dormant),
       cmocka_unit_test(test_another_is_used_for_one_that_never_answers),

@@ -220,6 +220,42 @@ static void test_silence_of_the_datagrams_has_it_connected(void **state) {
   } while (run.path != TCP || run.type != HARP_PACKET_DATA);
 }
 
+/* Nothing waits for it: idle peers are silent, too, while their hosts lack a core. */
+static void test_silence_while_nothing_is_under_way_has_it_rest(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  answer(UDP);
+  harp_sender_keepalive(s, 0, now);
+  for (harp_ns end = now + HARP_SEC(2); now < end; now += STEP_NS) {
+    while (take(&run)) assert_int_equal(run.path, UDP);
+    assert_true(harp_sender_is_dormant(s, TCP));
+  }
+  post(SMALL);
+  for (harp_ns since = now; harp_sender_is_dormant(s, TCP); now += STEP_NS) {
+    while (take(&run)) assert_int_equal(run.path, UDP);
+    assert_true(now - since < HARP_SEC(1));
+  }
+}
+
+/* One that took the place of datagrams is of no use when these answer again. */
+static void test_it_rests_when_datagrams_answer_again(void **state) {
+  (void)state;
+  struct harp_tx_run run;
+  uint64_t last = 0;
+  void *cookie;
+  answer(UDP);
+  post(SMALL);
+  for (; harp_sender_is_dormant(s, TCP); now += STEP_NS)
+    while (take(&run)) last = run.number + run.count;
+  for (harp_ns since = now; !harp_tx_stream_poll_done(&st, &cookie); now += STEP_NS) {
+    assert_true(now - since < HARP_SEC(1));
+    acknowledge(UDP, last);
+    while (take(&run)) last = run.number + HARP_MAX(run.count, 1u);
+  }
+  assert_true(harp_sender_rest(s, now));
+  assert_true(harp_sender_is_dormant(s, TCP));
+}
+
 static void test_datagrams_that_never_answered_have_it_connected(void **state) {
   (void)state;
   struct harp_tx_run run;
@@ -568,6 +604,8 @@ int main(void) {
       T(test_it_is_of_no_use_after_long_without_a_large_message),
       T(test_it_stays_of_use_where_datagrams_are_down),
       T(test_silence_of_the_datagrams_has_it_connected),
+      T(test_silence_while_nothing_is_under_way_has_it_rest),
+      T(test_it_rests_when_datagrams_answer_again),
       T(test_datagrams_that_never_answered_have_it_connected),
       T(test_it_carries_nothing_before_it_has_answered),
       T(test_large_messages_take_it_in_large_records),

@@ -200,7 +200,7 @@ static void wake_pair(struct harp_sender *s, unsigned pair, harp_ns now) {
 }
 
 void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now) {
-  s->pairs.large_ns = now;
+  s->pairs.rest_ns = now + REST_NS;
   HARP_EACH_BIT (i, s->pairs.asleep & s->pairs.for_large) wake_pair(s, i, now);
 }
 
@@ -292,16 +292,20 @@ static bool is_every_eligible_silent(const struct harp_sender *s) {
   return true;
 }
 
-/* A path that is not UP has its replacements woken once: they sleep again if they do not answer. */
+/* A path that is not UP has its replacements woken once: they sleep again if they do not answer. Where
+ * nothing is under way the silence of a path that is UP holds up nothing, and hundreds of peers may be silent
+ * at once because their hosts, or ours, lack a core: no connection is opened, and a few standby pairs are
+ * tried. */
 void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   bool is_up = p->state == HARP_PATH_UP;
   if (p->standby) return;
   if (!is_up && p->probe.count == LATE_PROBES) wake_needed_standby(s, now);
-  bool is_silent = is_up ? p->probe.pto_count >= CONNECT_PTOS : p->probe.count >= LATE_PROBES;
+  bool is_needed = s->load.messages;
+  bool is_silent = is_up ? is_needed && p->probe.pto_count >= CONNECT_PTOS : p->probe.count >= LATE_PROBES;
   if (is_silent && is_every_eligible_silent(s)) wake_tcp(s, now);
   if (!is_up || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
   unsigned tried = count_tried(s),
-           most = p->probe.pto_count > HARP_PATH_DOUBTFUL_PTOS ? ALL_STANDBY : FEW_STANDBY;
+           most = is_needed && p->probe.pto_count > HARP_PATH_DOUBTFUL_PTOS ? ALL_STANDBY : FEW_STANDBY;
   if (tried >= most) return;
   (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), most - tried, now);
 }
@@ -364,7 +368,7 @@ static bool check_next_pair(struct harp_sender *s, harp_ns now) {
 
 bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
   struct harp_path_pairs *pairs = &s->pairs;
-  bool any = false, is_small = !s->load.messages && now - pairs->large_ns >= REST_NS;
+  bool any = false, is_small = !s->load.messages && now >= pairs->rest_ns;
   HARP_EACH_BIT (i, pairs->for_large & ~pairs->asleep) {
     if (is_small && datagrams_answer(s, first_of_pair(s, i))) any |= put_pair_to_sleep(s, i, now);
   }
@@ -389,7 +393,7 @@ static bool is_for_large(const struct harp_sender *s, const struct harp_path *p)
 }
 
 void harp_path_pairs_init(struct harp_sender *s, uint32_t seed, harp_ns now) {
-  s->pairs.large_ns = now;
+  s->pairs.rest_ns = 0;
   s->pairs.random = seed;
   s->pairs.check_ns = now + CHECK_NS / 2 + next_random(&s->pairs) % (CHECK_NS / HARP_MS(1)) * HARP_MS(1);
   for (unsigned i = 0; i < s->path_count; i++) {

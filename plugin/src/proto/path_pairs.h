@@ -16,11 +16,11 @@
  *   6. All paths of a pair that is asleep are DORMANT. A pair of tcp paths with datagrams beside is asleep at
  *      first, and again after REST_NS without a large message while these answer and no record is under way.
  *      A large message that is posted wakes it, and goes by datagrams until a connection stands; so does
- *      silence of these.
+ *      silence of these, from the beginning or while messages are under way.
  *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
  *      that is UP. Those over the ENIs of a path that goes DOWN are tried, which shows which of the two has
  *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
- *      timeout. One that does not answer sleeps again.
+ *      timeout while messages are under way. One that does not answer sleeps again.
  *   8. Of the pairs of standby paths of datagrams one in CHECK_NS or so is woken, or probed, in turn: it is
  *      then known whether it works. */
 #ifndef HARP_PATH_PAIRS_H
@@ -37,7 +37,7 @@ struct harp_path_pairs {
   uint64_t asleep;          /* a bit each */
   uint64_t for_large;       /* of tcp paths with datagrams beside, a bit each */
   uint64_t standby;         /* of standby paths, a bit each */
-  harp_ns large_ns;         /* when a large message was posted last */
+  harp_ns rest_ns;          /* until when paths for large messages stay awake after the last of these */
   harp_ns check_ns;         /* when the next standby pair is checked */
   unsigned check_next;      /* from which pair on one is looked for */
   uint32_t random;          /* state of a generator, for the time between two checks */
