@@ -2,6 +2,7 @@
 /* The control connection of a link: what its end, its silence and its answers do. An engine over the sim
  * driver on a virtual clock; the peer is the other end of a socket pair, played by hand. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -186,7 +187,7 @@ static int listen_for_peer(void) {
   socklen_t n = sizeof a;
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   assert_int_equal(bind(fd, (const struct sockaddr *)&a, harp_address_bytes(&a)), 0);
-  assert_int_equal(listen(fd, 1), 0);
+  assert_int_equal(listen(fd, 64), 0); /* nobody accepts */
   assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
   peer_tcp_port = harp_address_port(&a);
   return fd;
@@ -219,6 +220,25 @@ static void test_a_quiet_peers_host_is_asked(void **state) {
     check_inquiry(HARP_ROLE_SENDER, is_lost);
     check_inquiry(HARP_ROLE_RECEIVER, is_lost);
   }
+}
+
+/* A process that is only stopped is asked over one connection at a time, however many interfaces it has. */
+static void test_who_accepts_is_asked_once(void **state) {
+  (void)state;
+  struct scene s;
+  int listener = listen_for_peer();
+  unsigned count = 0;
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  assert_int_equal(s.link->peer->remote_eni_count, 2);
+  submit(s.link);
+  run_for(&s, HARP_SEC(3), PASS_NS);
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  assert_int_equal(fcntl(listener, F_SETFL, O_NONBLOCK), 0);
+  for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; count++) close(fd);
+  assert_in_range(count, 3, HARP_SEC(3) / HARP_INQUIRY_AGAIN_NS);
+  close(listener);
+  close_scene(&s);
+  peer_tcp_port = 0;
 }
 
 /* Who answers PINGs is not asked, however long it sends nothing. */
@@ -891,6 +911,7 @@ int main(void) {
       cmocka_unit_test(test_end_with_several_interfaces_fails),
       cmocka_unit_test(test_reset_after_final_fails),
       cmocka_unit_test(test_a_quiet_peers_host_is_asked),
+      cmocka_unit_test(test_who_accepts_is_asked_once),
       cmocka_unit_test(test_a_peer_that_answers_is_not_asked),
       cmocka_unit_test(test_a_driver_that_takes_nothing),
   };

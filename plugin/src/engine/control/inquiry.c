@@ -12,8 +12,12 @@
 
 void harp_inquiry_end(struct harp_inquiry *q) {
   q->is_asking = false;
-  for (; q->open_count; q->open_count--)
-    if (q->fds[q->open_count - 1] >= 0) harp_files_close(q->fds[q->open_count - 1]);
+  for (; q->open_count; q->open_count--) {
+    int fd = q->fds[q->open_count - 1];
+    if (fd < 0) continue;
+    harp_tcp_socket_reset_at_close(fd);
+    harp_files_close(fd);
+  }
 }
 
 /* Whether NCCL waits for the peer, and nothing has come from it for a while. */
@@ -55,16 +59,22 @@ static void ask_along(struct harp_peer *peer, unsigned path) {
   if (fd >= 0) peer->inquiry.fds[peer->inquiry.open_count++] = fd;
 }
 
-static void ask(struct harp_peer *peer, harp_ns now) {
+/* Begins connections until there are so many. */
+static void ask_along_paths(struct harp_peer *peer, unsigned count) {
   struct harp_inquiry *q = &peer->inquiry;
-  q->is_asking = true;
-  q->is_refused = false;
-  q->refused_ns = 0;
-  q->next_ns = now + HARP_INQUIRY_AGAIN_NS;
-  for (unsigned i = 0; i < peer->path_count && q->open_count < HARP_ENDPOINT_ENIS_MAX; i++) {
+  for (unsigned i = 0; i < peer->path_count && q->open_count < count; i++) {
     ask_along(peer, q->next_path);
     q->next_path = (q->next_path + 1) % peer->path_count;
   }
+}
+
+static void ask(struct harp_peer *peer, harp_ns now) {
+  struct harp_inquiry *q = &peer->inquiry;
+  q->is_asking = true;
+  q->is_refused = q->is_wide = false;
+  q->refused_ns = 0;
+  q->next_ns = now + HARP_INQUIRY_AGAIN_NS;
+  ask_along_paths(peer, 1);
 }
 
 /* Takes the answers that have come. Returns whether a connection was accepted. */
@@ -95,6 +105,10 @@ static void wait_for_contradiction(struct harp_peer *peer, harp_ns now) {
 static bool judge(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
   bool is_accepted = look(q);
+  if (!is_accepted && !q->is_wide) {
+    q->is_wide = true;
+    ask_along_paths(peer, HARP_ENDPOINT_ENIS_MAX);
+  }
   if (q->is_refused && !q->refused_ns) wait_for_contradiction(peer, now);
   bool is_over = now >= (q->refused_ns ? q->refused_ns + HARP_INQUIRY_REFUSED_NS : q->next_ns);
   if (!is_accepted && !is_over) return false;
@@ -113,6 +127,7 @@ bool harp_inquiry_review(struct harp_peer *peer, harp_ns now) {
     q->wait_ns = HARP_INQUIRY_AGAIN_NS;
     return false;
   }
-  if (!q->is_asking && now >= q->next_ns) ask(peer, now);
-  return q->is_asking && judge(peer, now);
+  if (q->is_asking) return judge(peer, now);
+  if (now >= q->next_ns) ask(peer, now);
+  return false;
 }

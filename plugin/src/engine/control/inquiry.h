@@ -10,14 +10,17 @@
  *   1. A peer with several interfaces is quiet when NCCL waits for it and nothing has come for
  *      HARP_INQUIRY_QUIET_NS. It gets a PING then, HARP_INQUIRY_PING_NS after the last PONG.
  *   2. It is in doubt when no PONG comes within HARP_INQUIRY_PONG_NS, or the control connection is lost. It
- * is asked then, between each two interfaces that a path joins, and again each HARP_INQUIRY_AGAIN_NS.
+ *      is asked then, and again each HARP_INQUIRY_AGAIN_NS: between two interfaces that a path joins, in
+ * turn, and between others as well, as many as there are `fds`, where that is not accepted at the next look.
  *   3. Its process has ended when one interface refuses, none accepts, and for HARP_INQUIRY_REFUSED_NS after
  *      the refusal nothing comes over any path, though paths are probed, and the control connection is lost
  *      or has not had another PING acknowledged. A firewall that refuses alone is no proof: where it does,
- * the peer is asked ever more rarely.
+ *      the peer is asked ever more rarely.
+ *   4. The connections are reset: what tracks flows forgets them soon. Hosts that lack cores are in doubt
+ * about hundreds of peers.
  *
- * A death is known so after 450 to 700 ms: HARP_INQUIRY_QUIET_NS or HARP_INQUIRY_PING_NS, then
- * HARP_INQUIRY_PONG_NS and HARP_INQUIRY_REFUSED_NS, each up to HARP_INQUIRY_NS later.
+ * A death is known so after 500 to 750 ms: HARP_INQUIRY_QUIET_NS or HARP_INQUIRY_PING_NS, then
+ * HARP_INQUIRY_PONG_NS, HARP_INQUIRY_NS and HARP_INQUIRY_REFUSED_NS, each up to HARP_INQUIRY_NS later.
  *
  * Called by the pass, under the engine's lock, every HARP_INQUIRY_NS. */
 #ifndef HARP_INQUIRY_H
@@ -39,6 +42,7 @@ struct harp_peer;
 
 struct harp_inquiry {
   bool is_asking;                  /* one is under way */
+  bool is_wide;                    /* between several interfaces */
   unsigned open_count;             /* connections that were begun */
   int fds[HARP_ENDPOINT_ENIS_MAX]; /* of these, -1: answered */
   unsigned next_path; /* where the next one begins: more pairs of interfaces than fds are in turn */
