@@ -198,7 +198,7 @@ class Fleet:
         self._stopped: set[int] = set()
         self._step = ""
         self._fault_mean_s = 0.0
-        self.link_s, self.loss_s = LINK_S, LOSS_S  # how long an ENI's link is down, or loses packets
+        self.loss_s = LOSS_S  # how long an ENI loses packets
 
     def __enter__(self) -> Fleet:
         self.exchange.write_bytes(bytes(HANDLE_BYTES * self.count * self.count))
@@ -415,7 +415,7 @@ class Fleet:
         elif kind == "loss":
             self._lose(rank.host, eni, _between(self.loss_s, share))
         else:
-            self._cut(kind, rank.host, eni, _between(self.link_s, share))
+            self._cut(kind, rank.host, eni, _between(LINK_S, share))
         self._after(self._draw_faults.expovariate(1 / self._fault_mean_s), self._next_fault)
 
     def _kill(self, rank: Rank) -> None:

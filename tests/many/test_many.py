@@ -31,9 +31,6 @@ def _check(summary: Summary) -> None:
     assert summary.grown.memory_kib <= GROWTH_MAX_KIB, text
 
 
-# A control connection that breaks after the peer timeout, while NCCL connects, may end that connect: --many
-# finds it. TCP's last repetition comes up to twice the time of an outage after its begin.
-FEW_LINK_S = (0.2, 3.0)
 FEW_LOSS_S = (0.2, 2.0)  # the job ends when its last fault has
 
 
@@ -44,7 +41,7 @@ def _lab(hosts: int) -> LabSpec:
 def test_few(make_lab: MakeLab, rank_program: Path, plugin_file: Path, tmp_path: Path) -> None:
     """Eight ranks, for some seconds."""
     with Fleet(make_lab(_lab(4)), rank_program, plugin_file, tmp_path, ranks_per_host=2, seed=SEED) as fleet:
-        fleet.link_s, fleet.loss_s = FEW_LINK_S, FEW_LOSS_S
+        fleet.loss_s = FEW_LOSS_S
         fleet.run(8.0, fault_mean_s=0.7, compare_s=3.0, tell=print)
     _check(fleet.summary)
 
