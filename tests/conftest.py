@@ -31,7 +31,8 @@ PROCESSES = 3  # one more than cores of a small machine, since tests of two of t
 MAIN, C_PROGRAMS = "main", "C programs"
 MAIN_PATHS = (  # what is measured, or needs the host's network for itself
     *("tests/bench/", "tests/conformance/", "tests/faults/", "tests/many/"),
-    *("tests/aarch64/", "tests/gpu/", "tests/nccl/", "tests/vm/", "tests/harpctl/dist/"),
+    *("tests/aarch64/", "tests/distributions/", "tests/gpu/", "tests/nccl/", "tests/vm/"),
+    "tests/harpctl/dist/",
     *("tests/harplab/bench/test_bench.py", "tests/harplab/bench/test_suite.py"),
     "tests/harplab/bench/test_timed.py",
     *("tests/harplab/lab/test_caps.py", "tests/harplab/lab/test_lab.py"),
@@ -147,6 +148,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--gpu", action="store_true", help="drive NCCL through PyTorch on a GPU")
     group.addoption("--packages", action="store_true", help="build and run the self-contained file")
+    group.addoption("--distributions", action="store_true", help="run a checkout on releases of Debian")
     group.addoption("--aarch64", action="store_true", help="build for aarch64, and run that by qemu")
     group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
     group.addoption(
