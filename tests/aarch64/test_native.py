@@ -93,3 +93,13 @@ def test_the_plugin_has_fences_for_gpus(arm: Machine, fence: str) -> None:
         code = text.data()
     words = {int.from_bytes(code[at : at + 4], "little") for at in range(0, len(code), 4)}
     assert FENCES[fence] in words
+
+
+@pytest.mark.parametrize("name", ["libnccl-net.so", "harp-perf"])
+def test_segments_suit_the_largest_pages(arm: Machine, name: str) -> None:
+    """A kernel with pages of 64 KiB loads no file whose segments are less far apart."""
+    del arm
+    with (build("all") / name).open("rb") as file:
+        loaded = [each["p_align"] for each in ELFFile(file).iter_segments("PT_LOAD")]
+    assert loaded
+    assert min(loaded) >= 65536

@@ -205,12 +205,20 @@ static void assert_child(int (*body)(void), int expected) {
 }
 
 static bool has_thp(void) {
-  char text[64] = "";
-  FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
-  if (!file) return false;
-  bool has_text = fgets(text, sizeof text, file) != NULL;
-  fclose(file);
-  return has_text && !strstr(text, "[never]");
+  return !harp_arena_thp_refusal("/sys");
+}
+
+static void test_refusals_of_transparent_huge_pages(void **state) {
+  (void)state;
+  assert_null(harp_arena_thp_refusal(tree_root)); /* madvise will tell */
+  tree_write("kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+  tree_write("kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
+  assert_null(harp_arena_thp_refusal(tree_root));
+  tree_write("kernel/mm/transparent_hugepage/hpage_pmd_size", "536870912\n"); /* pages of 64 KiB */
+  assert_string_equal(harp_arena_thp_refusal(tree_root),
+                      "transparent_hugepage/hpage_pmd_size is above 2 MiB");
+  tree_write("kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+  assert_string_equal(harp_arena_thp_refusal(tree_root), "transparent_hugepage/enabled is never");
 }
 
 static void test_without_hugetlb(void **state) {
@@ -266,6 +274,7 @@ int main(void) {
       T(test_1g_pages_only_for_much_memory),
       T(test_not_in_children),
       T(test_unknown_node_is_only_logged),
+      T(test_refusals_of_transparent_huge_pages),
       T(test_without_hugetlb),
       T(test_without_hugetlb_and_thp),
       T(test_without_populate),

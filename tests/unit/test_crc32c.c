@@ -14,6 +14,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -225,7 +226,7 @@ static void test_continuation(void **state) {
 
 /* Both buffers end, and begin, at a page that can't be touched. */
 static void check_page_edges(void) {
-  const size_t page = 4096;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   uint8_t *map = mmap(NULL, 6 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   uint8_t *src = map + page, *dst = map + 4 * page;
 

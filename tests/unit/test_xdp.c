@@ -28,13 +28,18 @@
 #include "io/io.h"
 #include "io/nic.h"
 #include "io/xdp/filter.h"
+#include "io/xdp/modes.h"
 #include "io/xdp/socket.h"
 #include "lib/addresses.h"
 #include "lib/netns.h"
 
 enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAMES = 64, TX_RUNS = 4 };
 
-enum { PAGE_BYTES = 4096, PEER_PORT = 9999, BYTES_PER_MS_AND_MBPS = 125 };
+enum {
+  PAGE_BYTES = 65536, /* the largest that a kernel has */
+  PEER_PORT = 9999,
+  BYTES_PER_MS_AND_MBPS = 125,
+};
 enum { SHARED_PORTS = 5 }; /* where an engine has a share of the queues; else 1 */
 
 static bool has_namespace;
@@ -715,6 +720,18 @@ static void test_engines_share_the_umem(void **state) {
   sharer_count = 0;
 }
 
+/* Kernels of aarch64 may have pages of 64 KiB, and take a UMEM only where it begins at one. */
+static void test_frames_of_each_queue_begin_at_a_page(void **state) {
+  (void)state;
+  for (unsigned share = 1; share <= HARP_XDP_NIC_QUEUES_MAX; share++) {
+    size_t all_bytes = umem_bytes(50000, 1500, 0);
+    uint32_t runs = harp_xdp_share_runs(all_bytes, share);
+    size_t part_bytes = harp_xdp_queue_umem_bytes(runs * HARP_XDP_RUN_FRAMES, runs);
+    assert_int_equal(part_bytes % PAGE_BYTES, 0);
+    assert_in_range(all_bytes - share * part_bytes, 0, share * 2 * PAGE_BYTES);
+  }
+}
+
 /* The first of two engines gets the one queue, and ports among which some would lead there if there were
  * more; the second gets an error that names the owner, or uses sockets, with no more ports than those
  * need. */
@@ -800,6 +817,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_umem_holds_a_millisecond_within_the_budget),
       cmocka_unit_test(test_engines_share_the_umem),
+      cmocka_unit_test(test_frames_of_each_queue_begin_at_a_page),
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_too_few_ports_for_shared_queues),
       cmocka_unit_test(test_engines_share_the_queues),

@@ -138,11 +138,21 @@ static uint8_t *map_pages(enum harp_page_size size, size_t bytes) {
   return base;
 }
 
-/* Returns whether transparent huge pages are disabled on this host: madvise succeeds all the same. */
-static bool thp_is_off(void) {
+/* Reads a file of transparent_hugepage; "" where there is none. */
+static const char *read_thp(const char *sysfs_root, const char *name, char *text, size_t text_bytes) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/kernel/mm/transparent_hugepage/%s", sysfs_root, name);
+  (void)harp_text_file_read(path, text, text_bytes);
+  return text;
+}
+
+const char *harp_arena_thp_refusal(const char *sysfs_root) {
   char text[64];
-  (void)harp_text_file_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
-  return strstr(text, "[never]") != NULL;
+  if (strstr(read_thp(sysfs_root, "enabled", text, sizeof text), "[never]"))
+    return "transparent_hugepage/enabled is never";
+  if (strtoull(read_thp(sysfs_root, "hpage_pmd_size", text, sizeof text), NULL, 10) > PAGE_2M_BYTES)
+    return "transparent_hugepage/hpage_pmd_size is above 2 MiB";
+  return NULL;
 }
 
 /* Prefers pages of a node; a failure is only logged. */
@@ -172,8 +182,9 @@ static int try_size(struct harp_arena *arena, enum harp_page_size size) {
     return -ENOMEM;
   }
   size_t bytes = harp_align_up(arena->requested_bytes, page_bytes);
-  if (size == HARP_PAGE_THP && thp_is_off()) {
-    note_refusal(arena, size, "transparent_hugepage/enabled is never", EOPNOTSUPP);
+  const char *thp_refusal = size == HARP_PAGE_THP ? harp_arena_thp_refusal("/sys") : NULL;
+  if (thp_refusal) {
+    note_refusal(arena, size, thp_refusal, EOPNOTSUPP);
     return -EOPNOTSUPP;
   }
   uint8_t *base = map_pages(size, bytes);

@@ -47,6 +47,10 @@ HARP_MUST_CHECK int harp_arena_open(struct harp_arena *arena, size_t bytes, enum
 /* Unmaps the block; does nothing to a closed arena. */
 void harp_arena_close(struct harp_arena *arena);
 
+/* Returns why madvise, which succeeds all the same, would give a block no transparent huge pages: they are
+ * disabled, or larger than blocks are aligned (512 MiB where ordinary pages have 64 KiB). NULL: it would. */
+const char *harp_arena_thp_refusal(const char *sysfs_root);
+
 /* Returns the name as in the conf file: "auto", "1G", "2M", "thp", "4K". */
 const char *harp_page_size_name(enum harp_page_size size);
 

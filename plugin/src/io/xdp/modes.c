@@ -46,6 +46,10 @@ size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
   return HARP_MIN(wanted, budget) & ~(size_t)(HARP_XDP_FRAME_BYTES - 1);
 }
 
+uint32_t harp_xdp_share_runs(size_t umem_bytes, unsigned share) {
+  return (uint32_t)(umem_bytes / share / harp_xdp_queue_umem_bytes(HARP_XDP_RUN_FRAMES, 1));
+}
+
 /* ---- the modes ---- */
 
 struct mode {
@@ -150,17 +154,16 @@ static int verify_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, str
 static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const struct harp_io_config *config,
                       uint32_t queue, unsigned share, struct harp_error *error) {
   struct harp_xdp_socket *s = &nic->sockets[nic->queue_count];
-  size_t bytes = nic->umem_bytes / share;
-  uint32_t frames = (uint32_t)(bytes / HARP_XDP_FRAME_BYTES);
+  uint32_t runs = harp_xdp_share_runs(nic->umem_bytes, share), frames = runs * HARP_XDP_RUN_FRAMES;
   struct harp_xdp_socket_config socket = {
       .ifindex = nic->ifindex,
       .queue = queue,
       .zero_copy = mode->zero_copy,
       .sg = needs_sg(config),
       .headroom = rx_headroom(config->addr->ss_family),
-      .umem = nic->umem + nic->queue_count * (size_t)frames * HARP_XDP_FRAME_BYTES,
-      .rx_frames = frames / 2,
-      .tx_runs = frames / 2 / HARP_XDP_RUN_FRAMES,
+      .umem = nic->umem + nic->queue_count * harp_xdp_queue_umem_bytes(frames, runs),
+      .rx_frames = frames,
+      .tx_runs = runs,
   };
   int err = harp_xdp_socket_open(s, &socket, error);
   if (err) return err;

@@ -34,6 +34,10 @@ struct harp_xdp_nic {
  * each direction, which covers round trip and queueing; at most three quarters of the configured memory. */
 size_t harp_xdp_umem_bytes(const struct harp_io_config *config);
 
+/* Returns how many runs of frames each of `share` queues has for each direction. A run has 64 KiB, so that
+ * the frames of each queue begin at a page whatever the kernel's page size is: it takes no others. */
+uint32_t harp_xdp_share_runs(size_t umem_bytes, unsigned share);
+
 /* Opens the best mode that works, of those that the config allows. The caller has set the fields above
  * `filter` and zeroed the others. Returns 0, with the mode and queues in `info` and the reasons against
  * better modes in info->why_not; or -errno of the last mode, with the reasons against all. Blocks while the
