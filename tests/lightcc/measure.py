@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of docs/reference/lightcc.md: python -m tests.lightcc.measure accuracy | lab [CAP_MBPS ...].
+"""Figures of docs/reference/lightcc.md: python -m tests.lightcc.measure accuracy | encode | lab [MBPS ...].
 
 `accuracy` trains the digits with each setting on five seeds. `lab` (root) measures bytes and time of a step
 of two hosts of two ranks, in network namespaces: without a cap, and with each cap; the formula is the time
-without a cap plus bytes / cap.
+without a cap plus bytes / cap. `encode` times the codecs on one thread.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -23,6 +24,9 @@ from tests.lightcc.conftest import ROOT, environment, free_port
 SEEDS = range(5)
 STEPS, WIDTH = 300, 256
 LAB_STEPS, LAB_WIDTH = 14, 1024  # 1,126,410 parameters
+FREE_STEPS = 100  # without a cap, where steps are short
+NUMELS = (1 << 20, 4 << 20, 25_557_032)  # the last: of ResNet50
+ENCODINGS = 5
 METHODS: dict[str, dict[str, Any] | None] = {
     "plain": None,
     "torch's hook of 16 bit": {"hook": 16},
@@ -114,8 +118,9 @@ def lab(caps_mbps: Sequence[float]) -> None:
                 built.command(host, argv(port, address, own)) for host, own in ((0, "0,1"), (1, "2,3"))
             ]
             four = stack.enter_context(ranks(commands, GLOO_SOCKET_IFNAME=interface))
+            steps = LAB_STEPS if cap else FREE_STEPS
             for name, chosen in METHODS.items():
-                got = four.run("timed", chosen=chosen, interface=interface, steps=LAB_STEPS, width=LAB_WIDTH)
+                got = four.run("timed", chosen=chosen, interface=interface, steps=steps, width=LAB_WIDTH)
                 sent, formula, ms = (got[0][key] for key in ("sent", "formula", "ms"))
                 free_ms.setdefault(name, ms)
                 wanted = "" if cap is None else f"{free_ms[name] + 8 * formula / cap / 1e3:.0f}"
@@ -130,11 +135,31 @@ def lab(caps_mbps: Sequence[float]) -> None:
                 print("|", " | ".join(row), "|", flush=True)
 
 
+def encode() -> None:
+    """Print a row of each codec: elements, median ms that it takes for noise."""
+    import torch
+
+    from lightcc.codec import Int8, TopK
+
+    torch.set_num_threads(1)
+    for numel in NUMELS:
+        noise = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+        for name, codec in (("top-k 1 %", TopK(numel, 0.01, fp16=False)), ("int8", Int8(numel))):
+            times = []
+            for vector in [noise.clone() for _ in range(ENCODINGS)]:
+                begin = time.perf_counter()
+                codec.encode(vector)
+                times.append(time.perf_counter() - begin)
+            print(f"| {numel} | {name} | {1e3 * statistics.median(times):.0f} |", flush=True)
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["accuracy"]:
             accuracy()
         case ["lab", *caps]:
             lab([float(each) for each in caps])
+        case ["encode"]:
+            encode()
         case _:
             sys.exit(f"usage: {(__doc__ or '').splitlines()[0]}")
