@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How processes with lanes end: python -m tests.lightcc.exits FOLDER ends COUNT | SIGNAL.
+"""How processes with lanes end: python -m tests.lightcc.exits FOLDER SIGNAL...
 
-`ends` starts pairs of ranks that train and end, one after the other; a signal's number is sent to one of two
-ranks in training. Ranks are forks of one process, which imports torch once.
+For each signal's number two ranks train, and one of them is sent it; 0: both end by themselves. Ranks are
+forks of one process, which imports torch once.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ def ended(pid: int) -> int:
 def main() -> None:
     """Start pairs of ranks; print each one's exit status."""
     torch.set_num_threads(1)
-    folder, kind, *count = sys.argv[1:]
-    own_signal = 0 if kind == "ends" else int(kind)
-    for number in range(int(count[0]) if count else 1):
+    folder, *signals = sys.argv[1:]
+    for number, own_signal in enumerate(map(int, signals)):
         pids = []
         for rank in range(2):
             pid = os.fork()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 import pytest
@@ -209,18 +208,12 @@ def test_models_share_groups_of_their_process_group(run_case: Case) -> None:
         assert got["ranks"] == got["pair"]
 
 
-SEEDS = (0, 1, 2)
-STEPS, WIDTH = 300, 256
-
-
 def test_digits_are_learned(run_case: Case) -> None:
-    """In the mean of three seeds."""
-
-    def mean(chosen: dict[str, Any] | None) -> float:
-        runs = [run_case("accuracy", chosen=chosen, seed=seed, steps=STEPS, width=WIDTH) for seed in SEEDS]
-        return statistics.mean(float(run.results[0]) for run in runs)
-
-    plain = mean(None)
+    """As without lightcc, nearly; `measure accuracy` takes more seeds."""
+    plain, topk, int8 = (
+        run_case("accuracy", chosen=chosen, seed=0, steps=300, width=256).results[0]
+        for chosen in (None, BOTH, INT8)
+    )
     assert plain > 95
-    assert mean(BOTH) > plain - 3
-    assert mean(INT8) > plain - 1
+    assert topk > plain - 3
+    assert int8 > plain - 1
