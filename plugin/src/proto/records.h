@@ -28,6 +28,8 @@ enum {
   /* The longest record and the next head. What is behind HARP_RECORDS_AHEAD_BYTES is touched only by long
    * records for watched buffers. */
   HARP_RECORDS_BUFFER_BYTES = 2 * HARP_RECORD_HEAD_BYTES + HARP_RECORD_MAX_BYTES,
+  /* No less: what of an early message was being read in place would stay in staging when its receive comes.
+   */
   HARP_RECORD_WHOLE_BYTES = HARP_EARLY_MAX_BYTES,
   HARP_RECORDS_PIECES_MAX = 16,
 };

@@ -81,6 +81,10 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
  * is copied. */
 static ssize_t give_pages(struct harp_tcp_path *p, harp_ns now) {
   struct harp_page_pipe *pages = &p->peer->engine->tcp->pages;
+  if (harp_unlikely(!harp_page_pipe_is_open(pages))) { /* closed since, for another path */
+    p->by_reference = false;
+    return 0;
+  }
   int err = harp_page_pipe_fill(pages, p, p->payload, p->payload_bytes);
   if (harp_unlikely(err && err != -EINTR)) {
     refuse_references(p, "vmsplice", err);
