@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a release run has reached so far: kept in a file, so that it can be stopped and goes on from there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+FAILURE_CHARS = 4000  # of a failure's text, its end
+COUNT_UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a slice of an item has done, in the item's unit, and what it saw besides."""
+
+    done: int
+    sums: dict[str, int] = {}
+    most: dict[str, float] = {}
+
+
+class Failure(msgspec.Struct):
+    """What went wrong in a slice that began at `start`."""
+
+    at: str
+    start: int
+    text: str
+
+
+class Progress(msgspec.Struct):
+    """How far an item has come."""
+
+    done: int = 0
+    seconds: float = 0.0
+    sums: dict[str, int] = {}
+    most: dict[str, float] = {}
+    failures: list[Failure] = []
+    unavailable: str = ""
+
+    def add(self, outcome: Outcome, seconds: float) -> None:
+        """Add a slice that passed."""
+        self.done += outcome.done
+        self.seconds += seconds
+        self.unavailable = ""
+        for name, count in outcome.sums.items():
+            self.sums[name] = self.sums.get(name, 0) + count
+        for name, value in outcome.most.items():
+            self.most[name] = max(self.most.get(name, value), value)
+
+    def fail(self, start: int, text: str, seconds: float) -> None:
+        """Add a slice that failed: nothing that it did counts."""
+        self.seconds += seconds
+        self.unavailable = ""
+        self.failures.append(Failure(now(), start, text[-FAILURE_CHARS:]))
+
+
+class Record(msgspec.Struct):
+    """The figures of one commit."""
+
+    commit: str
+    began: str
+    changed: str
+    items: dict[str, Progress] = {}
+
+    def of(self, name: str) -> Progress:
+        """Return the progress of an item."""
+        return self.items.setdefault(name, Progress())
+
+
+def now() -> str:
+    """Return the time in UTC."""
+    return dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %H:%M")
+
+
+def load(file: Path, commit: str, *, keep: bool) -> Record:
+    """Read the record; another commit's is put aside, unless it is to be kept."""
+    if not file.is_file():
+        return Record(commit, now(), now())
+    record = msgspec.json.decode(file.read_bytes(), type=Record)
+    if record.commit == commit:
+        return record
+    if keep:
+        record.commit = commit
+        return record
+    file.rename(file.with_name(f"{file.stem}-{record.commit}{file.suffix}"))
+    return Record(commit, now(), now())
+
+
+def save(file: Path, record: Record) -> None:
+    """Write the record; a reader sees the old one or the new one."""
+    record.changed = now()
+    new = file.with_suffix(".new")
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+    new.replace(file)
+
+
+def count_text(count: float) -> str:
+    """Write a count with three digits: 950, 12.3 k, 1.00 G."""
+    for unit, letter in COUNT_UNITS:
+        if count >= 0.9995 * unit:
+            value = count / unit
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f} {letter}"
+    return f"{count:g}"
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration: 45 s, 12 min, 3.4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _seen(progress: Progress) -> str:
+    parts = [f"{count_text(count)} {name}" for name, count in progress.sums.items()]
+    return "; ".join([*parts, *(f"{name} {value:.3g}" for name, value in progress.most.items())])
+
+
+def table(record: Record, items: Any) -> str:
+    """Write the record as a Markdown table, one row for each item."""
+    rows = [
+        f"Commit {record.commit}, from {record.began} to {record.changed} UTC.",
+        "",
+        "| item | reached | of | share | failures | time | seen |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for item in items:
+        progress = record.of(item.name)
+        cells = [
+            item.what,
+            f"{count_text(progress.done)} {item.unit}",
+            count_text(item.target),
+            f"{min(100.0, 100 * progress.done / item.target):.3g} %",
+            str(len(progress.failures)),
+            duration_text(progress.seconds),
+            f"not run: {progress.unavailable}" if progress.unavailable else _seen(progress),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
