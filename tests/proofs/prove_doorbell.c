@@ -4,11 +4,11 @@
  * once; and the thread that sleeps knows the deadlines of whatever was taken. So the doorbell's word comes
  * before its summary, and its barriers (I) and (J) pair.
  *
- * Bound: an engine's thread that passes, sleeps and is
- * woken as often as it has to be; and two threads that submit one item each, of two links whose doorbells are
- * in one word, in two words of one summary bit, or under two summary bits; or, with passes of the submitters'
- * own (inline engines: the thread is the watchdog), one submitter of one item, with --long of two. All orders
- * and all values that C11 allows (memory.h). */
+ * Bound: an engine's thread that passes, sleeps and is woken as often as it has to be; and two threads that
+ * submit one item each, of two links whose doorbells are in one word, in two words of one summary bit, or
+ * under two summary bits; or, with passes of the submitters' own (inline engines: the thread is the
+ * watchdog), one submitter of one item, with --long of two. All orders and all values that C11 allows
+ * (memory.h). */
 #include <string.h>
 
 #include "base/spsc.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Property: what one thread pushes another one pops, each item once, in order, with all that was written to
- * it before the push, and no slot is written while it is read; a push fails only when the ring is full, a
- * peek only when nothing that its thread knows of is in it.
+ * it before the push, and no slot is written while it is read; as many items as there are slots can be pushed
+ * whatever the other thread does.
  *
- * Bound: a ring of 2 slots (the constant is
- * reduced), 3 items, each side in up to 4 attempts, with --long 4 items in 6; all orders and all values that
- * C11 allows (memory.h); also where the counters pass 2^32. */
+ * Bound: a ring of 2 slots (the constant is reduced), 3 items, each side in up to 4 attempts, with --long 4
+ * items in 6; all orders and all values that C11 allows (memory.h); also where the counters pass 2^32. */
 #include "base/spsc.h"
 
 #include <string.h>
