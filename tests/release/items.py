@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harpctl.doctor.bundle_findings import read_findings
+
 from harpctl.errors import HarpError
 from harpctl.stats.layout import read_page
 from harpctl.trace.rings import read_recording
