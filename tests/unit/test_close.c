@@ -4,6 +4,7 @@
  * still when the test likes. */
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -159,6 +160,52 @@ static void test_an_engine_that_drains_is_used_again(void **state) {
   close_while_the_peer_stands_still("thread", true);
 }
 
+/* ---- the end of the peer's process ---- */
+
+static pid_t peer_process;
+static int from_peer_process;
+
+/* A process that lets one connect, then stands still. Forked before anything of HARP runs here. */
+static void start_peer_process(void) {
+  int fds[2];
+  if (pipe(fds)) abort();
+  from_peer_process = fds[0];
+  peer_process = fork();
+  if (peer_process) return;
+  struct peer peer;
+  void *none = NULL;
+  set_up(&none);
+  setenv("HARP_ENGINE", "inline", 1);
+  open_peer(&peer);
+  if (write(fds[1], &peer.handle, sizeof peer.handle) != sizeof peer.handle) _exit(1);
+  while (!peer.link) pass(&peer);
+  for (;;) pause();
+}
+
+/* Nobody waits for what was sent on a comm that was closed, and nothing says that it is lost: its
+ * acknowledgement may be. */
+static void test_a_peer_that_ends_while_copies_wait_is_no_warning(void **state) {
+  struct harp_context *ctx;
+  struct harp_handle handle;
+  struct harp_comm *comm = NULL;
+  (void)state;
+  setenv("HARP_ENGINE", "thread", 1);
+  assert_int_equal(read(from_peer_process, &handle, sizeof handle), sizeof handle);
+  assert_int_equal(harp_net_open(&ctx, -1), HARP_OK);
+  for (time_t end = loopback_seconds() + LOOPBACK_LIMIT_S; !comm && loopback_seconds() < end;)
+    assert_int_equal(harp_net_connect(ctx, 0, &handle, HARP_HANDLE_BYTES, -1, &comm), HARP_OK);
+  assert_non_null(comm);
+  send_and_close(comm, 7);
+  harp_net_close(ctx);
+  kill(peer_process, SIGKILL);
+  for (time_t end = loopback_seconds() + LOOPBACK_LIMIT_S;
+       !atomic_load(&closed_count) && loopback_seconds() < end;)
+    usleep(1000);
+  assert_int_equal(atomic_load(&closed_count), 1);
+  assert_int_equal(atomic_load(&warn_count), 0);
+  waitpid(peer_process, NULL, 0);
+}
+
 /* ---- the end of the process ---- */
 
 static int report_fd = -1;
@@ -229,10 +276,13 @@ static void test_the_end_of_the_process_waits(void **state) {
 }
 
 int main(void) {
+  start_peer_process();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_the_end_of_the_process_waits, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_close_waits_for_no_peer, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_an_engine_that_drains_is_used_again, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_peer_that_ends_while_copies_wait_is_no_warning, set_up,
+                                      tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,19 @@ static bool is_over(struct harp_link *link, harp_ns now) {
   return !link->is_open || !link->outstanding;
 }
 
+/* Says what no later call of NCCL's reports. That the session has ended proves no loss: the peer may have
+ * closed its end when everything had come, and the acknowledgement been lost with the network. */
+static void report_end(struct harp_link *link, harp_ns now) {
+  if (!link->failed_with_peer) {
+    (void)harp_link_error(link);
+    return;
+  }
+  HARP_INFO_LIMITED(
+      &link->peer->log, now,
+      "%s; whether the last messages of a connection that was closed before have come is not known",
+      link->error);
+}
+
 void harp_links_drain(struct harp_engine *e, harp_ns now) {
   struct harp_link **at = &e->draining, *link;
   e->drain_check_ns = HARP_NEVER;
@@ -43,7 +56,7 @@ void harp_links_drain(struct harp_engine *e, harp_ns now) {
     HARP_ASSERT(link->is_draining && link->engine == e);
     if (is_over(link, now)) {
       *at = link->next_draining;
-      (void)harp_link_error(link); /* no later call of NCCL's reports it */
+      report_end(link, now);
       harp_link_end(link);
     } else {
       e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);

@@ -37,10 +37,11 @@ void harp_liveness_on_silence(struct harp_peer *peer, harp_ns now) {
 }
 
 static void fail_ended(struct harp_peer *peer, harp_ns now) {
-  harp_peer_fail(peer, HARP_ERR_REMOTE, now,
-                 "lost %s: its process has ended: its host refuses connections to the ports it had, and its "
-                 "control connection to %s brings nothing",
-                 peer->name, peer->engine->name);
+  harp_peer_fail(
+      peer, HARP_ERR_REMOTE, now,
+      "lost %s: its process has ended, or has closed all its connections: its host refuses connections "
+      "to the ports it had, and its control connection to %s brings nothing",
+      peer->name, peer->engine->name);
   harp_monitor_leave(peer);
 }
 
