@@ -77,6 +77,13 @@ def _tcp_ports(job: Job) -> str:
     return ", ".join(PORT.findall(job.log(0)) + PORT.findall(job.log(1)))
 
 
+def _problem(pid: int) -> str:
+    """What `harpctl top` says of a process."""
+    before = find(Host())
+    time.sleep(0.6)  # engines write four times a second
+    return {one.pid: one.problem for one in sample_of(before, find(Host())).processes}[pid]
+
+
 def test_each_cause_is_named(
     make_lab: MakeLab, plugin_file: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -131,12 +138,9 @@ def test_each_cause_is_named(
         until("the log lines are there", lambda: all(_has_line(jobs[n], WAITED, tails[n]) for n in tails))
         until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
         assert not _has_line(jobs["one_of_two"], "NCCL has waited")
-        before = find(Host())
-        time.sleep(0.6)  # engines write four times a second
-        problems = {one.pid: one.problem for one in sample_of(before, find(Host())).processes}
-        assert "eni5" in problems[pids["one_of_two"]]
-        assert "eni4" not in problems[pids["one_of_two"]]
-        assert "no packet gets through (eni1)" in problems[pids["udp"]]
+        until("the lost interface is named", lambda: "eni5" in _problem(pids["one_of_two"]))
+        assert "eni4" not in _problem(pids["one_of_two"])
+        assert "no packet gets through (eni1)" in _problem(pids["udp"])
         os.kill(jobs["stopped"].ranks[1].pid, signal.SIGCONT)
         for host in range(2):
             drop_no_more(lab, host, "eni1")

@@ -51,7 +51,7 @@ def test_few(make_lab: MakeLab, rank_program: Path, plugin_file: Path, tmp_path:
     [
         ("byte", {"loss": 1}, r"ended with 1\b.*WRONG: message"),
         ("file", {"loss": 1}, r"files \d+ \(\+[1-9]"),
-        ("memory", {"loss": 1}, r"KiB \d+ \(\+\d{5}"),
+        ("memory", {"loss": 1}, r"KiB \d+ \(\+\d{4,}"),
         ("wake", {"loss": 1}, "HANG: no answer to `run"),
         ("silence", {"kill": 1}, "HANG: no answer to `(run|open)"),
     ],

@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harpctl.doctor.bundle_findings import read_findings
-
+from harpctl.doctor.archive import read_findings
 from harpctl.errors import HarpError
 from harpctl.stats.layout import read_page
 from harpctl.trace.rings import read_recording
