@@ -5,5 +5,5 @@ $(CLUSTER_OBJ): DEFINES := -I$(T) -I.
 MODEL_OBJ := $(addprefix $(B)/tests/networks/,agenda.o cubic.o flow.o host.o lane.o liar.o parameters.o probe.o traffic.o \
   trip.o wire.o)
 $(B)/harp-simulate: $(CLUSTER_OBJ) $(MODEL_OBJ) $(call obj,$(BASE) $(WIRE) $(PROTO))
-	$(CC) $(SAN) $(LTO:%=% -O2) $(TUNE) $(if $(SAN)$(TUNE),,-s) -o $@ $^ $(LDFLAGS) -lpthread -lm
+	$(if $(TUNE),$(CC) $(TUNE) -o $@ $^ $(LDFLAGS) -lpthread -lm,$(call link,-pie,-lpthread -lm))
 $(B)/tests/unit/test_cluster: $(filter-out %/main.o,$(CLUSTER_OBJ)) $(MODEL_OBJ)
