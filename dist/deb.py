@@ -53,8 +53,8 @@ Recommends: iproute2, nftables, ethtool
 Section: net
 Priority: optional
 Description: benchmarks and lab of HARP
- The commands demo, bench, lab and dissector of harpctl: they measure HARP between hosts,
- or between network namespaces with caps, loss and failures.
+ The commands demo, bench, lab and dissector of harpctl: they measure HARP
+ between hosts, or between network namespaces with caps, loss and failures.
 """
 DEBUG_CONTROL = """\
 Package: {debug_name}

@@ -44,8 +44,8 @@ Requires: harp = %{{version}}-%{{release}}
 Recommends: iproute, iproute-tc, nftables, ethtool
 
 %description lab
-The commands demo, bench, lab and dissector of harpctl: they measure HARP between hosts,
-or between network namespaces with caps, loss and failures.
+The commands demo, bench, lab and dissector of harpctl: they measure HARP
+between hosts, or between network namespaces with caps, loss and failures.
 
 {debug_package}%install
 cp -a {trees} %{{buildroot}}

@@ -161,8 +161,8 @@ def _broken(host: str, broken: list[PathRate], paths: tuple[PathRate, ...]) -> s
     """Name the interface that explains the most broken paths: one that no working path uses.
 
     Where several paths are broken and none works, that is the host, or our network; where no interface, or
-    more than one, explains as many, each path speaks for itself: those in use, since the ones that stand by
-    may join interfaces between which there is no route.
+    more than one, explains as many, each path speaks for itself, first the one between the interfaces
+    that explain most: others may be broken since there is no route between their interfaces.
     """
     working = [path for path in paths if path.state not in BROKEN_STATES | IDLE_STATES]
     states = "/".join(sorted({path.state for path in broken}))
@@ -179,9 +179,8 @@ def _broken(host: str, broken: list[PathRate], paths: tuple[PathRate, ...]) -> s
     names = [name for count, name in found if count == most]
     if most > 1 and len(names) == 1:
         return f"{names[0]}: all {most} paths are {states}"
-    told = [path for path in broken if not path.kind.endswith("standby")] or broken
-    first = min(told, key=lambda path: (path.eni, path.address))
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    first = min(broken, key=lambda path: (-ours[path.eni] - theirs[_ip(path)], path.eni, path.address))
+    more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
     return f"{first.eni} to {first.address}: the path is {first.state}{more}"
 
 

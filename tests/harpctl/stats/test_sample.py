@@ -164,20 +164,17 @@ def test_rates_are_short(bps: float, shown: str) -> None:
 
 
 def paths_of(*shape: str) -> tuple[PathRate, ...]:
-    """Make paths of words "eni0>2 down": our interface, the last part of the peer's address, the state.
-
-    With "eni0>>2" one that stands by.
-    """
+    """Make paths of words "eni0>2 down": our interface, the last part of the peer's address, the state."""
     found = []
     for number, word in enumerate(shape):
         ends, _blank, state = word.partition(" ")
-        eni, to, address = re.split("(>+)", ends)
+        eni, _to, address = ends.partition(">")
         where = f"10.0.0.{address}:{5000 + number}"
         found.append(
             PathRate(
                 eni=eni,
                 address=where,
-                kind="udp standby" if to == ">>" else "udp",
+                kind="udp",
                 state=state,
                 tx_bps=0,
                 rx_bps=0,
@@ -206,9 +203,9 @@ def paths_of(*shape: str) -> tuple[PathRate, ...]:
         (("a>1 down", "b>2 up"), "a to 10.0.0.1:5000: the path is down"),
         (("a>1 down", "a>1 down", "b>2 up"), "a to 10.0.0.1:5000: the path is down, and 1 more"),
         (("a>1 down", "b>2 down", "c>3 up"), "a to 10.0.0.1:5000: the path is down, and 1 more"),
-        (("a>1 up", "a>>2 down", "b>>1 down", "b>2 down"), "b to 10.0.0.2:5003: the path is down"),
-        (("a>1 down", "a>>2 down", "b>>1 down", "b>2 up"), "a to 10.0.0.1:5000: the path is down"),
-        (("a>1 up", "a>>2 up", "b>>1 down", "b>2 down"), "our interface b: all 2 paths are down"),
+        (("a>1 up", "a>2 down", "b>1 down", "b>2 down"), "b to 10.0.0.2:5003: the path is down, and 2 more"),
+        (("a>1 down", "a>2 down", "b>1 down", "b>2 up"), "a to 10.0.0.1:5000: the path is down, and 2 more"),
+        (("a>1 up", "a>2 up", "b>1 down", "b>2 down"), "our interface b: all 2 paths are down"),
         (("a>1 down", "a>1 up"), "a to 10.0.0.1:5000: the path is down"),
         (("a>1 down",), "a to 10.0.0.1:5000: the path is down"),
         (("a>1 down", "b>2 silent"), "all 2 paths are down/silent"),
