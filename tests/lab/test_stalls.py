@@ -139,7 +139,7 @@ def test_each_cause_is_named(
         until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
         assert not _has_line(jobs["one_of_two"], "NCCL has waited")
         lost = re.compile(r"eni5 to 10\.77\.5|interface (eni5|10\.77\.5\.\d+ of vm): all")
-        until("the lost interface is named", lambda: lost.search(_problem(pids["one_of_two"])))
+        until("the lost interface is named", lambda: bool(lost.search(_problem(pids["one_of_two"]))))
         assert "no packet gets through (eni1)" in _problem(pids["udp"])
         os.kill(jobs["stopped"].ranks[1].pid, signal.SIGCONT)
         for host in range(2):
