@@ -161,8 +161,7 @@ def _broken(host: str, broken: list[PathRate], paths: tuple[PathRate, ...]) -> s
     """Name the interface that explains the most broken paths: one that no working path uses.
 
     Where several paths are broken and none works, that is the host, or our network; where no interface, or
-    more than one, explains as many, each path speaks for itself, first the one between the interfaces
-    that explain most: others may be broken since there is no route between their interfaces.
+    more than one, explains as many, each path speaks for itself, first that of the interfaces with most.
     """
     working = [path for path in paths if path.state not in BROKEN_STATES | IDLE_STATES]
     states = "/".join(sorted({path.state for path in broken}))
