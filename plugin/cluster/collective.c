@@ -160,6 +160,6 @@ void collective_fini(struct collective *c) {
 
 void collective_begin(struct collective *c, harp_ns now) {
   c->done = 0;
-  for (size_t i = 0; i < c->count; i++) edge_begin(&c->edges[i], now);
+  for (size_t i = 0; i < c->count; i++) edge_begin(&c->edges[i]);
   for (size_t i = 0; i < c->count; i++) edge_advance(&c->edges[i], now);
 }

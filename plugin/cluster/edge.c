@@ -186,8 +186,7 @@ void edge_wait_for(struct edge *e, struct edge *source) {
   append(&source->after, &source->after_count, e);
 }
 
-void edge_begin(struct edge *e, harp_ns now) {
-  (void)now;
+void edge_begin(struct edge *e) {
   e->base = e->received;
   e->done_ns = 0;
 }

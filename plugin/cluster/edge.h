@@ -46,7 +46,7 @@ void edge_fini(struct edge *e);
 void edge_wait_for(struct edge *e, struct edge *source);
 
 /* Begins an operation: a further `messages`. */
-void edge_begin(struct edge *e, harp_ns now);
+void edge_begin(struct edge *e);
 
 /* Sends what the edges before allow by now. */
 void edge_advance(struct edge *e, harp_ns now);

@@ -12,7 +12,8 @@
 #include "networks/cubic.h"
 #include "networks/trip.h"
 
-enum { SOCKET_WINDOW_SEGMENTS_MAX = 4096 }; /* of the receive window: about tcp_rmem of 6 MB in segments of 1448 bytes */
+/* Segments of the receive window: about a tcp_rmem of 6 MB in segments of 1448 bytes. */
+enum { SOCKET_WINDOW_SEGMENTS_MAX = 4096 };
 
 struct segment {
   uint64_t number;

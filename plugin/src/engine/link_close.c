@@ -43,10 +43,9 @@ static void report_end(struct harp_link *link, harp_ns now) {
     (void)harp_link_error(link);
     return;
   }
-  HARP_INFO_LIMITED(
-      &link->peer->log, now,
-      "%s; whether the last messages of a connection that was closed before have come is not known",
-      link->error);
+  HARP_INFO_LIMITED(&link->peer->log, now,
+                    "%s; it is not known whether the last messages of a closed connection have arrived",
+                    link->error);
 }
 
 void harp_links_drain(struct harp_engine *e, harp_ns now) {

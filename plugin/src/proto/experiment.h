@@ -130,7 +130,7 @@ void harp_experiment_stop(struct harp_experiment *e);
 bool harp_experiment_feed(struct harp_experiment *e, const struct harp_slice *more,
                           enum harp_lesson lesson) HARP_MUST_CHECK;
 
-/* Returns whether the first of two slices has moved less than `part` of the rate of the second. */
+/* Returns whether the rate of the first of two slices is less than that of the second divided by `part`. */
 static inline bool harp_slice_is_slower(const struct harp_slice *a, const struct harp_slice *b,
                                         unsigned part) {
   return (double)a->bytes * (double)b->busy_ns * part < (double)b->bytes * (double)a->busy_ns;

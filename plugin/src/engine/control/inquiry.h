@@ -10,14 +10,15 @@
  *   1. A peer with several interfaces is quiet when NCCL waits for it and nothing has come for
  *      HARP_INQUIRY_QUIET_NS. It gets a PING then, HARP_INQUIRY_PING_NS after the last PONG.
  *   2. It is in doubt when no PONG comes within HARP_INQUIRY_PONG_NS, or the control connection is lost. It
- *      is asked then, and again each HARP_INQUIRY_AGAIN_NS: between two interfaces that a path joins, in
- * turn, and between others as well, as many as there are `fds`, where that is not accepted at the next look.
+ *      is asked then, and again each HARP_INQUIRY_AGAIN_NS: first by one connection, between two interfaces
+ *      that a path joins, which are taken in turn. Where the next look does not find that accepted, it is
+ *      asked between others as well, with as many connections as there are `fds`.
  *   3. Its process has ended when one interface refuses, none accepts, and for HARP_INQUIRY_REFUSED_NS after
  *      the refusal nothing comes over any path, though paths are probed, and the control connection is lost
  *      or has not had another PING acknowledged. A firewall that refuses alone is no proof: where it does,
  *      the peer is asked ever more rarely.
- *   4. The connections are reset: what tracks flows forgets them soon. Hosts that lack cores are in doubt
- * about hundreds of peers.
+ *   4. The connections are reset, so that what tracks flows forgets them soon: a host that lacks cores is in
+ *      doubt about hundreds of peers.
  *
  * A death is known so after 500 to 750 ms: HARP_INQUIRY_QUIET_NS or HARP_INQUIRY_PING_NS, then
  * HARP_INQUIRY_PONG_NS, HARP_INQUIRY_NS and HARP_INQUIRY_REFUSED_NS, each up to HARP_INQUIRY_NS later.
