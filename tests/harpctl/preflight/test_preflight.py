@@ -149,7 +149,8 @@ def test_four_of_eight_hosts_are_wrong(make_fleet: Callable[[LabSpec], Fleet], p
     code, report = fleet.preflight("--against", "none", "--time", "0.2")
     found = failed(report)
     assert set(found) == {"gpu1", "gpu3", "gpu4", "gpu6"}, report["problems"]
-    assert (found["gpu1"], found["gpu4"], found["gpu6"]) == ({"mtu"}, {"rate"}, {"build"})
+    right = ({"mtu"}, {"rate"}, {"build"})
+    assert (found["gpu1"], found["gpu4"], found["gpu6"]) == right, report["problems"]
     assert "ports" in found["gpu3"]  # and where its own source port is blocked, others
     assert (code, report["ok"], report["verdict"]["use"]) == (1, False, False)
 

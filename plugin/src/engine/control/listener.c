@@ -661,12 +661,17 @@ struct harp_link *harp_listener_take(struct harp_listener *l) {
   return link;
 }
 
-/* Lets no more in but who asks again; links that nobody has accepted are not asked for again. */
-static void begin_close(struct harp_listener *l) {
+/* Lets no more in but who asks again. Returns the links that nobody has accepted: they are not asked for
+ * again, and are the caller's. */
+static struct harp_link *begin_close(struct harp_listener *l) {
+  struct harp_link *first = l->ready_first;
   l->is_closed = true;
   end_all_pending(l);
-  for (struct harp_link *link = l->ready_first; link; link = link->next_ready)
+  for (struct harp_link *link = first; link; link = link->next_ready)
     if (link->answer) harp_answers_remove(&l->answers, link->answer);
+  l->ready_first = l->ready_last = NULL;
+  atomic_store_explicit(&l->ready_count, 0, memory_order_relaxed);
+  return first;
 }
 
 /* Frees those that were opened first, but for HARP_LISTENERS_CLOSED_MAX. */
@@ -680,18 +685,19 @@ static void bound_closed(struct harp_engine *e) {
 
 void harp_listener_close(struct harp_listener *l) {
   struct harp_engine *e = l->engine;
-  struct harp_link *link;
-  harp_engine_lock(e);
-  begin_close(l);
-  harp_engine_unlock(e);
-  while ((link = harp_listener_take(l))) harp_link_destroy(link);
-  harp_engine_lock(e);
+  harp_engine_lock(e); /* a pass of another thread frees closed listeners: without the lock, l may be gone */
+  struct harp_link *unaccepted = begin_close(l);
   harp_answers_review(&l->answers, e, e->clock());
   if (l->answers.first)
     bound_closed(e);
   else
     free_listener(l);
   harp_engine_unlock(e);
+  for (struct harp_link *link = unaccepted, *next; link; link = next) {
+    next = link->next_ready;
+    link->next_ready = NULL;
+    harp_link_destroy(link);
+  }
 }
 
 void harp_listeners_end(struct harp_engine *e) {
