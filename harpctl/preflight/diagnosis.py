@@ -246,9 +246,9 @@ def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Prob
         named.append(worst)
         left = [one for one in left if worst not in {one.source, one.target}]
     counts = {
-        (host, check): len(_partners(host, [one for one in all_faults if one.check == check]))
-        for check in {one.check for one in all_faults}
+        (host, large): len(_partners(host, [one for one in all_faults if (one.check == "mtu") is large]))
         for host in named
+        for large in (False, True)
     }
     found = []
     for host in named:
@@ -267,10 +267,10 @@ def _partners(host: str, faults: Iterable[Fault]) -> set[str]:
     return {end for pair in ends if host in pair for end in pair} - {host}
 
 
-def _faulty_host(fault: Fault, counts: Mapping[tuple[str, str], int]) -> str:
-    """Return the host that a fault is attributed to: the one that fails this check with most others."""
-    ends = [host for host in (fault.target, fault.source) if (host, fault.check) in counts]
-    return max(ends, key=lambda host: counts[host, fault.check], default="")
+def _faulty_host(fault: Fault, counts: Mapping[tuple[str, bool], int]) -> str:
+    """Return the host that a fault is attributed to: with most others it loses large packets, or any."""
+    ends = [host for host in (fault.target, fault.source) if (host, False) in counts]
+    return max(ends, key=lambda host: counts[host, fault.check == "mtu"], default="")
 
 
 def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:

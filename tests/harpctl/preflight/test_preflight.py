@@ -233,6 +233,14 @@ def test_other_checks_of_a_named_host_are_its_own() -> None:
     assert named(attribute_faults(faults, HOSTS)) == [("ports", "gpu3"), ("mtu", "gpu3")]
 
 
+def test_a_closed_port_is_not_of_the_host_whose_packets_are_too_large() -> None:
+    """The firewall of gpu3 drops some answers too; gpu1 has a smaller MTU."""
+    faults = [fault(number, 3, "ports") for number in (0, 1, 2)]
+    faults += [fault(number, 1, "mtu") for number in (0, 2, 4, 5)]
+    found = named(attribute_faults([*faults, fault(3, 1)], HOSTS))
+    assert set(found) == {("mtu", "gpu1"), ("ports", "gpu3"), ("udp", "gpu3")}
+
+
 def test_a_pair_of_which_nobody_fails_elsewhere_is_named_as_a_pair() -> None:
     faults = [fault(4, 1), fault(1, 4), fault(2, 3, "mtu")]
     assert named(attribute_faults(faults, HOSTS)) == [("udp", "gpu1", "gpu4"), ("mtu", "gpu2", "gpu3")]
