@@ -13,7 +13,7 @@ TEST_LIB_OBJ := $(patsubst $(T)/%.c,$(B)/tests/%.o,$(TEST_LIB))
 
 $(B)/tests/%.o: $(T)/%.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$(T) -I. -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) -I$(T) -I. -I.. -c -o $@ $<
 $(B)/tests/unit/test_box: $(filter-out %/main.o,$(BOX_OBJ))
 $(B)/tests/%: $(B)/tests/%.o $(CORE_OBJ) $(TEST_LIB_OBJ)
 	$(CC) $(SAN) -o $@ $^ $(LDFLAGS) -Wl,--build-id=0x0123456789abcdef -lcmocka -lpthread -lm

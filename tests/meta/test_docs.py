@@ -30,7 +30,7 @@ COMMANDED = (
     *sorted((ROOT / "docs").glob("*/*.md")),
     *sorted((ROOT / "docs" / "how-to" / "recipes").glob("*.md")),
 )
-OF_FOLDERS = ("plugin/box", "tests/trees", "tests/vm")
+OF_FOLDERS = ("box", "tests/trees", "tests/vm")
 DOCS = sorted(
     [
         *ROOT.glob("*.md"),
@@ -199,10 +199,8 @@ def test_variables_of_the_readme_are_those_of_the_source() -> None:
 @functools.cache
 def known_words() -> set[str]:
     """All words of the product and of its tests."""
-    folders = ("plugin", "harpctl", "lightcc", "tiacc_training", "tests", "dist", "docs/how-to/grafana")
-    listed = subprocess.run(
-        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    parts = ("plugin", "box", "harpctl", "lightcc", "tiacc_training", "tests", "dist", "docs/how-to/grafana")
+    listed = subprocess.run(["git", "ls-files", *parts], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines() if not re.search("/(corpus|meta)/", name)]
     kinds = {".c", ".h", ".def", ".py", ".mk", ".json", ".in"}
     return set(re.findall(r"\w+", "".join(read(path) for path in files if path.suffix in kinds)))

@@ -475,7 +475,7 @@ def test_files_that_are_no_nccl(tmp_path: Path) -> None:
 def test_help_names_every_option() -> None:
     done = _program("--help")
     assert done.returncode == 0
-    source = Path(__file__).resolve().parents[3] / "plugin" / "box" / "options.c"
+    source = Path(__file__).resolve().parents[3] / "box" / "options.c"
     options = re.findall(r'\{"([a-z]+)", [01], 0, [A-Z]+\}', source.read_text())
     assert len(options) > 20
     assert [option for option in options if option != "help" and f"--{option}" not in done.stdout] == []

@@ -48,7 +48,7 @@ static const char help_text[] =
     "  --root R            the root of broadcast and reduce (default 0)\n"
     "  --comms N           communicators that are used at once, 1 to 16 (default 1)\n"
     "  --cycles N          make and destroy the communicators N times, or repeat the plan (default 1)\n"
-    "  --plan STEPS        instead: communicators that come and go; the steps are in plugin/box/README.md\n"
+    "  --plan STEPS        instead: communicators that come and go; the steps are in box/README.md\n"
     "\n"
     "Measuring\n"
     "  --iters N           timed operations of each size (default 20; 0: none)\n"
