@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harp-nccl: an official NCCL on a machine without a GPU. Reads the library, forks the ranks, ends them when
- * one fails or the time is over, kills one on request. See README.md for how it works. */
+ * one fails or the time is over, kills one on request. README.md says what is simulated. */
 #include "clock.h"
 #include "layout.h"
 #include "log.h"
