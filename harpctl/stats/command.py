@@ -10,7 +10,7 @@ from rich.text import Text
 from harpctl.command_line import argument, command, flag
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
-from harpctl.stats.files import Found, Process, find, find_one
+from harpctl.stats.files import Found, Process, fields_of, find, find_one
 from harpctl.stats.layout import Row
 from harpctl.stats.nested import document
 
@@ -62,18 +62,41 @@ def _show(process: Process) -> None:
             OUT.print(f"{missing} more of the table {name} had no room in the file.", style="yellow")
 
 
+def _meanings(host: Host, found: Found) -> list[dict[str, str]]:
+    """Return the fields of all tables, as the first file that has some describes them."""
+    described = next(filter(None, (fields_of(host, process) for process in found.processes)), {})
+    return [
+        {"table": name, "field": field.name, "unit": field.unit, "kind": field.kind, "meaning": field.text}
+        for name, fields in described.items()
+        for field in fields
+    ]
+
+
+def _show_meanings(rows: list[dict[str, str]]) -> None:
+    words = {"C": "{}", "G": "gauge, {}", "T": "text"}
+    table = make_table("table", "field", "unit", "meaning", folded={"meaning"})
+    for row in rows:
+        unit = words[row["kind"]].format(row["unit"]).removesuffix(", ")
+        table.add_row(row["table"], row["field"], unit, Text(row["meaning"]))
+    print_table(table)
+
+
 @command()
 @argument("pid", metavar="[PID]", type=int, required=False, help="Show all of this process.")
+@flag("--fields", help="Show what each field means, as a process's file says.")
 @flag("--json", "as_json", help="Print all statistics of the processes, or of PID, as JSON.")
-def stats(pid: int | None, *, as_json: bool) -> None:
+def stats(pid: int | None, *, fields: bool, as_json: bool) -> None:
     """Show the statistics of the processes that use HARP, or all that one of them has.
 
-    Processes of other users are shown to root. docs/reference/statistics.md explains every field.
+    Processes of other users are shown to root. docs/reference/statistics.md explains the file.
     """
     host = Host()
     found = find(host) if pid is None else find_one(host, pid)
+    meanings = _meanings(host, found) if fields else []
     if as_json:
-        print_json(document(found))
+        print_json(meanings if fields else document(found))
+    elif meanings:
+        _show_meanings(meanings)
     elif pid is not None:
         for process in found.processes:
             _show(process)

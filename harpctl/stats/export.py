@@ -15,8 +15,7 @@ from harpctl.command_line import FILE, command, flag, option
 from harpctl.console import OUT, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.stats.files import Process, find
-from harpctl.stats.layout import read_fields
+from harpctl.stats.files import Process, fields_of, find
 from harpctl.stats.metrics import PEERS_MAX, Metric, Totals, metrics_of
 
 if TYPE_CHECKING:
@@ -30,11 +29,7 @@ TEXTFILE_SUFFIX = ".prom"
 
 def _described(host: Host, process: Process) -> dict[str, str]:
     """Return the counters of engines, and what they mean, as a process's file describes them."""
-    file = host.open_file(process.file)
-    if file is None:
-        return {}
-    with file:
-        fields = read_fields(file, process.file).get("engine", ())
+    fields = fields_of(host, process).get("engine", ())
     return {field.name: field.text for field in fields if field.kind == "C"}
 
 

@@ -14,7 +14,7 @@ import msgspec
 from harpctl.console import printable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.stats.layout import Page, read_page
+from harpctl.stats.layout import Field, Page, read_fields, read_page
 
 DIRECTORY = "/run/harp"
 NAME = re.compile(r"(?P<pid>\d+)-\d+\.stats")
@@ -198,3 +198,12 @@ def find_one(host: Host, pid: int) -> Found:
         "It has no HARP connections, or HARP_STATS_DIR there is off or a directory: set it here, too.",
         ExitCode.MISSING,
     )
+
+
+def fields_of(host: Host, process: Process) -> dict[str, tuple[Field, ...]]:
+    """Return the fields of each table, as a process's file describes them; none where it is gone."""
+    file = host.open_file(process.file)
+    if file is None:
+        return {}
+    with file:
+        return read_fields(file, process.file)

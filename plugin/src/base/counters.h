@@ -36,7 +36,7 @@ enum harp_drop {
 /* Returns the name of a reason, such as "SHORT"; "NONE" for HARP_DROP_NONE. */
 const char *harp_drop_name(enum harp_drop drop);
 
-/* name, unit, what it counts. All of one engine; docs/reference/statistics.md has the same table. */
+/* name, unit, what it counts. All of one engine. */
 #define HARP_COUNTERS(X)                                                                                     \
   X(rx_superframes, "superframes", "superframes that a driver has brought")                                  \
   X(rx_packets, "packets", "packets in them, dropped ones included")                                         \

@@ -2,9 +2,9 @@
 /* The layout of the statistics file. One file for each process, mapped, written while the process runs.
  *
  * A header, then five tables of entries of equal size. The header names the tables and holds a text that
- * describes their fields, so that a reader needs no other description (docs/reference/statistics.md has the
- * same tables). All numbers are in the machine's byte order; those of entries are signed 64-bit integers.
- * Texts are NUL-terminated.
+ * describes their fields, so that a reader needs no other description (`harpctl stats --fields` shows it).
+ * All numbers are in the machine's byte order; those of entries are signed 64-bit integers. Texts are
+ * NUL-terminated.
  *
  * An entry begins with `sequence` (a seqlock): odd while the entry is written, and greater after each change.
  * Each entry has one writer. A copy is consistent if the reader found the same even sequence before and after
