@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,10 +22,10 @@ HEAD = """\
 Made from the commands by `python -m tests.meta.cli_doc`; a test compares.
 [operations.md](../how-to/operations.md) explains when to use which.
 
-Results go to standard output, progress and errors to standard error. No command reads standard input. With
-`--json` standard output holds one JSON document and nothing else; where the command could not do its work,
-that is `{"ok": false, "error": "...", "hint": "...", "exit_code": N}`, and wrong usage alone prints nothing
-there. Every command takes `--help`; `harpctl --debug COMMAND` shows the traceback of an error,
+Results go to standard output, progress and errors to standard error. With `--json` standard output holds
+one JSON document; where the command could not do its work, that is
+`{"ok": false, "error": "...", "hint": "...", "exit_code": N}`. `--help` of a command says more; it
+alone has the options of `bench` and `lab`. `harpctl --debug COMMAND` shows the traceback of an error,
 `harpctl --version` the version.
 
 | exit code | meaning |
@@ -45,9 +44,11 @@ CODES = {
 COMMON = """
 ## Options that many commands have
 
+They are not repeated below; `--help` says which a command has.
+
 """
 COMMON_FROM = 5  # commands that have the same option
-MISSING_MAX = 4  # of the options of another command, to be named as those that a command lacks
+HELP_ALONE = {"lab", "bench"}  # commands of developers, whose many options only --help lists
 CONTEXT = click.Context(app)
 
 
@@ -55,9 +56,9 @@ def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _paragraphs(text: str) -> str:
-    blocks = re.split(r"\n\s*\n", text.strip())
-    return "\n\n".join(re.sub(r"\s*\n\s*", " ", block) for block in blocks)
+def _summary(text: str) -> str:
+    """Return the first paragraph of a command's help."""
+    return _one_line(re.split(r"\n\s*\n", text.strip())[0])
 
 
 def _names(param: click.Parameter) -> str:
@@ -73,7 +74,8 @@ def _meaning(param: click.Parameter) -> str:
     return _one_line(param.help or "") + (f" Default: {param.default}." if shown else "")
 
 
-def _parameters(command: click.Command) -> list[click.Parameter]:
+def parameters(command: click.Command) -> list[click.Parameter]:
+    """Return what a command takes and its help shows."""
     return [param for param in command.params if not getattr(param, "hidden", False)]
 
 
@@ -93,8 +95,9 @@ def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
 @functools.cache
 def _common() -> tuple[str, ...]:
     """Return the rows that many commands share, the most frequent first."""
-    every = [command for names in COMMANDS.values() for _name, command in _commands(names)]
-    rows = Counter(_row(param) for command in every for param in _parameters(command))
+    every = [item for names in COMMANDS.values() for item in _commands(names)]
+    shown = [command for name, command in every if not _has_help_alone(name)]
+    rows = Counter(_row(param) for command in shown for param in parameters(command))
     return tuple(row for row, count in rows.most_common() if count >= COMMON_FROM)
 
 
@@ -102,36 +105,24 @@ def _name(param: click.Parameter) -> str:
     return re.split(r",? ", _names(param))[0]
 
 
-def _name_of(row: str) -> str:
-    return re.split(r"[,:]? ", row)[1]
-
-
-def _as_of(where: str, names: list[str], owned: list[str]) -> str:
-    """Say which options of an earlier command another one has, too; the shorter way."""
-    lacking = [name for name in owned if name not in names]
-    if len(lacking) > min(MISSING_MAX, len(names) - 2):
-        return f"as of {where}, {', '.join(names)}"
-    return f"all of {where}" + (f" but {', '.join(lacking)}" if lacking else "")
+def _has_help_alone(name: str) -> bool:
+    return name.partition(" ")[0] in HELP_ALONE
 
 
 def _command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     """Describe a command. A row that is among those of an earlier one, in `seen`, is only named."""
-    shown = _parameters(command)
-    rest = [p for p in shown if _row(p) not in _common()]
-    own = [_row(p) for p in rest if _row(p) not in seen]
+    shown = [] if _has_help_alone(name) else [p for p in parameters(command) if _row(p) not in _common()]
+    own = [_row(p) for p in shown if _row(p) not in seen]
     elsewhere: dict[str, list[str]] = {}
-    for p in (p for p in rest if _row(p) in seen):
+    for p in (p for p in shown if _row(p) in seen):
         elsewhere.setdefault(seen[_row(p)], []).append(_name(p))
     seen |= dict.fromkeys(own, name)
-    owned = {where: [_name_of(row) for row in seen if seen[row] == where] for where in elsewhere}
-    also = [_as_of(where, names, owned[where]) for where, names in elsewhere.items()]
-    also += [", ".join(_name(p) for p in shown if _row(p) in _common())]
-    common = "; ".join(filter(None, also))
-    arguments = [p.human_readable_name for p in shown if isinstance(p, click.Argument)]
+    also = "; ".join(f"as of {where}, {', '.join(names)}" for where, names in elsewhere.items())
+    arguments = [p.human_readable_name for p in command.params if isinstance(p, click.Argument)]
     usage = [f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n"] if arguments else []
-    lines = [f"### harpctl {name}\n", *usage, _paragraphs(inspect.cleandoc(command.help or "")) + "\n", *own]
-    lines += [f"{chr(10) if own else ''}Also {common}."] if common else []
-    return "\n".join(lines) + "\n"
+    lines = [f"### harpctl {name}\n", *usage, _summary(command.help or "") + "\n", *own]
+    lines += [f"{chr(10) if own else ''}Also {also}."] if also else []
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def generate() -> str:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "harpctl" / "confs" / "settings.json"
 FILE = ROOT / "docs" / "reference" / "configuration.md"
 
-KEYS_HEAD = "| section | key | expected | default | meaning |"
+KEYS_HEAD = "| section | key | variable | expected | default | meaning |"
 VARIABLES_HEAD = "| variable | expected | default | meaning |"
 LINKS = {  # words of a meaning, and the page with more about them
     "nearest ENI": "../explanation/striping.md#what-nccl-sees",
@@ -48,16 +48,15 @@ def _meaning(row: Row) -> str:
 
 
 def _key(row: Row) -> str:
-    same = "; one value for all files that set it" if row["scope"] == "job" else ""
-    cells = [row["section"], row["key"], row["expected"], _default(row), _meaning(row) + same]
-    return f"| {' | '.join(cells)} |"
+    key = row["key"] + (" *" if row["scope"] == "job" else "")
+    variable = f"`{row['variable']}`" if row["variable"] else ""
+    return (
+        f"| {row['section']} | {key} | {variable} | {row['expected']} | {_default(row)} | {_meaning(row)} |"
+    )
 
 
 def _variable(row: Row) -> str:
-    as_key = row["key"] is not None
-    cells = [f"`{row['variable']}`", row["expected"]]
-    cells += ["the files'", f"as `{row['key']}`"] if as_key else [_default(row), _meaning(row)]
-    return f"| {' | '.join(cells)} |"
+    return f"| `{row['variable']}` | {row['expected']} | {_default(row)} | {_meaning(row)} |"
 
 
 def _table(head: str, lines: list[str]) -> str:
@@ -67,7 +66,7 @@ def _table(head: str, lines: list[str]) -> str:
 def generate(text: str) -> str:
     """Return the document's text with the tables of the settings."""
     keys = _table(KEYS_HEAD, [_key(row) for row in rows() if row["key"]])
-    variables = _table(VARIABLES_HEAD, [_variable(row) for row in rows() if row["variable"]])
+    variables = _table(VARIABLES_HEAD, [_variable(row) for row in rows() if not row["key"]])
     for head, table in (("| section |", keys), ("| variable |", variables)):
         text, count = re.subn(
             rf"^{re.escape(head)}(?:.*\n\|)*.*\n", table.replace("\\", "\\\\"), text, flags=re.MULTILINE
