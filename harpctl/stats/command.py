@@ -9,6 +9,7 @@ from rich.text import Text
 
 from harpctl.command_line import argument, command, flag
 from harpctl.console import OUT, make_table, print_json, print_table
+from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, Process, fields_of, find, find_one
 from harpctl.stats.layout import Row
@@ -62,22 +63,14 @@ def _show(process: Process) -> None:
             OUT.print(f"{missing} more of the table {name} had no room in the file.", style="yellow")
 
 
-def _meanings(host: Host, found: Found) -> list[dict[str, str]]:
-    """Return the fields of all tables, as the first file that has some describes them."""
-    described = next(filter(None, (fields_of(host, process) for process in found.processes)), {})
-    return [
-        {"table": name, "field": field.name, "unit": field.unit, "kind": field.kind, "meaning": field.text}
-        for name, fields in described.items()
-        for field in fields
-    ]
-
-
-def _show_meanings(rows: list[dict[str, str]]) -> None:
-    words = {"C": "{}", "G": "gauge, {}", "T": "text"}
+def _show_meanings(host: Host, found: Found) -> None:
+    """Show the fields of all tables, as the first file that has some describes them."""
+    kinds = {"C": "{}", "G": "gauge, {}", "T": "text"}
     table = make_table("table", "field", "unit", "meaning", folded={"meaning"})
-    for row in rows:
-        unit = words[row["kind"]].format(row["unit"]).removesuffix(", ")
-        table.add_row(row["table"], row["field"], unit, Text(row["meaning"]))
+    for name, fields in next(filter(None, (fields_of(host, one) for one in found.processes)), {}).items():
+        for field in fields:
+            unit = kinds[field.kind].format(field.unit).removesuffix(", ")
+            table.add_row(name, field.name, unit, Text(field.text))
     print_table(table)
 
 
@@ -90,13 +83,14 @@ def stats(pid: int | None, *, fields: bool, as_json: bool) -> None:
 
     Processes of other users are shown to root. docs/reference/statistics.md explains the file.
     """
+    if fields and as_json:
+        raise HarpError("--fields has no JSON.", "Leave out --json.", ExitCode.USAGE)
     host = Host()
     found = find(host) if pid is None else find_one(host, pid)
-    meanings = _meanings(host, found) if fields else []
-    if as_json:
-        print_json(meanings if fields else document(found))
-    elif meanings:
-        _show_meanings(meanings)
+    if fields and found.processes:
+        _show_meanings(host, found)
+    elif as_json:
+        print_json(document(found))
     elif pid is not None:
         for process in found.processes:
             _show(process)
