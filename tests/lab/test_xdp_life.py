@@ -18,7 +18,7 @@ from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec
 from tests.lab.job import ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, statistics_of, until
 from tests.lab.remote import RemotePeer, connect, transfer
-from tests.lab.xdp import GENERIC, NATIVE, XDP, attached, holding, until_connected
+from tests.lab.xdp import GENERIC, NATIVE, UDP, XDP, attached, holding, until_connected
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -41,6 +41,26 @@ def _passed(seconds: float) -> None:
     """Let the job feel it for a while."""
     start = time.monotonic()
     until("some time has passed", lambda: time.monotonic() > start + seconds)
+
+
+def test_sends_that_reach_nobody(make_lab: MakeLab, plugin_file: Path) -> None:
+    """A NIC that loses what AF_XDP sends and says that it was sent: the job goes on with sockets.
+
+    Sockets mark what they send, and the peer drops the rest.
+    """
+    lab = make_lab(LabSpec(enis=2))
+    for host, hook, rule in (
+        (1, "output", "meta l4proto udp ip dscp set af11"),
+        (0, "input", "meta l4proto udp ip dscp != af11 drop"),
+    ):
+        table = f"table inet lost {{\n chain one {{\n type filter hook {hook} priority 0;\n {rule}\n }}\n}}\n"
+        run_command(run_inside(lab.hosts[host], "nft", "-f", "-", stdin=table))
+    words, env = UNTIL_FINISHED, {"HARP_STALL_TIME": "2"}
+    with Job(lab, plugin_file, mode="bidir", sizes="256K", words=words, env=env, rank_env=(UDP, XDP)) as job:
+        job.until_moving()
+        job.finish(may_fall_back=True)
+        assert "continuing with sockets to this peer" in job.log(1)
+        assert "continuing with sockets to this peer" not in job.log(0)
 
 
 @ENGINES

@@ -119,6 +119,11 @@ static bool bundle_route_has_own_buffer(struct harp_io *io, const struct harp_io
   return route->member->ops->route_has_own_buffer(route->member, route->inner);
 }
 
+static bool bundle_route_doubt(struct harp_io *io, struct harp_io_route *route) {
+  (void)io;
+  return route->member->ops->route_doubt(route->member, route->inner);
+}
+
 /* ---- sending ---- */
 
 /* Converts a superframe back to that of its member; returns the member. */
@@ -192,6 +197,7 @@ const struct harp_io_ops harp_io_bundle = {
     .route_open = bundle_route_open,
     .route_close = bundle_route_close,
     .route_has_own_buffer = bundle_route_has_own_buffer,
+    .route_doubt = bundle_route_doubt,
     .tx_take = bundle_tx_take,
     .tx_give_back = bundle_tx_give_back,
     .tx_submit = bundle_tx_submit,

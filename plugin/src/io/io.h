@@ -131,6 +131,9 @@ struct harp_io_ops {
   void (*route_close)(struct harp_io *io, struct harp_io_route *route);
   /* Returns whether packets from this peer have a receive buffer of their own. */
   bool (*route_has_own_buffer)(struct harp_io *io, const struct harp_io_route *route);
+  /* What was sent on this route reaches nobody. Returns whether the driver sends in another way from now on.
+   */
+  bool (*route_doubt)(struct harp_io *io, struct harp_io_route *route);
 
   /* Lends a frame for a superframe to `route` of segments up to segment_bytes; false when none is free, or
    * when the route's port has a superframe that the kernel does not take yet. */

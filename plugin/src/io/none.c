@@ -47,6 +47,12 @@ static bool none_route_has_own_buffer(struct harp_io *io, const struct harp_io_r
   return false;
 }
 
+static bool none_route_doubt(struct harp_io *io, struct harp_io_route *route) {
+  (void)io, (void)route;
+  HARP_ASSERT(false);
+  return false;
+}
+
 static bool none_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_t segment_bytes,
                          struct harp_tx_superframe *sf) {
   (void)io, (void)route, (void)segment_bytes, (void)sf;
@@ -97,6 +103,7 @@ const struct harp_io_ops harp_io_none = {
     .route_open = none_route_open,
     .route_close = none_route_close,
     .route_has_own_buffer = none_route_has_own_buffer,
+    .route_doubt = none_route_doubt,
     .tx_take = none_tx_take,
     .tx_give_back = none_tx_give_back,
     .tx_submit = none_tx_submit,

@@ -93,6 +93,11 @@ static bool sim_route_has_own_buffer(struct harp_io *io, const struct harp_io_ro
   return false;
 }
 
+static bool sim_route_doubt(struct harp_io *io, struct harp_io_route *route) {
+  (void)io, (void)route;
+  return false;
+}
+
 static void sim_route_close(struct harp_io *io, struct harp_io_route *route) {
   struct sim *s = sim_of(io);
   for (uint32_t f = 0; f < HARP_SIM_FRAMES; f++) {
@@ -269,6 +274,7 @@ const struct harp_io_ops harp_io_sim = {
     .route_open = sim_route_open,
     .route_close = sim_route_close,
     .route_has_own_buffer = sim_route_has_own_buffer,
+    .route_doubt = sim_route_doubt,
     .tx_take = sim_tx_take,
     .tx_give_back = sim_tx_give_back,
     .tx_submit = sim_tx_submit,

@@ -342,6 +342,11 @@ static bool udp_route_has_own_buffer(struct harp_io *io, const struct harp_io_ro
   return route->socket != route->port;
 }
 
+static bool udp_route_doubt(struct harp_io *io, struct harp_io_route *route) {
+  (void)io, (void)route;
+  return false;
+}
+
 /* ---- sending ---- */
 
 static bool is_full(const struct udp *u, unsigned socket) {
@@ -714,6 +719,7 @@ const struct harp_io_ops harp_io_udp = {
     .route_open = udp_route_open,
     .route_close = udp_route_close,
     .route_has_own_buffer = udp_route_has_own_buffer,
+    .route_doubt = udp_route_doubt,
     .tx_take = udp_tx_take,
     .tx_give_back = udp_tx_give_back,
     .tx_submit = udp_tx_submit,

@@ -148,6 +148,17 @@ static void log_stall(const struct harp_link *link, harp_ns now) {
             advice(link, peer->stall.reason, text, sizeof text));
 }
 
+/* AF_XDP may lose what it sends, though the NIC says that it was sent: sends through sockets from now on. */
+static void doubt_routes(const struct harp_peer *peer) {
+  struct harp_io *io = peer->engine->io;
+  bool sends_otherwise = false;
+  for (unsigned i = 0; i < peer->route_count; i++)
+    if (peer->routes[i] && io->ops->route_doubt(io, peer->routes[i])) sends_otherwise = true;
+  if (sends_otherwise)
+    HARP_INFO("%s: what AF_XDP sent to %s may be lost at the NIC; continuing with sockets to this peer",
+              peer->engine->name, peer->name);
+}
+
 /* Notes that a link waits. Returns whether that was logged for the first time in this stall of its peer. */
 static bool note(struct harp_link *link, harp_ns now) {
   struct harp_peer_stall *s = &link->peer->stall;
@@ -171,6 +182,7 @@ static bool note(struct harp_link *link, harp_ns now) {
                                                     .a = s->reason,
                                                     .b = (uint32_t)((now - s->since_ns) / HARP_MS(1))});
   log_stall(link, now);
+  if (is_first && s->reason == HARP_STALL_NOT_THROUGH) doubt_routes(link->peer);
   return is_first;
 }
 

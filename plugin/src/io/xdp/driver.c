@@ -48,6 +48,7 @@ struct harp_io_route {
   int traffic_class;
   struct harp_xdp_hop *hop;
   unsigned hop_version;                      /* of the headers */
+  bool is_doubted;                           /* what AF_XDP sent on it reached nobody */
   bool is_fast;                              /* the headers are valid; else the udp driver sends */
   struct harp_xdp_header header, header_ect; /* of packets that are not ECN-capable, and that are */
 };
@@ -252,7 +253,7 @@ static const char *check_health(struct xdp *x) {
 static void set_headers(struct xdp *x, struct harp_io_route *r) {
   const struct harp_xdp_hop *hop = r->hop;
   r->hop_version = hop->version;
-  r->is_fast = is_open(x) && hop->is_resolved;
+  r->is_fast = is_open(x) && hop->is_resolved && !r->is_doubted;
   if (!r->is_fast) return;
   harp_xdp_header_init(&r->header, x->hops.mac, hop->mac, &r->local, &r->peer,
                        harp_ecn_traffic_class(r->traffic_class, false));
@@ -296,6 +297,14 @@ static void xdp_route_close(struct harp_io *io, struct harp_io_route *route) {
 static bool xdp_route_has_own_buffer(struct harp_io *io, const struct harp_io_route *route) {
   struct xdp *x = xdp_of(io);
   return !is_open(x) && x->inner->ops->route_has_own_buffer(x->inner, route->inner);
+}
+
+static bool xdp_route_doubt(struct harp_io *io, struct harp_io_route *route) {
+  (void)io;
+  if (!route->is_fast) return false;
+  route->is_doubted = true;
+  route->is_fast = false;
+  return true;
 }
 
 /* ---- sending ---- */
@@ -579,6 +588,7 @@ const struct harp_io_ops harp_io_xdp = {
     .route_open = xdp_route_open,
     .route_close = xdp_route_close,
     .route_has_own_buffer = xdp_route_has_own_buffer,
+    .route_doubt = xdp_route_doubt,
     .tx_take = xdp_tx_take,
     .tx_give_back = xdp_tx_give_back,
     .tx_submit = xdp_tx_submit,
