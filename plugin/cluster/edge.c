@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "networks/probe.h"
+#include "models/probe.h"
 
 enum {
   SEGMENT_HEADERS_BYTES = 52, /* IPv4, TCP with time stamps */

@@ -6,7 +6,7 @@
 
 #include "cluster/fabric.h"
 #include "cluster/socket.h"
-#include "networks/flow.h"
+#include "models/flow.h"
 
 struct edge_config {
   unsigned from, to, channel; /* hosts; the channel */

@@ -9,8 +9,8 @@
 #ifndef HARP_CLUSTER_SOCKET_H
 #define HARP_CLUSTER_SOCKET_H
 
-#include "networks/cubic.h"
-#include "networks/trip.h"
+#include "models/cubic.h"
+#include "models/trip.h"
 
 /* Segments of the receive window: about a tcp_rmem of 6 MB in segments of 1448 bytes. */
 enum { SOCKET_WINDOW_SEGMENTS_MAX = 4096 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "networks/probe.h"
+#include "models/probe.h"
 
 #define BEGIN_NS HARP_MS(1) /* of virtual time: 0 means "never" to the core */
 

@@ -3,14 +3,14 @@
  *
  * Owned by a network. A flow does what an engine does: it posts messages and receives, sends what the sender
  * chooses, feeds what arrives, keeps the timers. Payload is not moved and packets are not encoded. */
-#ifndef HARP_TESTS_FLOW_H
-#define HARP_TESTS_FLOW_H
+#ifndef HARP_MODELS_FLOW_H
+#define HARP_MODELS_FLOW_H
 
-#include "networks/host.h"
-#include "networks/lane.h"
-#include "networks/liar.h"
-#include "networks/traffic.h"
-#include "networks/trip.h"
+#include "models/host.h"
+#include "models/lane.h"
+#include "models/liar.h"
+#include "models/traffic.h"
+#include "models/trip.h"
 #include "proto/recv.h"
 #include "proto/send.h"
 

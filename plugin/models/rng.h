@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A seeded generator for tests: splitmix64. The same seed makes the same numbers on every machine. */
-#ifndef HARP_TESTS_RNG_H
-#define HARP_TESTS_RNG_H
+/* A seeded generator: splitmix64. The same seed makes the same numbers on every machine. */
+#ifndef HARP_MODELS_RNG_H
+#define HARP_MODELS_RNG_H
 
 #include "base/base.h"
 

@@ -5,8 +5,8 @@
  * time again replaces it, so the heap holds as many entries as there are sources, however many packets are
  * under way. Sources with equal times fire in the order in which their times were set: no flow goes first for
  * its index. */
-#ifndef HARP_TESTS_AGENDA_H
-#define HARP_TESTS_AGENDA_H
+#ifndef HARP_MODELS_AGENDA_H
+#define HARP_MODELS_AGENDA_H
 
 #include "base/base.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/cubic.h"
+#include "models/cubic.h"
 
 #include <math.h>
 

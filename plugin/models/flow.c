@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/flow.h"
+#include "models/flow.h"
 
 #include <errno.h>
 #include <stdlib.h>
