@@ -11,8 +11,6 @@
 
 #include "cluster/collective.h"
 
-#define BEGIN_NS HARP_MS(1) /* of virtual time: 0 means "never" to the core */
-
 struct run {
   struct agenda agenda;
   struct cluster_scenario scenario;
@@ -81,14 +79,14 @@ static void run(const struct cluster_scenario *s) {
   static struct run r;
   clock_t begin = clock();
   r.scenario = *s;
-  agenda_init(&r.agenda, BEGIN_NS);
+  agenda_init(&r.agenda, AGENDA_BEGIN_NS);
   fabric_init(&r.fabric, &r.agenda, &r.scenario);
   collective_init(&r.collective, &r.fabric);
   r.collective.owner = &r;
   r.collective.on_done = on_done;
   source_init(&r.next, on_next);
   agenda_set(&r.agenda, &r.next, r.agenda.now);
-  harp_ns limit_ns = BEGIN_NS + (harp_ns)(s->limit_s * 1e9);
+  harp_ns limit_ns = AGENDA_BEGIN_NS + (harp_ns)(s->limit_s * 1e9);
   while (r.ended < (unsigned)s->operations && r.agenda.now < limit_ns)
     agenda_run(&r.agenda, r.agenda.now + HARP_US(100));
   print_run(&r, (double)(clock() - begin) / CLOCKS_PER_SEC);

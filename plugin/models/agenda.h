@@ -10,6 +10,8 @@
 
 #include "base/base.h"
 
+#define AGENDA_BEGIN_NS HARP_MS(1) /* where virtual time begins: 0 means "never" to the core */
+
 struct source;
 typedef void (*source_fire)(struct source *s, harp_ns now);
 

@@ -15,8 +15,11 @@
 #include "proto/send.h"
 
 enum { FLOW_PATHS_MAX = 32, FLOW_STREAMS_MAX = 4 };
+enum { FLOW_IP_UDP_BYTES = 28, FLOW_HEADERS_BYTES = HARP_DATA_HEADER_BYTES + FLOW_IP_UDP_BYTES };
 
-/* One direction of a path. A packet passes `cap`, then `wire` or the hops of `trip`; each may be NULL. */
+/* One direction of a path. A packet passes `cap`, then `wire` or the hops of `trip`; each may be NULL. The
+ * matrix of tests/networks, with one queue on a way, takes wires: a trip has an event for each hop and draws
+ * its losses there, which would change each of its figures. */
 struct route {
   struct wire *cap;  /* of this flow alone: a policer */
   struct wire *wire; /* may be shared */

@@ -6,6 +6,8 @@
 
 #include "models/rng.h"
 
+#define HOST_PAUSE_MIN_NS HARP_US(20) /* of scenarios */
+
 struct host {
   harp_ns every_ns; /* between two pauses, in the mean; 0: there are none */
   harp_ns least_ns, most_ns;
