@@ -51,7 +51,8 @@ static void route_path(struct edge *e, unsigned i, unsigned each, uint64_t port)
   uint16_t from = (uint16_t)e->config.from, to = (uint16_t)e->config.to;
   uint8_t interface = (uint8_t)(i / each);
   p->there = (struct edge_trip){.trip = {.to = &path->data, .lose = lose_packet}, .path = path};
-  p->back = (struct edge_trip){.trip = {.to = &path->acks, .lose = lose_packet}, .path = path, .is_ack = true};
+  p->back =
+      (struct edge_trip){.trip = {.to = &path->acks, .lose = lose_packet}, .path = path, .is_ack = true};
   fabric_route(e->fabric, &p->there.trip, &(struct fabric_ends){from, to, interface, interface, port}, cap);
   fabric_route(e->fabric, &p->back.trip, &(struct fabric_ends){to, from, interface, interface, port}, NULL);
   path->there.trip = &p->there.trip;
@@ -111,7 +112,8 @@ static void open_sockets(struct edge *e, uint64_t seed) {
   e->socket_count = HARP_MIN((unsigned)s->sockets, (unsigned)parts);
   e->segments = (c->message_bytes / e->socket_count + segment - 1) / segment;
   e->sockets = take_memory(e->socket_count, sizeof e->sockets[0]);
-  uint8_t interface = (uint8_t)((c->channel + e->fabric->hosts + c->to - c->from - 1) % e->fabric->interfaces);
+  uint8_t interface =
+      (uint8_t)((c->channel + e->fabric->hosts + c->to - c->from - 1) % e->fabric->interfaces);
   uint16_t from = (uint16_t)c->from, to = (uint16_t)c->to;
   for (unsigned i = 0; i < e->socket_count; i++) {
     struct socket *socket = &e->sockets[i];
@@ -119,10 +121,10 @@ static void open_sockets(struct edge *e, uint64_t seed) {
     socket->owner = e;
     socket->on_progress = on_socket;
     struct hop *cap = e->caps ? &e->caps[i] : NULL;
-    fabric_route(e->fabric, &socket->there.trip, &(struct fabric_ends){from, to, interface, interface, seed + i},
-                 cap);
-    fabric_route(e->fabric, &socket->back.trip, &(struct fabric_ends){to, from, interface, interface, seed + i},
-                 NULL);
+    fabric_route(e->fabric, &socket->there.trip,
+                 &(struct fabric_ends){from, to, interface, interface, seed + i}, cap);
+    fabric_route(e->fabric, &socket->back.trip,
+                 &(struct fabric_ends){to, from, interface, interface, seed + i}, NULL);
   }
 }
 

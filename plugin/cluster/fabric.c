@@ -45,7 +45,7 @@ static unsigned spine_of(const struct fabric *f, const struct fabric_ends *e, un
   uint64_t hash = rng_mix((uint64_t)f->scenario->seed);
   hash = rng_mix(hash ^ e->flow);
   hash = rng_mix(hash ^ ((uint64_t)e->from_host << 48 | (uint64_t)e->to_host << 32 |
-                     (uint64_t)e->from_interface << 16 | e->to_interface));
+                         (uint64_t)e->from_interface << 16 | e->to_interface));
   bool is_avoided = f->is_rerouted && f->spines > 1 && (from == 0 || to == 0);
   return is_avoided ? 1 + (unsigned)(hash % (f->spines - 1)) : (unsigned)(hash % f->spines);
 }

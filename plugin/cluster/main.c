@@ -63,13 +63,15 @@ static void print_run(const struct run *r, double cpu_s) {
   double transfer_s = (double)r->collective.host_bytes * 8 / (s->rate * s->interfaces * 1e9);
   double latency_s = r->collective.steps * (double)fabric_way_ns(&r->fabric) / 1e9;
   double ideal_s = HARP_MAX(transfer_s, latency_s); /* slices of a step overlap the way of others */
-  printf("{\"collective\": \"%s\", \"transport\": \"%s\", \"hosts\": %g, \"interfaces\": %g, \"rate_gbit_s\": "
-         "%g, \"connections\": %zu, \"operations\": %u, \"unfinished\": %u, \"mean_ms\": %.3f, \"least_ms\": %.3f, "
-         "\"most_ms\": %.3f, \"ideal_ms\": %.3f, \"slowdown\": %.3f, \"host_gbit_s\": %.2f, \"sent\": %llu, "
-         "\"lost_percent\": %.3f, \"queue_max_us\": %.1f, \"jain\": %.3f, \"events\": %llu, \"cpu_s\": %.2f}\n",
+  printf("{\"collective\": \"%s\", \"transport\": \"%s\", \"hosts\": %g, \"interfaces\": %g, "
+         "\"rate_gbit_s\": %g, \"connections\": %zu, \"operations\": %u, \"unfinished\": %u, "
+         "\"mean_ms\": %.3f, \"least_ms\": %.3f, \"most_ms\": %.3f, "
+         "\"ideal_ms\": %.3f, \"slowdown\": %.3f, \"host_gbit_s\": %.2f, "
+         "\"sent\": %llu, \"lost_percent\": %.3f, \"queue_max_us\": %.1f, "
+         "\"jain\": %.3f, \"events\": %llu, \"cpu_s\": %.2f}\n",
          s->collective, s->transport, s->hosts, s->interfaces, s->rate, r->collective.count, counted,
-         (unsigned)s->operations - r->ended, mean_s * 1e3, (double)r->least_ns / 1e6, (double)r->most_ns / 1e6,
-         ideal_s * 1e3, counted ? mean_s / ideal_s : 0,
+         (unsigned)s->operations - r->ended, mean_s * 1e3, (double)r->least_ns / 1e6,
+         (double)r->most_ns / 1e6, ideal_s * 1e3, counted ? mean_s / ideal_s : 0,
          counted ? (double)r->collective.host_bytes * 8 / mean_s / 1e9 : 0, (unsigned long long)sent,
          sent ? 100.0 * (double)lost / (double)sent : 0, sums.queue_max_us, r->jain,
          (unsigned long long)r->agenda.fired, cpu_s);

@@ -37,8 +37,8 @@ struct socket {
   uint64_t seed; /* of its port: for the hash of the fabric */
 
   /* the sending end */
-  uint64_t next, end; /* segments: the next new one, and behind the last that was written */
-  uint64_t order;     /* sendings so far */
+  uint64_t next, end;     /* segments: the next new one, and behind the last that was written */
+  uint64_t order;         /* sendings so far */
   struct segment *flight; /* a ring of sendings that no acknowledgement has settled, in order */
   uint32_t flight_room, flight_head, flight_count;
   uint64_t *again; /* a ring of segments that are to be sent again */
@@ -51,7 +51,7 @@ struct socket {
   uint32_t unacked; /* segments */
   uint64_t last_order;
 
-  uint64_t sent, lost; /* segments */
+  uint64_t sent, lost;                                /* segments */
   void (*on_progress)(struct socket *s, harp_ns now); /* `received` has grown */
   void *owner;
 };
