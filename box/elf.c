@@ -91,12 +91,6 @@ int box_elf_open(struct box_elf *elf, const char *path) {
   return -1;
 }
 
-void box_elf_close(struct box_elf *elf) {
-  munmap((void *)(uintptr_t)elf->file.at, elf->file.count);
-  free(elf->symbols);
-  *elf = (struct box_elf){.path = NULL};
-}
-
 struct box_bytes box_elf_section(const struct box_elf *elf, const char *name) {
   unsigned count;
   const char *names;

@@ -29,9 +29,6 @@ struct box_elf {
 /* Maps and reads the file. Returns 0, or -1 after it has logged why not. */
 int box_elf_open(struct box_elf *elf, const char *path) HARP_MUST_CHECK;
 
-/* Unmaps it; names and bytes of it are invalid from then on. */
-void box_elf_close(struct box_elf *elf);
-
 /* Returns a section's bytes in the file, or none where it is absent or compressed. */
 struct box_bytes box_elf_section(const struct box_elf *elf, const char *name);
 

@@ -32,12 +32,6 @@ int box_group_size(const struct box_group *g, int rank) {
   return size;
 }
 
-int box_group_member(const struct box_group *g, int rank, int place) {
-  for (int other = 0; other < BOX_RANKS_MAX; other++)
-    if (g->sets[other] == g->sets[rank] && g->places[other] == place) return other;
-  return BOX_ABSENT;
-}
-
 /* ---- words ---- */
 
 static int read_int(const struct reader *r, const char *text, int least, int most, int *out) {

@@ -61,9 +61,7 @@ struct box_plan {
 /* Reads the options' plan; its text is changed. Returns 0, or -1 after it has logged what is wrong. */
 int box_plan_read(struct box_plan *plan, const struct box_options *options) HARP_MUST_CHECK;
 
-/* Return how many ranks are in a rank's set (0 if it is in none), and the rank of the job at a place of it.
- */
+/* Returns how many ranks are in a rank's set; 0: it is in none. */
 int box_group_size(const struct box_group *group, int rank);
-int box_group_member(const struct box_group *group, int rank, int place);
 
 #endif

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOGETHER = 16, LOOK_US = 200, CALL_BYTES = 160 };
+enum { TOGETHER = 16, LOOK_US = 200 };
 
 /* The communicators of one name that this rank has. */
 struct held {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Networks in virtual time around the protocol's core: tests/networks, docs/reference/networks.md.
 NETWORK_SRC := $(filter-out %/main.c,$(sort $(wildcard $(T)/networks/*.c)))
-NETWORK_OBJ := $(patsubst $(T)/%.c,$(B)/tests/%.o,$(NETWORK_SRC))
+NETWORK_OBJ := $(patsubst $(T)/%.c,$(B)/tests/%.o,$(NETWORK_SRC)) $(MODEL_OBJ)
 $(B)/networks: $(B)/tests/networks/main.o $(NETWORK_OBJ) $(call obj,$(BASE) $(WIRE) $(PROTO))
 	$(CC) $(SAN) $(LTO:%=% -O2) $(TUNE) -o $@ $^ $(LDFLAGS) -lpthread -lm
 $(B)/tests/unit/test_networks: $(NETWORK_OBJ)

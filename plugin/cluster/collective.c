@@ -58,8 +58,7 @@ static void plan_ring(struct plan *p) {
                                         .message_bytes = part.bytes,
                                         .messages = 2 * (uint64_t)(p->hosts - 1) * part.count,
                                         .first = part.count});
-    for (unsigned host = 0; host < p->hosts; host++)
-      edge_wait_for(&ring[(host + 1) % p->hosts], &ring[host]);
+    for (unsigned host = 0; host < p->hosts; host++) edge_wait_for(&ring[(host + 1) % p->hosts], &ring[host]);
   }
   p->c->host_bytes = (uint64_t)(2 * p->bytes * (p->hosts - 1) / p->hosts);
   p->c->steps = 2 * (p->hosts - 1);

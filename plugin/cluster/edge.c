@@ -4,13 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "networks/probe.h"
+#include "models/memory.h"
+#include "models/probe.h"
 
 enum {
-  SEGMENT_HEADERS_BYTES = 52, /* IPv4, TCP with time stamps */
-  DATAGRAM_HEADERS_BYTES = HARP_DATA_HEADER_BYTES + 28,
   SOCKET_PART_MIN_BYTES = 64 << 10, /* NCCL's Socket cuts a message into parts of this size at least */
-  PAUSE_MIN_US = 20,
 };
 
 /* One direction of a path of a session. */
@@ -23,12 +21,6 @@ struct edge_trip {
 struct edge_path {
   struct edge_trip there, back;
 };
-
-static void *take_memory(size_t count, size_t bytes) {
-  void *memory = calloc(HARP_MAX(count, (size_t)1), bytes);
-  if (!memory) abort();
-  return memory;
-}
 
 static void on_progress(struct edge *e, uint64_t received, harp_ns now) {
   if (received == e->received) return;
@@ -59,7 +51,8 @@ static void route_path(struct edge *e, unsigned i, unsigned each, uint64_t port)
   uint16_t from = (uint16_t)e->config.from, to = (uint16_t)e->config.to;
   uint8_t interface = (uint8_t)(i / each);
   p->there = (struct edge_trip){.trip = {.to = &path->data, .lose = lose_packet}, .path = path};
-  p->back = (struct edge_trip){.trip = {.to = &path->acks, .lose = lose_packet}, .path = path, .is_ack = true};
+  p->back =
+      (struct edge_trip){.trip = {.to = &path->acks, .lose = lose_packet}, .path = path, .is_ack = true};
   fabric_route(e->fabric, &p->there.trip, &(struct fabric_ends){from, to, interface, interface, port}, cap);
   fabric_route(e->fabric, &p->back.trip, &(struct fabric_ends){to, from, interface, interface, port}, NULL);
   path->there.trip = &p->there.trip;
@@ -71,14 +64,14 @@ static void pause_hosts(struct edge *e, uint64_t seed) {
   if (!s->jitter_us) return;
   struct host *hosts[] = {&e->flow->sender_host, &e->flow->receiver_host};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(hosts); i++)
-    host_init(hosts[i], (harp_ns)(s->jitter_every_us * 1e3), HARP_US(PAUSE_MIN_US), (harp_ns)(s->jitter_us * 1e3),
+    host_init(hosts[i], (harp_ns)(s->jitter_every_us * 1e3), HOST_PAUSE_MIN_NS, (harp_ns)(s->jitter_us * 1e3),
               seed + i);
 }
 
 static void open_session(struct edge *e, uint64_t seed) {
   const struct cluster_scenario *s = e->fabric->scenario;
   unsigned each = (unsigned)s->paths;
-  uint32_t lines = ((uint32_t)s->mtu - DATAGRAM_HEADERS_BYTES) / HARP_LINE_BYTES;
+  uint32_t lines = ((uint32_t)s->mtu - FLOW_HEADERS_BYTES) / HARP_LINE_BYTES;
   struct flow_config c = {.path_count = e->fabric->interfaces * each,
                           .stream_count = 1,
                           .window_bytes = (uint32_t)(s->window_kb * 1024),
@@ -114,12 +107,13 @@ static void on_socket(struct socket *socket, harp_ns now) {
 static void open_sockets(struct edge *e, uint64_t seed) {
   const struct cluster_scenario *s = e->fabric->scenario;
   const struct edge_config *c = &e->config;
-  uint32_t segment = (uint32_t)s->mtu - SEGMENT_HEADERS_BYTES;
+  uint32_t segment = (uint32_t)s->mtu - CUBIC_HEADERS_BYTES;
   uint32_t parts = (c->message_bytes + SOCKET_PART_MIN_BYTES - 1) / SOCKET_PART_MIN_BYTES;
   e->socket_count = HARP_MIN((unsigned)s->sockets, (unsigned)parts);
   e->segments = (c->message_bytes / e->socket_count + segment - 1) / segment;
   e->sockets = take_memory(e->socket_count, sizeof e->sockets[0]);
-  uint8_t interface = (uint8_t)((c->channel + e->fabric->hosts + c->to - c->from - 1) % e->fabric->interfaces);
+  uint8_t interface =
+      (uint8_t)((c->channel + e->fabric->hosts + c->to - c->from - 1) % e->fabric->interfaces);
   uint16_t from = (uint16_t)c->from, to = (uint16_t)c->to;
   for (unsigned i = 0; i < e->socket_count; i++) {
     struct socket *socket = &e->sockets[i];
@@ -127,10 +121,10 @@ static void open_sockets(struct edge *e, uint64_t seed) {
     socket->owner = e;
     socket->on_progress = on_socket;
     struct hop *cap = e->caps ? &e->caps[i] : NULL;
-    fabric_route(e->fabric, &socket->there.trip, &(struct fabric_ends){from, to, interface, interface, seed + i},
-                 cap);
-    fabric_route(e->fabric, &socket->back.trip, &(struct fabric_ends){to, from, interface, interface, seed + i},
-                 NULL);
+    fabric_route(e->fabric, &socket->there.trip,
+                 &(struct fabric_ends){from, to, interface, interface, seed + i}, cap);
+    fabric_route(e->fabric, &socket->back.trip,
+                 &(struct fabric_ends){to, from, interface, interface, seed + i}, NULL);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "cluster/fabric.h"
 #include "cluster/socket.h"
-#include "networks/flow.h"
+#include "models/flow.h"
 
 struct edge_config {
   unsigned from, to, channel; /* hosts; the channel */
@@ -19,7 +19,7 @@ struct edge_config {
 struct edge {
   struct edge_config config;
   struct fabric *fabric;
-  struct flow *flow;      /* HARP */
+  struct flow *flow; /* HARP */
   struct edge_path *paths;
   struct socket *sockets; /* TCP */
   struct hop *caps;       /* of each path or socket; NULL: none */

@@ -3,12 +3,13 @@
 
 #include <stdlib.h>
 
+#include "models/memory.h"
+
 #define HOST_QUEUE_BYTES ((uint64_t)1 << 40) /* of a host's own queue: no limit */
 enum { SWITCH_NS = 500 };
 
 static struct hop *take_hops(struct fabric *f, size_t count, const struct wire *w, harp_ns delay_ns) {
-  struct hop *hops = calloc(HARP_MAX(count, (size_t)1), sizeof *hops);
-  if (!hops) abort();
+  struct hop *hops = take_memory(count, sizeof *hops);
   for (size_t i = 0; i < count; i++) hop_init(&hops[i], f->agenda, w, delay_ns);
   return hops;
 }
@@ -35,22 +36,16 @@ static void slow_down(struct fabric *f) {
 
 /* ---- routes ---- */
 
-static uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
 static unsigned leaf_of(const struct fabric *f, unsigned host, unsigned interface) {
   unsigned group = host / (unsigned)f->scenario->per_leaf;
   return f->scenario->rails ? group * f->interfaces + interface : group;
 }
 
 static unsigned spine_of(const struct fabric *f, const struct fabric_ends *e, unsigned from, unsigned to) {
-  uint64_t hash = mix((uint64_t)f->scenario->seed);
-  hash = mix(hash ^ e->flow);
-  hash = mix(hash ^ ((uint64_t)e->from_host << 48 | (uint64_t)e->to_host << 32 |
-                     (uint64_t)e->from_interface << 16 | e->to_interface));
+  uint64_t hash = rng_mix((uint64_t)f->scenario->seed);
+  hash = rng_mix(hash ^ e->flow);
+  hash = rng_mix(hash ^ ((uint64_t)e->from_host << 48 | (uint64_t)e->to_host << 32 |
+                         (uint64_t)e->from_interface << 16 | e->to_interface));
   bool is_avoided = f->is_rerouted && f->spines > 1 && (from == 0 || to == 0);
   return is_avoided ? 1 + (unsigned)(hash % (f->spines - 1)) : (unsigned)(hash % f->spines);
 }

@@ -8,7 +8,7 @@
 #define HARP_CLUSTER_FABRIC_H
 
 #include "cluster/scenario.h"
-#include "networks/trip.h"
+#include "models/trip.h"
 
 enum { FABRIC_HOSTS_MAX = 1024, FABRIC_INTERFACES_MAX = 8, FABRIC_SPINES_MAX = 64 };
 

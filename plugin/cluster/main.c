@@ -11,8 +11,6 @@
 
 #include "cluster/collective.h"
 
-#define BEGIN_NS HARP_MS(1) /* of virtual time: 0 means "never" to the core */
-
 struct run {
   struct agenda agenda;
   struct cluster_scenario scenario;
@@ -65,13 +63,15 @@ static void print_run(const struct run *r, double cpu_s) {
   double transfer_s = (double)r->collective.host_bytes * 8 / (s->rate * s->interfaces * 1e9);
   double latency_s = r->collective.steps * (double)fabric_way_ns(&r->fabric) / 1e9;
   double ideal_s = HARP_MAX(transfer_s, latency_s); /* slices of a step overlap the way of others */
-  printf("{\"collective\": \"%s\", \"transport\": \"%s\", \"hosts\": %g, \"interfaces\": %g, \"rate_gbit_s\": "
-         "%g, \"connections\": %zu, \"operations\": %u, \"unfinished\": %u, \"mean_ms\": %.3f, \"least_ms\": %.3f, "
-         "\"most_ms\": %.3f, \"ideal_ms\": %.3f, \"slowdown\": %.3f, \"host_gbit_s\": %.2f, \"sent\": %llu, "
-         "\"lost_percent\": %.3f, \"queue_max_us\": %.1f, \"jain\": %.3f, \"events\": %llu, \"cpu_s\": %.2f}\n",
+  printf("{\"collective\": \"%s\", \"transport\": \"%s\", \"hosts\": %g, \"interfaces\": %g, "
+         "\"rate_gbit_s\": %g, \"connections\": %zu, \"operations\": %u, \"unfinished\": %u, "
+         "\"mean_ms\": %.3f, \"least_ms\": %.3f, \"most_ms\": %.3f, "
+         "\"ideal_ms\": %.3f, \"slowdown\": %.3f, \"host_gbit_s\": %.2f, "
+         "\"sent\": %llu, \"lost_percent\": %.3f, \"queue_max_us\": %.1f, "
+         "\"jain\": %.3f, \"events\": %llu, \"cpu_s\": %.2f}\n",
          s->collective, s->transport, s->hosts, s->interfaces, s->rate, r->collective.count, counted,
-         (unsigned)s->operations - r->ended, mean_s * 1e3, (double)r->least_ns / 1e6, (double)r->most_ns / 1e6,
-         ideal_s * 1e3, counted ? mean_s / ideal_s : 0,
+         (unsigned)s->operations - r->ended, mean_s * 1e3, (double)r->least_ns / 1e6,
+         (double)r->most_ns / 1e6, ideal_s * 1e3, counted ? mean_s / ideal_s : 0,
          counted ? (double)r->collective.host_bytes * 8 / mean_s / 1e9 : 0, (unsigned long long)sent,
          sent ? 100.0 * (double)lost / (double)sent : 0, sums.queue_max_us, r->jain,
          (unsigned long long)r->agenda.fired, cpu_s);
@@ -81,14 +81,14 @@ static void run(const struct cluster_scenario *s) {
   static struct run r;
   clock_t begin = clock();
   r.scenario = *s;
-  agenda_init(&r.agenda, BEGIN_NS);
+  agenda_init(&r.agenda, AGENDA_BEGIN_NS);
   fabric_init(&r.fabric, &r.agenda, &r.scenario);
   collective_init(&r.collective, &r.fabric);
   r.collective.owner = &r;
   r.collective.on_done = on_done;
   source_init(&r.next, on_next);
   agenda_set(&r.agenda, &r.next, r.agenda.now);
-  harp_ns limit_ns = BEGIN_NS + (harp_ns)(s->limit_s * 1e9);
+  harp_ns limit_ns = AGENDA_BEGIN_NS + (harp_ns)(s->limit_s * 1e9);
   while (r.ended < (unsigned)s->operations && r.agenda.now < limit_ns)
     agenda_run(&r.agenda, r.agenda.now + HARP_US(100));
   print_run(&r, (double)(clock() - begin) / CLOCKS_PER_SEC);

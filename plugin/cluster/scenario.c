@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cluster/fabric.h"
-#include "networks/probe.h"
-#include "networks/traffic.h"
+#include "models/probe.h"
+#include "models/traffic.h"
 
 enum { CONNECTIONS_MAX = 40000 }; /* a session takes up to 0.2 MB */
 

@@ -4,7 +4,7 @@
 #ifndef HARP_CLUSTER_SCENARIO_H
 #define HARP_CLUSTER_SCENARIO_H
 
-#include "networks/parameters.h"
+#include "models/parameters.h"
 
 struct cluster_scenario {
 #define NUMBER(key, value, help) double key;

@@ -6,7 +6,7 @@
 
 #define TIMEOUT_MIN_NS HARP_MS(200)
 #define PROBE_MIN_NS   HARP_MS(2) /* two ticks of a kernel with 1000 a second */
-enum { HEADER_BYTES = 52, ACK_EVERY = 2, ROOM_MIN = 16, TIMEOUT_SHIFT_MAX = 6 };
+enum { ACK_EVERY = 2, ROOM_MIN = 16, TIMEOUT_SHIFT_MAX = 6 };
 
 /* ---- rings ---- */
 
@@ -55,7 +55,7 @@ static void send_segment(struct socket *s, uint64_t number, harp_ns now) {
   struct segment one = {.number = number, .order = s->order++, .sent_ns = now};
   push_flight(s, &one);
   s->sent++;
-  struct parcel p = {.number = number, .bytes = s->segment_bytes + HEADER_BYTES, .order = one.order};
+  struct parcel p = {.number = number, .bytes = s->segment_bytes + CUBIC_HEADERS_BYTES, .order = one.order};
   trip_start(&s->there.trip, &p, now);
 }
 
@@ -144,7 +144,7 @@ static void set_bit(struct socket *s, uint64_t number) {
 }
 
 static void acknowledge(struct socket *s, harp_ns now) {
-  struct parcel p = {.bytes = HEADER_BYTES, .order = s->last_order};
+  struct parcel p = {.bytes = CUBIC_HEADERS_BYTES, .order = s->last_order};
   s->unacked = 0;
   trip_start(&s->back.trip, &p, now);
 }

@@ -9,8 +9,8 @@
 #ifndef HARP_CLUSTER_SOCKET_H
 #define HARP_CLUSTER_SOCKET_H
 
-#include "networks/cubic.h"
-#include "networks/trip.h"
+#include "models/cubic.h"
+#include "models/trip.h"
 
 /* Segments of the receive window: about a tcp_rmem of 6 MB in segments of 1448 bytes. */
 enum { SOCKET_WINDOW_SEGMENTS_MAX = 4096 };
@@ -37,8 +37,8 @@ struct socket {
   uint64_t seed; /* of its port: for the hash of the fabric */
 
   /* the sending end */
-  uint64_t next, end; /* segments: the next new one, and behind the last that was written */
-  uint64_t order;     /* sendings so far */
+  uint64_t next, end;     /* segments: the next new one, and behind the last that was written */
+  uint64_t order;         /* sendings so far */
   struct segment *flight; /* a ring of sendings that no acknowledgement has settled, in order */
   uint32_t flight_room, flight_head, flight_count;
   uint64_t *again; /* a ring of segments that are to be sent again */
@@ -51,7 +51,7 @@ struct socket {
   uint32_t unacked; /* segments */
   uint64_t last_order;
 
-  uint64_t sent, lost; /* segments */
+  uint64_t sent, lost;                                /* segments */
   void (*on_progress)(struct socket *s, harp_ns now); /* `received` has grown */
   void *owner;
 };

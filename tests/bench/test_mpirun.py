@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -107,17 +107,25 @@ def prefix() -> Iterator[str]:
             subprocess.run(["ip", "netns", "del", space], check=False)
 
 
-@pytest.mark.lab
-def test_two_hosts(perf: Perf, prefix: str, tmp_path: Path) -> None:
+@pytest.fixture
+def run_on_hosts(perf: Perf, prefix: str, tmp_path: Path) -> Callable[..., Ended]:
+    """Run mpirun in login, for a rank on each of the hosts."""
     agent = tmp_path / "agent"
     agent.write_text(AGENT.format(prefix=prefix))
     agent.chmod(0o755)
-    ended = mpirun(
-        perf,
-        *("-np", "2", "-H", ",".join(HOSTS), "--mca", "plm_rsh_agent", str(agent)),
+    hosts = ("-np", "2", "-H", ",".join(HOSTS), "--mca", "plm_rsh_agent", str(agent))
+
+    def run(*words: str) -> Ended:
+        return mpirun(perf, *hosts, *words, prefix=("ip", "netns", "exec", prefix + "login"))
+
+    return run
+
+
+@pytest.mark.lab
+def test_two_hosts(run_on_hosts: Callable[..., Ended]) -> None:
+    ended = run_on_hosts(
         *("--mca", "btl", "self,tcp", "-x", "FAKENET_IFNAME=eth0"),
         *("--", "--mode", "bidir", "--rendezvous", "10.83.7.1:29500", *FEW),
-        prefix=("ip", "netns", "exec", prefix + "login"),
     )
     assert ended.code == 0, ended.err
     report = ended.json()
@@ -126,17 +134,7 @@ def test_two_hosts(perf: Perf, prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_two_hosts_without_rendezvous_are_refused_with_a_remedy(
-    perf: Perf, prefix: str, tmp_path: Path
-) -> None:
-    agent = tmp_path / "agent"
-    agent.write_text(AGENT.format(prefix=prefix))
-    agent.chmod(0o755)
-    ended = mpirun(
-        perf,
-        *("-np", "2", "-H", ",".join(HOSTS), "--mca", "plm_rsh_agent", str(agent)),
-        *("--", "--mode", "bidir", *FEW),
-        prefix=("ip", "netns", "exec", prefix + "login"),
-    )
+def test_two_hosts_without_rendezvous_are_refused_with_a_remedy(run_on_hosts: Callable[..., Ended]) -> None:
+    ended = run_on_hosts("--", "--mode", "bidir", *FEW)
     assert ended.code != 0
     assert "Give --rendezvous HOST:PORT" in ended.err

@@ -295,6 +295,16 @@ def _state(pid: int) -> str:
 SHORT = {**ENVIRONMENT, "HARP_PEER_TIMEOUT": "1"}
 
 
+def warning_of_end(child: Child, version: int) -> str:
+    """Return the one WARN with which a child's connect fails; nothing is left behind."""
+    failed = child.read_line()
+    assert failed["result"] == abi.remote_error(version)
+    warns: list[str] = failed["warns"]
+    assert child.end() == [{"threads": 1, "warns": []}]
+    assert len(warns) == 1
+    return warns[0]
+
+
 @pytest.mark.parametrize("version", [5, 12])
 def test_wrong_secret(version: int, start: Start) -> None:
     """Whoever knows the address but not the secret gets nothing; the listener goes on."""
@@ -303,11 +313,7 @@ def test_wrong_secret(version: int, start: Start) -> None:
     for at in range(16, 32):
         forged[at] ^= 0xFF
     child.send_line(handle=forged.hex())
-    failed = child.read_line()
-    assert failed["result"] == abi.remote_error(version)
-    (warn,) = failed["warns"]
-    assert "127.0.0.1" in warn
-    assert child.end() == [{"threads": 1, "warns": []}]
+    assert "127.0.0.1" in warning_of_end(child, version)
 
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
@@ -316,12 +322,9 @@ def test_nobody_listens(version: int, start: Start) -> None:
     handle = bytearray.fromhex(child.read_line()["handle"])
     handle[6:8] = (1).to_bytes(2, "big")  # a port that nobody listens on
     child.send_line(handle=handle.hex())
-    failed = child.read_line()
-    assert failed["result"] == abi.remote_error(version)
-    (warn,) = failed["warns"]
+    warn = warning_of_end(child, version)
     assert "127.0.0.1:1" in warn
     assert "refused" in warn
-    assert child.end() == [{"threads": 1, "warns": []}]
 
 
 @pytest.mark.parametrize("version", [4, 12])
@@ -356,11 +359,7 @@ def test_peer_that_dies_before_it_accepts(version: int, start: Start) -> None:
     listener.process.kill()  # before the connect: its engine would let us in without an accept
     listener.process.wait()
     child.send_line(handle=handle)
-    failed = child.read_line()
-    assert failed["result"] == abi.remote_error(version)
-    (warn,) = failed["warns"]
-    assert "127.0.0.1" in warn
-    assert child.end() == [{"threads": 1, "warns": []}]
+    assert "127.0.0.1" in warning_of_end(child, version)
 
 
 # ---- connects that NCCL gives up ----

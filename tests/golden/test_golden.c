@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Golden traces: short stories on a virtual clock, whose text is the product's own trace of both ends.
  *
+ * Each *.trace file is one: a head that sets it up, an empty line, and the trace. Lines of a head, in this
+ * order:
+ *
+ *   # What happens.
+ *   N paths of L lines                            of their largest packets; path i joins ENI i to ENI i
+ *   path P from ENI A to ENI B[, standby]
+ *   message of B bytes at T us                    from the sender to the receiver, which posts it then
+ *   lose datagrams N ...                          of data, in the order of sending
+ *   delay SHARE ppm of path P by T us
+ *   silence path P from T us [to T us]
+ *
  * A difference prints the first line that differs. `make check UPDATE=1` writes the traces anew; what changed
  * is then to be read in the diff. */
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,155 +25,124 @@
 
 #include "lib/duo.h"
 
-static struct duo duo;
+enum { STORIES_MAX = 64, LOST_MAX = 8 };
 
-static void start(const char *name, unsigned paths, uint32_t lines) {
+static struct duo duo;
+static uint64_t lost[LOST_MAX];
+static unsigned lost_count;
+
+static bool drop_lost(void *context, enum simnet_way way, unsigned path, uint64_t nth, const uint8_t *wire,
+                      uint32_t bytes, harp_ns now) {
+  (void)context, (void)path, (void)wire, (void)bytes, (void)now;
+  if (way != SIMNET_THERE) return true;
+  for (unsigned i = 0; i < lost_count; i++) {
+    if (lost[i] == nth) return false;
+  }
+  return true;
+}
+
+/* ---- the head of a story ---- */
+
+/* Returns false for a line that describes no path. */
+static bool read_path(struct duo_config *c, const char *line) {
+  unsigned count, lines, path, from, to;
+  if (sscanf(line, "%u paths of %u lines", &count, &lines) == 2) {
+    c->path_count = count;
+    for (unsigned i = 0; i < count; i++)
+      c->paths[i] =
+          (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
+    return true;
+  }
+  if (sscanf(line, "path %u from ENI %u to ENI %u", &path, &from, &to) != 3) return false;
+  c->paths[path].local_eni = (uint8_t)from;
+  c->paths[path].remote_eni = (uint8_t)to;
+  c->paths[path].standby = strstr(line, ", standby") != NULL;
+  return true;
+}
+
+static void start(const struct duo_config *c, const char *file) {
+  duo_start(&duo, c);
+  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
+  snprintf(duo.label, sizeof duo.label, "story %s", file);
+  for (unsigned i = 0; i < c->path_count; i++)
+    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
+  duo.net.filter = drop_lost;
+  lost_count = 0;
+}
+
+static void read_losses(const char *list) {
+  for (char *end; *list; list = end) {
+    assert_true(lost_count < LOST_MAX);
+    lost[lost_count++] = strtoull(list, &end, 10);
+  }
+}
+
+static void read_event(const char *line) {
+  static const char lose[] = "lose datagrams ";
+  unsigned bytes, path, ppm;
+  unsigned long long from_us, to_us;
+  if (sscanf(line, "message of %u bytes at %llu us", &bytes, &from_us) == 2) {
+    duo_add(&duo, bytes, bytes, duo.now + HARP_US(from_us), duo.now + HARP_US(from_us));
+  } else if (!strncmp(line, lose, sizeof lose - 1)) {
+    read_losses(line + sizeof lose - 1);
+  } else if (sscanf(line, "delay %u ppm of path %u by %llu us", &ppm, &path, &from_us) == 3) {
+    duo.net.links[SIMNET_THERE][path].late_ppm = ppm;
+    duo.net.links[SIMNET_THERE][path].late_ns = HARP_US(from_us);
+  } else {
+    int read = sscanf(line, "silence path %u from %llu us to %llu us", &path, &from_us, &to_us);
+    if (read < 2) fail_msg("not a line of a story: %s", line);
+    harp_ns to_ns = read == 3 ? duo.now + HARP_US(to_us) : HARP_NEVER;
+    for (unsigned way = 0; way < SIMNET_WAYS; way++)
+      simnet_blackhole(&duo.net.links[way][path], duo.now + HARP_US(from_us), to_ns);
+  }
+}
+
+/* Reads the head of a story; returns what is behind it, and the number of its line. */
+static char *set_up(const char *file, char *text, unsigned *line_number) {
   struct duo_config c = {.seed = 1,
-                         .path_count = paths,
                          .first_number = 100,
                          .window_bytes = 1 << 20,
                          .cc = &harp_cc_target,
                          .superframe_packets = 64,
                          .is_one_way = true,
                          .trace = true};
-  for (unsigned i = 0; i < paths; i++)
-    c.paths[i] =
-        (struct harp_path_config){.lines_max = lines, .local_eni = (uint8_t)i, .remote_eni = (uint8_t)i};
-  duo_start(&duo, &c);
-  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
-  snprintf(duo.label, sizeof duo.label, "story %s", name);
-  for (unsigned i = 0; i < paths; i++) {
-    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
+  bool is_started = false;
+  char *line;
+  for (*line_number = 2; (line = strsep(&text, "\n")) && *line; ++*line_number) {
+    if (*line == '#' || (!is_started && read_path(&c, line))) continue;
+    if (!is_started) start(&c, file);
+    is_started = true;
+    read_event(line);
   }
+  assert_true(is_started && text);
+  return text;
 }
 
-static void message(uint32_t bytes, harp_ns after_ns) {
-  duo_add(&duo, bytes, bytes, duo.now + after_ns, duo.now + after_ns);
-}
-
-/* Drops the data datagrams whose number in order of sending is in the list that ends with UINT64_MAX. */
-static bool drop_some(void *context, enum simnet_way way, unsigned path, uint64_t nth, const uint8_t *wire,
-                      uint32_t bytes, harp_ns now) {
-  (void)path, (void)wire, (void)bytes, (void)now;
-  if (way != SIMNET_THERE) return true;
-  for (const uint64_t *n = context; *n != UINT64_MAX; n++) {
-    if (*n == nth) return false;
-  }
-  return true;
-}
-
-static void drop_all_on(unsigned path, harp_ns from_ns, harp_ns to_ns) {
-  simnet_blackhole(&duo.net.links[SIMNET_THERE][path], from_ns, to_ns);
-  simnet_blackhole(&duo.net.links[SIMNET_BACK][path], from_ns, to_ns);
-}
-
-/* Three messages, the last of them empty, on a network without fault. */
-static void clean(void) {
-  start("clean", 1, 26);
-  message(20000, 0);
-  message(64, HARP_US(5));
-  message(0, HARP_US(400));
-}
-
-static void one_loss(void) {
-  static const uint64_t lost[] = {3, UINT64_MAX};
-  start("one_loss", 1, 26);
-  duo.net.filter = drop_some;
-  duo.net.filter_context = (void *)lost;
-  message(30000, 0);
-}
-
-static void tail_loss(void) {
-  static const uint64_t lost[] = {9, 10, UINT64_MAX};
-  start("tail_loss", 1, 26);
-  duo.net.filter = drop_some;
-  duo.net.filter_context = (void *)lost;
-  message(30000, 0);
-}
-
-/* Every fourth datagram comes 90 us late: the first of them are called lost, then the sender is patient. */
-static void reordering(void) {
-  start("reordering", 1, 26);
-  duo.net.links[SIMNET_THERE][0].late_ppm = 250000;
-  duo.net.links[SIMNET_THERE][0].late_ns = HARP_US(90);
-  for (unsigned i = 0; i < 3; i++) message(30000, HARP_US(400) * i);
-}
-
-static void blackhole(void) {
-  start("blackhole", 1, 11);
-  message(5000, 0);
-  message(5000, HARP_MS(1));
-  drop_all_on(0, duo.now + HARP_US(500), duo.now + HARP_MS(40));
-}
-
-static void path_death(void) {
-  start("path_death", 2, 26);
-  message(5000, 0);
-  message(60000, HARP_US(200));
-  drop_all_on(0, duo.now + HARP_US(150), HARP_NEVER);
-}
-
-/* Two hosts of two ENIs each: paths 0 and 1 are primary, 2 joins ENI 0 to ENI 1, 3 the other way round. ENI 0
- * of the sender dies, and then ENI 1 of the receiver: only path 3 is left, from ENI 1 to ENI 0. */
-static void all_but_one(void) {
-  start("all_but_one", 4, 26);
-  static const uint8_t local[] = {0, 1, 0, 1}, remote[] = {0, 1, 1, 0};
-  struct duo_config c = duo.config;
-  for (unsigned i = 0; i < 4; i++) {
-    c.paths[i].local_eni = local[i], c.paths[i].remote_eni = remote[i];
-    c.paths[i].standby = i >= 2;
-  }
-  duo_start(&duo, &c);
-  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
-  for (unsigned i = 0; i < 4; i++)
-    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
-  message(5000, 0);
-  message(5000, HARP_MS(1));
-  message(5000, HARP_MS(60));
-  for (unsigned i = 0; i < 3; i++)
-    drop_all_on(i, duo.now + (local[i] ? HARP_MS(50) : HARP_US(500)), HARP_NEVER);
-}
-
-/* A path that fails comes back, and is used again. */
-static void failover(void) {
-  start("failover", 2, 26);
-  message(5000, 0);
-  message(40000, HARP_US(200));
-  for (unsigned i = 0; i < 4; i++) message(40000, HARP_MS(15) * (i + 1));
-  drop_all_on(0, duo.now + HARP_US(150), duo.now + HARP_MS(50));
-}
-
-/* One flow between two ENIs is lost: another, which was dormant, takes its place. */
-static void flow_death(void) {
-  start("flow_death", 2, 26);
-  struct duo_config c = duo.config;
-  c.paths[1] = c.paths[0];
-  duo_start(&duo, &c);
-  duo_open(&duo, &(struct duo_stream_config){.in_flight_max = 32});
-  for (unsigned i = 0; i < 2; i++)
-    duo.net.links[SIMNET_THERE][i].delay_ns = duo.net.links[SIMNET_BACK][i].delay_ns = HARP_US(20 + 10 * i);
-  message(5000, 0);
-  message(60000, HARP_US(200));
-  drop_all_on(0, duo.now + HARP_US(150), HARP_NEVER);
-}
-
-struct story {
-  const char *name;
-  void (*build)(void);
-};
+/* ---- its trace ---- */
 
 static char *slurp(const char *path) {
   FILE *f = fopen(path, "r");
   char *text = NULL;
   size_t room = 0;
-  if (!f) return strdup("");
-  if (getdelim(&text, &room, 0, f) < 0) text[0] = 0;
+  assert_non_null(f);
+  assert_true(getdelim(&text, &room, 0, f) > 0);
   fclose(f);
   return text;
 }
 
-static void compare(const char *file, const char *is, const char *wanted) {
-  unsigned line = 1;
+/* Replaces what is behind the head. */
+static void rewrite(const char *file, const char *trace) {
+  char *text = slurp(file), *head_end = strstr(text, "\n\n");
+  FILE *f = fopen(file, "w");
+  assert_non_null(f);
+  assert_non_null(head_end);
+  fprintf(f, "%.*s\n\n%s", (int)(head_end - text), text, trace);
+  fclose(f);
+  free(text);
+}
+
+/* `line` of the file is the first that is wanted. */
+static void compare(const char *file, unsigned line, const char *is, const char *wanted) {
   const char *a = is, *b = wanted;
   if (!strcmp(is, wanted)) return;
   for (;;) {
@@ -176,17 +157,11 @@ static void compare(const char *file, const char *is, const char *wanted) {
 }
 
 static void run(void **state) {
-  const struct story *story = *state;
-  char file[512];
-  char *text = NULL;
+  const char *file = *state, *update = getenv("UPDATE");
+  char *golden = slurp(file), *text = NULL;
+  unsigned line_number;
   size_t bytes = 0;
-  const char *folder = getenv("HARP_GOLDEN"), *update = getenv("UPDATE");
-  static const char here[] = __FILE__;
-  if (folder)
-    snprintf(file, sizeof file, "%s/%s.trace", folder, story->name);
-  else
-    snprintf(file, sizeof file, "%.*s/%s.trace", (int)(strrchr(here, '/') - here), here, story->name);
-  story->build();
+  const char *wanted = set_up(file, golden, &line_number);
   duo.trace_out = open_memstream(&text, &bytes);
   assert_non_null(duo.trace_out);
   assert_true(duo_run(&duo, duo.now + HARP_SEC(1)));
@@ -196,32 +171,25 @@ static void run(void **state) {
   fclose(duo.trace_out);
   duo.trace_out = NULL;
   duo_check_buffers(&duo);
-  if (update && *update == '1') {
-    FILE *f = fopen(file, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-  }
-  char *wanted = slurp(file);
-  compare(file, text, wanted);
-  free(wanted);
+  if (update && *update == '1')
+    rewrite(file, text);
+  else
+    compare(file, line_number, text, wanted);
+  free(golden);
   free(text);
 }
 
-static int fini(void **state) {
-  (void)state;
-  duo_fini(&duo);
-  return 0;
-}
-
 int main(void) {
-  static struct story stories[] = {
-      {"clean", clean},           {"one_loss", one_loss},       {"tail_loss", tail_loss},
-      {"reordering", reordering}, {"blackhole", blackhole},     {"path_death", path_death},
-      {"failover", failover},     {"all_but_one", all_but_one}, {"flow_death", flow_death},
-  };
-  struct CMUnitTest tests[HARP_ARRAY_COUNT(stories)];
-  for (size_t i = 0; i < HARP_ARRAY_COUNT(stories); i++)
-    tests[i] = (struct CMUnitTest){.name = stories[i].name, .test_func = run, .initial_state = &stories[i]};
-  return cmocka_run_group_tests(tests, NULL, fini);
+  static const char here[] = __FILE__;
+  struct CMUnitTest tests[STORIES_MAX];
+  char pattern[512];
+  glob_t files;
+  snprintf(pattern, sizeof pattern, "%.*s/*.trace", (int)(strrchr(here, '/') - here), here);
+  if (glob(pattern, 0, NULL, &files) || files.gl_pathc > STORIES_MAX) abort();
+  for (size_t i = 0; i < files.gl_pathc; i++)
+    tests[i] = (struct CMUnitTest){
+        .name = strrchr(files.gl_pathv[i], '/') + 1, .test_func = run, .initial_state = files.gl_pathv[i]};
+  int failed = _cmocka_run_group_tests("golden", tests, files.gl_pathc, NULL, NULL);
+  globfree(&files);
+  return failed;
 }

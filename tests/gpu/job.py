@@ -76,11 +76,6 @@ def harp_environment(plugin: Path, interface: str) -> dict[str, str]:
     }
 
 
-def socket_environment() -> dict[str, str]:
-    """Set what puts NCCL on its own sockets."""
-    return {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
-
-
 def rank_environment(
     rank: int, base: Mapping[str, str], net: Mapping[str, str], interface: str, folder: Path
 ) -> dict[str, str]:

@@ -11,6 +11,7 @@
 #include "lib/duo_stream.h"
 #include "lib/duo_tcp.h"
 #include "lib/duo_window.h"
+#include "lib/trace_text.h"
 
 enum {
   CONTENT_SPREAD_BYTES = 64 << 10, /* where messages begin in the pattern; little of it, which stays cached */
@@ -208,7 +209,7 @@ static const struct harp_trace_entry *next_entry(struct duo_end *e) {
 static void flush_trace(struct duo *d, struct duo_end *e) {
   char text[200];
   for (const struct harp_trace_entry *entry; (entry = next_entry(e));) {
-    harp_trace_format(entry, text, sizeof text);
+    trace_text(entry, text, sizeof text);
     if (d->trace_out) fprintf(d->trace_out, "%s %s\n", e->name, text);
   }
 }

@@ -172,7 +172,8 @@ struct duo {
   FILE *trace_out; /* where traces go when config.trace is set; NULL: nowhere */
 };
 
-/* Takes and returns the memory that scenarios reuse. The struct must be zero before the first start. */
+/* Takes and returns the memory that scenarios reuse, which a program whose `struct duo` is static need not
+ * return. The struct must be zero before the first start. */
 void duo_start(struct duo *d, const struct duo_config *config);
 void duo_fini(struct duo *d);
 

@@ -7,7 +7,7 @@
 #ifndef HARP_TESTS_SIMNET_H
 #define HARP_TESTS_SIMNET_H
 
-#include "lib/rng.h"
+#include "models/rng.h"
 
 enum { SIMNET_PATHS_MAX = 64, SIMNET_BLACKHOLES_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
 

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "networks/probe.h"
+#include "models/probe.h"
 #include "networks/suite.h"
 
 enum { JOBS = 2 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "networks/probe.h"
+#include "models/probe.h"
 
 #define SAMPLE_MIN_NS HARP_US(20)
 enum { SAMPLES_PER_RTT = 3, SAMPLE_ODD_NS = 777 /* no multiple of any period of the network */ };

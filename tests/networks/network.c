@@ -4,13 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "networks/probe.h"
-
-#define BEGIN_NS HARP_MS(1) /* of virtual time: 0 means "never" to the core */
+#include "models/memory.h"
+#include "models/probe.h"
 
 enum {
-  HEADERS_BYTES = HARP_DATA_HEADER_BYTES + 28, /* and IPv4, UDP */
-  RECEIVE_BUFFER_BYTES = 16 << 20,             /* of a host */
+  RECEIVE_BUFFER_BYTES = 16 << 20, /* of a host */
   DEPTH_MIN = 2,
   DEPTH_MAX = 28,
   MESSAGES_MIN = 24, /* more of them than this in pipe and queue: they are larger */
@@ -19,18 +17,10 @@ enum {
   FAST_GBIT_S = 10, /* the fastest network that is not */
   FASTEST_GBIT_S = 25,
   SLOW_GBIT_S = 1,
-  SEGMENT_HEADERS_BYTES = 52,
-  PAUSE_MIN_US = 20,
 };
 
 static uint64_t us(double n) {
   return (uint64_t)(n * 1e3);
-}
-
-static void *take_memory(size_t count, size_t bytes) {
-  void *memory = calloc(HARP_MAX(count, (size_t)1), bytes);
-  if (!memory) abort();
-  return memory;
 }
 
 /* ---- what the scenario comes to ---- */
@@ -92,7 +82,7 @@ static double direction_gbit_s(const struct scenario *s, unsigned flows) {
 
 static void plan(struct network *n) {
   const struct scenario *s = &n->scenario;
-  uint32_t lines = ((uint32_t)s->mtu - HEADERS_BYTES) / HARP_LINE_BYTES;
+  uint32_t lines = ((uint32_t)s->mtu - FLOW_HEADERS_BYTES) / HARP_LINE_BYTES;
   n->packet_lines =
       HARP_MIN(HARP_MAX(lines, (uint32_t)HARP_PACKET_MIN_LINES), (uint32_t)HARP_PACKET_MAX_LINES);
   plan_messages(n);
@@ -100,7 +90,7 @@ static void plan(struct network *n) {
   double payload = n->packet_lines * HARP_LINE_BYTES;
   unsigned flows = (unsigned)s->flows, back = s->both ? flows / 2 : 0;
   double wire_gbit_s = direction_gbit_s(s, flows - back) + direction_gbit_s(s, back);
-  n->capacity_bytes_ns = bytes_ns(wire_gbit_s) * payload / (payload + HEADERS_BYTES);
+  n->capacity_bytes_ns = bytes_ns(wire_gbit_s) * payload / (payload + FLOW_HEADERS_BYTES);
 }
 
 /* ---- wires ---- */
@@ -216,8 +206,8 @@ static void init_flow(struct network *n, unsigned index) {
   if (!index) f->lie = (enum lie)s->lie;
   struct host *hosts[] = {&f->sender_host, &f->receiver_host};
   for (unsigned i = 0; (s->jitter_us || s->jitter2_us) && i < HARP_ARRAY_COUNT(hosts); i++)
-    host_init(hosts[i], us(s->jitter_every_us), HARP_US(PAUSE_MIN_US),
-              HARP_MAX(us(s->jitter_us), HARP_US(PAUSE_MIN_US)), rng_next(&n->rng));
+    host_init(hosts[i], us(s->jitter_every_us), HOST_PAUSE_MIN_NS,
+              HARP_MAX(us(s->jitter_us), HOST_PAUSE_MIN_NS), rng_next(&n->rng));
   harp_ns stop_ns = n->start_ns + us(s->at_s * 1e6);
   if (s->stop_ms) host_stop(&f->receiver_host, stop_ns, stop_ns + us(s->stop_ms * 1e3));
 }
@@ -227,7 +217,7 @@ static void init_cubics(struct network *n) {
   n->cubic_count = (unsigned)(s->cubic + s->reno);
   for (unsigned i = 0; i < n->cubic_count; i++)
     cubic_init(&n->cubics[i], &n->agenda, &n->wires[0][0], us(s->rtt_us) / 2,
-               (uint32_t)s->mtu - SEGMENT_HEADERS_BYTES, i >= (unsigned)s->cubic, n->start_ns);
+               (uint32_t)s->mtu - CUBIC_HEADERS_BYTES, i >= (unsigned)s->cubic, n->start_ns);
 }
 
 /* ---- what changes in time ---- */
@@ -264,9 +254,9 @@ static void on_clocks(struct source *source, harp_ns now) {
 void network_init(struct network *n, const struct scenario *s) {
   memset(n, 0, sizeof *n);
   n->scenario = *s;
-  n->start_ns = BEGIN_NS + HARP_MS(1);
+  n->start_ns = AGENDA_BEGIN_NS + HARP_MS(1);
   n->rng.state = (uint64_t)s->seed;
-  agenda_init(&n->agenda, BEGIN_NS);
+  agenda_init(&n->agenda, AGENDA_BEGIN_NS);
   plan(n);
   init_wires(n);
   n->flow_count = (unsigned)s->flows;
@@ -277,7 +267,7 @@ void network_init(struct network *n, const struct scenario *s) {
   if (s->rtt2_us || s->rate2 || s->jitter2_us)
     agenda_set(&n->agenda, &n->changes, n->start_ns + us(s->at_s * 1e6));
   source_init(&n->clocks, on_clocks);
-  if (s->clock_ms || s->clock_own) agenda_set(&n->agenda, &n->clocks, BEGIN_NS);
+  if (s->clock_ms || s->clock_own) agenda_set(&n->agenda, &n->clocks, AGENDA_BEGIN_NS);
   for (unsigned i = 0; i < n->flow_count; i++) flow_start(&n->flows[i]);
 }
 

@@ -4,8 +4,8 @@
 #ifndef HARP_TESTS_NETWORK_H
 #define HARP_TESTS_NETWORK_H
 
-#include "networks/cubic.h"
-#include "networks/flow.h"
+#include "models/cubic.h"
+#include "models/flow.h"
 #include "networks/scenario.h"
 
 enum { NETWORK_FLOWS_MAX = 256, NETWORK_CUBICS_MAX = 16 };

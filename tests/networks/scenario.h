@@ -5,7 +5,7 @@
 #ifndef HARP_TESTS_NETWORK_SCENARIO_H
 #define HARP_TESTS_NETWORK_SCENARIO_H
 
-#include "networks/parameters.h"
+#include "models/parameters.h"
 
 struct scenario {
 #define NUMBER(key, value, help) double key;

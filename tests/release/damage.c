@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/rng.h"
+#include "models/rng.h"
 #include "proto/records.h"
 #include "wire/crc32c.h"
 

@@ -232,12 +232,6 @@ static void test_records_of_a_flow_that_rests_arrive_by_its_connection(void **st
   assert_int_equal(tally.ended, 0);
 }
 
-static int fini(void **state) {
-  (void)state;
-  duo_fini(&duo);
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_quicker_carrier_is_found),
@@ -251,5 +245,5 @@ int main(void) {
       cmocka_unit_test(test_records_that_are_lost_with_their_connection_leave_the_size),
       cmocka_unit_test(test_records_of_a_flow_that_rests_arrive_by_its_connection),
   };
-  return cmocka_run_group_tests(tests, NULL, fini);
+  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,12 +125,6 @@ static void test_paths_add_up(void **state) {
   assert_true(goodput(&n) >= one * 90 / 100);
 }
 
-static int fini(void **state) {
-  (void)state;
-  duo_fini(&duo);
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_links_are_filled),
@@ -139,5 +133,5 @@ int main(void) {
       cmocka_unit_test(test_heavy_loss_is_survived),
       cmocka_unit_test(test_paths_add_up),
   };
-  return cmocka_run_group_tests(tests, NULL, fini);
+  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,17 +134,11 @@ static void test_incast_is_orderly(void **state) {
   }
 }
 
-static int fini(void **state) {
-  (void)state;
-  for (unsigned i = 0; i < FLOWS; i++) duo_fini(&duos[i]);
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_flows_share),
       cmocka_unit_test(test_nobody_is_starved_by_loss_based_flows),
       cmocka_unit_test(test_incast_is_orderly),
   };
-  return cmocka_run_group_tests(tests, NULL, fini);
+  return cmocka_run_group_tests(tests, NULL, NULL);
 }

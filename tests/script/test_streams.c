@@ -155,12 +155,6 @@ static void test_acknowledgements_ride_on_data(void **state) {
   }
 }
 
-static int fini(void **state) {
-  (void)state;
-  duo_fini(&duo);
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_streams_share_a_path),
@@ -169,5 +163,5 @@ int main(void) {
       cmocka_unit_test(test_a_superframe_carries_several_streams),
       cmocka_unit_test(test_acknowledgements_ride_on_data),
   };
-  return cmocka_run_group_tests(tests, NULL, fini);
+  return cmocka_run_group_tests(tests, NULL, NULL);
 }

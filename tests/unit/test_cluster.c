@@ -12,8 +12,6 @@
 
 #include "cluster/collective.h"
 
-#define BEGIN_NS HARP_MS(1)
-
 static struct agenda agenda;
 
 /* ---- trips ---- */
@@ -36,7 +34,7 @@ static void test_a_trip_takes_the_time_of_its_links(void **state) {
   struct hop hops[2];
   struct lane end;
   struct wire w = {.ps_per_byte = wire_ps_per_byte(8), .queue_bytes = 3000};
-  agenda_init(&agenda, BEGIN_NS);
+  agenda_init(&agenda, AGENDA_BEGIN_NS);
   hop_init(&hops[0], &agenda, &w, 100);
   hop_init(&hops[1], &agenda, &w, 200);
   lane_init(&end, &agenda, on_arrival);
@@ -44,9 +42,9 @@ static void test_a_trip_takes_the_time_of_its_links(void **state) {
   lost = 0;
   for (unsigned i = 0; i < 4; i++) {
     struct parcel p = {.number = i, .bytes = 1000};
-    trip_start(&t, &p, BEGIN_NS);
+    trip_start(&t, &p, AGENDA_BEGIN_NS);
   }
-  agenda_run(&agenda, BEGIN_NS + HARP_US(100));
+  agenda_run(&agenda, AGENDA_BEGIN_NS + HARP_US(100));
   assert_int_equal(lost, 1); /* the queue holds three */
   assert_int_equal(hops[0].lost, 1);
   assert_int_equal(hops[1].lost, 0);
@@ -54,7 +52,7 @@ static void test_a_trip_takes_the_time_of_its_links(void **state) {
     struct parcel p;
     assert_true(lane_take(&end, &p, HARP_NEVER - 1));
     assert_int_equal(p.number, i);
-    assert_int_equal(p.at_ns, BEGIN_NS + (i + 1) * 1000 + 100 + 1000 + 200);
+    assert_int_equal(p.at_ns, AGENDA_BEGIN_NS + (i + 1) * 1000 + 100 + 1000 + 200);
   }
   hops[1].is_down = true;
   trip_start(&t, &(struct parcel){.bytes = 1000}, agenda.now);
@@ -87,7 +85,7 @@ enum { SEGMENT = 1448 };
 
 static void open_pipe(struct pipe *p, double gbit_s, uint64_t queue_bytes, uint32_t loss_ppm) {
   struct wire w = {.ps_per_byte = wire_ps_per_byte(gbit_s), .queue_bytes = queue_bytes};
-  agenda_init(&agenda, BEGIN_NS);
+  agenda_init(&agenda, AGENDA_BEGIN_NS);
   hop_init(&p->there, &agenda, &w, HARP_US(50));
   hop_init(&p->back, &agenda, &w, HARP_US(50));
   p->there.loss_ppm = loss_ppm;
@@ -113,8 +111,8 @@ static void test_tcp_delivers_all_whatever_is_lost(void **state) {
     static struct pipe p;
     open_pipe(&p, 10, 16 << 20, percent * 10000);
     p.back.loss_ppm = percent * 10000;
-    socket_write(&p.socket, 3000, BEGIN_NS);
-    agenda_run(&agenda, BEGIN_NS + HARP_MS(1000) * 2000);
+    socket_write(&p.socket, 3000, AGENDA_BEGIN_NS);
+    agenda_run(&agenda, AGENDA_BEGIN_NS + HARP_MS(1000) * 2000);
     assert_int_equal(progress, 3000);
     assert_int_equal(p.socket.lost, p.there.lost);
     assert_true(percent ? p.socket.lost > 0 : p.socket.lost == 0);
@@ -128,9 +126,9 @@ static void test_tcp_fills_its_link(void **state) {
   static struct pipe p;
   enum { SEGMENTS = 100000 };
   open_pipe(&p, 10, 1 << 20, 0);
-  socket_write(&p.socket, SEGMENTS, BEGIN_NS);
-  agenda_run(&agenda, BEGIN_NS + HARP_MS(1000));
-  double gbit_s = SEGMENTS * (SEGMENT + 52.0) * 8 / (double)(progress_ns - BEGIN_NS);
+  socket_write(&p.socket, SEGMENTS, AGENDA_BEGIN_NS);
+  agenda_run(&agenda, AGENDA_BEGIN_NS + HARP_MS(1000));
+  double gbit_s = SEGMENTS * (SEGMENT + 52.0) * 8 / (double)(progress_ns - AGENDA_BEGIN_NS);
   assert_int_equal(progress, SEGMENTS);
   assert_true(gbit_s > 9.5 && gbit_s <= 10);
   close_pipe(&p);
@@ -142,8 +140,8 @@ static void test_tcp_finds_a_lost_tail(void **state) {
   (void)state;
   static struct pipe p;
   open_pipe(&p, 10, 1 << 20, 0);
-  socket_write(&p.socket, 100, BEGIN_NS);
-  agenda_run(&agenda, BEGIN_NS + HARP_MS(10));
+  socket_write(&p.socket, 100, AGENDA_BEGIN_NS);
+  agenda_run(&agenda, AGENDA_BEGIN_NS + HARP_MS(10));
   assert_int_equal(progress, 100);
   for (unsigned probes_lost = 0; probes_lost < 2; probes_lost++) {
     harp_ns at = agenda.now;
@@ -180,7 +178,7 @@ static void open_cluster(const char *const *settings) {
   scenario = cluster_scenario_default();
   for (; *settings; settings++) assert_true(cluster_scenario_set(&scenario, *settings));
   assert_null(cluster_scenario_fault(&scenario));
-  agenda_init(&agenda, BEGIN_NS);
+  agenda_init(&agenda, AGENDA_BEGIN_NS);
   fabric_init(&fabric, &agenda, &scenario);
   collective_init(&collective, &fabric);
   collective.on_done = on_done;

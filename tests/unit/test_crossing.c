@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "lib/loopback.h"
-#include "lib/rng.h"
+#include "models/rng.h"
 
 enum { SEEDS = 400 };
 

@@ -229,17 +229,23 @@ static void test_other_devices_do_not_wait(void **state) {
   assert_nothing_is_left();
 }
 
+/* Lets the first open its device to the middle, has the second work then, and lets both end. */
+static void open_beside(struct job *first, struct job *second, void *(*work)(void *)) {
+  first->slow = true;
+  shut_gate();
+  begin(first, listening);
+  bool reached = is_gate_reached();
+  begin(second, work);
+  open_gate();
+  assert_true(reached && ends(first) && ends(second));
+}
+
 /* Both get the one engine. */
 static void test_two_on_the_device_that_opens(void **state) {
   (void)state;
   struct harp_context *ctx = open_context();
-  struct job first = {.ctx = ctx, .slow = true}, second = {.ctx = ctx};
-  shut_gate();
-  begin(&first, listening);
-  bool reached = is_gate_reached();
-  begin(&second, listening);
-  open_gate();
-  assert_true(reached && ends(&first) && ends(&second));
+  struct job first = {.ctx = ctx}, second = {.ctx = ctx};
+  open_beside(&first, &second, listening);
   assert_int_equal(first.status, HARP_OK);
   assert_int_equal(second.status, HARP_OK);
   assert_int_equal(atomic_load(&opened_count), 1);
@@ -254,13 +260,8 @@ static void test_two_on_the_device_that_opens(void **state) {
 static void test_finalize_while_a_device_opens(void **state) {
   (void)state;
   struct harp_context *ctx = open_context();
-  struct job slow = {.ctx = ctx, .slow = true}, last = {.ctx = ctx};
-  shut_gate();
-  begin(&slow, listening);
-  bool reached = is_gate_reached();
-  begin(&last, finalizing);
-  open_gate();
-  assert_true(reached && ends(&slow) && ends(&last));
+  struct job slow = {.ctx = ctx}, last = {.ctx = ctx};
+  open_beside(&slow, &last, finalizing);
   assert_int_equal(slow.status, HARP_OK);
   assert_nothing_is_left();
 }
@@ -269,13 +270,8 @@ static void test_finalize_while_a_device_opens(void **state) {
 static void test_failure_while_another_waits(void **state) {
   (void)state;
   struct harp_context *ctx = open_context();
-  struct job first = {.ctx = ctx, .slow = true, .short_of_files = true}, second = {.ctx = ctx};
-  shut_gate();
-  begin(&first, listening);
-  bool reached = is_gate_reached();
-  begin(&second, listening);
-  open_gate();
-  assert_true(reached && ends(&first) && ends(&second));
+  struct job first = {.ctx = ctx, .short_of_files = true}, second = {.ctx = ctx};
+  open_beside(&first, &second, listening);
   assert_int_equal(first.status, HARP_ERR_SYSTEM);
   assert_null(first.listen);
   if (second.status != HARP_OK) /* it had its engine while there were no files */
@@ -288,19 +284,9 @@ static void test_failure_while_another_waits(void **state) {
 
 /* The last user of one engine goes while the engine of another core opens. */
 static void test_drop_while_another_engine_opens(void **state) {
-  char dir[] = "/tmp/harp-device-XXXXXX", path[64];
-  uint16_t cores[2];
+  struct cores_conf conf;
   (void)state;
-  if (cores_allowed(cores, 2) < 2) skip();
-  assert_non_null(mkdtemp(dir));
-  snprintf(path, sizeof path, "%s/ztcp0.conf", dir);
-  FILE *f = fopen(path, "w");
-  assert_non_null(f);
-  fprintf(f, "[eni]\ninterface = lo\n[engine]\nmode = thread\ncores = %u,%u\n", cores[0], cores[1]);
-  fclose(f);
-  unsetenv("HARP_IFNAME");
-  unsetenv("HARP_ENGINE");
-  setenv("HARP_CONF_DIR", dir, 1);
+  if (!cores_conf_open(&conf)) skip();
   struct harp_context *ctx = open_context();
   struct job first = {.ctx = ctx}, second = {.ctx = ctx, .slow = true};
   begin(&first, listening);
@@ -315,9 +301,7 @@ static void test_drop_while_another_engine_opens(void **state) {
   assert_true(reached || atomic_load(&opened_count) == 1); /* the other core may be another process's */
   assert_int_equal(connect_pair(ctx, 0, second.handle, second.listen), HARP_OK);
   harp_net_close(ctx);
-  unlink(path);
-  rmdir(dir);
-  unsetenv("HARP_CONF_DIR");
+  cores_conf_close(&conf);
   setenv("HARP_IFNAME", "=lo", 1);
   assert_nothing_is_left();
 }

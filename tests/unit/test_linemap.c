@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/linemap.h"
-#include "lib/rng.h"
+#include "models/rng.h"
 
 static struct harp_linemap map;
 static uint8_t plain[HARP_WINDOW_LINES];

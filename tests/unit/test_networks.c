@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "models/probe.h"
 #include "networks/measure.h"
-#include "networks/probe.h"
 #include "networks/results.h"
 
 /* ---- the clock ---- */

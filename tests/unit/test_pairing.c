@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "lib/rng.h"
+#include "models/rng.h"
 #include "proto/pairing.h"
 
 static struct harp_pairing out[HARP_PATHS_MAX];

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/ranges.h"
-#include "lib/rng.h"
+#include "models/rng.h"
 
 static void check(const struct harp_ranges *r) {
   assert_in_range(r->count, 0, HARP_RANGES_MAX);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "lib/rng.h"
+#include "models/rng.h"
 #include "proto/resend.h"
 
 static struct harp_resend r;

@@ -161,13 +161,19 @@ static void test_it_is_of_use_from_the_first_large_message_on(void **state) {
   assert_int_equal(run.type, HARP_PACKET_PROBE);
 }
 
-static void finish_message(unsigned path) {
+/* Takes what goes out next beside probes of what was idle meanwhile, over a path. */
+static struct harp_tx_run take_data(unsigned path) {
   struct harp_tx_run run;
-  void *cookie;
-  post(MEDIUM);
   do assert_true(take(&run));
   while (run.type == HARP_PACKET_PROBE);
   assert_int_equal(run.path, path);
+  return run;
+}
+
+static void finish_message(unsigned path) {
+  void *cookie;
+  post(MEDIUM);
+  struct harp_tx_run run = take_data(path);
   acknowledge(path, run.number + run.count);
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
 }
@@ -199,17 +205,24 @@ static void test_it_stays_of_use_where_datagrams_are_down(void **state) {
   assert_true(harp_sender_is_up(s, TCP));
 }
 
+/* Passes time, in which datagrams go and are not answered, until the connection of the tcp path is to be
+ * opened. */
+static void wait_for_need(harp_ns most_ns) {
+  struct harp_tx_run run;
+  for (harp_ns since = now; harp_sender_is_dormant(s, TCP); now += STEP_NS) {
+    while (take(&run)) assert_int_equal(run.path, UDP);
+    assert_true(now - since < most_ns);
+  }
+}
+
 /* A small message, which nothing takes to the peer. */
 static void test_silence_of_the_datagrams_has_it_connected(void **state) {
   (void)state;
   struct harp_tx_run run;
-  harp_ns since;
   answer(UDP);
   post(SMALL);
-  for (since = now; harp_sender_is_dormant(s, TCP); now += STEP_NS) {
-    while (take(&run)) assert_int_equal(run.path, UDP);
-    assert_true(now - since < SILENCE_MAX_NS);
-  }
+  harp_ns since = now;
+  wait_for_need(SILENCE_MAX_NS);
   harp_sender_unblock(s, TCP, now);
   answer(TCP);
   do {
@@ -231,10 +244,7 @@ static void test_silence_while_nothing_is_under_way_has_it_rest(void **state) {
     assert_true(harp_sender_is_dormant(s, TCP));
   }
   post(SMALL);
-  for (harp_ns since = now; harp_sender_is_dormant(s, TCP); now += STEP_NS) {
-    while (take(&run)) assert_int_equal(run.path, UDP);
-    assert_true(now - since < HARP_SEC(1));
-  }
+  wait_for_need(HARP_SEC(1));
 }
 
 /* One that took the place of datagrams is of no use when these answer again. */
@@ -258,11 +268,7 @@ static void test_it_rests_when_datagrams_answer_again(void **state) {
 
 static void test_datagrams_that_never_answered_have_it_connected(void **state) {
   (void)state;
-  struct harp_tx_run run;
-  for (harp_ns since = now; harp_sender_is_dormant(s, TCP); now += STEP_NS) {
-    while (take(&run)) assert_int_equal(run.path, UDP);
-    assert_true(now - since < HARP_SEC(1));
-  }
+  wait_for_need(HARP_SEC(1));
 }
 
 static void test_it_carries_nothing_before_it_has_answered(void **state) {
@@ -420,20 +426,22 @@ static harp_ns pass(harp_ns span_ns, bool progress) {
   return 0;
 }
 
-/* Whether it takes something more or not. */
-static void stop_and_give_up(bool blocked, harp_ns most_ns) {
-  struct harp_tx_run run;
-  post(MEDIUM);
-  do assert_true(take(&run));
-  while (run.type == HARP_PACKET_PROBE); /* of what was idle meanwhile */
-  assert_int_equal(run.path, TCP);
-  if (blocked) harp_sender_block(s, TCP, now);
+/* Sees the tcp path go DOWN, and the message done over the other. */
+static void see_it_given_up(harp_ns most_ns) {
   harp_ns since = now, down = pass(PAUSE_NS, false);
   assert_in_range(down - since, GIVE_UP_MIN_NS, most_ns);
   void *cookie;
   bool done = false;
   for (unsigned i = 0; i < PASSES_MAX && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
   assert_true(done);
+}
+
+/* Whether it takes something more or not. */
+static void stop_and_give_up(bool blocked, harp_ns most_ns) {
+  post(MEDIUM);
+  take_data(TCP);
+  if (blocked) harp_sender_block(s, TCP, now);
+  see_it_given_up(most_ns);
   assert_int_equal(harp_sender_inflight_bytes(s, TCP), 0);
 }
 
@@ -469,17 +477,11 @@ static void test_so_is_one_that_is_blocked_by_acknowledgements(void **state) {
   now += PAUSE_NS;
   harp_sender_block(s, TCP, now);
   post(MEDIUM);
-  harp_ns since = now, down = pass(PAUSE_NS, false);
-  assert_in_range(down - since, GIVE_UP_MIN_NS, GIVE_UP_MAX_NS);
-  void *cookie;
-  bool done = false;
-  for (unsigned i = 0; i < PASSES_MAX && !(done = harp_tx_stream_poll_done(&st, &cookie)); i++) pass_once();
-  assert_true(done);
+  see_it_given_up(GIVE_UP_MAX_NS);
 }
 
 static void test_one_that_takes_acknowledgements_slowly_is_not(void **state) {
   (void)state;
-  struct harp_tx_run run;
   bring_both_up();
   harp_sender_block(s, TCP, now);
   post(MEDIUM);
@@ -487,9 +489,7 @@ static void test_one_that_takes_acknowledgements_slowly_is_not(void **state) {
   now += UNSEEN_NS; /* the timeout has passed once, and nobody has looked */
   harp_sender_on_timeout(s, now);
   harp_sender_unblock(s, TCP, now);
-  do assert_true(take(&run));
-  while (run.type == HARP_PACKET_PROBE);
-  assert_int_equal(run.path, TCP);
+  take_data(TCP);
 }
 
 static void test_one_that_is_slow_is_not(void **state) {
@@ -506,7 +506,6 @@ static void test_one_that_is_slow_is_not(void **state) {
 
 static void test_it_comes_back_with_another_connection(void **state) {
   (void)state;
-  struct harp_tx_run run;
   bring_both_up();
   harp_sender_block(s, TCP, now);
   harp_sender_path_down(s, TCP, now);
@@ -514,9 +513,7 @@ static void test_it_comes_back_with_another_connection(void **state) {
   harp_sender_unblock(s, TCP, now);
   answer(TCP);
   post(MEDIUM);
-  do assert_true(take(&run));
-  while (run.type == HARP_PACKET_PROBE); /* of what was idle meanwhile */
-  assert_int_equal(run.path, TCP);
+  take_data(TCP);
 }
 
 /* An acknowledgement may come by another path when its connection is gone. */

@@ -154,22 +154,11 @@ static void test_thread(void **state) {
 
 /* Engines open and close while others run. */
 static void test_an_engine_for_each_core(void **state) {
-  char dir[] = "/tmp/harp-threads-XXXXXX", path[64];
-  uint16_t cores[2];
+  struct cores_conf conf;
   (void)state;
-  if (cores_allowed(cores, 2) < 2) skip();
-  assert_non_null(mkdtemp(dir));
-  snprintf(path, sizeof path, "%s/ztcp0.conf", dir);
-  FILE *f = fopen(path, "w");
-  assert_non_null(f);
-  fprintf(f, "[eni]\ninterface = lo\n[engine]\nmode = thread\ncores = %u,%u\n", cores[0], cores[1]);
-  fclose(f);
-  unsetenv("HARP_IFNAME");
-  unsetenv("HARP_ENGINE");
-  setenv("HARP_CONF_DIR", dir, 1);
+  if (!cores_conf_open(&conf)) skip();
   run("2");
-  unlink(path);
-  rmdir(dir);
+  cores_conf_close(&conf);
 }
 
 int main(void) {

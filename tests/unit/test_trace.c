@@ -15,7 +15,7 @@
 
 #include "base/counters.h"
 #include "base/status.h"
-#include "base/trace.h"
+#include "lib/trace_text.h"
 
 static struct harp_trace_ring ring;
 static const struct harp_trace trace = {.ring = &ring, .peer = 7};
@@ -35,7 +35,7 @@ static void test_an_event_reads_as_text(void **state) {
   char text[200];
   struct harp_trace_entry e = {
       .at_ns = 1234567, .event = HARP_EVENT_LOST, .path = 1, .number = 0x100000002, .count = 4, .a = 30};
-  size_t length = harp_trace_format(&e, text, sizeof text);
+  size_t length = trace_text(&e, text, sizeof text);
   assert_int_equal(length, strlen(text));
   assert_string_equal(text, "[     1234.567 us] path 1 lost 4 packets from 4294967298 on, line 30 first");
 }
@@ -44,7 +44,7 @@ static void test_numbers_with_names_read_as_words(void **state) {
   (void)state;
   char text[200];
   struct harp_trace_entry e = {.event = HARP_EVENT_PATH_STATE, .path = 3, .a = 1, .b = 9};
-  harp_trace_format(&e, text, sizeof text);
+  trace_text(&e, text, sizeof text);
   assert_string_equal(text, "[        0.000 us] path 3 goes from up to 9");
 }
 
@@ -54,7 +54,7 @@ static void test_reasons_and_statuses_read_as_words(void **state) {
   char text[200];
   for (unsigned i = 0; i <= HARP_DROP_COUNT; i++) {
     struct harp_trace_entry e = {.event = HARP_EVENT_RX_DROP, .a = i};
-    harp_trace_format(&e, text, sizeof text);
+    trace_text(&e, text, sizeof text);
     const char *word = strrchr(text, ' ') + 1;
     if (i == HARP_DROP_COUNT)
       assert_int_equal(atoi(word), HARP_DROP_COUNT);
@@ -63,7 +63,7 @@ static void test_reasons_and_statuses_read_as_words(void **state) {
   }
   for (unsigned i = 0; i <= HARP_ERR_INTERNAL + 1; i++) {
     struct harp_trace_entry e = {.event = HARP_EVENT_STREAM_CLOSED, .b = i};
-    harp_trace_format(&e, text, sizeof text);
+    trace_text(&e, text, sizeof text);
     const char *word = strstr(text, "closes: ") + strlen("closes: ");
     assert_int_equal(isdigit((unsigned char)*word) != 0, i > HARP_ERR_INTERNAL);
   }
@@ -81,11 +81,11 @@ static void test_every_event_has_text(void **state) {
                                  .path = UINT8_MAX,
                                  .count = UINT8_MAX,
                                  .event = (uint8_t)i};
-    assert_in_range(harp_trace_format(&e, text, sizeof text), 40, sizeof text - 2);
+    assert_in_range(trace_text(&e, text, sizeof text), 40, sizeof text - 2);
     assert_null(strpbrk(text, "{}|"));
   }
   struct harp_trace_entry bad = {.event = HARP_EVENT_COUNT};
-  harp_trace_format(&bad, text, sizeof text);
+  trace_text(&bad, text, sizeof text);
   assert_string_equal(text, "unknown event");
 }
 
@@ -96,7 +96,7 @@ static void test_a_short_buffer_is_not_overrun(void **state) {
       .at_ns = 1, .event = HARP_EVENT_RX_ACK, .path = 1, .number = 2, .a = 3, .b = 4};
   for (size_t n = 1; n < sizeof text; n++) {
     memset(text, 'x', sizeof text);
-    harp_trace_format(&e, text, n);
+    trace_text(&e, text, n);
     assert_int_equal(text[n], 'x');
     assert_true(memchr(text, 0, n) != NULL);
   }

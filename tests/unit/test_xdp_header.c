@@ -11,7 +11,7 @@
 
 #include "io/xdp/header.h"
 #include "lib/addresses.h"
-#include "lib/rng.h"
+#include "models/rng.h"
 
 enum { PAYLOAD_AT = 128, FRAME = 2048 };
 

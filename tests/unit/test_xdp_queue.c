@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "io/xdp/queue.h"
-#include "lib/rng.h"
+#include "models/rng.h"
 
 enum { RX = 32, RUNS = 4, ENTRIES = 64, FRAMES = RX + RUNS * HARP_XDP_RUN_FRAMES };
 

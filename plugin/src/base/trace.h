@@ -164,10 +164,6 @@ static inline bool harp_trace_is_long(const struct harp_trace *t, uint32_t bytes
   return t && bytes >= t->message_min_bytes;
 }
 
-/* Writes one entry as text without newline ("[   12.345 us] path 0 ..."); returns its length, cut to what
- * fits. */
-size_t harp_trace_format(const struct harp_trace_entry *e, char *text, size_t text_bytes);
-
 /* One line for each event, in order: "NAME PART TEXT". */
 extern const char harp_trace_schema[];
 extern const uint32_t harp_trace_schema_bytes;

@@ -14,7 +14,7 @@ import pytest
 from harpctl.change.steps import Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.boot_loader import collect_boot
-from harpctl.facts.model import BootEntry, Facts, Memory, Mount, System
+from harpctl.facts.model import Boot, BootEntry, Facts, Memory, Mount, System
 from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs, split
@@ -80,17 +80,24 @@ def test_golden_plans(tmp_path: Path, distro: str, update_golden: bool) -> None:
     golden.check(GOLDEN, distro, ".txt", text.replace(CODE, "+the lines of code.txt\n"), update=update_golden)
 
 
+def carry_out_and_check(host: Host, wanted: HugepageArgs) -> Boot:
+    """Return what boots then: it has the arguments, its others are as before, and nothing is left to do."""
+    before = collect_boot(host)
+    carry_out(plan(host, wanted), host)
+    after = collect_boot(host)
+    assert lacking(after, wanted) == []
+    assert plan(host, wanted).steps == ()
+    assert [others(entry) for entry in after.entries] == [others(entry) for entry in before.entries]
+    return after
+
+
 @pytest.mark.parametrize("distro", DISTROS)
 def test_tree_boots_with_the_arguments(tmp_path: Path, distro: str) -> None:
     host = Host(build(tmp_path / "root", distro, "gpu1"))
     before = collect_boot(host)
     assert len(lacking(before, G50)) == len(before.entries)
     for wanted in (G50, M999, G50):
-        carry_out(plan(host, wanted), host)
-        after = collect_boot(host)
-        assert lacking(after, wanted) == []
-        assert plan(host, wanted).steps == ()
-        assert [others(entry) for entry in after.entries] == [others(entry) for entry in before.entries]
+        after = carry_out_and_check(host, wanted)
     assert all(entry.args.endswith(str(G50)) for entry in after.entries)
 
 
@@ -101,14 +108,8 @@ def test_commands_lead_to_entries_that_hold(tmp_path: Path, distro: str, knows_f
     root = build(tmp_path / "root", distro, "gpu1")
     runner = Distro(root, knows_flag=knows_flag)
     host = Host(root, runner)
-    before = collect_boot(host)
     for wanted in (G50, M999, G50):
-        carry_out(plan(host, wanted), host)
-        after = collect_boot(host)
-        assert lacking(after, wanted) == []
-        assert plan(host, wanted).steps == ()
-        assert [others(entry) for entry in after.entries] == [others(entry) for entry in before.entries]
-        assert after.harp_args == str(wanted)
+        assert carry_out_and_check(host, wanted).harp_args == str(wanted)
     assert len(runner.ran) == 3
     assert all(("grubby" in line) is (distro in BLS) for line in runner.ran)
 

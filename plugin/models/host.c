@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/host.h"
+#include "models/host.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters of a program, set by key=value in the fields of a struct: numbers (double) and short texts. */
-#ifndef HARP_TESTS_PARAMETERS_H
-#define HARP_TESTS_PARAMETERS_H
+#ifndef HARP_MODELS_PARAMETERS_H
+#define HARP_MODELS_PARAMETERS_H
 
 #include "base/base.h"
 

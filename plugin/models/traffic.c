@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/traffic.h"
+#include "models/traffic.h"
 
 #include <stdlib.h>
 

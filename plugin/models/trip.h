@@ -3,12 +3,12 @@
  *
  * A hop is a link and what is under way on it; many trips share it. A trip is a list of hops, and the lane
  * into which a parcel goes that has passed the last one. Both are borrowed by what is under way. */
-#ifndef HARP_TESTS_TRIP_H
-#define HARP_TESTS_TRIP_H
+#ifndef HARP_MODELS_TRIP_H
+#define HARP_MODELS_TRIP_H
 
-#include "lib/rng.h"
-#include "networks/lane.h"
-#include "networks/wire.h"
+#include "models/lane.h"
+#include "models/rng.h"
+#include "models/wire.h"
 
 enum { TRIP_HOPS_MAX = 6 };
 

@@ -3,20 +3,23 @@
  *
  * Owned by a network. A flow does what an engine does: it posts messages and receives, sends what the sender
  * chooses, feeds what arrives, keeps the timers. Payload is not moved and packets are not encoded. */
-#ifndef HARP_TESTS_FLOW_H
-#define HARP_TESTS_FLOW_H
+#ifndef HARP_MODELS_FLOW_H
+#define HARP_MODELS_FLOW_H
 
-#include "networks/host.h"
-#include "networks/lane.h"
-#include "networks/liar.h"
-#include "networks/traffic.h"
-#include "networks/trip.h"
+#include "models/host.h"
+#include "models/lane.h"
+#include "models/liar.h"
+#include "models/traffic.h"
+#include "models/trip.h"
 #include "proto/recv.h"
 #include "proto/send.h"
 
 enum { FLOW_PATHS_MAX = 32, FLOW_STREAMS_MAX = 4 };
+enum { FLOW_IP_UDP_BYTES = 28, FLOW_HEADERS_BYTES = HARP_DATA_HEADER_BYTES + FLOW_IP_UDP_BYTES };
 
-/* One direction of a path. A packet passes `cap`, then `wire` or the hops of `trip`; each may be NULL. */
+/* One direction of a path. A packet passes `cap`, then `wire` or the hops of `trip`; each may be NULL. The
+ * matrix of tests/networks, with one queue on a way, takes wires: a trip has an event for each hop and draws
+ * its losses there, which would change each of its figures. */
 struct route {
   struct wire *cap;  /* of this flow alone: a policer */
   struct wire *wire; /* may be shared */

@@ -3,10 +3,10 @@
  * events for its head.
  *
  * A parcel that arrives earlier than one sent before it overtakes it: a route that became shorter. */
-#ifndef HARP_TESTS_LANE_H
-#define HARP_TESTS_LANE_H
+#ifndef HARP_MODELS_LANE_H
+#define HARP_MODELS_LANE_H
 
-#include "networks/agenda.h"
+#include "models/agenda.h"
 #include "wire/packet.h"
 
 /* A packet without payload. */

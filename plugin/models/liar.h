@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A receiver that lies in its acknowledgements, to get more of a network than its share. */
-#ifndef HARP_TESTS_LIAR_H
-#define HARP_TESTS_LIAR_H
+#ifndef HARP_MODELS_LIAR_H
+#define HARP_MODELS_LIAR_H
 
 #include "base/base.h"
 #include "wire/packet.h"

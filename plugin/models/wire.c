@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/wire.h"
+#include "models/wire.h"
 
 enum { PS_PER_NS = 1000, PS_PER_BYTE_AT_GBIT = 8000 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/liar.h"
+#include "models/liar.h"
 
 /* Makes one range of all, up to `ahead` numbers beyond the newest. */
 static void hide_gaps(struct harp_packet *ack, uint32_t ahead) {

@@ -4,8 +4,8 @@
  * Owned by a flow, which posts what traffic_next allows. Three kinds: always `depth` messages under way; one
  * message each `every_ns`; steps of training, which post `step_messages`, wait until all are done, then
  * pause. */
-#ifndef HARP_TESTS_TRAFFIC_H
-#define HARP_TESTS_TRAFFIC_H
+#ifndef HARP_MODELS_TRAFFIC_H
+#define HARP_MODELS_TRAFFIC_H
 
 #include "base/base.h"
 

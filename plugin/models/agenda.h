@@ -5,10 +5,12 @@
  * time again replaces it, so the heap holds as many entries as there are sources, however many packets are
  * under way. Sources with equal times fire in the order in which their times were set: no flow goes first for
  * its index. */
-#ifndef HARP_TESTS_AGENDA_H
-#define HARP_TESTS_AGENDA_H
+#ifndef HARP_MODELS_AGENDA_H
+#define HARP_MODELS_AGENDA_H
 
 #include "base/base.h"
+
+#define AGENDA_BEGIN_NS HARP_MS(1) /* where virtual time begins: 0 means "never" to the core */
 
 struct source;
 typedef void (*source_fire)(struct source *s, harp_ns now);

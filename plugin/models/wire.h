@@ -5,8 +5,8 @@
  * without colours; in the form of the virtual scheduling algorithm of ITU-T I.371). Several routes may share
  * a wire. Bytes are those of the IP packet. Time within a wire is in picoseconds, since a packet at 100
  * Gbit/s takes a fraction of a nanosecond more or less. */
-#ifndef HARP_TESTS_WIRE_H
-#define HARP_TESTS_WIRE_H
+#ifndef HARP_MODELS_WIRE_H
+#define HARP_MODELS_WIRE_H
 
 #include "base/base.h"
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/flow.h"
+#include "models/flow.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/memory.h"
+
 enum {
-  IP_UDP_BYTES = 28,
   DATAGRAM_MAX_BYTES = 65507,
   RECEIVES = 32, /* that a stream has open, as NCCL does */
   MESSAGE_MAX_BYTES = 4 << 20,
@@ -62,7 +63,7 @@ static void send_run(struct flow *f, const struct harp_tx_run *run, harp_ns now)
                                 .type = (uint8_t)run->type,
                                 .ce = is_marked,
                                 .flags = is_last ? run->flags : 0}};
-    uint32_t bytes = HARP_DATA_HEADER_BYTES + length + IP_UDP_BYTES;
+    uint32_t bytes = FLOW_HEADERS_BYTES + length;
     if (!send_packet(f, &path->there, &path->data, &p, bytes, 0, now)) path->lost++;
   }
 }
@@ -197,7 +198,7 @@ static harp_ns wire_queue_ns_of(const struct route *r, harp_ns now) {
 
 static uint32_t ack_bytes(const struct harp_packet *ack) {
   return HARP_ACK_HEADER_BYTES + ack->ack.range_count * HARP_ACK_RANGE_BYTES +
-         ack->ack.credit_count * HARP_ACK_CREDIT_BYTES + IP_UDP_BYTES;
+         ack->ack.credit_count * HARP_ACK_CREDIT_BYTES + FLOW_IP_UDP_BYTES;
 }
 
 static void run_receiver(struct flow *f, harp_ns now) {
@@ -259,12 +260,6 @@ static void on_receiver_timer(struct source *s, harp_ns now) {
 }
 
 /* ---- life ---- */
-
-static void *take_memory(size_t count, size_t bytes) {
-  void *memory = calloc(count, bytes);
-  if (!memory) abort();
-  return memory;
-}
 
 static void init_ends(struct flow *f, const struct flow_config *c, harp_ns now) {
   struct harp_sender_config tx = {.first_number = (uint32_t)c->seed * FIRST_NUMBER_STEP,

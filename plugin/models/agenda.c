@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/agenda.h"
+#include "models/agenda.h"
 
 #include <stdlib.h>
 

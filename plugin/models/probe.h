@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a network reads of the product, and sets in it, beyond what an engine does: the only file here that
  * knows more than the interfaces of sender, receiver and streams. */
-#ifndef HARP_TESTS_PROBE_H
-#define HARP_TESTS_PROBE_H
+#ifndef HARP_MODELS_PROBE_H
+#define HARP_MODELS_PROBE_H
 
 #include "proto/path_report.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/lane.h"
+#include "models/lane.h"
 
 #include <stdlib.h>
 

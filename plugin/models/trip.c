@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/trip.h"
+#include "models/trip.h"
 
 static void enter(struct parcel *p, harp_ns now) {
   struct trip *t = p->trip;

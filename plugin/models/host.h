@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pauses of a host: its core does something else for a while, and what arrives waits. Pauses begin at
  * random, as a Poisson process, and last a random time between two bounds. Besides, it may stop once. */
-#ifndef HARP_TESTS_HOST_H
-#define HARP_TESTS_HOST_H
+#ifndef HARP_MODELS_HOST_H
+#define HARP_MODELS_HOST_H
 
-#include "lib/rng.h"
+#include "models/rng.h"
+
+#define HOST_PAUSE_MIN_NS HARP_US(20) /* of scenarios */
 
 struct host {
   harp_ns every_ns; /* between two pauses, in the mean; 0: there are none */

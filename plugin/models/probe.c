@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/probe.h"
+#include "models/probe.h"
 
 #include <string.h>
 

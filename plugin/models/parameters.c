@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/parameters.h"
+#include "models/parameters.h"
 
 #include <stdio.h>
 #include <stdlib.h>

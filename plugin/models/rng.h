@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A seeded generator for tests: splitmix64. The same seed makes the same numbers on every machine. */
-#ifndef HARP_TESTS_RNG_H
-#define HARP_TESTS_RNG_H
+/* A seeded generator: splitmix64. The same seed makes the same numbers on every machine. */
+#ifndef HARP_MODELS_RNG_H
+#define HARP_MODELS_RNG_H
 
 #include "base/base.h"
 
@@ -9,11 +9,15 @@ struct rng {
   uint64_t state;
 };
 
-static inline uint64_t rng_next(struct rng *r) {
-  uint64_t z = r->state += 0x9E3779B97F4A7C15ull;
+/* Returns a number that depends on all bits of `z`. */
+static inline uint64_t rng_mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return z ^ (z >> 31);
+}
+
+static inline uint64_t rng_next(struct rng *r) {
+  return rng_mix(r->state += 0x9E3779B97F4A7C15ull);
 }
 
 /* Returns a number in [0, n); n > 0. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "networks/cubic.h"
+#include "models/cubic.h"
 
 #include <math.h>
 
 enum {
-  HEADER_BYTES = 52,   /* IPv4, TCP with time stamps */
   INITIAL_WINDOW = 10, /* segments, RFC 6928 */
   LEAST_WINDOW = 2,
 };
@@ -62,7 +61,7 @@ void cubic_window_on_loss(struct cubic_window *w, harp_ns sent_ns, harp_ns now) 
 
 static void send_segments(struct cubic *c, harp_ns now) {
   while ((double)(c->inflight + 1) <= c->window.cwnd) {
-    harp_ns at = wire_pass(c->wire, c->segment_bytes + HEADER_BYTES, now);
+    harp_ns at = wire_pass(c->wire, c->segment_bytes + CUBIC_HEADERS_BYTES, now);
     struct parcel p = {.sent_ns = now};
     c->inflight++;
     c->sent_segments++;

@@ -5,11 +5,13 @@
  * Each segment is acknowledged. A lost one is known after a smoothed RTT, as by ideal selective
  * acknowledgements, and sent again in effect, since the model counts bytes only. One decrease for each
  * window. No HyStart, no pacing, no timeouts: cwnd is at least two segments. */
-#ifndef HARP_TESTS_CUBIC_H
-#define HARP_TESTS_CUBIC_H
+#ifndef HARP_MODELS_CUBIC_H
+#define HARP_MODELS_CUBIC_H
 
-#include "networks/lane.h"
-#include "networks/wire.h"
+#include "models/lane.h"
+#include "models/wire.h"
+
+enum { CUBIC_HEADERS_BYTES = 52 }; /* of a segment: IPv4, TCP with time stamps */
 
 /* The congestion window, in segments. */
 struct cubic_window {
