@@ -31,8 +31,14 @@ def _fake(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
+def _warn(peer: RemotePeer) -> str:
+    """Return the one WARN of a peer's log."""
+    (warn,) = [line for line in peer.call("log") if line.startswith("WARN")]
+    return str(warn)
+
+
 def test_client_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None:
-    """Its error contains both versions, the log too, and the listener goes on."""
+    """Accept fails with both versions, the answer contains ours, and the next one that comes is served."""
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         handle = receiver.call("listen")
@@ -46,13 +52,33 @@ def test_client_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None
             "names_our_hello": True,
             "is_closed": True,
         }
+        assert receiver.answer() == abi.REMOTE
+        warn = _warn(receiver)
+        assert BOTH_VERSIONS in warn
+        assert lab.address(1) in warn
+        receiver.start("accept")
         assert sender.call("connect", handle) == abi.SUCCESS
         assert receiver.answer() == abi.SUCCESS
         transfer(receiver, sender, 8, 100_000)
         lines = receiver.call("close")
-        assert len([line for line in lines if BOTH_VERSIONS in line]) == 1
         assert not [line for line in lines if line.startswith("WARN")]
         assert statistics_of("\n".join(lines))["handshake_refused"] == 1
+
+
+def test_without_a_kind_of_path_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
+    """Both sides have an error that says what to configure."""
+    lab = make_lab(LabSpec())
+    with (
+        RemotePeer(lab, 0, plugin_file, {"HARP_DRIVER": "udp"}) as receiver,
+        RemotePeer(lab, 1, plugin_file, {"HARP_DRIVER": "tcp"}) as sender,
+    ):
+        handle = receiver.call("listen")
+        receiver.start("accept")
+        assert sender.call("connect", handle) == abi.REMOTE
+        assert receiver.answer() == abi.REMOTE
+        for warn in (_warn(receiver), _warn(sender)):
+            assert "no kind of path in common" in warn
+            assert "configure the same driver" in warn
 
 
 def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -65,11 +91,10 @@ def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None
         output, _ = server.communicate(timeout=60)
         ours = layer().WIRE_VERSION
         assert json.loads(output) == {"type": "HELLO", "version_min": ours, "version_max": ours}
-        warns = [line for line in sender.call("log") if line.startswith("WARN")]
-        assert len(warns) == 1
-        assert BOTH_VERSIONS in warns[0]
-        assert lab.address(0) in warns[0]
-        assert "eni0" in warns[0]
+        warn = _warn(sender)
+        assert BOTH_VERSIONS in warn
+        assert lab.address(0) in warn
+        assert "eni0" in warn
 
 
 @pytest.mark.parametrize("handle", [bytes(128), bytes(range(128)), SOCKETS_HANDLE])
@@ -78,8 +103,6 @@ def test_foreign_handle(make_lab: MakeLab, plugin_file: Path, handle: bytes) -> 
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 0, plugin_file) as receiver, RemotePeer(lab, 1, plugin_file) as sender:
         assert sender.call("connect", handle.hex()) == abi.REMOTE
-        warns = [line for line in sender.call("log") if line.startswith("WARN")]
-        assert len(warns) == 1
-        assert "handle is not one of HARP's" in warns[0]
+        assert "handle is not one of HARP's" in _warn(sender)
         connect(receiver, sender)
         transfer(receiver, sender, 2, 1000)

@@ -249,6 +249,13 @@ static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
   return oldest;
 }
 
+/* Whether a pending peer is one that knows the secret, and no later attempt of it can succeed. It gives up.
+ */
+static bool is_refused_for_good(const struct harp_pending_peer *p) {
+  enum harp_refusal why = p->handshake.refusal;
+  return why == HARP_REFUSAL_VERSION || why == HARP_REFUSAL_ENDPOINT || why == HARP_REFUSAL_PATHS;
+}
+
 /* Whether to log why a pending peer is refused. One that is refused as BUSY tries again soon: logged once. */
 static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_peer *p) {
   if (p->handshake.refusal == HARP_REFUSAL_CROSSED) return false; /* it gets what it wants otherwise */
@@ -256,6 +263,14 @@ static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_
   bool was_logged = l->busy_logged;
   l->busy_logged = true;
   return !was_logged;
+}
+
+/* The peer that has the handle was refused for good: nobody else will come, so accept returns an error. The
+ * text is not written again before accept has read it. */
+static void let_accept_fail(struct harp_listener *l, const char *address, const char *why) {
+  if (atomic_load_explicit(&l->has_refused, memory_order_acquire)) return; /* pairs with harp_listener_poll */
+  snprintf(l->refused_text, sizeof l->refused_text, "%s: %s", address, why);
+  atomic_store_explicit(&l->has_refused, true, memory_order_release);
 }
 
 static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err, harp_ns now) {
@@ -266,9 +281,12 @@ static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err
     harp_limit_text(-err, why);
   else
     snprintf(why, sizeof why, "it did not prove the secret in time");
-  if (is_worth_logging(l, p))
+  harp_address_text(&p->peer_addr, text);
+  if (is_refused_for_good(p) && !l->is_closed)
+    let_accept_fail(l, text, why);
+  else if (is_worth_logging(l, p))
     HARP_INFO_LIMITED(&l->engine->strangers_log, now, "%s: refused a connection from %s: %s", l->engine->name,
-                      harp_address_text(&p->peer_addr, text), why);
+                      text, why);
   l->engine->counters.handshake_refused++;
   end_pending(l, p);
 }
@@ -636,6 +654,11 @@ enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **
   if (*link) {
     l->wait = (struct harp_stall_wait){0};
     return HARP_OK;
+  }
+  if (atomic_load_explicit(&l->has_refused, memory_order_acquire)) { /* pairs with let_accept_fail */
+    HARP_WARN("%s: refused a connection from %s", l->engine->name, l->refused_text);
+    atomic_store_explicit(&l->has_refused, false, memory_order_release);
+    return HARP_ERR_REMOTE;
   }
   harp_stall_review_accept(l, l->engine->clock());
   int err = atomic_load_explicit(&l->shortage_error, memory_order_relaxed);

@@ -16,11 +16,16 @@
 #ifndef HARP_LISTENER_H
 #define HARP_LISTENER_H
 
+#include "base/address.h"
 #include "engine/control/answers.h"
 #include "engine/control/handle.h"
 #include "engine/control/pending_peer.h"
+#include "engine/limits.h"
 
-enum { HARP_LISTENERS_CLOSED_MAX = 64 };
+enum {
+  HARP_LISTENERS_CLOSED_MAX = 64,
+  HARP_LISTENER_REFUSED_BYTES = HARP_ADDRESS_TEXT_BYTES + HARP_LIMIT_TEXT_BYTES + 2,
+};
 #define HARP_PENDING_PEER_NS HARP_SEC(5) /* time in which a pending peer must prove the secret */
 
 struct harp_listener {
@@ -36,7 +41,9 @@ struct harp_listener {
   harp_ns short_since_ns, short_until_ns;
   int short_of; /* the error */
   bool shortage_logged;
-  _Atomic int shortage_error;   /* of a shortage that has lasted for the peer timeout; 0: there is none */
+  _Atomic int shortage_error; /* of a shortage that has lasted for the peer timeout; 0: there is none */
+  _Atomic bool has_refused;   /* refused a peer for good, and accept has not returned that error yet */
+  char refused_text[HARP_LISTENER_REFUSED_BYTES]; /* its address and why */
   bool busy_logged;             /* logged a refusal for too many links that wait for accept */
   _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
   struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
@@ -64,8 +71,10 @@ void harp_listeners_tend(struct harp_engine *e, harp_ns now);
 /* Takes the link that has waited longest; NULL if there is none. Any thread. */
 struct harp_link *harp_listener_take(struct harp_listener *l);
 /* The same for NCCL's accept, one thread at a time; *link is NULL if there is none. Logs what it waits for
- * when that takes long. An error, with its WARN, when a shortage of files or memory has kept connections from
- * being accepted for the peer timeout. */
+ * when that takes long. Returns an error, with its WARN, when a peer that knows the secret was refused for a
+ * reason that its next attempt would have too (no wire version or no path in common), once for each such
+ * peer; and when a shortage of files or memory has kept connections from being accepted for the peer timeout.
+ */
 enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link);
 /* Ends the pending peers and destroys links that nobody took. Closes the socket, at once or when the answers
  * have come. Takes the engine's lock. */
