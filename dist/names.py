@@ -13,7 +13,7 @@ MACHINES = (HERE, *sorted(DEBIAN.keys() - {HERE}))  # that packages are made for
 
 
 def plain_version() -> str:
-    """Return the version in the form that Python, Debian and rpm all take: 0.2.0+12.gabc1234."""
+    """Return the version in the form that Python, Debian and rpm all take: 1.0.0+12.gabc1234."""
     base, _dash, rest = build_version().partition("-")
     return f"{base}+{rest.replace('-', '.')}" if rest else base
 

@@ -46,7 +46,9 @@ def commit(tree: Path) -> str:
 
 def test_of_a_checkout(tree: Path) -> None:
     short = commit(tree)
-    assert version(tree) == f"{__version__}-1-g{short}"
+    assert version(tree) == f"{__version__}-0-g{short}"
+    git(tree, "commit", "-q", "--allow-empty", "-m", "later")
+    assert version(tree).startswith(f"{__version__}-1-g")
     git(tree, "tag", "v7.8.9")
     assert version(tree) == "7.8.9"
     (tree / "harpctl" / "__init__.py").write_text(f'__version__ = "{__version__}"\n')

@@ -2,9 +2,9 @@
 """A peer that speaks only another wire version: run as `python -m tests.lab.fake ROLE ...`.
 
 client HANDLE
-    send HELLO for version 3; print what comes back
+    send HELLO for another version; print what comes back
 server ADDRESS
-    print a handle; refuse whoever comes, as a server of version 3
+    print a handle; refuse whoever comes, as a server of another version
 
 It knows only docs/reference/wire.md, through the scapy layer that is made from it: handle, framing, MAC,
 the first bytes of HELLO, and REFUSE hold in every version.
@@ -20,7 +20,7 @@ from tests.layer import layer
 
 h = layer()
 
-OTHER_VERSION = 3
+OTHER_VERSION = h.WIRE_VERSION + 1
 HEAD_BYTES, MAC_BYTES = 16, 8
 WAIT_S = 30
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
 MakeLab = Callable[[LabSpec], Lab]
 SOCKETS_HANDLE = struct.pack("=QQ", 0x564AB9F2FC4B9D6C, 2).ljust(128, b"\1")  # as NCCL's own sockets make it
-BOTH_VERSIONS = "it speaks wire versions 3 to 3, this plugin 2 to 2"
+BOTH_VERSIONS = "it speaks wire versions 2 to 2, this plugin 1 to 1"
 
 
 def _fake(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:

@@ -33,7 +33,7 @@ static struct harp_endpoint an_endpoint(void) {
                 .ports = {4791}}},
       .pid = 4242,
       .name = "gpu-7.example",
-      .build = "HARP 0.2.0-12-gabc1234",
+      .build = "HARP 1.0.0-12-gabc1234",
   };
 }
 

@@ -32,7 +32,7 @@ static void prepare(struct pair *p) {
       .enis = {{.family = 4, .addr = {10, 0, 0, 1}, .mtu = 1500, .port_count = 4, .ports = {5, 6, 7, 8}}},
       .pid = 11,
       .name = "client",
-      .build = "HARP 0.2.0-1-gabcdef1",
+      .build = "HARP 1.0.0-1-gabcdef1",
   };
   p->server_end = p->client_end;
   p->server_end.token = 0x5555666677778888;

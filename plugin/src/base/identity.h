@@ -9,7 +9,7 @@
 
 enum { HARP_BUILD_ID_TEXT_BYTES = 13 }; /* 6 bytes of the id as digits, and the NUL */
 
-/* Returns the version of the source that this was built from, such as "0.2.0-12-gabc1234". */
+/* Returns the version of the source that this was built from, such as "1.0.0-12-gabc1234". */
 const char *harp_version(void);
 
 /* Writes the first digits of the id that the linker gave this library or program; "unknown" where it gave

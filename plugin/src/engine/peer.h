@@ -72,7 +72,7 @@ struct harp_peer {
   struct harp_inquiry inquiry;
   struct harp_monitor monitor;           /* the control connection: whether the peer's process runs */
   char name[HARP_PEER_TEXT_BYTES];       /* "host (address) process 123" */
-  char build[HARP_ENDPOINT_BUILD_BYTES]; /* "HARP 0.2.0" */
+  char build[HARP_ENDPOINT_BUILD_BYTES]; /* "HARP 1.0.0" */
   char error[HARP_ERROR_TEXT_BYTES];     /* why it failed */
   uint32_t engine_id;                    /* the other engine: the upper half of all its tokens */
   struct sockaddr_storage engine_addr;   /* of its first interface */

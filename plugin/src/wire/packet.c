@@ -8,8 +8,8 @@
 
 /* Names the oldest and newest wire version in the file (harpctl
  * preflight). */
-static const char mark[] HARP_KEPT = "@(#)HARP-WIRE 2-2";
-_Static_assert(HARP_WIRE_VERSION_MIN == 2 && HARP_WIRE_VERSION == 2, "the mark above names them");
+static const char mark[] HARP_KEPT = "@(#)HARP-WIRE 1-1";
+_Static_assert(HARP_WIRE_VERSION_MIN == 1 && HARP_WIRE_VERSION == 1, "the mark above names them");
 
 static enum harp_drop decode_data(const uint8_t *wire, size_t bytes, struct harp_packet *p) {
   struct harp_wire_data h;

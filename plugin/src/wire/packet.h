@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The datagrams of wire version 2: layout, encoding, decoding. docs/reference/wire.md is the normative text;
+/* The datagrams of wire version 1: layout, encoding, decoding. docs/reference/wire.md is the normative text;
  * tests/meta compares its tables with the offsets here. Called by the engine on every packet; does no I/O,
  * allocates nothing.
  *
@@ -14,8 +14,8 @@
 #include "base/ranges.h"
 
 enum {
-  HARP_WIRE_VERSION = 2,
-  HARP_WIRE_VERSION_MIN = 2, /* the oldest supported */
+  HARP_WIRE_VERSION = 1,
+  HARP_WIRE_VERSION_MIN = 1, /* the oldest supported */
 
   HARP_DATA_HEADER_BYTES = 44,
   HARP_ACK_HEADER_BYTES = 40,

@@ -162,7 +162,7 @@ def test_damaged_library_is_not_installed(tmp_path: Path) -> None:
     assert files(root) == {}
 
 
-@pytest.mark.parametrize("version", ["0.2.0", "0.2.0-12-gabc-dirty", "1.0+x/y", "v" * 80])
+@pytest.mark.parametrize("version", ["1.0.0", "1.0.0-12-gabc-dirty", "1.0+x/y", "v" * 80])
 def test_label_value_is_one(version: str) -> None:
     value = label_value(version)
     assert 0 < len(value) <= 63

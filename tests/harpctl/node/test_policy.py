@@ -60,7 +60,7 @@ def test_policy_is_for_the_installer_alone() -> None:
 
 
 def test_installer_sets_changes_and_removes_its_label() -> None:
-    labelled = changed(f"metadata|labels|{LABEL}", "0.2.0")
+    labelled = changed(f"metadata|labels|{LABEL}", "1.0.0")
     assert is_allowed(request(), NODE, labelled)
     assert is_allowed(request(), labelled, changed(f"metadata|labels|{LABEL}", "0.3.0"))
     assert is_allowed(request(), labelled, NODE)
@@ -83,4 +83,4 @@ def test_anything_else_is_refused(path: str, value: object) -> None:
 
 @pytest.mark.parametrize("node", ["gpu2", ""])
 def test_another_node_is_refused(node: str) -> None:
-    assert not is_allowed(request(node=node), NODE, changed(f"metadata|labels|{LABEL}", "0.2.0"))
+    assert not is_allowed(request(node=node), NODE, changed(f"metadata|labels|{LABEL}", "1.0.0"))

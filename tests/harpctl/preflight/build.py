@@ -17,12 +17,12 @@ def eni(**changes: object) -> EniState:
 def own(**changes: object) -> HostState:
     """Return the state of a host with one ENI, with these fields."""
     plain = HostState(
-        harpctl="0.2.0",
+        harpctl="1.0.0",
         plugin="/p.so",
         is_installed=True,
-        version="0.2.0",
+        version="1.0.0",
         build="abc",
-        wire=(2, 2),
+        wire=(1, 1),
         perf="/harp-perf",
         nccl="",
         ephemeral=(32768, 60999),

@@ -255,7 +255,7 @@ def test_hosts_unlike_most() -> None:
     states = {
         "a": own(),
         "b": own(build="other"),
-        "c": own(version="0.3.0", wire=(3, 3)),
+        "c": own(version="1.1.0", wire=(2, 2)),
         "d": own(),
         "e": own(enis=(eni(mtu=9000),)),
         "f": own(enis=()),
@@ -263,7 +263,7 @@ def test_hosts_unlike_most() -> None:
     }
     found = host_problems(apart(states))
     assert named(found) == [("conf", "f"), ("build", "g"), ("build", "b"), ("wire", "c"), ("mtu", "e")]
-    assert any("no wire version in common: 3 here, 2 there" in one.cause for one in found)
+    assert any("no wire version in common: 2 here, 1 there" in one.cause for one in found)
 
 
 def test_hosts_with_the_same_address_are_named() -> None:
@@ -360,8 +360,8 @@ def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert shown[:3] == [
         "host result HARP build ENIs out Gbit/s in Gbit/s",
-        "a ok 0.2.0 abc eth1 10 10",
-        "b failed 0.2.0 abc eth1 10 10",
+        "a ok 1.0.0 abc eth1 10 10",
+        "b failed 1.0.0 abc eth1 10 10",
     ]
     assert "fail b: mtu: Too small." in shown
     assert "512K 1.4 1 1.40 (1.40-1.40)" in shown

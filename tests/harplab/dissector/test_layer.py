@@ -175,7 +175,7 @@ def test_short_and_foreign_data(h: Any) -> None:
     for data in (b"", b"x", bytes(20), b"\xff" * 100):
         assert h.packets(data)[0].wrong
     for kind in (1, 2, 3):
-        assert h.packets(bytes([0, 0, 0, 0, 2, kind, 0, 0]) + bytes(12))[0].wrong == "cut off"
+        assert h.packets(bytes([0, 0, 0, 0, h.WIRE_VERSION, kind, 0, 0]) + bytes(12))[0].wrong == "cut off"
 
 
 def _record(h: Any, kind: int, payload: bytes, **fields: int) -> bytes:
