@@ -46,3 +46,17 @@ fuzz-run: $(FUZZ:%=$(B)/fuzz/fuzz_%)
 fuzz: ## fuzz every decoder for SECONDS each (clang); what it finds new stays in build/fuzz
 	$(MAKE) VARIANT=fuzz CC=clang fuzz-run
 .PHONY: fuzz-run
+
+# The plugin with another wire version, as an earlier or a later release may have: tests/versions.
+OTHER     := $(B)/other_wire
+OTHER_OBJ := $(OTHER)/packet.o $(OTHER)/record.o $(OTHER)/pending_peer.o
+$(OTHER)/wire/packet.%: src/wire/packet.%
+	@mkdir -p $(@D)
+	sed -E 's/(HARP_WIRE_VERSION(_MIN)?) (==?) [0-9]+/\1 \3 9/g; s/HARP-WIRE [0-9]+-[0-9]+/HARP-WIRE 9-9/' $< >$@
+$(OTHER)/packet.o: $(OTHER)/wire/packet.c $(OTHER)/wire/packet.h
+$(OTHER)/record.o: src/wire/record.c $(OTHER)/wire/packet.h
+$(OTHER)/pending_peer.o: src/engine/control/pending_peer.c $(OTHER)/wire/packet.h
+$(OTHER_OBJ):
+	$(CC) -I$(OTHER) $(ALL_CFLAGS) -c -o $@ $<
+$(OTHER)/libnccl-net.so: $(OTHER_OBJ) $(filter-out $(addprefix %/,$(notdir $(OTHER_OBJ))),$(call obj,$(PLUGIN_SRC))) src/nccl/exports.map
+	$(link_plugin)

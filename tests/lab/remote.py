@@ -10,11 +10,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from harplab.lab.lab import Lab
 from tests.lab.job import ENI, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,11 +25,18 @@ def _state(task: Path) -> str:
     return (task / "stat").read_text().rpartition(") ")[2][0]
 
 
+class Hosts(Protocol):
+    """Where peers run: a lab, or this machine alone."""
+
+    def command(self, host: int, argv: Sequence[str]) -> list[str]:
+        """Wrap a command so that it runs on that host."""
+
+
 class RemotePeer:
     """A peer on a host; a context manager that leaves no process."""
 
     def __init__(
-        self, lab: Lab, host: int, plugin: Path, env: Mapping[str, str] | None = None, ifname: str = ENI
+        self, lab: Hosts, host: int, plugin: Path, env: Mapping[str, str] | None = None, ifname: str = ENI
     ) -> None:
         values = {"HARP_IFNAME": f"={ifname}", "CONFORMANCE_PLUGIN": str(plugin), **(env or {})}
         self.child = subprocess.Popen(
