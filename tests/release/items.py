@@ -93,9 +93,12 @@ class Simulation:
     target = 10_000_000
     _rate = 0.0
 
+    def prepare(self) -> None:
+        """Build it."""
+        _build("VARIANT=fast", "build/fast/sim")
+
     def run(self, start: int, seconds: float) -> Outcome:
         """Run the next seeds."""
-        _build("VARIANT=fast", "build/fast/sim")
         end_s, done, sums = (
             time.monotonic() + seconds,
             0,
@@ -142,16 +145,26 @@ class Fuzzing:
         """Its name in the table."""
         return f"fuzzing: {self.decoder}"
 
-    def run(self, start: int, seconds: float) -> Outcome:
-        """Search for so long."""
+    @property
+    def _program(self) -> str:
+        return f"build/fuzz/fuzz/fuzz_{self.decoder}"
+
+    def prepare(self) -> None:
+        """Build it, with clang."""
         if shutil.which("clang") is None:
             raise Unavailable("fuzzing needs clang")
-        program = f"build/fuzz/fuzz/fuzz_{self.decoder}"
-        _build("VARIANT=fuzz", "CC=clang", program)
+        _build("VARIANT=fuzz", "CC=clang", self._program)
+
+    def run(self, start: int, seconds: float) -> Outcome:
+        """Search for so long."""
         found = self.folder / "corpus" / self.decoder
         kept = native.TESTS_DIR / "fuzz" / "corpus" / self.decoder
         found.mkdir(parents=True, exist_ok=True)
-        argv = [str(native.PLUGIN_DIR / program), f"-artifact_prefix={self.folder}/", "-reduce_inputs=1"]
+        argv = [
+            str(native.PLUGIN_DIR / self._program),
+            f"-artifact_prefix={self.folder}/",
+            "-reduce_inputs=1",
+        ]
         if len(list(found.iterdir())) > CORPUS_MAX:
             self._reduce(argv, found, kept)
         words = [
@@ -204,6 +217,9 @@ class PythonDecoders:
     unit = "executions"
     target = 1_000_000
 
+    def prepare(self) -> None:
+        """Build nothing."""
+
     def run(self, start: int, seconds: float) -> Outcome:
         """Read damaged ones; each is taken, or refused with a sentence."""
         end_s, done, taken = time.monotonic() + seconds, 0, 0
@@ -242,9 +258,12 @@ class Damage:
         """Its name."""
         return f"damage-{self.carrier}"
 
+    def prepare(self) -> None:
+        """Build it."""
+        _build("VARIANT=fast", "build/fast/damage")
+
     def run(self, start: int, seconds: float) -> Outcome:
         """Bring damaged packets for so long."""
-        _build("VARIANT=fast", "build/fast/damage")
         text = _output([str(BUILD_DIR / "fast/damage"), self.carrier, str(start), f"{seconds:.1f}"], seconds)
         sums = {
             "messages compared": _number(DAMAGED, text, 3),
@@ -256,10 +275,17 @@ class Damage:
 # ---- in labs ----
 
 
+class _InLab:
+    """What runs plugin and harp-perf in a lab."""
+
+    def prepare(self) -> None:
+        """Build both."""
+        _build("all")
+
+
 @contextlib.contextmanager
 def _lab(spec: LabSpec) -> Iterator[tuple[Lab, Path]]:
     """Provide a lab, and a folder for its job."""
-    _build("all")
     try:
         require_lab(spec)
     except HarpError as error:
@@ -276,7 +302,7 @@ def _fleet(spec: LabSpec, ranks_per_host: int, seed: int) -> Iterator[Fleet]:
 
 
 @dataclass
-class Kills:
+class Kills(_InLab):
     """Ranks that are killed while all connect or move data."""
 
     name = "kills"
@@ -298,7 +324,7 @@ class Kills:
 
 
 @dataclass
-class Connects:
+class Connects(_InLab):
     """New processes that connect, all to all, over links that lose much."""
 
     name = "connects"
@@ -329,7 +355,7 @@ class Connects:
 
 
 @dataclass
-class Flaps:
+class Flaps(_InLab):
     """Links of a job over four interfaces go down and up again; every byte is checked."""
 
     carrier: str
@@ -374,7 +400,7 @@ class Flaps:
 
 
 @dataclass
-class XdpFlaps:
+class XdpFlaps(_InLab):
     """The interface of a job over AF_XDP goes down and up: it goes on with sockets; a new job each time."""
 
     name = "flaps-xdp"
@@ -406,7 +432,7 @@ class XdpFlaps:
 
 
 @dataclass
-class Soak:
+class Soak(_InLab):
     """Mixed traffic of eight ranks, with every fault of tests/many; what an idle rank holds does not grow."""
 
     name = "soak"

@@ -40,6 +40,12 @@ class Item(Protocol):
     def target(self) -> int:
         """How many of them are wanted."""
 
+    def prepare(self) -> None:
+        """Build what it runs, where that is not built; its time does not count.
+
+        Raises as `run` does.
+        """
+
     def run(self, start: int, seconds: float) -> Outcome:
         """Go on from `start` for about so long.
 
@@ -92,6 +98,8 @@ class Runner:
     def _slice(self, item: Item, progress: Progress, slice_s: float) -> None:
         began_s, start = self.clock(), progress.done + STRIDE * len(progress.failures)
         try:
+            item.prepare()
+            began_s = self.clock()
             outcome = item.run(start, slice_s)
         except Unavailable as reason:
             self._last = "unavailable"

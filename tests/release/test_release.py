@@ -36,8 +36,12 @@ class Steps:
     what: str = "steps that are taken"
     unit: str = "steps"
     target: int = 1000
+    build_s: float = 0.0
     before: Callable[[], None] = lambda: None
     starts: list[int] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        self.clock.now_s += self.build_s
 
     def run(self, start: int, seconds: float) -> Outcome:
         self.starts.append(start)
@@ -65,6 +69,12 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
         *({"feet": 2100}, {"longest": 950.0}),
     )
     assert _runner(file, Steps(clock)).run(None), "nothing is left to do"
+
+
+def test_what_it_takes_to_build_does_not_count(tmp_path: Path) -> None:
+    file, clock = tmp_path / "record.json", Clock()
+    _runner(file, Steps(clock, target=100, build_s=1000)).run(None)
+    assert load(file, "a", keep=False).of("steps").seconds == SLICE_S
 
 
 def test_who_is_least_far_is_next(tmp_path: Path) -> None:
