@@ -22,7 +22,7 @@ from tests.conftest import BUILD_DIR, PLUGIN_DIR
 from tests.lab.remote import RemotePeer
 from tests.versions.stored import Stored, facts_of, store, stored
 
-SIZES = ("--sizes", "0,8,4K,70000,1M,4M", "--iters", 20, "--warmup", 2, "--connections", 2)
+SIZES = ("--sizes", "0,8,4K,70000,1M", "--iters", 8, "--warmup", 1, "--connections", 2)
 CARRIERS = ("udp", "tcp", "udp+tcp")
 OTHER_WIRE = "build/other_wire/libnccl-net.so"
 OK = 0
