@@ -223,7 +223,7 @@ static uint32_t next_news(int fd) {
 
 static void test_endless_notifications_are_read_in_parts(void **state) {
   (void)state;
-  enum { QUEUE = 512, READS_MAX = 16, LOOKS = 1000, LOOKS_MAX = 1000000 /* while the writer lacks a core */ };
+  enum { QUEUE = 512, READS_MAX = 16, LOOKS = 1000, PATIENCE = 1000000 /* while the writer lacks a core */ };
   int pair[2], queued;
   pthread_t thread;
   if (!has_namespace) skip();
@@ -232,7 +232,7 @@ static void test_endless_notifications_are_read_in_parts(void **state) {
   struct writer writer = {.fd = pair[1]};
   assert_int_equal(pthread_create(&thread, NULL, write_without_end, &writer), 0);
   uint32_t before = next_news(pair[0]), most = 0;
-  for (int i = 0; i < LOOKS || (most < READS_MAX && i < LOOKS_MAX); i++) {
+  for (int i = 0; i < LOOKS || (most < READS_MAX && i < PATIENCE); i++) {
     (void)read_news(pair[0]);
     uint32_t next = next_news(pair[0]);
     most = HARP_MAX(most, next - before - 1);
