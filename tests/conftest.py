@@ -157,6 +157,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--driver", choices=("udp", "tcp"), help="run the conformance cases over one carrier alone"
     )
+    group.addoption("--whole", action="store_true", help="simulate whole processes by all plans")
     group.addoption("--proofs", action="store_true", help="give the proofs their longer bounds")
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
     group.addoption("--faults", action="store_true", help="let every call of libc fail, not a sample of them")

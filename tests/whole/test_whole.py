@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole processes in a simulated world: the plugin with its engines, threads, handshakes and sockets.
+
+`whole` (tests/whole/whole.c) runs a plan in virtual time, as often as wanted to the same end. Here are a few
+hundred plans; with --whole every call of libc fails, and a process ends, stops or gives up at every call, by
+thousands of seeds, in two builds: in the second one threads change places in each basic block. A failure
+prints its plan: the words for `whole PLUGIN`, to which `trace` adds every call.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import native
+from tests.faults import cases
+from tests.native import PLUGIN_DIR, TESTS_DIR
+
+CC = ("cc", "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", f"-I{PLUGIN_DIR / 'src'}", f"-I{TESTS_DIR}")
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+VARIANT = "blocks"
+BUILD_TIMEOUT_S = 300
+RUN_TIMEOUT_S = 14400
+SEEDS, SEEDS_ALL = 60, 5000
+STRIDE = 23  # of calls at which something happens, without --whole
+CALLS = {"inline": 1100, "thread": 6000}  # of one process, at most
+BASES = {mode: f"seed=1 messages=4 mode={mode}" for mode in CALLS}
+SAMPLE = 4  # positions at which a function fails, without --whole
+
+pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the program."""
+    out = tmp_path_factory.mktemp("whole") / "whole"
+    sources = [*sorted((TESTS_DIR / "whole").glob("*.c")), TESTS_DIR / "lib" / "simnet.c"]
+    argv = [*CC, *WARNINGS, "-rdynamic", "-o", str(out), *map(str, sources), "-ldl"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def blocks() -> Path:
+    """Build the plugin whose threads change places in each basic block."""
+    target = f"build/{VARIANT}/libnccl-net.so"
+    built = native.make(f"VARIANT={VARIANT}", target)
+    assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
+    return PLUGIN_DIR / target
+
+
+@pytest.fixture(scope="session")
+def plugins(request: pytest.FixtureRequest, plugin_file: Path) -> list[Path]:
+    """Provide the builds that the plans run on."""
+    return [plugin_file, request.getfixturevalue("blocks")] if _is_all(request) else [plugin_file]
+
+
+def _is_all(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--whole"))
+
+
+def _run(whole: Path, plugin: Path, plans: Iterable[str]) -> str:
+    text = "".join(f"{plan}\n" for plan in plans)
+    done = subprocess.run(
+        [whole, plugin, "-"], input=text, capture_output=True, text=True, errors="replace", check=False
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+def _failures(whole: Path, plugins: Sequence[Path], plans: Sequence[str]) -> str:
+    assert plans
+    found = []
+    for plugin in plugins:
+        output = _run(whole, plugin, plans)
+        assert len(re.findall("^(?:ok|FAILURE)", output, re.MULTILINE)) == len(plans), output[-1000:]
+        found += re.findall("^FAILURE.*\n.*\n", output, re.MULTILINE)
+    return "".join(found)
+
+
+def _calls(request: pytest.FixtureRequest, mode: str) -> range:
+    return range(1, CALLS[mode], 1 if _is_all(request) else STRIDE * CALLS[mode] // CALLS["inline"])
+
+
+def _failing_calls(whole: Path, plugin: Path, base: str, *, is_all: bool) -> list[str]:
+    counts = re.findall(r"^calls (\S+) (\d+)$", _run(whole, plugin, [f"{base} count"]), re.MULTILINE)
+    plans = []
+    for function, text in counts:
+        count = int(text)
+        positions = range(1, count + 1, 1 if is_all else count // SAMPLE + 1)
+        for error in cases.ERRNOS.get(function, ()):
+            plans += [f"{base} fail={function}:{n}:once:{error}" for n in positions]
+            if error not in cases.PASSING:
+                lasting = [n for n in cases.FIRST_OF_LASTING if n <= count][: None if is_all else 1]
+                plans += [f"{base} fail={function}:{n}:on:{error}" for n in lasting]
+    return plans
+
+
+def test_a_plan_is_repeated_exactly(whole: Path, plugins: list[Path]) -> None:
+    plans = [*BASES.values(), *(f"seed={seed} draw" for seed in range(1, 11))]
+    for plugin in plugins:
+        first = _run(whole, plugin, plans)
+        assert len(set(re.findall("hash=([0-9a-f]+)", first))) == len(plans)
+        assert _run(whole, plugin, plans) == first
+
+
+def test_seeds(whole: Path, plugins: list[Path], request: pytest.FixtureRequest) -> None:
+    count = SEEDS_ALL if _is_all(request) else SEEDS
+    assert not _failures(whole, plugins, [f"seed={seed} draw" for seed in range(1, count + 1)])
+
+
+@pytest.mark.parametrize("mode", BASES)
+def test_failing_calls(
+    mode: str, whole: Path, plugins: list[Path], plugin_file: Path, request: pytest.FixtureRequest
+) -> None:
+    plans = _failing_calls(whole, plugin_file, BASES[mode], is_all=_is_all(request))
+    assert not _failures(whole, plugins, plans)
+
+
+@pytest.mark.parametrize("mode", BASES)
+def test_a_process_ends(mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest) -> None:
+    plans = [f"{BASES[mode]} kill={n}" for n in _calls(request, mode)]
+    assert not _failures(whole, plugins, plans)
+
+
+@pytest.mark.parametrize("mode", BASES)
+def test_a_process_gives_up(mode: str, whole: Path, plugins: list[Path]) -> None:
+    assert not _failures(whole, plugins, [f"{BASES[mode]} stop={n}" for n in range(1, 60)])
+
+
+@pytest.mark.parametrize("mode", BASES)
+def test_the_wall_clock_jumps(
+    mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
+) -> None:
+    plans = [f"{BASES[mode]} jump={n}" for n in _calls(request, mode)]
+    assert not _failures(whole, plugins, plans)
