@@ -30,6 +30,11 @@ STRIDE = 23  # of calls at which something happens, without --whole
 CALLS = {"inline": 1100, "thread": 6000}  # of one process, at most
 BASES = {mode: f"seed=1 messages=4 mode={mode}" for mode in CALLS}
 SAMPLE = 4  # positions at which a function fails, without --whole
+PAUSE_MS = 5000  # more than two peer timeouts
+# Plans that found a defect. What they do depends on the order of calls, so they age.
+MENDED = {
+    "connecting": tuple(f"{BASES['inline']} pause={n}:{PAUSE_MS}" for n in range(163, 290, 9)),
+}
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S)
 
@@ -134,8 +139,22 @@ def test_a_process_gives_up(mode: str, whole: Path, plugins: list[Path]) -> None
 
 
 @pytest.mark.parametrize("mode", BASES)
+def test_a_process_is_stopped(
+    mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
+) -> None:
+    """Longer than every timeout: nothing but time is lost."""
+    plans = [f"{BASES[mode]} pause={n}:{PAUSE_MS}" for n in _calls(request, mode)]
+    assert not _failures(whole, plugins, plans)
+
+
+@pytest.mark.parametrize("mode", BASES)
 def test_the_wall_clock_jumps(
     mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
 ) -> None:
     plans = [f"{BASES[mode]} jump={n}" for n in _calls(request, mode)]
     assert not _failures(whole, plugins, plans)
+
+
+@pytest.mark.parametrize("defect", MENDED)
+def test_mended(defect: str, whole: Path, plugin_file: Path) -> None:
+    assert not _failures(whole, [plugin_file], MENDED[defect])

@@ -24,6 +24,7 @@
 /* A handshake that is not answered for HARP_DIAL_NEXT_NS is moved to another address, if one can be reached.
  * Each move doubles the time, at most so often: the peer may be slow, not the address silent. */
 enum { PATIENCE_DOUBLINGS_MAX = 6 };
+enum { LATE_POLLS_MAX = 4 /* that are excused before the connect's time is over */ };
 
 /* The attempt is over; the next one is due at retry_ns. */
 static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {
@@ -109,7 +110,8 @@ enum harp_status harp_connect_open(struct harp_connect **out, struct harp_engine
   c->traffic_class = traffic_class;
   harp_dials_init(&c->dials);
   c->pending.fd = c->pending.slot = -1;
-  c->deadline_ns = e->clock() + e->instance.peer_timeout_ns;
+  c->called_ns = e->clock();
+  c->deadline_ns = c->called_ns + e->instance.peer_timeout_ns;
   harp_engine_lock(e);
   c->next = e->connects;
   e->connects = c;
@@ -422,9 +424,18 @@ static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
   return HARP_OK;
 }
 
+/* The process was stopped when it polls late: the peer may have answered since, so that time does not count.
+ * A part of it does, or a connect that is polled seldom would never end. */
+static void excuse_late_poll(struct harp_connect *c, harp_ns now) {
+  harp_ns late_ns = now - c->called_ns, counted_ns = c->engine->instance.peer_timeout_ns / LATE_POLLS_MAX;
+  if (late_ns > counted_ns) c->deadline_ns += late_ns - counted_ns;
+  c->called_ns = now;
+}
+
 enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **link) {
   harp_ns now = c->engine->clock();
   *link = NULL;
+  excuse_late_poll(c, now);
   harp_stall_review_connect(c, now);
   if (c->link) return poll_answer(c, link, now);
   return harp_connect_is_in_attempt(c) ? poll_attempt(c, now) : poll_begin(c, now);

@@ -63,6 +63,7 @@ struct harp_connect {
   /* When to give up. Extended by the time in which the peer's process is known to run: it may be slow to
    * accept. */
   harp_ns deadline_ns;
+  harp_ns called_ns; /* when it was polled last, or opened */
   harp_ns retry_ns;
   int last_errno;
   bool is_refused_busy; /* the last attempt, by a peer with too many connections that wait for accept */
