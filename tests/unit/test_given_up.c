@@ -65,7 +65,7 @@ static void close_scene(struct scene *s) {
 /* Does the looks of so many seconds. */
 static void look_for(struct scene *s, unsigned seconds) {
   for (harp_ns ns = 0; ns < HARP_SEC((harp_ns)seconds); ns += HARP_RUNNER_TICK_NS)
-    assert_false(s->engine->on_tick(s->engine, 0));
+    assert_false(s->engine->on_tick(s->engine));
 }
 
 static void poll_accept(struct harp_listen *listen) {

@@ -34,6 +34,7 @@ PAUSE_MS = 5000  # more than two peer timeouts
 # Plans that found a defect. What they do depends on the order of calls, so they age.
 MENDED = {
     "connecting": tuple(f"{BASES['inline']} pause={n}:{PAUSE_MS}" for n in range(163, 290, 9)),
+    "connect given up": (f"{BASES['inline']} pause=472:{PAUSE_MS}",),
 }
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S)

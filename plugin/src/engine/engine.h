@@ -91,7 +91,7 @@ struct harp_engine {
   /* Set by the engine's owner before the runner starts; NULL: none. The runner calls it every
    * HARP_RUNNER_TICK_NS without the lock, for work that no call of NCCL may ever come for. It may close the
    * engine, and then returns true. */
-  bool (*on_tick)(struct harp_engine *e, harp_ns now);
+  bool (*on_tick)(struct harp_engine *e);
   harp_ns tick_ns;       /* the runner's: the next call of on_tick */
   harp_ns number_ns;     /* the runner's: when to look next whether ENIs have an address at last */
   bool numbering_failed; /* the runner's: that one has, and cannot be used, was logged */

@@ -77,7 +77,7 @@ static bool tick(struct harp_engine *e, harp_ns now) {
   harp_numbering_review(e, now);
   if (!e->on_tick || now < e->tick_ns) return false;
   e->tick_ns = now + HARP_RUNNER_TICK_NS;
-  return e->on_tick(e, now);
+  return e->on_tick(e);
 }
 
 static void run_thread(struct harp_engine *e) {

@@ -300,7 +300,7 @@ void harp_devices_release(int dev) {
 }
 
 struct harp_engine *harp_devices_use(int dev, const struct harp_contact *to,
-                                     bool (*on_tick)(struct harp_engine *e, harp_ns now)) {
+                                     bool (*on_tick)(struct harp_engine *e)) {
   struct device *d = home_of(dev);
   pthread_mutex_lock(&d->lock);
   d->engines.on_tick = on_tick;

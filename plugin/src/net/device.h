@@ -36,7 +36,7 @@ void harp_devices_release(int dev);
  * connect to (NULL: none is known) or the one that has fewest, which is started if it doesn't run, with this
  * on_tick (engine.h). NULL, with one WARN, when none can be. */
 struct harp_engine *harp_devices_use(int dev, const struct harp_contact *to,
-                                     bool (*on_tick)(struct harp_engine *e, harp_ns now));
+                                     bool (*on_tick)(struct harp_engine *e));
 
 /* Counts another user of an engine of the device. */
 void harp_devices_share(int dev, const struct harp_engine *e);

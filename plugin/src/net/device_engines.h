@@ -24,10 +24,10 @@ enum { HARP_DEVICE_CORES_MAX = 64 };
 
 /* All zero but for on_tick and sysfs_root: no engine runs. */
 struct harp_device_engines {
-  bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
-  const char *sysfs_root;                              /* NULL: /sys */
-  unsigned count;                                      /* of engines that may run; 0 while none does */
-  unsigned core_count;                                 /* of `cores` */
+  bool (*on_tick)(struct harp_engine *e); /* of its engines; NULL: none */
+  const char *sysfs_root;                 /* NULL: /sys */
+  unsigned count;                         /* of engines that may run; 0 while none does */
+  unsigned core_count;                    /* of `cores` */
   unsigned shared_levels; /* claims of each of the first `count` cores that come before others' cores */
   bool is_divided;        /* these cores are this process's part: it need not wait for them */
   harp_ns begun_ns;       /* when the first engine got its core */

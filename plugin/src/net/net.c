@@ -52,7 +52,7 @@ struct pending {
   const void *handle; /* the very buffer it was begun with */
   int dev;
   struct harp_connect *connect;
-  harp_ns polled_ns; /* when a call was at work on it last */
+  unsigned idle; /* looks of the engine's thread since a call was at work on it */
 };
 
 /* What NCCL has given up, since an abort only ceases to poll it:
@@ -82,7 +82,7 @@ static struct {
   uint64_t cookie_next;
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .call_over = PTHREAD_COND_INITIALIZER, .cookie_next = 1};
 
-static bool tend_engine(struct harp_engine *e, harp_ns now);
+static bool tend_engine(struct harp_engine *e);
 
 static enum harp_status in_child(const char *what) {
   HARP_WARN("%s in a forked child: connections belong to the process that made them", what);
@@ -302,19 +302,25 @@ static struct pending *take_pending(struct harp_context *ctx, const struct harp_
 static void put_pending(struct harp_context *ctx, struct pending *p, struct harp_handle *handle) {
   if (!p->cookie) p->cookie = net.cookie_next++;
   memcpy(handle->cookie, &p->cookie, sizeof p->cookie);
-  p->polled_ns = p->connect->engine->clock();
+  p->idle = 0;
   p->next = ctx->pendings;
   ctx->pendings = p;
 }
 
+/* Looks whether a connect of this engine is given up. Time passes by looks, each HARP_RUNNER_TICK_NS after
+ * the last one: none pass while the process is stopped. */
+static bool has_expired(struct pending *p, const struct harp_engine *e) {
+  if (p->connect->engine != e) return false;
+  return ++p->idle >= CONNECT_TIMEOUTS * e->instance.peer_timeout_ns / HARP_RUNNER_TICK_NS;
+}
+
 /* Takes one of the engine's connects that were given up out of its list; NULL: there is none. */
-static struct pending *take_given_up_connect(const struct harp_engine *e, harp_ns now) {
-  harp_ns limit_ns = CONNECT_TIMEOUTS * e->instance.peer_timeout_ns;
+static struct pending *take_given_up_connect(const struct harp_engine *e) {
   struct pending *found = NULL;
   pthread_mutex_lock(&net.lock);
   for (struct harp_context *ctx = net.contexts; ctx && !found; ctx = ctx->next) {
     struct pending **at = &ctx->pendings;
-    while (*at && ((*at)->connect->engine != e || (*at)->polled_ns + limit_ns > now)) at = &(*at)->next;
+    while (*at && !has_expired(*at, e)) at = &(*at)->next;
     found = *at;
     if (found) *at = found->next;
   }
@@ -322,8 +328,7 @@ static struct pending *take_given_up_connect(const struct harp_engine *e, harp_n
   return found;
 }
 
-/* Looks whether a listen of this engine is polled; claims it if it is given up. Time passes by looks, each
- * HARP_RUNNER_TICK_NS after the last one: none pass while the process is stopped. */
+/* Looks whether a listen of this engine is polled; claims it if it is given up. Time passes by looks, too. */
 static bool claim_given_up(struct harp_listen *l, const struct harp_engine *e) {
   int idle = LISTEN_IDLE, polled = LISTEN_POLLED;
   if (l->listener->engine != e) return false;
@@ -368,22 +373,21 @@ static bool end_given_up_listens(struct harp_engine *e) {
 /* Ends what NCCL has given up of the engine's: an abort only ceases to poll connects and listens, and tables
  * before v11 finalize nothing. As nothing may ever be called again, it is the engine's own thread that does
  * it. It waits for nobody who waits for it: nobody stops an engine while such a connect uses it. The handle
- * is not touched, it may be freed. A connect that is polled after all, since the process was stopped for
- * long, begins anew. */
-static bool end_given_up(struct harp_engine *e, harp_ns now) {
+ * is not touched, it may be freed. A connect that is polled after all begins anew. */
+static bool end_given_up(struct harp_engine *e) {
   struct pending *p;
   bool closed = false;
-  while (!closed && (p = take_given_up_connect(e, now))) {
+  while (!closed && (p = take_given_up_connect(e))) {
     HARP_INFO("%s: %s has not polled a connect for %llu s; closing it", e->name, harp_user_name(),
-              (unsigned long long)((now - p->polled_ns) / HARP_SEC(1)));
+              (unsigned long long)(p->idle * HARP_RUNNER_TICK_NS / HARP_SEC(1)));
     closed = pending_free(p);
   }
   return closed || end_given_up_listens(e);
 }
 
 /* What the engine's thread does for its owner. Returns whether that closed the engine. */
-static bool tend_engine(struct harp_engine *e, harp_ns now) {
-  return end_given_up(e, now) || harp_devices_end_unused(e);
+static bool tend_engine(struct harp_engine *e) {
+  return end_given_up(e) || harp_devices_end_unused(e);
 }
 
 static enum harp_status begin_connect(struct harp_context *ctx, int dev, const struct harp_handle *handle,
