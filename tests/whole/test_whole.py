@@ -35,6 +35,10 @@ PAUSE_MS = 5000  # more than two peer timeouts
 MENDED = {
     "connecting": tuple(f"{BASES['inline']} pause={n}:{PAUSE_MS}" for n in range(163, 290, 9)),
     "connect given up": (f"{BASES['inline']} pause=472:{PAUSE_MS}",),
+    "peer answers again": (
+        *(f"{BASES['thread']} pause={n}:{PAUSE_MS}" for n in range(885, 1040, 5)),
+        "seed=102 draw",
+    ),
 }
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S)

@@ -52,6 +52,16 @@ void harp_liveness_inquire(struct harp_engine *e, harp_ns now) {
     if (harp_inquiry_review(peer, now)) fail_ended(peer, now);
 }
 
+/* Returns for how long, as far as reviews have seen, the peer's kernel has acknowledged nothing of what was
+ * sent. What was sent just now is not acknowledged either, by a peer that is well. */
+static harp_ns unacknowledged_ns(struct harp_monitor *m, harp_ns now) {
+  if (!harp_monitor_is_unacknowledged(m))
+    m->unacknowledged_ns = 0;
+  else if (!m->unacknowledged_ns)
+    m->unacknowledged_ns = now;
+  return m->unacknowledged_ns ? now - m->unacknowledged_ns : 0;
+}
+
 /* What a sender that is stalled since then shows of its peer. */
 enum stall_verdict {
   STALL_WAITS,   /* nothing yet */
@@ -59,13 +69,12 @@ enum stall_verdict {
   STALL_DOWN,    /* nothing answers, on the control connection either */
 };
 
-static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns since, harp_ns limit,
-                                      harp_ns now) {
-  harp_ns ping_age_ns = m->ping_ns ? now - m->ping_ns : 0;
+static enum stall_verdict judge_stall(struct harp_monitor *m, harp_ns since, harp_ns limit, harp_ns now) {
+  harp_ns ping_age_ns = m->ping_ns ? now - m->ping_ns : 0, silent_ns = unacknowledged_ns(m, now);
   if (now - since < limit) return STALL_WAITS;
   if (m->pong_ns > since && ping_age_ns < limit / 4) return STALL_BLOCKED;
   /* TCP's own timeout would show it as well, but it began with the PING. */
-  if (ping_age_ns >= limit / 2 && harp_monitor_is_unacknowledged(m)) return STALL_DOWN;
+  if (silent_ns >= limit / 2) return STALL_DOWN;
   return STALL_WAITS;
 }
 
@@ -110,7 +119,7 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
 }
 
 static void review_stall(struct harp_peer *peer, harp_ns now) {
-  const struct harp_monitor *m = &peer->monitor;
+  struct harp_monitor *m = &peer->monitor;
   harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
   if (!since || m->fd < 0 || m->gone || m->lost || now - since < limit / 4) return;

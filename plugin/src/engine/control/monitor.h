@@ -41,9 +41,11 @@ struct harp_monitor {
   bool is_leaving;             /* FINAL is the last message that was sent, or waits for the socket */
   bool gone;                   /* the connection is closed or broken */
   char gone_why[HARP_MONITOR_WHY_BYTES];
-  bool lost;       /* the network under it broke, which need not end the session */
-  harp_ns ping_ns; /* when the oldest PING was sent that waits for its PONG; 0: none does */
-  harp_ns pong_ns; /* when the last PONG came */
+  bool lost;                 /* the network under it broke, which need not end the session */
+  harp_ns ping_ns;           /* when the oldest PING was sent that waits for its PONG; 0: none does */
+  harp_ns pong_ns;           /* when the last PONG came */
+  harp_ns unacknowledged_ns; /* since when reviews find something unacknowledged; 0: at the last one nothing
+                                was */
   bool logged_paused;
   uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */
   uint8_t out[HARP_MONITOR_OUT_BYTES];
