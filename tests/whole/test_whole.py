@@ -39,6 +39,7 @@ MENDED = {
         *(f"{BASES['thread']} pause={n}:{PAUSE_MS}" for n in range(885, 1040, 5)),
         "seed=102 draw",
     ),
+    "sender": ("seed=2663 draw",),
 }
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S)

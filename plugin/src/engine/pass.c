@@ -57,6 +57,7 @@ static void expire_silent_peers(struct harp_engine *e, harp_ns now) {
     if (late_ns > period_ns) {
       peer->last_received_ns = HARP_MIN(peer->last_received_ns + late_ns, now);
       peer->waits_ns = HARP_MIN(peer->waits_ns + late_ns, now);
+      harp_sender_excuse_stall(peer->session.sender, now);
     }
     harp_liveness_on_silence(peer, now);
     if (!peer->is_multihomed && !peer->monitor.lost) continue;
