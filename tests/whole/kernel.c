@@ -302,7 +302,7 @@ static uint32_t room_of(const struct connection *c, unsigned end) {
 
 static long write_piece(struct file *f, const uint8_t *data, size_t bytes, bool is_reference) {
   struct connection *c = f->c;
-  if (!c || !c->is_up[f->end]) return c && c->is_over[f->end] ? -c->error[f->end] : -ENOTCONN;
+  if (!c || (!c->is_up[f->end] && !c->is_over[f->end])) return -ENOTCONN;
   struct way *w = &c->ways[f->end];
   if (c->is_over[f->end] || w->is_ending) return -(c->error[f->end] ? c->error[f->end] : EPIPE);
   uint32_t room = room_of(c, (unsigned)f->end);
@@ -356,7 +356,7 @@ static long read_tcp(struct file *f, const struct iovec *iov, size_t count) {
   struct connection *c = f->c;
   if (!c) return -ENOTCONN;
   struct way *w = &c->ways[1 - f->end];
-  if (c->is_over[f->end]) {
+  if (c->is_over[f->end] && !w->arrived.bytes) { /* what came before a reset is read first */
     int error = c->error[f->end];
     c->error[f->end] = 0; /* told once */
     return -error;

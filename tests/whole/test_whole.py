@@ -19,6 +19,7 @@ import pytest
 from tests import native
 from tests.faults import cases
 from tests.native import PLUGIN_DIR, TESTS_DIR
+from tests.proofs.test_proofs import Change
 
 CC = ("cc", "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", f"-I{PLUGIN_DIR / 'src'}", f"-I{TESTS_DIR}")
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -40,6 +41,59 @@ MENDED = {
         "seed=102 draw",
     ),
     "sender": ("seed=2663 draw",),
+}
+
+DRAWS = tuple(f"seed={seed} draw" for seed in range(1, SEEDS + 1))
+# In the second build threads change places most often where the seed ends in 0, least where in 9.
+RACES = tuple(f"seed={seed} messages=1 mode=thread stop=2" for seed in range(1, 1500) if seed % 10 < 3)
+KILLS = tuple(f"seed=9 messages=4 kill={n}" for n in range(1, 3 * CALLS["inline"], STRIDE))
+PAUSES = tuple(f"seed=9 messages=4 pause={n}:{PAUSE_MS}" for n in range(1, CALLS["inline"], STRIDE))
+# Mistakes in the plugin, and the plans that must find them.
+MISTAKES = {
+    "file is left": (
+        Change("io/udp.c", "  if (e) {\n    close(fd);\n", "  if (e) {\n"),
+        tuple(f"{BASES['inline']} fail=bind:{n}:once:98" for n in range(1, 7)),
+    ),
+    "memory is left": (
+        Change(
+            "net/net.c",
+            "sizeof handle->cookie);\n  free(p);\n",
+            "sizeof handle->cookie);\n",
+        ),
+        tuple(BASES.values()),
+    ),
+    "bit errors are not seen": (
+        Change("wire/packet.c", "p->data.length) == harp_from", "p->data.length) != 1 + harp_from"),
+        DRAWS,
+    ),
+    "end of a process is not seen": (
+        Change(
+            "engine/control/dispatch.c",
+            'harp_peer_on_gone(peer, "was closed: the process ended", now);',
+            "harp_monitor_set_lost(peer);",
+        ),
+        KILLS,
+    ),
+    "listener is freed twice": (
+        Change(
+            "engine/control/listener.c",
+            "= begin_close(l);\n",
+            "= begin_close(l);\n  harp_engine_unlock(e);\n  harp_engine_lock(e);\n",
+        ),
+        RACES,
+    ),
+    "lock is not taken": (
+        Change(
+            "net/device.c",
+            "  pthread_mutex_lock(&d->lock);\n  bool closed",
+            "  bool closed",
+        ),
+        tuple(BASES.values()),
+    ),
+    "time of a stopped process counts": (
+        Change("engine/control/connect.c", "late_ns > counted_ns", "late_ns > HARP_SEC(3600)"),
+        PAUSES,
+    ),
 }
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S)
@@ -164,3 +218,34 @@ def test_the_wall_clock_jumps(
 @pytest.mark.parametrize("defect", MENDED)
 def test_mended(defect: str, whole: Path, plugin_file: Path) -> None:
     assert not _failures(whole, [plugin_file], MENDED[defect])
+
+
+def _build_mistake(change: Change, library: Path, folder: Path) -> Path:
+    """Link the objects of a build, but for one file's, with that of the changed file."""
+    source, out = folder / change.file, folder / "libnccl-net.so"
+    source.parent.mkdir(parents=True)
+    source.write_text(change.applied_to((PLUGIN_DIR / "src" / change.file).read_text()))
+    objects = library.parent / "src"
+    skipped = {objects / Path(change.file).with_suffix(".o"), objects / "io" / "sim.o"}
+    others = [str(file) for file in sorted(objects.rglob("*.o")) if file not in skipped]
+    exports = f"-Wl,-z,undefs,--version-script={PLUGIN_DIR / 'src' / 'nccl' / 'exports.map'}"
+    flags = (
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-strict-aliasing",
+        "-fsanitize-coverage=trace-pc",
+        "-shared",
+    )
+    argv = [*CC, *flags, exports, "-o", str(out), str(source), *others, "-lpthread"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_found(mistake: str, whole: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if not _is_all(request):
+        pytest.skip("asked for with --whole")
+    change, plans = MISTAKES[mistake]
+    plugin = _build_mistake(change, request.getfixturevalue("blocks"), tmp_path)
+    assert _failures(whole, [plugin], plans)

@@ -148,13 +148,15 @@ void kill_process(int process) {
 }
 
 /* The plugin's code calls this in each basic block, where it is compiled with -fsanitize-coverage=trace-pc:
- * threads change places there too, not only in calls of libc. */
+ * threads change places there too, not only in calls of libc: each 4 to 2,000 blocks, by the seed. */
 void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void) {
   static unsigned left = 1;
-  if (--left) return;
-  left = 1 + (unsigned)rng_below(&world.rng, 2000);
-  if (world.current) pass_time(rng_below(&world.rng, HARP_US(5)));
+  if (!world.current || --left) return;
+  unsigned grain = world.plan.seed % 10;
+  left = 1 + (unsigned)rng_below(&world.rng, 8ull << grain);
+  bool is_long = !rng_below(&world.rng, 1 + (64ull >> grain));
+  pass_time(rng_below(&world.rng, is_long ? HARP_MS(2) : HARP_US(1)));
 }
 
 /* ---- what is told ---- */
