@@ -114,6 +114,7 @@ static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way
   if (rng_chance(&n->rng, l->late_ppm)) e.at += l->late_ns;
   e.datagram = (struct simnet_datagram){.way = way, .path = path, .bytes = bytes, .wire = wire_take(n)};
   memcpy(e.datagram.wire, wire, bytes);
+  e.datagram.is_unruly = l->duplicate_ppm || l->jitter_ns || l->late_ppm;
   e.datagram.ce = ect && rng_chance(&n->rng, l->ce_ppm);
   if (rng_chance(&n->rng, l->corrupt_ppm)) {
     e.datagram.touched = true;

@@ -48,6 +48,7 @@ struct simnet_datagram {
   unsigned path;
   uint32_t bytes;
   bool ce;             /* it was marked */
+  bool is_unruly;      /* its link repeats datagrams, or changes their order */
   bool touched;        /* corrupted or cut */
   uint32_t touched_at; /* first byte that differs */
   uint8_t *wire;
