@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who connects to a listener and does not prove the secret, or proves it with somebody else's HELLO: on a
  * real engine over loopback whose passes the test does itself. */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,18 +44,18 @@ static void open_crowd(struct harp_engine *e, struct crowd *c) {
     assert_int_equal(harp_listener_open(&c->listeners[i], e, &c->handles[i], HARP_HANDLE_BYTES, -1), HARP_OK);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(c->fds); i++) c->fds[i] = connect_raw(&c->handles[i % LISTENERS]);
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
-       e->counters.handshake_refused + e->stranger_count < HARP_ARRAY_COUNT(c->fds) &&
+       e->counters.handshake_refused + e->strangers.count < HARP_ARRAY_COUNT(c->fds) &&
        loopback_seconds() < limit;)
     loopback_pass(e);
-  assert_int_equal(e->counters.handshake_refused + e->stranger_count, HARP_ARRAY_COUNT(c->fds));
+  assert_int_equal(e->counters.handshake_refused + e->strangers.count, HARP_ARRAY_COUNT(c->fds));
 }
 
 static void close_crowd(struct harp_engine *e, struct crowd *c) {
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(c->fds); i++) close(c->fds[i]);
   for (unsigned i = 0; i < LISTENERS; i++) harp_listener_close(c->listeners[i]);
-  assert_int_equal(e->stranger_count, 0);
-  assert_null(e->stranger_first);
-  assert_null(e->stranger_last);
+  assert_int_equal(e->strangers.count, 0);
+  assert_null(e->strangers.first);
+  assert_null(e->strangers.last);
 }
 
 /* Connects, while a crowd is there, and accepts. */
@@ -82,7 +83,7 @@ static void test_all_listeners_share_the_bound(void **state) {
   static struct crowd c;
   struct harp_engine *e = loopback_open_engine();
   open_crowd(e, &c);
-  assert_int_equal(e->stranger_count, HARP_STRANGERS_MAX);
+  assert_int_equal(e->strangers.count, HARP_STRANGERS_MAX);
   assert_int_equal(e->peer_count, 0);
   check_that_a_peer_gets_in(e, c.listeners[3], &c.handles[3]);
   close_crowd(e, &c);
@@ -101,13 +102,52 @@ static void test_they_leave_the_last_files(void **state) {
   few.rlim_cur = (HARP_ARRAY_COUNT(c.fds) + LISTENERS + 40) * 4 / 3;
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
   open_crowd(e, &c);
-  assert_in_range(e->stranger_count, 1, 64);
+  assert_in_range(e->strangers.count, 1, 64);
   int file = dup(0); /* of somebody else in the process */
   assert_false(harp_files_are_scarce(file));
   close(file);
   check_that_a_peer_gets_in(e, c.listeners[3], &c.handles[3]);
   close_crowd(e, &c);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  harp_engine_close(e);
+}
+
+static harp_ns still_ns = HARP_SEC(1000);
+
+static harp_ns still(void) {
+  return still_ns;
+}
+
+static unsigned seen(const struct harp_engine *e) {
+  return (unsigned)e->counters.handshake_refused + e->tcp->accepted_count;
+}
+
+/* Accepting them at the port of the tcp paths took the time that the job's data needed: thousands of
+ * connections a second halved its rate. */
+static void test_they_come_one_by_one(void **state) {
+  (void)state;
+  enum { COUNT = HARP_STRANGERS_BURST + 40 };
+  struct harp_engine *e = loopback_open_engine();
+  int fds[COUNT];
+  e->clock = still;
+  struct sockaddr_in data = {.sin_family = AF_INET,
+                             .sin_port = htons(harp_tcp_port(e->tcp, 0)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  for (unsigned i = 0; i < COUNT; i++) {
+    fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fds[i], (struct sockaddr *)&data, sizeof data), 0);
+  }
+  for (unsigned i = 0; i < 1000; i++) loopback_pass(e);
+  assert_int_equal(seen(e), HARP_STRANGERS_BURST);
+  for (unsigned n = 1; n <= 10; n++) {
+    still_ns += HARP_STRANGER_NS;
+    for (unsigned i = 0; i < 10; i++) loopback_pass(e);
+    assert_int_equal(seen(e), HARP_STRANGERS_BURST + n);
+  }
+  still_ns += HARP_SEC(1);
+  for (unsigned i = 0; i < 1000; i++) loopback_pass(e);
+  assert_int_equal(seen(e), COUNT);
+  for (unsigned i = 0; i < COUNT; i++) close(fds[i]);
   harp_engine_close(e);
 }
 
@@ -122,8 +162,8 @@ static void replay(struct harp_engine *e, const struct harp_handle *handle,
     assert_int_equal(send(fds[i], hello->out, hello->out_bytes, MSG_NOSIGNAL), hello->out_bytes);
     for (unsigned passes = 0; passes < 3; passes++) loopback_pass(e);
   }
-  for (unsigned passes = 0; passes < 100 && e->stranger_count; passes++) loopback_pass(e);
-  assert_int_equal(e->stranger_count, 0);
+  for (unsigned passes = 0; passes < 100 && e->strangers.count; passes++) loopback_pass(e);
+  assert_int_equal(e->strangers.count, 0);
 }
 
 /* Nobody can confirm a recorded HELLO. Eight of them took all places of a listener for minutes. */
@@ -198,6 +238,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_listeners_share_the_bound),
       cmocka_unit_test(test_they_leave_the_last_files),
+      cmocka_unit_test(test_they_come_one_by_one),
       cmocka_unit_test(test_one_recorded_hello_takes_one_place),
       cmocka_unit_test(test_a_recorded_handshake_brings_nothing),
   };

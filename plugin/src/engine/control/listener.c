@@ -91,29 +91,8 @@ static void restore_spare(struct harp_engine *e) {
   if (e->spare_fd < 0 && !e->is_spare_lent) e->spare_fd = eventfd(0, EFD_CLOEXEC);
 }
 
-/* ---- strangers ---- */
-
-static void add_stranger(struct harp_engine *e, struct harp_pending_peer *p) {
-  HARP_ASSERT(!p->is_stranger);
-  p->is_stranger = true;
-  p->next_stranger = NULL;
-  p->previous_stranger = e->stranger_last;
-  *(e->stranger_last ? &e->stranger_last->next_stranger : &e->stranger_first) = p;
-  e->stranger_last = p;
-  e->stranger_count++;
-}
-
-static void remove_stranger(struct harp_engine *e, struct harp_pending_peer *p) {
-  if (!p->is_stranger) return;
-  HARP_ASSERT(e->stranger_count);
-  p->is_stranger = false;
-  *(p->previous_stranger ? &p->previous_stranger->next_stranger : &e->stranger_first) = p->next_stranger;
-  *(p->next_stranger ? &p->next_stranger->previous_stranger : &e->stranger_last) = p->previous_stranger;
-  e->stranger_count--;
-}
-
 static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
-  remove_stranger(l->engine, p);
+  harp_strangers_remove(&l->engine->strangers, p);
   if (p->fd >= 0) {
     HARP_ASSERT(p->listener == l && l->pending_count);
     harp_io_ready_unwatch(&l->engine->ready, p->fd);
@@ -125,14 +104,11 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   restore_spare(l->engine);
 }
 
-/* Makes room for one more connection: all listeners of the engine share the bound of strangers, and those
- * take none of the last files. The oldest go. */
+/* Makes room for a connection whose secret is not proved yet. */
 static void bound_strangers(struct harp_engine *e, int fd) {
-  unsigned most = harp_files_are_scarce(fd) ? HARP_STRANGERS_FEW_FILES : HARP_STRANGERS_MAX;
-  while (e->stranger_count >= most) {
-    struct harp_pending_peer *oldest = e->stranger_first;
+  for (struct harp_pending_peer *p; (p = harp_strangers_surplus(&e->strangers, fd));) {
     e->counters.handshake_refused++;
-    end_pending(oldest->listener, oldest);
+    end_pending(p->listener, p);
   }
 }
 
@@ -522,7 +498,7 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
   HARP_ASSERT(l && p->fd >= 0);
   int err = harp_pending_peer_run(p);
   if (!err && p->handshake.state == HARP_HANDSHAKE_WAIT_ANSWER) {
-    remove_stranger(l->engine, p);
+    harp_strangers_remove(&l->engine->strangers, p);
     err = harp_pending_peer_on_proved(p, l->engine);
     if (!err) harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
     if (!err) err = harp_pending_peer_run(p);
@@ -621,7 +597,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     harp_tcp_socket_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     l->pending_count++;
-    add_stranger(l->engine, p);
+    harp_strangers_add(&l->engine->strangers, p);
     harp_pending_peer_listen(p, l->secret);
     err = harp_io_ready_watch(&l->engine->ready, fd, EPOLLIN, name_of_pending(p));
     if (!err)
