@@ -31,5 +31,5 @@ def flood_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scale(request: pytest.FixtureRequest) -> Scale:
     """Provide the scale: with --hostile the large one."""
     if request.config.getoption("--hostile"):
-        return Scale(8.0, 16384, 4, judges_rate=True)
+        return Scale(4.0, 16384, 4, judges_rate=True)
     return Scale(1.0, 4096, 1, judges_rate=False)

@@ -35,7 +35,7 @@ FILES_MAX = 256 + 32 + 40
 RSS_MAX_KIB = 48 << 10
 KEPT_SHARE = 0.8
 PPS = "20000"
-ROUNDS = 3
+ROUNDS = 7
 NOBODYS_PORT = "9"
 KINDS = GUESS, ICMP, CONNECTS, SYN, REPLAY = "guess", "icmp", "connects", "syn", "replay"
 
