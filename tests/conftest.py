@@ -44,7 +44,7 @@ MAIN_PATHS = (  # what is measured, or needs the host's network for itself
 WAITING_PATHS = (  # they build namespaces, and mostly wait or have no bound in time but that of a hang
     *("tests/harplab/lab/test_faults.py", "tests/harplab/lab/test_links.py"),
     *("tests/harpctl/doctor/test_peer.py", "tests/harpctl/network/test_box.py"),
-    *("tests/harpctl/network/test_reboot.py", "tests/lab/", "tests/sanitize/"),
+    *("tests/harpctl/network/test_reboot.py", "tests/hostile/", "tests/lab/", "tests/sanitize/"),
 )
 NATIVE = "tests/test_native.py::"
 PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
@@ -158,6 +158,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--driver", choices=("udp", "tcp"), help="run the conformance cases over one carrier alone"
     )
     group.addoption("--whole", action="store_true", help="simulate whole processes by all plans")
+    group.addoption("--hostile", action="store_true", help="attack a job for longer, and judge its rate")
     group.addoption("--proofs", action="store_true", help="give the proofs their longer bounds")
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
     group.addoption("--faults", action="store_true", help="let every call of libc fail, not a sample of them")

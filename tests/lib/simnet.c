@@ -59,6 +59,10 @@ static void wire_give(struct simnet *n, uint8_t *wire) {
 
 void simnet_reset(struct simnet *n, uint64_t seed) {
   while (n->count) wire_give(n, n->heap[--n->count].datagram.wire);
+  for (unsigned i = 0; i < SIMNET_KEPT; i++) {
+    if (n->kept[i].wire) wire_give(n, n->kept[i].wire);
+    n->kept[i].wire = NULL;
+  }
   memset(n->links, 0, sizeof n->links);
   n->rng.state = seed;
   n->filter = NULL;
@@ -114,6 +118,7 @@ static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way
   if (rng_chance(&n->rng, l->late_ppm)) e.at += l->late_ns;
   e.datagram = (struct simnet_datagram){.way = way, .path = path, .bytes = bytes, .wire = wire_take(n)};
   memcpy(e.datagram.wire, wire, bytes);
+  e.datagram.is_unruly = l->duplicate_ppm || l->replay_ppm || l->jitter_ns || l->late_ppm;
   e.datagram.ce = ect && rng_chance(&n->rng, l->ce_ppm);
   if (rng_chance(&n->rng, l->corrupt_ppm)) {
     e.datagram.touched = true;
@@ -124,6 +129,18 @@ static void deliver(struct simnet *n, struct simnet_link *l, enum simnet_way way
     e.datagram.bytes = e.datagram.touched_at = (uint32_t)rng_below(&n->rng, bytes);
   }
   heap_push(n, e);
+}
+
+/* Keeps a datagram in the place of an older one, and perhaps sends one of those again. */
+static void keep_and_replay(struct simnet *n, const struct simnet_kept *datagram, harp_ns now) {
+  struct simnet_kept *old = &n->kept[rng_below(&n->rng, SIMNET_KEPT)];
+  const struct simnet_kept *again = &n->kept[rng_below(&n->rng, SIMNET_KEPT)];
+  uint8_t *place = old->wire ? old->wire : wire_take(n);
+  if (again->wire && rng_chance(&n->rng, n->links[datagram->way][datagram->path].replay_ppm))
+    deliver(n, &n->links[again->way][again->path], again->way, again->path, again->wire, again->bytes,
+            again->ect, now);
+  *old = *datagram;
+  old->wire = memcpy(place, datagram->wire, datagram->bytes);
 }
 
 void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
@@ -144,6 +161,8 @@ void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uin
   }
   deliver(n, l, way, path, wire, bytes, ect, left);
   if (rng_chance(&n->rng, l->duplicate_ppm)) deliver(n, l, way, path, wire, bytes, ect, left);
+  struct simnet_kept kept = {.way = way, .path = path, .bytes = bytes, .ect = ect, .wire = (uint8_t *)wire};
+  if (l->replay_ppm) keep_and_replay(n, &kept, left);
 }
 
 harp_ns simnet_next_ns(const struct simnet *n) {
@@ -184,7 +203,8 @@ void simnet_heal(struct simnet *n) {
   for (unsigned way = 0; way < SIMNET_WAYS; way++) {
     for (unsigned i = 0; i < SIMNET_PATHS_MAX; i++) {
       struct simnet_link *l = &n->links[way][i];
-      l->loss_ppm = l->duplicate_ppm = l->corrupt_ppm = l->truncate_ppm = l->burst_ppm = l->late_ppm = 0;
+      l->loss_ppm = l->duplicate_ppm = l->replay_ppm = l->corrupt_ppm = l->truncate_ppm = l->burst_ppm =
+          l->late_ppm = 0;
       l->jitter_ns = l->ce_ppm = 0;
       l->burst_left = 0;
     }

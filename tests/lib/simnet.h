@@ -9,7 +9,12 @@
 
 #include "models/rng.h"
 
-enum { SIMNET_PATHS_MAX = 64, SIMNET_BLACKHOLES_MAX = 16, SIMNET_DATAGRAM_MAX_BYTES = 9216 };
+enum {
+  SIMNET_PATHS_MAX = 64,
+  SIMNET_BLACKHOLES_MAX = 16,
+  SIMNET_DATAGRAM_MAX_BYTES = 9216,
+  SIMNET_KEPT = 32
+};
 
 enum simnet_way { SIMNET_THERE, SIMNET_BACK, SIMNET_WAYS }; /* from end 0 to end 1, from end 1 to end 0 */
 
@@ -25,6 +30,7 @@ struct simnet_wire {
 struct simnet_link {
   harp_ns delay_ns, jitter_ns; /* jitter reorders */
   uint32_t loss_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm;
+  uint32_t replay_ppm;               /* chance that one of its last datagrams is sent again, any time later */
   uint32_t burst_ppm, burst_packets; /* chance that a burst of losses begins, and its length */
   uint32_t late_ppm;                 /* chance of being held back by late_ns */
   harp_ns late_ns;
@@ -48,6 +54,7 @@ struct simnet_datagram {
   unsigned path;
   uint32_t bytes;
   bool ce;             /* it was marked */
+  bool is_unruly;      /* its link repeats datagrams, or changes their order */
   bool touched;        /* corrupted or cut */
   uint32_t touched_at; /* first byte that differs */
   uint8_t *wire;
@@ -56,6 +63,15 @@ struct simnet_datagram {
 /* Decides about the nth datagram (from 0) of a link: returns false to drop it. */
 typedef bool (*simnet_filter)(void *context, enum simnet_way way, unsigned path, uint64_t nth,
                               const uint8_t *wire, uint32_t bytes, harp_ns now);
+
+/* A datagram that may be sent again. */
+struct simnet_kept {
+  enum simnet_way way;
+  unsigned path;
+  uint32_t bytes;
+  bool ect;
+  uint8_t *wire; /* NULL: none */
+};
 
 struct simnet_event;
 struct simnet {
@@ -67,6 +83,7 @@ struct simnet {
   uint64_t delivered, dropped;
   uint32_t count, room; /* of the heap */
   struct simnet_event *heap;
+  struct simnet_kept kept[SIMNET_KEPT];
   uint32_t free_count, free_room;
   uint8_t **free_wires;
 };

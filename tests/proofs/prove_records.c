@@ -196,7 +196,7 @@ static void datagram(uint32_t offset, uint32_t length) {
   struct harp_placement place;
   struct harp_packet p = packet(UDP, datagram_count++, offset, length);
   p.data.payload = payload + offset;
-  if (!harp_receiver_on_packet(receiver, &p, p.number, &place, HARP_US(2)))
+  if (!harp_receiver_on_packet(receiver, &p, harp_receiver_number(receiver, &p), &place, HARP_US(2)))
     take_placement(&place, p.data.payload);
   take_done();
   check_memory();

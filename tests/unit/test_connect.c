@@ -24,6 +24,7 @@
 #include "engine/limits.h"
 #include "engine/link_close.h"
 #include "engine/pass.h"
+#include "lib/hello.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
 
@@ -82,12 +83,13 @@ static void test_shortage_of_files(void **state) {
   none.rlim_cur = before.rlim_cur;
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   assert_false(control_is_ready(e));
-  assert_int_equal(e->peer_count, 0);
+  assert_int_equal(e->strangers.count, 0);
   assert_int_equal(shortage_count, 1);
   harp_log_set_sink(NULL);
-  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !e->peer_count && loopback_seconds() < limit;)
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       !e->strangers.count && loopback_seconds() < limit;)
     harp_engine_pass(e);
-  assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
+  assert_int_equal(e->strangers.count, 1);
   assert_int_equal(send(fd, "nonsense, and more of it than a header", 38, 0), 38);
   assert_true(until_ready(e, false));
   close(fd);
@@ -157,9 +159,10 @@ static void test_unwatched_listener(void **state) {
   harp_log_set_sink(NULL);
   assert_int_equal(slow_count, 1);
   int fd = connect_raw(&handle);
-  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !e->peer_count && loopback_seconds() < limit;)
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       !e->strangers.count && loopback_seconds() < limit;)
     harp_engine_pass(e);
-  assert_int_equal(e->peer_count, 1); /* the pending peer's slot */
+  assert_int_equal(e->strangers.count, 1);
   close(fd);
   harp_listener_close(l);
   harp_engine_close(e);
@@ -185,11 +188,12 @@ static void test_unauthenticated_connections_do_not_keep_it_awake(void **state) 
     harp_engine_pass(e);
   }
   assert_true(until_ready(e, false));
-  assert_true(e->peer_count <= HARP_PENDING_PEERS_MAX);
+  assert_true(e->strangers.count <= HARP_PENDING_PEERS_MAX);
+  assert_int_equal(e->peer_count, 0); /* none has a slot */
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(fds); i++) close(fds[i]);
   assert_true(until_ready(e, false));
   harp_listener_close(l);
-  assert_int_equal(e->peer_count, 0);
+  assert_int_equal(e->strangers.count, 0);
   harp_engine_close(e);
 }
 
@@ -217,7 +221,7 @@ static void test_who_leaves_without_a_byte_costs_nothing(void **state) {
   }
   assert_true(until_ready(e, false));
   harp_log_set_sink(NULL);
-  assert_int_equal(e->peer_count, 0);
+  assert_int_equal(e->strangers.count, 0);
   assert_int_equal(l->pending_count, 0);
   assert_int_equal(e->counters.handshake_refused, 0);
   assert_int_equal(line_count, 0);
@@ -256,16 +260,16 @@ static void test_a_pass_lets_in_only_so_many(void **state) {
   static struct swarm s;
   open_swarm(e, &s);
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
-       e->peer_count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;) {
-    uint32_t before = e->peer_count;
+       e->strangers.count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;) {
+    uint32_t before = e->strangers.count;
     e->control_check_ns = 0;
     harp_engine_pass(e);
-    assert_in_range(e->peer_count - before, 1, 64);
+    assert_in_range(e->strangers.count - before, 1, 64);
   }
-  assert_int_equal(e->peer_count, HARP_ARRAY_COUNT(s.fds));
+  assert_int_equal(e->strangers.count, HARP_ARRAY_COUNT(s.fds));
   assert_true(until_ready(e, false));
   close_swarm(&s);
-  assert_int_equal(e->peer_count, 0);
+  assert_int_equal(e->strangers.count, 0);
   harp_engine_close(e);
 }
 
@@ -282,15 +286,15 @@ static void test_silent_connections_are_closed(void **state) {
   static struct swarm s;
   open_swarm(e, &s);
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
-       e->peer_count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;)
+       e->strangers.count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;)
     harp_engine_pass(e);
-  assert_int_equal(e->peer_count, HARP_ARRAY_COUNT(s.fds));
+  assert_int_equal(e->strangers.count, HARP_ARRAY_COUNT(s.fds));
   e->clock = later;
   for (unsigned passes = 0; passes < 2 * LISTENERS; passes++) {
     e->control_check_ns = 0;
     harp_engine_pass(e);
   }
-  assert_int_equal(e->peer_count, 0);
+  assert_int_equal(e->strangers.count, 0);
   close_swarm(&s);
   harp_engine_close(e);
 }
@@ -514,7 +518,12 @@ static void test_tokens_of_an_engine_begin_alike(void **state) {
   int fds[CONNECTIONS];
   uint64_t middles = 0;
   assert_int_equal(harp_listener_open(&l, e, &handle, HARP_HANDLE_BYTES, -1), HARP_OK);
-  for (unsigned i = 0; i < CONNECTIONS; i++) fds[i] = connect_raw(&handle);
+  for (unsigned i = 0; i < CONNECTIONS; i++) {
+    struct harp_handshake h;
+    hello_begin(&h, &handle, (uint8_t)i);
+    fds[i] = connect_raw(&handle);
+    assert_int_equal(send(fds[i], h.out, h.out_bytes, 0), h.out_bytes);
+  }
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
        e->peer_count < CONNECTIONS && loopback_seconds() < limit;)
     harp_engine_pass(e);

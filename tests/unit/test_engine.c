@@ -196,7 +196,10 @@ static void feed_probes(struct harp_peer *peer, unsigned count) {
   struct harp_placement place;
   for (unsigned i = 0; i < count; i++) {
     struct harp_receiver *r = peer->session.receiver;
-    struct harp_packet p = {.type = HARP_PACKET_PROBE, .path = (uint8_t)i, .flags = HARP_FLAG_ACK_SOON};
+    struct harp_packet p = {.type = HARP_PACKET_PROBE,
+                            .path = (uint8_t)i,
+                            .flags = HARP_FLAG_ACK_SOON,
+                            .data.length = HARP_PROBE_PADDING_BYTES};
     uint64_t number = r->paths[i].next_number;
     assert_int_equal(harp_receiver_on_packet(r, &p, number, &place, sides_now_ns), HARP_DROP_NONE);
   }

@@ -19,10 +19,10 @@ static void check(const struct harp_ranges *r) {
 }
 
 static bool has(const struct harp_ranges *r, uint64_t number) {
-  for (uint32_t i = 0; i < r->count; i++) {
-    if (r->at[i].begin <= number && number < r->at[i].end) return true;
-  }
-  return false;
+  bool found = false;
+  for (uint32_t i = 0; i < r->count; i++) found |= r->at[i].begin <= number && number < r->at[i].end;
+  assert_int_equal(harp_ranges_has(r, number), found);
+  return found;
 }
 
 static void test_numbers_in_order_are_one_range(void **state) {

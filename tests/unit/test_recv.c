@@ -486,25 +486,25 @@ static void test_credit_goes_where_it_was_requested(void **state) {
 
 /* ---- paths whose address may be a third party's ---- */
 
-enum { CREDITORS = 60, ANSWERED = 2000, LEAST_HEADERS_BYTES = 28, MOST_HEADERS_BYTES = 48 };
+enum { CREDITORS = 60, ANSWERED = 2000, HEADERS_BYTES = 28 /* of IPv4 and UDP, the least */ };
 
-/* Feeds a packet on path 1 that requests all credit. Returns its bytes, with the headers of IPv4. */
+/* Feeds a packet on path 1 that requests all credit. Returns its bytes, with all headers. */
 static uint64_t request_credit(struct harp_receiver *to, uint64_t number, harp_ns now) {
   struct harp_packet p = {.type = HARP_PACKET_PROBE,
                           .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON,
                           .path = 1,
                           .number = (uint32_t)number};
   assert_int_equal(harp_receiver_on_packet(to, &p, number, &place, now), HARP_DROP_NONE);
-  return HARP_DATA_HEADER_BYTES + LEAST_HEADERS_BYTES;
+  return HARP_DATA_HEADER_BYTES + HEADERS_BYTES;
 }
 
-/* Takes all acknowledgements that are due. Returns their bytes, with the headers of IPv6. */
+/* Takes all acknowledgements that are due. Returns their bytes, with all headers. */
 static uint64_t take_all(struct harp_receiver *from, harp_ns now) {
   struct harp_packet ack;
   uint64_t number, bytes = 0;
   while (poll_ack(from, &ack, &number, now))
     bytes += HARP_ACK_HEADER_BYTES + ack.ack.range_count * HARP_ACK_RANGE_BYTES +
-             ack.ack.credit_count * HARP_ACK_CREDIT_BYTES + MOST_HEADERS_BYTES;
+             ack.ack.credit_count * HARP_ACK_CREDIT_BYTES + HEADERS_BYTES;
   return bytes;
 }
 
@@ -525,7 +525,7 @@ static double amplification(uint64_t unproved) {
     came += request_credit(many, NUMBER + 2 * i, HARP_MS(i));
     went += take_all(many, HARP_MS(i) + HARP_US(500));
     harp_receiver_check(many);
-    assert_true(!unproved || went <= HARP_UNPROVED_FACTOR * came);
+    assert_true(!unproved || went <= came);
   }
   free(many);
   return (double)went / (double)came;
@@ -533,8 +533,79 @@ static double amplification(uint64_t unproved) {
 
 static void test_answers_on_an_unproved_path_are_bounded(void **state) {
   (void)state;
-  assert_true(amplification(0) > 2 * HARP_UNPROVED_FACTOR); /* what the bound is for */
-  assert_true(amplification(1 << 1) > HARP_UNPROVED_FACTOR - 1);
+  assert_true(amplification(0) > 6); /* what the bound is for */
+  assert_true(amplification(1 << 1) > 0.5);
+}
+
+/* The first probe of a path brings an acknowledgement. */
+static void test_a_padded_probe_brings_an_answer(void **state) {
+  (void)state;
+  struct harp_packet ack, p = {.type = HARP_PACKET_PROBE, .flags = HARP_FLAG_ACK_SOON, .number = NUMBER};
+  uint64_t number;
+  r->unproved = 1;
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER, &place, HARP_MS(1)), HARP_DROP_NONE);
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(2)));
+  p.number++;
+  p.data.length = HARP_PROBE_PADDING_BYTES;
+  r->paths[0].allowance_bytes = 0;
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER + 1, &place, HARP_MS(3)), HARP_DROP_NONE);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(4)));
+}
+
+/* A mark has a packet acknowledged at once; its gap makes the acknowledgement longer than is allowed. */
+static void test_a_marked_packet_behind_a_gap_keeps_to_the_bound(void **state) {
+  (void)state;
+  struct harp_packet ack,
+      p = {.type = HARP_PACKET_PROBE, .flags = HARP_FLAG_ACK_SOON, .ce = true, .data.length = 5};
+  uint64_t number, came = 0, went = 0;
+  r->unproved = 1;
+  for (uint32_t n = 0; n < 20; n += 1 + n % 3) {
+    p.number = NUMBER + n;
+    assert_int_equal(harp_receiver_on_packet(r, &p, p.number, &place, HARP_MS(n)), HARP_DROP_NONE);
+    harp_receiver_check(r);
+    came += HARP_DATA_HEADER_BYTES + p.data.length;
+    while (poll_ack(r, &ack, &number, HARP_MS(n)))
+      went += HARP_ACK_HEADER_BYTES + ack.ack.range_count * HARP_ACK_RANGE_BYTES +
+              ack.ack.credit_count * HARP_ACK_CREDIT_BYTES;
+    assert_true(went <= came);
+  }
+  assert_true(went > 0);
+}
+
+/* ---- packets that are sent again ---- */
+
+/* One packet that was seen on its way is sent again and again: each copy brought an acknowledgement of
+ * several hundred bytes at once, and one that requests credit as many as there are streams for. */
+static void test_a_replayed_packet_brings_nothing(void **state) {
+  (void)state;
+  struct harp_packet ack;
+  uint64_t number;
+  feed_probe(0, NUMBER, HARP_FLAG_CREDIT, HARP_MS(1));
+  feed_probe(0, NUMBER + 2, 0, HARP_MS(2));
+  struct harp_packet p = {.type = HARP_PACKET_PROBE, .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON};
+  for (unsigned i = 0; i < 3; i++) {
+    p.number = NUMBER + i;
+    enum harp_drop drop = harp_receiver_on_packet(r, &p, p.number, &place, HARP_MS(3 + i));
+    assert_int_equal(drop, i == 1 ? HARP_DROP_NONE : HARP_DROP_REPLAY); /* number 1 is only late */
+    assert_int_equal(poll_ack(r, &ack, &number, HARP_MS(4 + i)), i == 1);
+  }
+}
+
+/* Numbers of which the sender knows what became of them are forgotten: they are no new ones, either. */
+static void test_a_packet_from_before_what_is_settled_brings_nothing(void **state) {
+  (void)state;
+  struct harp_packet ack;
+  uint64_t number;
+  feed_probe(0, NUMBER, 0, HARP_MS(1));
+  feed_probe(0, NUMBER + 10, HARP_FLAG_SETTLED, HARP_MS(2));
+  feed_probe(0, NUMBER + 20, HARP_FLAG_SETTLED, HARP_MS(3));
+  for (unsigned i = 0; i < 12; i++) {
+    struct harp_packet p = {
+        .type = HARP_PACKET_PROBE, .number = NUMBER + i, .flags = HARP_FLAG_CREDIT | HARP_FLAG_ACK_SOON};
+    enum harp_drop drop = harp_receiver_on_packet(r, &p, p.number, &place, HARP_MS(4));
+    assert_int_equal(drop, i == 11 ? HARP_DROP_NONE : HARP_DROP_REPLAY);
+    assert_int_equal(poll_ack(r, &ack, &number, HARP_MS(5)), i == 11);
+  }
 }
 
 /* Nothing goes before anything has come; what was held back goes as soon as the path is proved. */
@@ -577,6 +648,10 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_all_credit_is_reported_on_request, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_goes_where_it_was_requested, init, fini),
       cmocka_unit_test_setup_teardown(test_answers_on_an_unproved_path_are_bounded, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_padded_probe_brings_an_answer, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_marked_packet_behind_a_gap_keeps_to_the_bound, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_replayed_packet_brings_nothing, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_packet_from_before_what_is_settled_brings_nothing, init, fini),
       cmocka_unit_test_setup_teardown(test_what_was_held_back_goes_when_the_path_is_proved, init, fini),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

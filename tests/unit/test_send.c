@@ -823,7 +823,7 @@ static void test_probes_of_a_path_that_is_down_take_nothing_of_the_window(void *
   harp_path_health_down(s, down, HARP_US(1));
   assert_int_equal(fill(HARP_US(2)), 0);
   assert_int_equal(down->flight.tail - down->flight.head, 1);
-  assert_int_equal(down->inflight_bytes, HARP_DATA_HEADER_BYTES);
+  assert_int_equal(down->inflight_bytes, HARP_DATA_HEADER_BYTES + HARP_PROBE_PADDING_BYTES);
 }
 
 static void test_an_absurd_window_is_bounded_and_counted(void **state) {

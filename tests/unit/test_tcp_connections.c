@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How many TCP connections for data two engines hold: none before the first large message, one for it
  * whichever side sends, and none again after long without. Over the kernel's loopback. */
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -210,6 +211,48 @@ static void test_no_round_trip_is_shorter_than_its_reads(void **state) {
   assert_in_range(known, 1, 8);
 }
 
+/* Sends a head to the server's port for data. */
+static int send_head(const uint8_t *head) {
+  struct sockaddr_in to = {.sin_family = AF_INET,
+                           .sin_port = htons(harp_tcp_port(sides[SERVER].e->tcp, 0)),
+                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+  assert_int_equal(send(fd, head, HARP_RECORD_HEAD_BYTES, 0), HARP_RECORD_HEAD_BYTES);
+  return fd;
+}
+
+/* Who has seen the JOIN of a connection cannot take its path over; nor can who knows all that travels, but
+ * not the key of the proof. */
+static void test_a_recorded_join_is_refused(void **state) {
+  (void)state;
+  deliver(CLIENT, LARGE_BYTES, 3);
+  wait_for(2);
+  const struct harp_peer *client = loopback_only_peer(sides[CLIENT].e),
+                         *server = loopback_only_peer(sides[SERVER].e);
+  const struct harp_tcp_path *p = &server->tcp[0];
+  for (unsigned i = 1; p->fd < 0; i++) p = &server->tcp[i];
+  int fd = p->fd;
+  for (unsigned forged = 0; forged < 2; forged++) {
+    uint8_t head[HARP_RECORD_HEAD_BYTES], key[HARP_MAC_KEY_BYTES];
+    memcpy(key, client->monitor.keys.tx, sizeof key);
+    key[0] ^= (uint8_t)forged;
+    harp_record_encode_join(head, client->session.keys.tx_token, p->path, p->attempts - 1 + forged,
+                            client->session.keys.tx_seed, key);
+    uint64_t refused = sides[SERVER].e->counters.handshake_refused;
+    int other = send_head(head);
+    for (unsigned n = 0; n < 10 * ROUNDS_IDLE && sides[SERVER].e->counters.handshake_refused == refused; n++)
+      pass();
+    assert_int_equal(sides[SERVER].e->counters.handshake_refused, refused + 1);
+    assert_int_equal(recv(other, head, sizeof head, 0), 0);
+    close(other);
+  }
+  assert_int_equal(p->fd, fd);
+  assert_int_equal(tcp_ends(), 0);
+  deliver(CLIENT, LARGE_BYTES, 4);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, init, fini)
 
 int main(void) {
@@ -222,6 +265,7 @@ int main(void) {
       T(test_nor_where_the_server_sends),
       T(test_an_end_behind_bytes_is_seen),
       T(test_no_round_trip_is_shorter_than_its_reads),
+      T(test_a_recorded_join_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@
   X(STALE_ACK, "acknowledges packets never sent")                                                            \
   X(FALSE_ACK, "acknowledges packet numbers that were skipped")                                              \
   X(DIRECTION, "data to a sender or acknowledgement to a receiver")                                          \
-  X(CLOSED, "connection has failed or is closing")
+  X(CLOSED, "connection has failed or is closing")                                                           \
+  X(REPLAY, "its number came before")
 
 enum harp_drop {
   HARP_DROP_NONE,

@@ -32,6 +32,12 @@ bool harp_ranges_insert(struct harp_ranges *r, uint64_t number) {
   return true;
 }
 
+bool harp_ranges_has(const struct harp_ranges *r, uint64_t number) {
+  uint32_t i = 0;
+  while (i < r->count && number < r->at[i].begin) i++;
+  return i < r->count && number < r->at[i].end;
+}
+
 void harp_ranges_forget_below(struct harp_ranges *r, uint64_t number) {
   while (r->count > 1 && r->at[r->count - 1].end <= number) r->count--;
 }

@@ -29,6 +29,9 @@ static inline bool harp_ranges_add(struct harp_ranges *r, uint64_t number) {
   return true;
 }
 
+/* Returns whether a number is in the set. */
+bool harp_ranges_has(const struct harp_ranges *r, uint64_t number);
+
 /* Removes the ranges that end at or below a number, except the newest: gaps never close, since a lost packet
  * is resent under a new number. */
 void harp_ranges_forget_below(struct harp_ranges *r, uint64_t number);

@@ -17,6 +17,7 @@
 #include "base/assert.h"
 #include "base/counters.h"
 #include "base/log_limit.h"
+#include "engine/control/strangers.h"
 #include "engine/limits.h"
 #include "engine/link.h"
 #include "engine/tcp/tcp.h"
@@ -143,6 +144,7 @@ struct harp_engine {
   struct harp_stalls stalls;
   struct harp_listener *listeners;     /* whose pending peers the pass drives */
   struct harp_connect *connects;       /* in progress */
+  struct harp_strangers strangers;     /* who has not proved a secret */
   struct harp_listener *listener_turn; /* the next one to be tended; NULL: the first */
 
   /* peers and links by slot */

@@ -90,18 +90,23 @@ static void send_refuse(struct harp_handshake *h, enum harp_refusal why) {
   refuse(h, why);
 }
 
+static void set_self(struct harp_handshake *h, const uint8_t nonce[HARP_NONCE_BYTES],
+                     const struct harp_endpoint *local) {
+  h->local = *local;
+  memcpy(h->nonce[h->client ? CLIENT : SERVER], nonce, HARP_NONCE_BYTES);
+}
+
 void harp_handshake_init(struct harp_handshake *h, bool client, const uint8_t secret[HARP_SECRET_BYTES],
                          const uint8_t nonce[HARP_NONCE_BYTES], uint8_t version_min, uint8_t version_max,
                          const struct harp_endpoint *local) {
-  HARP_ASSERT(version_min && version_min <= version_max);
+  HARP_ASSERT(version_min && version_min <= version_max && (local || !client));
   memset(h, 0, sizeof *h);
   h->state = client ? HARP_HANDSHAKE_WAIT_WELCOME : HARP_HANDSHAKE_WAIT_HELLO;
   h->client = client;
   h->version_min = version_min;
   h->version_max = version_max;
-  h->local = *local;
   memcpy(h->secret, secret, sizeof h->secret);
-  memcpy(h->nonce[client ? CLIENT : SERVER], nonce, HARP_NONCE_BYTES);
+  if (local) set_self(h, nonce, local);
   if (!client) return;
   send_hello(h, h->secret, HARP_CONTROL_HELLO);
   memcpy(h->hello_mac, h->out + h->out_bytes - sizeof h->hello_mac, sizeof h->hello_mac);
@@ -137,6 +142,12 @@ static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes
   }
   memcpy(h->nonce[CLIENT], hello.nonce, sizeof hello.nonce);
   move_to(h, HARP_HANDSHAKE_WAIT_ANSWER);
+}
+
+void harp_handshake_describe(struct harp_handshake *h, const uint8_t nonce[HARP_NONCE_BYTES],
+                             const struct harp_endpoint *local) {
+  HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER && !h->client);
+  set_self(h, nonce, local);
 }
 
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {

@@ -54,7 +54,7 @@ struct harp_handshake {
 
 /* Starts as client or server; the client's HELLO is in `out` at once. `nonce` is random; local->token is the
  * token of packets sent to us. This build speaks wire versions version_min to version_max. All arguments are
- * copied. */
+ * copied. A server may do without nonce and endpoint, NULL, until a client has proved the secret. */
 void harp_handshake_init(struct harp_handshake *h, bool client, const uint8_t secret[HARP_SECRET_BYTES],
                          const uint8_t nonce[HARP_NONCE_BYTES], uint8_t version_min, uint8_t version_max,
                          const struct harp_endpoint *local);
@@ -66,6 +66,10 @@ size_t harp_handshake_wants(const struct harp_handshake *h);
 /* Takes received bytes, at most harp_handshake_wants. Refuses as soon as they cannot be the start of a
  * message that is valid in this state. */
 void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size_t bytes);
+
+/* In WAIT_ANSWER, for a server without them: its nonce and endpoint. */
+void harp_handshake_describe(struct harp_handshake *h, const uint8_t nonce[HARP_NONCE_BYTES],
+                             const struct harp_endpoint *local);
 
 /* In WAIT_ANSWER: sends WELCOME (HARP_REFUSAL_NONE), or REFUSE with BUSY, LISTENER, LIMIT, CROSSED, PATHS or
  * FILES. */

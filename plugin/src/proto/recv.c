@@ -27,10 +27,6 @@ enum {
  * 1250 do without riding (tests/script/test_streams.c). */
 #define RIDE_NS HARP_US(25)
 
-/* Headers in front of a packet, for the limit of unproved paths: the least (IPv4, UDP) are counted with what
- * came, the most (IPv6, UDP) with what goes. */
-enum { CAME_HEADERS_BYTES = 28, SENT_HEADERS_BYTES = 48 };
-
 static size_t closed_words(unsigned stream_max) {
   return (stream_max + 63) / 64;
 }
@@ -58,6 +54,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
   r->unproved = config->unproved;
   for (unsigned i = 0; i < r->path_count; i++) {
     r->paths[i].next_number = r->paths[i].ack_number = r->paths[i].settled_number = config->first_number;
+    r->paths[i].least_number = config->first_number;
     r->paths[i].ack_due_ns = HARP_NEVER;
   }
 }
@@ -127,13 +124,13 @@ static uint32_t bare_ack_bytes(const struct harp_rx_path *path) {
  * than to its length. */
 static bool is_allowed(const struct harp_receiver *r, unsigned path) {
   const struct harp_rx_path *p = &r->paths[path];
-  return !harp_receiver_is_unproved(r, path) || p->allowance_bytes >= SENT_HEADERS_BYTES + bare_ack_bytes(p);
+  return !harp_receiver_is_unproved(r, path) || p->allowance_bytes >= bare_ack_bytes(p);
 }
 
 /* Takes an acknowledgement that is about to be sent off its path's allowance. Returns how many credits it may
  * have. */
 static HARP_COLD uint32_t spend_allowance(struct harp_rx_path *path, uint32_t credits_max) {
-  uint32_t bare = SENT_HEADERS_BYTES + bare_ack_bytes(path);
+  uint32_t bare = bare_ack_bytes(path);
   HARP_ASSERT(path->allowance_bytes >= bare);
   uint64_t most = (path->allowance_bytes - bare) / HARP_ACK_CREDIT_BYTES;
   uint32_t credits = (uint32_t)HARP_MIN(most, (uint64_t)credits_max);
@@ -174,10 +171,8 @@ static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uin
 /* Notes a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far counts: a
  * number that later ones have overtaken may be a duplicate whose range is forgotten, and the sum must not
  * exceed what the sender has sent. */
-static HARP_COLD void note_mark(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
-                                harp_ns now) {
+static HARP_COLD void note_mark(struct harp_receiver *r, const struct harp_packet *p, uint64_t number) {
   struct harp_rx_path *path = &r->paths[p->path];
-  ack_by(r, p->path, now);
   if (number < path->next_number) return;
   r->counters->ce_packets++;
   path->ce_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
@@ -188,6 +183,7 @@ static HARP_COLD void note_mark(struct harp_receiver *r, const struct harp_packe
 static HARP_COLD void forget_settled(struct harp_rx_path *path, uint64_t number) {
   if (number <= path->settled_number) return;
   harp_ranges_forget_below(&path->received, path->settled_number);
+  path->least_number = path->settled_number;
   path->settled_number = number;
 }
 
@@ -217,16 +213,15 @@ static HARP_ALWAYS_INLINE void note_arrival(struct harp_receiver *r, const struc
                                             uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   if (harp_receiver_is_unproved(r, p->path))
-    path->allowance_bytes +=
-        HARP_UNPROVED_FACTOR * (CAME_HEADERS_BYTES + HARP_DATA_HEADER_BYTES + (uint64_t)p->data.length);
-  if (harp_unlikely(p->ce)) note_mark(r, p, number, now);
+    path->allowance_bytes += HARP_DATA_HEADER_BYTES + (uint64_t)p->data.length;
+  if (harp_unlikely(p->ce)) note_mark(r, p, number);
   bool is_next = record_number(r, p->path, number, now);
   path->echo_time = p->data.time;
   path->echo_arrival_ns = now;
   path->detour = p->detour;
   path->unacked_bytes += HARP_DATA_HEADER_BYTES + p->data.length;
   if (harp_unlikely(p->flags & HARP_FLAG_SETTLED)) forget_settled(path, number);
-  bool is_due = !is_next || path->unacked_bytes >= r->ack_every_bytes;
+  bool is_due = !is_next || p->ce || path->unacked_bytes >= r->ack_every_bytes;
   if (harp_unlikely(p->flags & HARP_FLAG_ACK_SOON)) {
     ack_by(r, p->path, is_due ? now : now + ACK_SOON_NS);
     r->is_requested = r->waiting != 0;
@@ -432,9 +427,18 @@ static HARP_COLD void packet_dropped(struct harp_receiver *r, const struct harp_
   trace_packet(r, p, number, drop, now);
 }
 
+static HARP_COLD bool is_replay(const struct harp_rx_path *path, uint64_t number) {
+  return number < path->least_number || harp_ranges_has(&path->received, number);
+}
+
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now) {
   HARP_ASSERT(p->path < r->path_count);
+  const struct harp_rx_path *path = &r->paths[p->path];
+  if (harp_unlikely(number < path->next_number) && is_replay(path, number)) {
+    packet_dropped(r, p, number, place, HARP_DROP_REPLAY, now);
+    return HARP_DROP_REPLAY;
+  }
   if (harp_likely(p->type == HARP_PACKET_DATA)) {
     enum harp_drop drop = on_data(r, p, place);
     if (harp_unlikely(drop)) {

@@ -9,18 +9,19 @@
  *
  *   1. A path is unproved until our own sender finds that packets reach the peer there
  *      (harp_receiver_on_proved).
- *   2. Until then the acknowledgements of a path have at most HARP_UNPROVED_FACTOR times the bytes that
- *      came on it. One that exceeds that is not sent: the next packet on the path brings another.
- *   3. Credit is left out of an acknowledgement before the acknowledgement is. */
+ *   2. Until then the acknowledgements of a path have at most as many bytes as came on it; the headers before
+ *      them are as long. One that exceeds that is not sent: the next packet on the path brings another.
+ *   3. Probes are padded, so that each brings an acknowledgement.
+ *   4. Credit is left out of an acknowledgement before the acknowledgement is.
+ *
+ * A number that has come already, or is below those that still count, is a packet that the network, or
+ * somebody else, has sent again: it is dropped without an answer. A sender never uses a number twice. */
 #ifndef HARP_RECV_H
 #define HARP_RECV_H
 
 #include "base/ranges.h"
 #include "base/seq.h"
 #include "proto/rx_stream.h"
-
-/* Bytes of acknowledgements on an unproved path, for each byte that came there (RFC 9000, section 8.1). */
-enum { HARP_UNPROVED_FACTOR = 3 };
 
 struct harp_receiver_config {
   uint32_t first_number;
@@ -33,6 +34,7 @@ struct harp_receiver_config {
 struct harp_rx_path {
   uint64_t next_number;    /* one above the highest received */
   uint64_t settled_number; /* of the last packet with HARP_FLAG_SETTLED */
+  uint64_t least_number;   /* those below are forgotten */
   struct harp_ranges received;
   uint64_t ack_number; /* of the next acknowledgement to send */
   uint32_t echo_time;  /* time stamp of the last packet that arrived, and when it did */
@@ -41,7 +43,7 @@ struct harp_rx_path {
   uint32_t unacked_bytes;
   uint32_t ce_bytes; /* of packets that came marked as CE, with headers; wraps. Acknowledgements report it */
   uint64_t received_bytes;  /* statistics: acknowledged, with headers */
-  uint64_t allowance_bytes; /* that acknowledgements may have while the path is unproved, with all headers */
+  uint64_t allowance_bytes; /* that acknowledgements may have while the path is unproved */
   harp_ns ack_due_ns;       /* HARP_NEVER: nothing to acknowledge */
 };
 

@@ -100,7 +100,8 @@ static bool wants_empty_probe(const struct harp_path *p) {
 /* Chooses one packet regardless of the window: the line that has waited longest, else an empty probe. Lost
  * lines are left to other paths where there are any. */
 static struct harp_tx_choice choose_probe(struct harp_sender *s, const struct harp_path *p) {
-  struct harp_tx_choice c = {.kind = HARP_TX_PROBE, .path = p->index, .packets = 1};
+  uint32_t padding = p->is_tcp ? 0 : HARP_PROBE_PADDING_BYTES;
+  struct harp_tx_choice c = {.kind = HARP_TX_PROBE, .path = p->index, .packets = 1, .bytes = padding};
   bool carries = carries_data(s, p), alone = s->set.eligible == 1ull << p->index;
   if (harp_send_credit_is_wanted_on(&s->credit, p->index) || p->is_tcp || wants_empty_probe(p)) return c;
   if (carries && alone && s->load.resend_lines) {

@@ -49,19 +49,20 @@ static void emit_data(struct harp_path *p, const struct harp_tx_choice *c, uint3
   };
 }
 
-static void emit_probe(struct harp_sender *s, struct harp_path *p, uint32_t lines, struct harp_tx_run *run,
-                       harp_ns now) {
+static void emit_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
+                       struct harp_tx_run *run, harp_ns now) {
+  bool is_of_size = c->kind == HARP_TX_SIZE_PROBE;
   struct harp_burst burst = {
-      .packet_bytes = HARP_DATA_HEADER_BYTES + lines * HARP_LINE_BYTES, .count = 1, .is_padding = lines};
-  burst.is_ect = harp_path_ecn_on_sent(&p->ecn, !lines, burst.packet_bytes);
+      .packet_bytes = HARP_DATA_HEADER_BYTES + c->bytes, .count = 1, .is_padding = is_of_size};
+  burst.is_ect = harp_path_ecn_on_sent(&p->ecn, !is_of_size, burst.packet_bytes);
   *run = (struct harp_tx_run){
       .type = HARP_PACKET_PROBE,
       .path = p->index,
       .count = 1,
       .number = harp_path_on_sent(p, &burst, now),
       .flags = HARP_FLAG_ACK_SOON |
-               (!lines && harp_send_credit_take_request(&s->credit, p->index) ? HARP_FLAG_CREDIT : 0),
-      .last_bytes = lines * HARP_LINE_BYTES,
+               (!is_of_size && harp_send_credit_take_request(&s->credit, p->index) ? HARP_FLAG_CREDIT : 0),
+      .last_bytes = c->bytes,
       .ect = burst.is_ect};
   s->counters->probes++;
   harp_trace(s->trace, now,
@@ -78,7 +79,7 @@ static void take_probe(struct harp_sender *s, struct harp_path *p, const struct 
   harp_path_probe_on_probe(&p->probe, now); /* even if this one had to wait for a frame */
   if (p->probe.pto_count || harp_path_pto_ns(p) <= now) harp_path_probe_restart_pto(&p->probe, now);
   if (!c->lines) {
-    emit_probe(s, p, 0, run, now);
+    emit_probe(s, p, c, run, now);
     return;
   }
   harp_tx_stream_take_lost(c->stream, c->line, c->lines);
@@ -89,7 +90,7 @@ static void take_probe(struct harp_sender *s, struct harp_path *p, const struct 
 static void take_size_probe(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
                             struct harp_tx_run *run, harp_ns now) {
   harp_path_size_on_probe_sent(&p->size, c->bytes / HARP_LINE_BYTES, p->next_number, now);
-  emit_probe(s, p, p->size.probe_lines, run, now);
+  emit_probe(s, p, c, run, now);
 }
 
 static void take_copy(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,

@@ -6,14 +6,14 @@
 #include "base/assert.h"
 #include "engine/engine.h"
 
-static bool is_same_connect(const struct harp_connect_name *a, const struct harp_connect_name *b) {
+bool harp_answers_is_same(const struct harp_connect_name *a, const struct harp_connect_name *b) {
   return a->engine_id == b->engine_id && a->first_line == b->first_line &&
          a->first_message == b->first_message;
 }
 
 struct harp_answer *harp_answers_find(const struct harp_answers *as, const struct harp_connect_name *name) {
   struct harp_answer *a = as->first;
-  while (a && !is_same_connect(&a->name, name)) a = a->next;
+  while (a && !harp_answers_is_same(&a->name, name)) a = a->next;
   return a;
 }
 
@@ -49,7 +49,7 @@ struct harp_answer *harp_answers_add(struct harp_answers *as, const struct harp_
 
 void harp_answer_set(struct harp_answer *a, const struct harp_connect_name *name, struct harp_link *link,
                      const struct harp_peer *peer, bool awaits_ping) {
-  HARP_ASSERT(is_same_connect(&a->name, name) && (!a->link || a->link == link));
+  HARP_ASSERT(harp_answers_is_same(&a->name, name) && (!a->link || a->link == link));
   a->name = *name;
   a->link = link;
   if (link) link->answer = a;

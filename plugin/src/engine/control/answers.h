@@ -45,6 +45,8 @@ struct harp_answers {
   unsigned count;
 };
 
+/* Returns whether both name the same connect, whatever the attempts. */
+bool harp_answers_is_same(const struct harp_connect_name *a, const struct harp_connect_name *b);
 /* Finds the entry of a connect, whatever the attempt; NULL: there is none. */
 struct harp_answer *harp_answers_find(const struct harp_answers *as, const struct harp_connect_name *name);
 /* Adds an entry, which is not there, without a link. NULL: there is no memory. */

@@ -92,6 +92,7 @@ static void restore_spare(struct harp_engine *e) {
 }
 
 static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
+  harp_strangers_remove(&l->engine->strangers, p);
   if (p->fd >= 0) {
     HARP_ASSERT(p->listener == l && l->pending_count);
     harp_io_ready_unwatch(&l->engine->ready, p->fd);
@@ -101,6 +102,14 @@ static void end_pending(struct harp_listener *l, struct harp_pending_peer *p) {
   if (!p->has_spare) return;
   p->has_spare = l->engine->is_spare_lent = false;
   restore_spare(l->engine);
+}
+
+/* Makes room for a connection whose secret is not proved yet. */
+static void bound_strangers(struct harp_engine *e, int fd) {
+  for (struct harp_pending_peer *p; (p = harp_strangers_surplus(&e->strangers, fd));) {
+    e->counters.handshake_refused++;
+    end_pending(p->listener, p);
+  }
 }
 
 static void end_all_pending(struct harp_listener *l) {
@@ -439,10 +448,26 @@ static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending
   return HARP_PENDING_PEER_NS + (is_welcomed(p) ? 2 * l->engine->instance.peer_timeout_ns : 0);
 }
 
+/* Whether a pending peer was sent a WELCOME for a connect that none before it in the table is of, and that
+ * has no answer yet. Of several, which are recordings or attempts that broke off, one can become a link. */
+static bool is_to_become_link(const struct harp_listener *l, unsigned place) {
+  const struct harp_pending_peer *p = l->pending[place];
+  if (p->fd < 0 || !is_welcomed(p)) return false;
+  struct harp_connect_name name = harp_pending_peer_name(p);
+  if (harp_answers_find(&l->answers, &name)) return false;
+  for (unsigned i = 0; i < place; i++) {
+    const struct harp_pending_peer *o = l->pending[i];
+    if (o->fd < 0 || !is_welcomed(o)) continue;
+    struct harp_connect_name other = harp_pending_peer_name(o);
+    if (harp_answers_is_same(&name, &other)) return false;
+  }
+  return true;
+}
+
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l) {
   unsigned count = 0;
   for (const struct harp_link *link = l->ready_first; link; link = link->next_ready) count += !is_dead(link);
-  for (unsigned i = 0; i < l->place_count; i++) count += l->pending[i]->fd >= 0 && is_welcomed(l->pending[i]);
+  for (unsigned i = 0; i < l->place_count; i++) count += is_to_become_link(l, i);
   return count;
 }
 
@@ -473,8 +498,10 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
   HARP_ASSERT(l && p->fd >= 0);
   int err = harp_pending_peer_run(p);
   if (!err && p->handshake.state == HARP_HANDSHAKE_WAIT_ANSWER) {
-    harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
-    err = harp_pending_peer_run(p);
+    harp_strangers_remove(&l->engine->strangers, p);
+    err = harp_pending_peer_on_proved(p, l->engine);
+    if (!err) harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
+    if (!err) err = harp_pending_peer_run(p);
   }
   if (harp_pending_peer_done(p))
     finish(l, p, now);
@@ -555,6 +582,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
       drop(l, fd, has_spare);
       continue;
     }
+    bound_strangers(l->engine, fd);
     struct harp_pending_peer *p = place_for_pending(l);
     if (!p) {
       note_shortage(l, ENOMEM, now);
@@ -569,8 +597,9 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     harp_tcp_socket_set_timeouts(fd, l->engine->instance.peer_timeout_ns);
     l->pending_count++;
+    harp_strangers_add(&l->engine->strangers, p);
+    harp_pending_peer_listen(p, l->secret);
     err = harp_io_ready_watch(&l->engine->ready, fd, EPOLLIN, name_of_pending(p));
-    if (!err) err = harp_pending_peer_start(p, l->engine, NULL, l->secret);
     if (!err)
       drive_pending(p, now);
     else

@@ -95,8 +95,8 @@ enum harp_refusal harp_listener_judge(const struct harp_listener *l, const struc
 int harp_listener_answer(struct harp_listener *l, const struct harp_connect_name *name,
                          struct harp_peer *peer, const struct harp_link_config *stream,
                          const struct harp_opened *opened, harp_ns now) HARP_MUST_CHECK;
-/* Counts the links that wait for accept, but for dead ones, and the pending peers that become links with
- * their CONFIRM. */
+/* Counts the links that wait for accept, but for dead ones, and the connects whose pending peers become links
+ * with their CONFIRM. */
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l);
 /* Appends a link to those that wait for accept. It takes the place of one that is dead, whose other end is
  * gone and has sent nothing: a peer whose handshake was cut off tries again, and accept is to have the link

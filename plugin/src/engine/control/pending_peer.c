@@ -52,23 +52,45 @@ static uint64_t token_of(const struct harp_engine *e, uint16_t random, int slot)
   return (uint64_t)e->token_prefix << 32 | (uint64_t)random << 16 | (uint64_t)slot;
 }
 
-int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e,
-                            const struct harp_connect_name *name, const uint8_t secret[HARP_SECRET_BYTES]) {
+/* Reserves a slot, and describes this side: as the client, for this connect; NULL: as the server. Returns 0
+ * or -errno. */
+static int make_self(struct harp_pending_peer *p, struct harp_engine *e, const struct harp_connect_name *name,
+                     struct harp_endpoint *self, uint8_t nonce[HARP_NONCE_BYTES]) {
   struct {
     uint32_t first_number;
     uint8_t nonce[HARP_NONCE_BYTES];
     uint16_t token;
   } fresh;
-  struct harp_endpoint self;
   HARP_ASSERT(p->fd >= 0 && p->slot < 0);
   int err = harp_random_fill(&fresh, sizeof fresh);
   if (err) return err;
   p->slot = harp_engine_reserve_slot(e);
   if (p->slot < 0) return -HARP_EPEERS;
-  describe_self(e, token_of(e, fresh.token, p->slot), name, fresh.first_number, &self);
-  harp_handshake_init(&p->handshake, name != NULL, secret, fresh.nonce, HARP_WIRE_VERSION_MIN,
-                      HARP_WIRE_VERSION, &self);
+  describe_self(e, token_of(e, fresh.token, p->slot), name, fresh.first_number, self);
+  memcpy(nonce, fresh.nonce, HARP_NONCE_BYTES);
   return 0;
+}
+
+int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e,
+                            const struct harp_connect_name *name, const uint8_t secret[HARP_SECRET_BYTES]) {
+  struct harp_endpoint self;
+  uint8_t nonce[HARP_NONCE_BYTES];
+  int err = make_self(p, e, name, &self, nonce);
+  if (!err)
+    harp_handshake_init(&p->handshake, true, secret, nonce, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION, &self);
+  return err;
+}
+
+void harp_pending_peer_listen(struct harp_pending_peer *p, const uint8_t secret[HARP_SECRET_BYTES]) {
+  harp_handshake_init(&p->handshake, false, secret, NULL, HARP_WIRE_VERSION_MIN, HARP_WIRE_VERSION, NULL);
+}
+
+int harp_pending_peer_on_proved(struct harp_pending_peer *p, struct harp_engine *e) {
+  struct harp_endpoint self;
+  uint8_t nonce[HARP_NONCE_BYTES];
+  int err = make_self(p, e, NULL, &self, nonce);
+  if (!err) harp_handshake_describe(&p->handshake, nonce, &self);
+  return err;
 }
 
 void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e) {
@@ -102,7 +124,7 @@ static int send_unsent(struct harp_pending_peer *p) {
 int harp_pending_peer_run(struct harp_pending_peer *p) {
   struct harp_handshake *h = &p->handshake;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
-  HARP_ASSERT(p->fd >= 0 && p->slot >= 0);
+  HARP_ASSERT(p->fd >= 0);
   int err = send_unsent(p);
   for (unsigned reads = 0; reads < READS_PER_EVENT && !err && !harp_pending_peer_has_unsent(p); reads++) {
     size_t wants = harp_handshake_wants(h);

@@ -3,7 +3,8 @@
  * a peer with a link. Each socket that a listener has accepted is one (listener.h), and each attempt of a
  * connect (connect.h); these drive it, the listener under the engine's lock.
  *
- * It owns its socket and its slot in the engine's table of peers until the peer takes them over. */
+ * It owns its socket and its slot in the engine's table of peers until the peer takes them over. Before the
+ * other side has proved the secret it has no slot, and nothing is spent on it but a file and this struct. */
 #ifndef HARP_PENDING_PEER_H
 #define HARP_PENDING_PEER_H
 
@@ -16,15 +17,21 @@ struct harp_pending_peer {
   int slot;
   struct harp_listener *listener; /* that accepted it; NULL: it is a connect's */
   bool has_spare;                 /* its file is the engine's spare one: it is refused */
+  bool is_stranger;               /* it has not proved the secret; the listener's */
+  struct harp_pending_peer *next_stranger, *previous_stranger; /* of the engine's, oldest first */
   harp_ns since_ns;
   struct sockaddr_storage peer_addr;
   struct harp_handshake handshake;
 };
 
-/* Starts the handshake on the socket and reserves the slot that its token names: as the client, for this
- * connect; NULL: as the server. Under the engine's lock. Returns 0 or -errno. */
+/* Starts the handshake on the socket as the client, for this connect, and reserves the slot that its token
+ * names. Under the engine's lock. Returns 0 or -errno. */
 int harp_pending_peer_start(struct harp_pending_peer *p, struct harp_engine *e,
                             const struct harp_connect_name *name, const uint8_t secret[HARP_SECRET_BYTES]);
+/* The same as the server, without a slot; and reserves the slot, once the other side has proved the secret
+ * and waits for the answer. */
+void harp_pending_peer_listen(struct harp_pending_peer *p, const uint8_t secret[HARP_SECRET_BYTES]);
+int harp_pending_peer_on_proved(struct harp_pending_peer *p, struct harp_engine *e) HARP_MUST_CHECK;
 /* Closes the socket and releases the slot. Under the engine's lock. */
 void harp_pending_peer_end(struct harp_pending_peer *p, struct harp_engine *e);
 /* Sends and reads what it can now, a bounded amount. Returns 0, or -errno when the connection broke

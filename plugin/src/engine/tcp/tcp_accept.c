@@ -69,10 +69,12 @@ void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accept
   }
   bool is_early;
   struct harp_tcp_path *p = path_of_join(e, a, &is_early);
-  if (p)
+  if (p) {
+    harp_strangers_on_proved(&e->strangers);
     harp_tcp_path_adopt(p, take_accepted(e, a), now);
-  else if (!is_early)
+  } else if (!is_early) {
     refuse(e, a);
+  }
 }
 
 static struct harp_tcp_accepted *place_for_accepted(struct harp_engine *e) {
@@ -91,7 +93,8 @@ int harp_tcp_watch_listener(struct harp_engine *e, unsigned eni) {
                              harp_io_ready_name(HARP_READY_TCP_LISTENER, eni));
 }
 
-/* Stops waiting for a listener while accept fails: it would stay ready, and the runner would spin. */
+/* Stops waiting for a listener while accept fails, or too many strangers come: it would stay ready, and the
+ * runner would spin. */
 static void pause_accept(struct harp_engine *e, unsigned eni, bool pause) {
   struct harp_tcp *t = e->tcp;
   if (t->listeners[eni].paused == pause) return;
@@ -106,11 +109,16 @@ void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
   struct harp_tcp *t = e->tcp;
   for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
     struct harp_tcp_options options = harp_tcp_options_of(e, eni, -1);
+    if (!harp_strangers_may_come(&e->strangers, now)) {
+      pause_accept(e, eni, true);
+      return;
+    }
     int fd = harp_tcp_socket_accept(t->listeners[eni].fd, &options);
     bool is_short = fd < 0 && harp_limit_is_hosts(-fd);
     pause_accept(e, eni, is_short);
     if (is_short) harp_tcp_log_shortage(e, -fd);
     if (fd < 0) return; /* none waits, or there may be more files soon */
+    harp_strangers_on_accepted(&e->strangers, now);
     if (options.spares_files && harp_files_are_scarce(fd)) {
       harp_tcp_log_shortage(e, HARP_EFEWFILES);
       harp_files_close(fd); /* the client tries again, ever more rarely */
