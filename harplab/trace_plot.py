@@ -20,7 +20,7 @@ __all__ = ["plot", "require_plot"]
 
 MARKS = {  # of events at a packet number: marker, colour, label
     "TX_AGAIN": ("^", "tab:orange", "sent again"),
-    "TX_COPY": (".", "tab:olive", "copy"),
+    "TX_DUPLICATE": (".", "tab:olive", "duplicate"),
     "TX_PROBE": ("|", "tab:purple", "probe"),
     "LOST": ("x", "tab:red", "found lost"),
     "SPURIOUS": ("o", "tab:green", "was only late"),

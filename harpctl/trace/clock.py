@@ -16,7 +16,7 @@ import msgspec
 
 from harpctl.trace.rings import Event, Recording
 
-SENDING = {"TX_DATA", "TX_AGAIN", "TX_COPY", "TX_PROBE"}
+SENDING = {"TX_DATA", "TX_AGAIN", "TX_DUPLICATE", "TX_PROBE"}
 Marked = list[tuple[int, Event]]
 
 

@@ -29,7 +29,7 @@ struct harp_rank {
   struct harp_plugin_device device;
   struct harp_mesh mesh;
   struct harp_report report;
-  struct harp_window window;
+  struct harp_receive_window window;
   uint64_t wrong;
 };
 
@@ -118,7 +118,7 @@ static int run_timed(struct harp_rank *rank, size_t bytes, uint64_t *count, harp
 
 /* Makes the sum that of the window, without what was drained after it. Returns the messages per
  * connection. */
-static uint64_t count_window(const struct harp_window *window, size_t bytes, struct harp_tally *sum) {
+static uint64_t count_window(const struct harp_receive_window *window, size_t bytes, struct harp_tally *sum) {
   sum->bytes = 0;
   for (unsigned i = 0; i < window->connection_count; i++) sum->bytes += window->connections[i].bytes;
   sum->messages = sum->bytes / HARP_MAX(bytes, (size_t)1);

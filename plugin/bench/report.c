@@ -116,7 +116,7 @@ static void write_latency(FILE *out, const struct harp_report_row *row) {
 }
 
 static void write_window(FILE *out, const struct harp_report *report) {
-  const struct harp_window *w = report->window;
+  const struct harp_receive_window *w = report->window;
   uint64_t undelivered = 0;
   fprintf(out, ", \"window\": {\"start_ns\": %" PRIu64 ", \"interval_ms\": %u, \"samples\": [", w->start_ns,
           report->opt->interval_ms);

@@ -33,7 +33,7 @@ struct harp_report {
   const struct harp_plugin *net;
   struct harp_report_row rows[HARP_SIZES_MAX];
   unsigned row_count;
-  const struct harp_window *window; /* NULL: the run was by count; else of the only row */
+  const struct harp_receive_window *window; /* NULL: the run was by count; else of the only row */
 };
 
 /* Returns a row for the sum over all ranks; `latency` is NULL or all ranks' samples. */

@@ -21,8 +21,8 @@ struct flow_count {
   uint64_t bytes; /* received in the window */
 };
 
-int harp_window_init(struct harp_window *window, const struct harp_options *opt) {
-  *window = (struct harp_window){.interval_ns = HARP_MS(opt->interval_ms)};
+int harp_window_init(struct harp_receive_window *window, const struct harp_options *opt) {
+  *window = (struct harp_receive_window){.interval_ns = HARP_MS(opt->interval_ms)};
   window->sample_count = (unsigned)(opt->time_s * 1e3 / opt->interval_ms);
   window->sample_count = HARP_MAX(window->sample_count, 1u);
   window->samples = calloc(window->sample_count, sizeof *window->samples);
@@ -31,20 +31,20 @@ int harp_window_init(struct harp_window *window, const struct harp_options *opt)
   return 0;
 }
 
-void harp_window_fini(struct harp_window *window) {
+void harp_window_fini(struct harp_receive_window *window) {
   free(window->samples);
   free(window->outcomes);
   free(window->connections);
-  *window = (struct harp_window){0};
+  *window = (struct harp_receive_window){0};
 }
 
-static void add_sample(struct harp_window *window, harp_ns now, uint64_t bytes) {
+static void add_sample(struct harp_receive_window *window, harp_ns now, uint64_t bytes) {
   uint64_t interval = (now - window->start_ns) / window->interval_ns;
   if (interval < window->sample_count) window->samples[interval] += bytes;
 }
 
 /* Moves messages until the window is over. Returns 0 or -1. */
-static int stream(struct harp_window *window, struct harp_mesh *mesh, size_t bytes) {
+static int stream(struct harp_receive_window *window, struct harp_mesh *mesh, size_t bytes) {
   harp_mesh_begin(mesh, bytes, UINT64_MAX / 2);
   window->start_ns = harp_clock_ns();
   harp_ns end_ns = window->start_ns + window->sample_count * window->interval_ns;
@@ -80,7 +80,7 @@ static int exchange(struct harp_mesh *mesh, struct flow_count *all, size_t per_r
   return rc;
 }
 
-static int keep_connections(struct harp_window *window, const struct flow_count *all, size_t per_rank,
+static int keep_connections(struct harp_receive_window *window, const struct flow_count *all, size_t per_rank,
                             int nranks) {
   window->connections = calloc(per_rank * (size_t)nranks, sizeof *window->connections);
   if (!window->connections) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
@@ -127,13 +127,13 @@ static int drain(struct harp_mesh *mesh) {
 }
 
 /* Leaves out the intervals that a window which was ended early did not reach. */
-static void shorten(struct harp_window *window) {
+static void shorten(struct harp_receive_window *window) {
   uint64_t begun = window->elapsed_ns / window->interval_ns + 1;
   if (begun < window->sample_count) window->sample_count = (unsigned)begun;
 }
 
 /* Tells this rank's outcome to all and adds up the ranks' samples. Returns 0 or -1. */
-static int sum_up(struct harp_window *window, struct harp_mesh *mesh,
+static int sum_up(struct harp_receive_window *window, struct harp_mesh *mesh,
                   const struct harp_window_outcome *mine) {
   int nranks = mesh->opt->nranks;
   size_t bytes = window->sample_count * sizeof *window->samples;
@@ -166,7 +166,7 @@ static uint64_t undelivered(const struct harp_mesh *mesh) {
   return count;
 }
 
-int harp_window_run(struct harp_window *window, struct harp_mesh *mesh, size_t bytes) {
+int harp_window_run(struct harp_receive_window *window, struct harp_mesh *mesh, size_t bytes) {
   const struct harp_options *opt = mesh->opt;
   size_t per_rank = (size_t)2 * (size_t)opt->nranks * opt->connections;
   struct harp_window_outcome mine = {0};

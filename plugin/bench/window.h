@@ -30,7 +30,7 @@ struct harp_window_outcome {
   char failure[HARP_WINDOW_WORDS_BYTES]; /* "" where nothing failed */
 };
 
-struct harp_window {
+struct harp_receive_window {
   harp_ns start_ns; /* CLOCK_MONOTONIC, this rank's */
   harp_ns elapsed_ns;
   harp_ns interval_ns;
@@ -43,12 +43,12 @@ struct harp_window {
 };
 
 /* Allocates the samples of opt->time_s. Returns 0 or -1; call harp_window_fini in both cases. */
-int harp_window_init(struct harp_window *window, const struct harp_options *opt) HARP_MUST_CHECK;
+int harp_window_init(struct harp_receive_window *window, const struct harp_options *opt) HARP_MUST_CHECK;
 
 /* Runs the window with messages of `bytes` on all ranks and gathers their results. Returns 0, also when the
  * plugin failed, which is recorded (fail.h) and in `outcomes`; -1 when the ranks' connections failed. */
-int harp_window_run(struct harp_window *window, struct harp_mesh *mesh, size_t bytes) HARP_MUST_CHECK;
+int harp_window_run(struct harp_receive_window *window, struct harp_mesh *mesh, size_t bytes) HARP_MUST_CHECK;
 
-void harp_window_fini(struct harp_window *window);
+void harp_window_fini(struct harp_receive_window *window);
 
 #endif

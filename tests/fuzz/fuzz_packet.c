@@ -218,7 +218,7 @@ static void receiver_acks(struct receiving *r) {
     FUZZ_CHECK(count < r->receiver->path_count);
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, keys.tx_seed);
     FUZZ_CHECK(harp_packet_decode(wire, bytes, &back) == HARP_DROP_NONE);
-    FUZZ_CHECK(back.ack.window_bytes == harp_window_bounded(back.ack.window_bytes));
+    FUZZ_CHECK(back.ack.window_bytes == harp_receive_window_bounded(back.ack.window_bytes));
     FUZZ_CHECK(back.ack.credit_count <= 1 &&
                (!back.ack.credit_count || back.ack.credits[0].posted == r->stream.posted));
   }

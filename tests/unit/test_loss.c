@@ -10,7 +10,7 @@
 #include "proto/loss.h"
 
 static struct harp_path p;
-static struct harp_window window = {.bytes = 4 << 20};
+static struct harp_receive_window window = {.bytes = 4 << 20};
 static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
 static struct harp_tx_load load;
 static struct harp_tx_stream st;

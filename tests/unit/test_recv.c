@@ -278,7 +278,7 @@ static void test_an_acknowledgement_that_took_another_path_is_repeated(void **st
                      HARP_DROP_NONE);
     harp_receiver_take_ack(r, 0, &ack, &number, HARP_US(3));
     assert_false(harp_receiver_ride_bytes(r, 0, HARP_MS(1)));
-    harp_receiver_note_elsewhere(r, 0);
+    harp_receiver_on_ack_elsewhere(r, 0);
     assert_int_equal(harp_receiver_elsewhere(r), 1);
     assert_int_equal(harp_receiver_next_ack(r, 0, HARP_MS(1)), -1); /* not by another path again */
     if (alone) {

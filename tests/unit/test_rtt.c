@@ -11,7 +11,7 @@
 #include "wire/packet.h"
 
 #define DRAIN_EVERY_NS HARP_MS(128)
-enum { MIN_WINDOW_NS = DRAIN_EVERY_NS + HARP_RTT_MIN_WINDOW_MORE_NS };
+enum { MIN_WINDOW_NS = DRAIN_EVERY_NS + HARP_RTT_MIN_INTERVAL_MORE_NS };
 
 static void take(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
   harp_rtt_on_sample(r, sample_ns);

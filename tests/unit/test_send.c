@@ -979,7 +979,7 @@ static struct harp_tx_choice choose_copy(struct harp_sender *own, harp_ns *now) 
   struct harp_tx_run run;
   for (harp_ns end = *now + HARP_MS(60); *now < end; *now += HARP_US(5)) {
     choice = harp_sender_choose(own, *now);
-    if (choice.kind == HARP_TX_COPY) break;
+    if (choice.kind == HARP_TX_TAIL_DUPLICATE) break;
     if (choice.kind != HARP_TX_NOTHING) harp_sender_take(own, &choice, HARP_BURST_MAX_PACKETS, &run, *now);
   }
   return choice;
@@ -1020,7 +1020,7 @@ static void test_a_copy_that_found_no_frame_is_chosen_again(void **state) {
   unsigned first;
   struct harp_sender *own = choose_without_frame(&first, &now);
   struct harp_tx_choice choice = choose_copy(own, &now);
-  assert_int_equal(choice.kind, HARP_TX_COPY);
+  assert_int_equal(choice.kind, HARP_TX_TAIL_DUPLICATE);
   assert_int_equal(choice.line, FIRST_LINE);
   harp_sender_check(own);
   free(own);

@@ -25,7 +25,8 @@
 /* name, part, text: {field} stands for the number, {field:x|y} for the word of that number. */
 #define HARP_EVENTS(X)                                                                                       \
   X(TX_DATA, FLOW, "path {path} sends packets {number}+{count} of stream {stream} at line {a}, {b} lines")   \
-  X(TX_COPY, FLOW, "path {path} copies as packets {number}+{count} of stream {stream} line {a}, {b} lines")  \
+  X(TX_DUPLICATE, FLOW,                                                                                      \
+    "path {path} duplicates as packets {number}+{count} of stream {stream} line {a}, {b} lines")             \
   X(TX_ACK, FLOW, "path {path} acknowledges up to {number}, {b} ns old, as {a}; credit of {count} streams")  \
   X(RX_ACK, FLOW, "path {path} acked up to {number} by {a}, window {b} bytes")                               \
   X(RX_DATA, FLOW, "path {path} packet {number} brings line {a} count {b}")                                  \

@@ -70,7 +70,7 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
       harp_tcp_send_ack(peer, (unsigned)over, (unsigned)path, now);
     else if (!harp_superframe_send_ack(peer, (unsigned)over, (unsigned)path, now))
       break;
-    if (over != path) harp_receiver_note_elsewhere(r, (unsigned)path);
+    if (over != path) harp_receiver_on_ack_elsewhere(r, (unsigned)path);
     sent++;
   }
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(r, held));
@@ -98,7 +98,7 @@ static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns n
       sent++;
     }
   }
-  if (is_measured && sent) harp_sender_note_time(peer->session.sender, peer->engine->clock() - from_ns);
+  if (is_measured && sent) harp_sender_on_cpu_time(peer->session.sender, peer->engine->clock() - from_ns);
   return sent;
 }
 

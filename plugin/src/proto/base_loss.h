@@ -23,7 +23,7 @@
 
 #include "base/base.h"
 
-enum { HARP_BASE_LOSS_PARTS = 4 /* of a drain */ };
+enum { HARP_BASE_LOSS_PARTS = 4 /* the parts of a drain, counted apart */ };
 
 /* Packets that were settled in an interval, by bytes. */
 struct harp_loss_count {
@@ -31,14 +31,23 @@ struct harp_loss_count {
 };
 
 struct harp_base_loss {
-  uint32_t share_q16; /* the estimate, of bytes, times 2^16 */
-  bool is_presumed;   /* not known from drains yet, */
-  bool is_trial;      /* and as likely to be congestion: rule 4 */
-  harp_ns clean_ns;   /* an interval of drains that lost next to nothing ended; 0: none has */
-  harp_ns presumed_ns, presume_from_ns, presume_wait_ns;
-  bool is_starved; /* the window was below two packets since the last drain */
-  struct harp_loss_count interval, drained[HARP_BASE_LOSS_PARTS]; /* of drains: now, and lately */
-  struct harp_loss_count starved, quiet, few;
+  uint32_t share_q16; /* the estimate: the share of bytes that is lost, times 2^16 */
+  bool is_presumed;   /* the estimate is presumed: no drain has confirmed it yet (rules 3 and 4) */
+  bool is_trial;      /* the estimate is presumed, and congestion is as likely (rule 4) */
+
+  /* drains */
+  struct harp_loss_count interval;                      /* the count of the interval of drains under way */
+  struct harp_loss_count drained[HARP_BASE_LOSS_PARTS]; /* the counts of each part of the last drains */
+  harp_ns clean_ns; /* the time when the last interval that lost next to nothing ended; 0: none has */
+
+  /* presumptions */
+  harp_ns presumed_ns;            /* the time when the presumption began */
+  harp_ns presume_from_ns;        /* nothing is presumed before this time (rule 5) */
+  harp_ns presume_wait_ns;        /* the wait after the next presumption that drains contradict (rule 5) */
+  bool is_starved;                /* the window has been below two packets since the last drain (rule 3) */
+  struct harp_loss_count starved; /* the count while is_starved (rule 3) */
+  struct harp_loss_count quiet;   /* the count with QUIET_PACKETS or more, below the ceiling (rule 3) */
+  struct harp_loss_count few;     /* the count with fewer packets; during a trial the trial's (rule 4) */
 };
 
 /* What was settled since the last call, outside of drains, and the window at that. */

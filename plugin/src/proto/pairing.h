@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which paths a connection between two endpoints has: a pure function of what both have sent each other, so
- * that both sides number the paths alike. docs/reference/wire.md is the normative text.
+/* The paths of a session between two endpoints: a pure function of what both have sent each other, so that
+ * both sides number the paths alike. docs/reference/wire.md is the normative text.
  *
- * Called once, when the handshake is done. */
+ * Owns no state, writes only its result. Called once, when the handshake is done. */
 #ifndef HARP_PAIRING_H
 #define HARP_PAIRING_H
 

@@ -39,7 +39,7 @@ void harp_path_probing_on_stall_end(struct harp_sender *s) {
   }
 }
 
-void harp_path_probing_check_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+void harp_path_probing_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
   uint32_t checked = 0; /* ENIs of ours over which packets came or that are about to be probed, a bit each */
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];

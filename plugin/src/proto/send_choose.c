@@ -43,9 +43,10 @@ static bool choose_oldest_pending(const struct harp_path *p, struct harp_tx_choi
   return false;
 }
 
-/* Whether a probe of the path may carry data: it is eligible and not drained. */
+/* Returns whether a probe of the path may carry data: it is eligible and its flight has not moved to others.
+ */
 static bool carries_data(const struct harp_sender *s, const struct harp_path *p) {
-  return (s->set.eligible >> p->index & 1) && !p->probe.drained;
+  return (s->set.eligible >> p->index & 1) && !p->probe.has_moved_flight;
 }
 
 /* How many full packets may go on the path now. A superframe takes at most half the window, so that
@@ -54,7 +55,7 @@ static bool carries_data(const struct harp_sender *s, const struct harp_path *p)
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   if (p->is_tcp) return HARP_MIN(harp_path_allowance(p, now), 1u);
   uint32_t packets = HARP_MIN(harp_path_allowance(p, now), harp_cc_burst_bytes(&p->cc) / p->cc.packet_bytes);
-  packets = HARP_MIN(packets, p->to->bytes / 2 / harp_window_cost_bytes(1, p->cc.packet_bytes));
+  packets = HARP_MIN(packets, p->to->bytes / 2 / harp_receive_window_cost_bytes(1, p->cc.packet_bytes));
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }
 
@@ -89,9 +90,10 @@ static struct harp_tx_stream *first_stream_with_losses(const struct harp_sender 
   return NULL;
 }
 
-/* Whether the path's next probe is to be empty: it has been silent for long, also with the smallest packets.
- * Perhaps the path works, and all that is in flight is of a stream whose packets the receiver refuses. Every
- * other probe continues to carry data, which saves a round trip where the path was at fault. */
+/* Returns whether the path's next probe is to be empty: it has been silent for long, also with the smallest
+ * packets. Perhaps the path works, and all that is in flight is of a stream whose packets the receiver
+ * refuses. Every other probe continues to carry data, which saves a round trip where the path was at fault.
+ */
 static bool wants_empty_probe(const struct harp_path *p) {
   return p->probe.pto_count > HARP_PATH_SILENT_PTOS && p->size.lines <= HARP_PACKET_MIN_LINES &&
          p->probe.pto_count % 2 == 0;
@@ -163,8 +165,8 @@ static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns
   return NULL;
 }
 
-/* Whether what waits for these paths may wait for more: it does not fill a superframe, nothing lost waits,
- * and the kernel of a tcp path among them does not pack it by itself. */
+/* Returns whether what waits for these paths may wait for more: it does not fill a superframe, nothing lost
+ * waits, and the kernel of a tcp path among them does not pack it by itself. */
 static bool may_cork(const struct harp_sender *s, uint64_t among) {
   return !harp_send_cork_is_out(&s->cork, &s->load) && !s->load.resend_lines &&
          !harp_path_set_tcp(s->paths, among);
