@@ -359,7 +359,7 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
   char *slot = slot_of(mesh, flow, flow->done);
   mesh->tally.messages++;
   mesh->tally.bytes += (uint64_t)HARP_MAX(received_bytes, 0);
-  flow->window_bytes += (uint64_t)HARP_MAX(received_bytes, 0);
+  flow->timed_bytes += (uint64_t)HARP_MAX(received_bytes, 0);
   if (has_stamp(mesh)) {
     harp_ns now = harp_clock_ns(), sent_ns = take_stamp(slot, key_of(flow, flow->done));
     if (sent_ns <= now) harp_latency_add(mesh->latency, now - sent_ns);

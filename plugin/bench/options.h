@@ -17,13 +17,13 @@ enum harp_mode {
 };
 
 enum {
-  HARP_SIZES_MAX = 64,             /* message sizes in one run */
-  HARP_CONNECTIONS_MAX = 4096,     /* per pair of ranks and direction */
-  HARP_INFLIGHT_MAX = 32,          /* outstanding requests that the ABI allows */
-  HARP_RANKS_MAX = 257,            /* one, and 256 that send to it */
-  HARP_SAMPLES_MAX = 20000,        /* intervals of one window */
-  HARP_WINDOW_FLOWS_MAX = 1 << 18, /* connection ends of all ranks in a window */
-  HARP_ADDRESS_BYTES = 300,        /* "host:port" or "@name" */
+  HARP_SIZES_MAX = 64,                /* message sizes in one run */
+  HARP_CONNECTIONS_MAX = 4096,        /* per pair of ranks and direction */
+  HARP_INFLIGHT_MAX = 32,             /* outstanding requests that the ABI allows */
+  HARP_RANKS_MAX = 257,               /* one, and 256 that send to it */
+  HARP_SAMPLES_MAX = 20000,           /* intervals of one timed run */
+  HARP_TIMED_RUN_FLOWS_MAX = 1 << 18, /* connection ends of all ranks in a timed run */
+  HARP_ADDRESS_BYTES = 300,           /* "host:port" or "@name" */
 };
 #define HARP_MESSAGE_BYTES_MAX ((size_t)1 << 30)
 
