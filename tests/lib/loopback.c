@@ -53,7 +53,7 @@ struct harp_engine *loopback_open_engine(void) {
 }
 
 void loopback_pass(struct harp_engine *e) {
-  e->control_check_ns = 0;
+  e->control_ns = 0;
   harp_engine_pass(e);
 }
 

@@ -62,7 +62,7 @@ bool stream_is_owed(const struct harp_tx_stream *st);
 #define harp_sender_is_dormant(sender, path)             ((void)(sender), false)
 #define harp_sender_inflight_bytes(sender, path)         ((void)(sender), 1u)
 #define harp_sender_on_queue(sender, path, a, b, now)    ((void)(sender))
-#define harp_recorder_note_peer(peer, now, ...)          ((void)(peer))
+#define harp_recorder_trace_peer(peer, now, ...)         ((void)(peer))
 #define harp_peer_touch(peer)                            ((void)(peer))
 #define harp_sender_bytes_in(sender, path, ns)           ((void)(sender), 0u)
 #define harp_tcp_socket_bound_unsent(fd, bytes)          ((void)(fd))

@@ -423,7 +423,7 @@ static void test_senders_share_the_receive_buffer(void **state) {
   assert_in_range(r[1]->window_bytes, whole / 4 - unit, whole / 4);
   harp_inbound_on_data(links[1][1]->peer, sides_now_ns + HARP_INBOUND_LATELY_NS / 2);
   for (unsigned i = 0; i < PEERS; i++) assert_in_range(r[i]->window_bytes, whole / 3 - unit, whole / 3);
-  harp_inbound_review(b.engine, sides_now_ns + HARP_INBOUND_LATELY_NS);
+  harp_inbound_on_time(b.engine, sides_now_ns + HARP_INBOUND_LATELY_NS);
   assert_in_range(r[1]->window_bytes, whole / 2 - unit, whole / 2);
   assert_in_range(r[0]->window_bytes, whole / 4 - unit, whole / 4);
   for (unsigned i = 0; i < PEERS; i++) harp_link_destroy(links[i][0]), harp_link_destroy(links[i][1]);

@@ -93,7 +93,7 @@ static struct harp_xdp_hop *take(const char *peer) {
 /* Reviews once, with time for news and a look-up. Returns whether a hop has changed. */
 static bool review(void) {
   now_ns += HARP_XDP_HOPS_READ_NS;
-  return harp_xdp_hops_review(&hops, now_ns);
+  return harp_xdp_hops_on_time(&hops, now_ns);
 }
 
 static bool is_settled(void) {

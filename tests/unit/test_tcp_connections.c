@@ -143,11 +143,11 @@ static void test_rest_comes_beside_a_probe_under_way(void **state) {
   struct harp_peer *peer = loopback_only_peer(e);
   loopback_now_ns += REST_NS - HARP_MS(10);
   harp_path_set_request_probe(peer->session.sender, &peer->session.sender->paths[1]);
-  harp_peer_settle(peer);
+  harp_peer_complete_news(peer);
   loopback_pass(e); /* sends it */
   assert_true(peer->session.sender->paths[1].is_tcp && peer->session.sender->paths[1].inflight_bytes);
   loopback_now_ns += HARP_MS(10);
-  e->control_check_ns = e->linger_ns = 0;
+  e->control_ns = e->linger_ns = 0;
   loopback_pass(e); /* looks whether it is to rest */
   for (harp_ns until = loopback_now_ns + HARP_MS(400); loopback_now_ns < until;
        loopback_now_ns += HARP_US(100))

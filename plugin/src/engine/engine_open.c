@@ -21,7 +21,7 @@
 #include "host/random.h"
 
 enum {
-  DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each mode that was refused */
+  DRIVER_BYTES = 640, /* the bytes of a line: the driver, and a sentence for each mode that was refused */
 };
 
 /* Between two passes of who waits for copies to be delivered. */
@@ -67,8 +67,8 @@ static void set_place(struct harp_engine *e, const struct harp_engine_place *pla
   e->block_count = place->memory_bytes / HARP_BLOCK_BYTES;
 }
 
-static struct harp_engine *allocate(const struct harp_engine_enis *enis,
-                                    const struct harp_engine_place *place) {
+static struct harp_engine *allocate_engine(const struct harp_engine_enis *enis,
+                                           const struct harp_engine_place *place) {
   struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
@@ -82,7 +82,7 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis,
   return e;
 }
 
-static void release(struct harp_engine *e) {
+static void release_engine(struct harp_engine *e) {
   harp_tcp_close(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   harp_io_ready_close(&e->ready);
@@ -91,9 +91,9 @@ static void release(struct harp_engine *e) {
 }
 
 /* Makes an engine without drivers. */
-static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
-                const struct harp_engine_place *place, struct harp_error *error) {
-  struct harp_engine *e = allocate(enis, place);
+static int make_engine(struct harp_engine **out, const struct harp_engine_enis *enis,
+                       const struct harp_engine_place *place, struct harp_error *error) {
+  struct harp_engine *e = allocate_engine(enis, place);
   if (!e) return harp_shortage_set(error, -ENOMEM, "cannot open an engine");
   int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
   if (err) {
@@ -105,7 +105,7 @@ static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
   *out = e;
   return 0;
 fail:
-  release(e);
+  release_engine(e);
   return err;
 }
 
@@ -249,7 +249,7 @@ int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_in
   const struct harp_instance before = *own;
   *own = *numbered;
   int err = harp_tcp_open_late(e, eni, error);
-  if (err) { /* of one that has TCP alone, so that no driver was opened */
+  if (err) { /* the interface has TCP alone, so that no driver was opened */
     *own = before;
     return err;
   }
@@ -274,7 +274,7 @@ static int open_io(struct harp_engine *e, struct harp_error *error) {
 int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
                      const struct harp_engine_place *place, struct harp_error *error) {
   struct harp_engine *e;
-  int err = make(&e, enis, place, error);
+  int err = make_engine(&e, enis, place, error);
   if (err) return err;
   err = open_io(e, error);
   if (err) goto fail;
@@ -286,27 +286,27 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   return 0;
 fail:
   if (e->io) e->io->ops->close(e->io);
-  release(e);
+  release_engine(e);
   return err;
 }
 
 int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,
                           harp_ns (*clock)(void), struct harp_error *error) {
   static const struct harp_engine_place alone = {.count = 1, .core = -1};
-  int err = make(out, enis, &alone, error);
+  int err = make_engine(out, enis, &alone, error);
   if (err) return err;
   (*out)->clock = clock;
   (*out)->io = io;
   return 0;
 }
 
-void harp_engine_drain(struct harp_engine *e) {
+void harp_engine_await_closing(struct harp_engine *e) {
   const struct timespec rest = {.tv_nsec = (long)REST_NS};
-  harp_ns end_ns = e->clock() + HARP_DRAIN_AT_ONCE_NS;
+  harp_ns end_ns = e->clock() + HARP_CLOSING_AT_ONCE_NS;
   for (;;) {
     harp_engine_lock(e);
-    if (e->draining) harp_engine_pass(e);
-    bool over = !e->draining;
+    if (e->closing) harp_engine_pass(e);
+    bool over = !e->closing;
     harp_engine_unlock(e);
     if (over || e->clock() >= end_ns) return;
     nanosleep(&rest, NULL);
@@ -321,7 +321,7 @@ static void log_drivers(const struct harp_engine *e) {
 }
 
 void harp_engine_close(struct harp_engine *e) {
-  HARP_ASSERT(e->link_count == 0 && !e->draining && !e->running);
+  HARP_ASSERT(e->link_count == 0 && !e->closing && !e->running);
   harp_listeners_end(e);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) harp_peer_destroy(peer);
@@ -330,5 +330,5 @@ void harp_engine_close(struct harp_engine *e) {
   harp_outages_forget(&e->outages);
   if (e->io) e->io->ops->close(e->io); /* it may count something yet */
   harp_summary_of_engine(e);
-  release(e);
+  release_engine(e);
 }

@@ -8,9 +8,9 @@
 
 enum {
   HARP_ENGINE_LINKS_MAX = 8192,
-  HARP_ENGINE_PEERS_MAX = 4096, /* and handshakes under way */
-  HARP_PENDING_PEERS_MAX = 64,  /* of a listener */
-  HARP_UNACCEPTED_MAX = 8,      /* of a listener: those that wait for accept, or only for their CONFIRM */
+  HARP_ENGINE_PEERS_MAX = 4096, /* the most peers, with the handshakes under way */
+  HARP_PENDING_PEERS_MAX = 64,  /* the most pending peers of a listener */
+  HARP_UNACCEPTED_MAX = 8,      /* the most of a listener that wait for accept, or only for their CONFIRM */
   /* HARP_STREAMS_MAX, of a peer in one direction: proto/limits.h */
   HARP_LIMIT_TEXT_BYTES = HARP_SHORTAGE_TEXT_BYTES,
 };

@@ -96,8 +96,8 @@ static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe
   sf->count++;
 }
 
-/* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs
- * little. */
+/* Returns whether a short packet at the end of the superframe may be padded so that more can follow: when
+ * that costs little. */
 static bool may_follow(const struct harp_tx_superframe *sf, uint32_t packet_bytes) {
   uint32_t padding = sf->segment_bytes - sf->last_bytes;
   if (packet_bytes > sf->segment_bytes || (sf->gather && padding)) return false;
@@ -143,8 +143,8 @@ static void build_riding_ack(struct harp_peer *peer, struct harp_tx_superframe *
 /* ---- superframes ---- */
 
 /* Builds what was chosen, and what follows on the same path, until `room` segments are built. */
-static void fill(const struct harp_peer *peer, struct harp_tx_superframe *sf, struct harp_tx_choice choice,
-                 uint32_t room, harp_ns now) {
+static void fill_superframe(const struct harp_peer *peer, struct harp_tx_superframe *sf,
+                            struct harp_tx_choice choice, uint32_t room, harp_ns now) {
   struct harp_sender *s = peer->session.sender;
   struct harp_tx_run run;
   do {
@@ -174,7 +174,7 @@ bool harp_superframe_send(struct harp_peer *peer, const struct harp_tx_choice *c
   if (sf.count_max == 1) ack_bytes = 0;
   sf.gather = e->io->info.gather && choice->bytes >= GATHER_MIN_BYTES && choice->kind != HARP_TX_SIZE_PROBE;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
-  fill(peer, &sf, *choice, sf.count_max - (ack_bytes > 0), now);
+  fill_superframe(peer, &sf, *choice, sf.count_max - (ack_bytes > 0), now);
   if (ack_bytes && may_follow(&sf, ack_bytes)) build_riding_ack(peer, &sf, choice->path, now);
   count_sent(&e->counters, &sf);
   submit_frame(e, &sf);

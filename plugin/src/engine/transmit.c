@@ -15,7 +15,7 @@ enum {
 /* Between two looks whether a tcp path can repeat an acknowledgement. */
 #define REPEAT_NS HARP_MS(1)
 
-/* Whether a path is a kernel TCP connection: those come after the paths with routes. */
+/* Returns whether a path is a kernel TCP connection: those come after the paths with routes. */
 static bool is_tcp(const struct harp_peer *peer, unsigned path) {
   HARP_ASSERT(path < peer->path_count);
   return harp_unlikely(path >= peer->route_count);
@@ -106,12 +106,12 @@ static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns n
 static unsigned transmit_peer(struct harp_peer *peer, unsigned budget, harp_ns now) {
   peer->deadline_ns = HARP_NEVER;
   if (peer->session.state != HARP_SESSION_OPEN) return 0;
-  if (peer->tcp_count) harp_tcp_note_progress(peer, now);
+  if (peer->tcp_count) harp_tcp_report_progress(peer, now);
   harp_session_on_timeout(&peer->session, now);
-  harp_ns review_ns = peer->tcp_count ? harp_tcp_review(peer, now) : HARP_NEVER;
+  harp_ns review_ns = peer->tcp_count ? harp_tcp_on_time(peer, now) : HARP_NEVER;
   unsigned sent = transmit_data(peer, budget, now);
   sent += transmit_acks(peer, now);
-  harp_liveness_review(peer, now);
+  harp_liveness_on_visit(peer, now);
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, review_ns);
   return sent;
 }

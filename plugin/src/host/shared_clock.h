@@ -22,7 +22,7 @@ struct harp_shared_clock {
 
 /* Looks at the clock; `c` is zeroed before the first call. Returns whether offset_ns differs by more than a
  * millisecond, or is_own, from the look before. Cannot fail. */
-bool harp_shared_clock_look(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now);
+bool harp_shared_clock_on_time(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now);
 
 /* Returns whether what adjtimex(2) returned and its status say that nothing disciplines the clock. */
 bool harp_shared_clock_is_own(int state, int status);

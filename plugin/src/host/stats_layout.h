@@ -122,7 +122,7 @@ enum {
 
 #define HARP_STATS_STREAM(C, G, T) \
   T(direction, 8, "send or receive") \
-  T(state, 16, "open, ended, draining or failed") \
+  T(state, 16, "open, ended, closing or failed") \
   G(session, "-", "index of its session's entry, -1: that has none") \
   G(stream, "-", "its number in the session") \
   G(outstanding, "requests", "requests that NCCL waits for") \

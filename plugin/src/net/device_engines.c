@@ -22,10 +22,11 @@
 
 /* A process that does not know how many there are on its host leaves them time to get a core each. */
 #define GROW_NS HARP_SEC(1)
-/* Between two looks of the process's end at engines that drain. */
+/* The time between two looks of the process's end at engines with closing links. */
 #define REST_NS HARP_MS(1)
 
-static _Atomic unsigned unused_count; /* engines of this process that nobody uses, and whose links drain */
+static _Atomic unsigned
+    unused_count; /* the engines of this process that nobody uses, and that have closing links */
 
 /* ---- cores ---- */
 
@@ -299,7 +300,7 @@ static void leave_core(struct harp_engine_slot *s) {
   s->claim_fd = -1;
 }
 
-/* An engine that nobody used may still run: its links drain. */
+/* An engine that nobody used may still run: it has closing links. */
 static void use_again(struct harp_engine *e) {
   if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed)) return;
   atomic_store_explicit(&e->is_unused, false, memory_order_relaxed);
@@ -358,23 +359,23 @@ static void close_slot(struct harp_device_engines *d, struct harp_engine_slot *s
   if (!running_count(d)) release(d);
 }
 
-/* Leaves the engine to its own thread where links drain for longer. Returns whether they do. */
-static bool leave_draining(struct harp_engine *e) {
-  harp_engine_drain(e);
+/* Leaves the engine to its own thread where links are closing for longer. Returns whether they are. */
+static bool leave_to_closing(struct harp_engine *e) {
+  harp_engine_await_closing(e);
   harp_engine_lock(e);
-  bool drains = e->draining != NULL;
-  if (drains) {
+  bool closes = e->closing != NULL;
+  if (closes) {
     atomic_store_explicit(&e->is_unused, true, memory_order_relaxed);
     atomic_fetch_add(&unused_count, 1);
   }
   harp_engine_unlock(e);
-  return drains;
+  return closes;
 }
 
 bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e) {
   struct harp_engine_slot *s = slot_of(d, e);
   HARP_ASSERT(s->users);
-  if (--s->users || leave_draining(e)) return false;
+  if (--s->users || leave_to_closing(e)) return false;
   close_slot(d, s);
   return true;
 }
@@ -382,19 +383,19 @@ bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine 
 bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_engine *e) {
   if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed)) return false;
   harp_engine_lock(e);
-  bool drains = e->draining != NULL;
+  bool closes = e->closing != NULL;
   harp_engine_unlock(e);
-  if (drains) return false;
+  if (closes) return false;
   HARP_ASSERT(!slot_of(d, e)->users);
   close_slot(d, slot_of(d, e));
   atomic_fetch_sub(&unused_count, 1);
   return true;
 }
 
-/* At the process's end, with the engines' threads still at work. No link drains for longer. */
+/* Closes engines at the process's end, with their threads still at work. No link is closing for longer. */
 __attribute__((destructor)) static void await_unused_engines(void) {
   const struct timespec rest = {.tv_nsec = (long)REST_NS};
-  harp_ns end_ns = harp_clock_ns() + HARP_LINK_DRAIN_MAX_NS;
+  harp_ns end_ns = harp_clock_ns() + HARP_LINK_CLOSING_MAX_NS;
   if (harp_files_in_child()) return;
   while (atomic_load(&unused_count) && harp_clock_ns() < end_ns) nanosleep(&rest, NULL);
 }

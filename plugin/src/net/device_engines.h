@@ -11,9 +11,9 @@
  * while any engine runs. All calls under the lock of the device, since opening or closing an engine may take
  * seconds.
  *
- * An engine whose last user leaves while links drain (engine/link_close.h), since a peer is slow or stopped,
- * goes on until they have, in its own thread, and is another user's meanwhile. The process's end waits for
- * such engines, since what they deliver was sent as far as NCCL knows. */
+ * An engine whose last user leaves while links are closing (engine/link_close.h), since a peer is slow or
+ * stopped, goes on until they have, in its own thread, and is another user's meanwhile. The process's end
+ * waits for such engines, since what they deliver was sent as far as NCCL knows. */
 #ifndef HARP_DEVICE_ENGINES_H
 #define HARP_DEVICE_ENGINES_H
 
@@ -60,14 +60,14 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
 /* Counts another user of an engine that runs. */
 void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e);
 
-/* Removes a user. The last one closes the engine; where links drain for longer than HARP_DRAIN_AT_ONCE_NS,
- * the engine's thread does it. Returns whether the engine was closed. May be called in the engine's own
- * thread, by on_tick.
+/* Removes a user. The last one closes the engine; where links are closing for longer than
+ * HARP_CLOSING_AT_ONCE_NS, the engine's thread does it. Returns whether the engine was closed. May be called
+ * in the engine's own thread, by on_tick.
  */
 bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e);
 
-/* Closes an engine that nobody uses any more, once its links have drained. For its own thread, by on_tick.
- * Returns whether it was closed. */
+/* Closes an engine that nobody uses any more, once its closing links are freed. For its own thread, by
+ * on_tick. Returns whether it was closed. */
 bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_engine *e);
 
 #endif

@@ -82,7 +82,7 @@ static struct {
   uint64_t cookie_next;
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .call_over = PTHREAD_COND_INITIALIZER, .cookie_next = 1};
 
-static bool tend_engine(struct harp_engine *e, harp_ns now);
+static bool engine_ticked(struct harp_engine *e, harp_ns now);
 
 static enum harp_status in_child(const char *what) {
   HARP_WARN("%s in a forked child: connections belong to the process that made them", what);
@@ -216,7 +216,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   begin_call(ctx);
   harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
-  struct harp_engine *e = harp_devices_use(dev, NULL, tend_engine);
+  struct harp_engine *e = harp_devices_use(dev, NULL, engine_ticked);
   if (e) status = harp_listener_open(&l->listener, e, handle, handle_bytes, ctx->traffic_class);
   if (status != HARP_OK) goto fail;
   pthread_mutex_lock(&net.lock);
@@ -382,7 +382,7 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
 }
 
 /* What the engine's thread does for its owner. Returns whether that closed the engine. */
-static bool tend_engine(struct harp_engine *e, harp_ns now) {
+static bool engine_ticked(struct harp_engine *e, harp_ns now) {
   return end_given_up(e, now) || harp_devices_end_unused(e);
 }
 
@@ -398,7 +398,7 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
     harp_shortage_warn_memory("connect");
     goto fail;
   }
-  e = harp_devices_use(dev, is_known ? &contact : NULL, tend_engine);
+  e = harp_devices_use(dev, is_known ? &contact : NULL, engine_ticked);
   if (!e) goto fail;
   status = harp_connect_open(&p->connect, e, handle, handle_bytes,
                              traffic_class < 0 ? ctx->traffic_class : traffic_class);
@@ -460,11 +460,11 @@ void harp_net_close_comm(struct harp_comm *comm) {
   free(comm);
 }
 
-void **harp_net_note(struct harp_request *request) {
+void **harp_net_profiler_note(struct harp_request *request) {
   return &request->note;
 }
 
-void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note)) {
+void harp_net_each_profiler_note(struct harp_comm *comm, void (*on_note)(void **note)) {
   if (!comm || harp_files_in_child()) return;
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].note);
 }

@@ -60,7 +60,7 @@ static void place_early(const struct harp_rx_stream *st, const struct harp_recv_
 int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, bool is_watched,
                         void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
   place->count = 0;
-  place->is_copied = false; /* what came early is the caller's to copy */
+  place->is_placed = false; /* what came early is the caller's to copy */
   *early = NULL;
   if (st->posted - st->done == HARP_MESSAGES_MAX) return -EAGAIN;
   struct harp_recv_message *msg = message_at(st, st->posted);

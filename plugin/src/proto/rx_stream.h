@@ -79,7 +79,7 @@ struct harp_rx_stream {
 /* Copy payload [from, from + bytes) of the packet to dst + from. Runs are ascending. */
 struct harp_placement {
   uint8_t *dst;   /* where byte 0 of the packet's payload belongs */
-  bool is_copied; /* the session did it: nothing is left to the caller */
+  bool is_placed; /* the session did it: nothing is left to the caller */
   uint32_t count;
   struct {
     uint32_t from, bytes;

@@ -182,8 +182,8 @@ static int start_hello(struct harp_connect *c, harp_ns now) {
   return 0;
 }
 
-/* Whether there is, or will be, another connection with the engine, so that this handshake is not needed.
- * Under the lock. */
+/* Returns whether there is, or will be, another connection with the engine, so that this handshake is not
+ * needed. Under the lock. */
 static bool is_superseded(const struct harp_connect *c, harp_ns now) {
   if (harp_connect_state(c) == HARP_CONNECT_YIELDED) return true;
   if (harp_peer_find(c->engine, &c->contact, c->traffic_class)) return true;
@@ -425,7 +425,7 @@ static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
 enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **link) {
   harp_ns now = c->engine->clock();
   *link = NULL;
-  harp_stall_review_connect(c, now);
+  harp_stall_log_connect(c, now);
   if (c->link) return poll_answer(c, link, now);
   return harp_connect_is_in_attempt(c) ? poll_attempt(c, now) : poll_begin(c, now);
 }

@@ -28,12 +28,12 @@ struct harp_dial {
 };
 
 struct harp_dials {
-  unsigned candidate_count, next; /* of this round; the one to try next */
+  unsigned candidate_count, next; /* the candidates of this round, and the one to try next */
   struct harp_candidate candidates[HARP_CANDIDATES_MAX];
   unsigned open_count;
   struct harp_dial open[HARP_DIALS_MAX]; /* the oldest first */
-  harp_ns next_ns;                       /* when the next one is due, or the round over */
-  int error;         /* of the best candidate, in this round or else the one before; 0: no answer */
+  harp_ns next_ns;                       /* the time when the next one is due, or the round is over */
+  int error;         /* the error of the best candidate in this round, else the one before; 0: no answer */
   unsigned answered; /* the candidate that was up last */
   bool is_kept;      /* its connection is kept, so that it is no candidate */
 };

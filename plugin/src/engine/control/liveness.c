@@ -13,8 +13,8 @@
  */
 #define KERNEL_SILENT_MIN_NS HARP_SEC(3)
 
-/* Whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP need
- * not give up then: it takes packets that our own host drops for a local congestion. */
+/* Returns whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP
+ * need not give up then: it takes packets that our own host drops for a local congestion. */
 static bool is_kernel_silent(int fd, harp_ns limit) {
   struct tcp_info info = {0};
   socklen_t n = sizeof info;
@@ -49,7 +49,7 @@ void harp_liveness_inquire(struct harp_engine *e, harp_ns now) {
   e->inquire_ns = now + HARP_INQUIRY_NS;
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
-    if (harp_inquiry_review(peer, now)) fail_ended(peer, now);
+    if (harp_inquiry_on_time(peer, now)) fail_ended(peer, now);
 }
 
 /* What a sender that is stalled since then shows of its peer. */
@@ -109,7 +109,7 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
       peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
 }
 
-static void review_stall(struct harp_peer *peer, harp_ns now) {
+static void check_stall(struct harp_peer *peer, harp_ns now) {
   const struct harp_monitor *m = &peer->monitor;
   harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
@@ -141,8 +141,8 @@ static void fail_false(struct harp_peer *peer, harp_ns now) {
   harp_monitor_leave(peer);
 }
 
-void harp_liveness_review(struct harp_peer *peer, harp_ns now) {
-  review_stall(peer, now);
+void harp_liveness_on_visit(struct harp_peer *peer, harp_ns now) {
+  check_stall(peer, now);
   if (harp_unlikely(peer->is_false)) fail_false(peer, now);
   if (harp_unlikely(peer->monitor.overflowed)) fail_overflowed(peer, now);
 }

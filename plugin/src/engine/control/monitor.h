@@ -33,7 +33,7 @@ enum { HARP_MONITOR_OUT_BYTES = 8192, HARP_MONITOR_WHY_BYTES = 128 };
 struct harp_monitor {
   int fd; /* non-blocking TCP; -1 when closed */
   struct harp_control_keys keys;
-  uint32_t tx_count, rx_count; /* of messages, for their MACs */
+  uint32_t tx_count, rx_count; /* the numbers of messages, for their MACs */
   bool final_received;         /* the peer sent FINAL: it closes in order */
   bool pong_due;               /* a PING was read */
   bool pong_sent;              /* a PING was answered */
@@ -42,10 +42,10 @@ struct harp_monitor {
   bool gone;                   /* the connection is closed or broken */
   char gone_why[HARP_MONITOR_WHY_BYTES];
   bool lost;       /* the network under it broke, which need not end the session */
-  harp_ns ping_ns; /* when the oldest PING was sent that waits for its PONG; 0: none does */
-  harp_ns pong_ns; /* when the last PONG came */
+  harp_ns ping_ns; /* the time when the oldest PING was sent that waits for its PONG; 0: none does */
+  harp_ns pong_ns; /* the time when the last PONG came */
   bool logged_paused;
-  uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */
+  uint32_t out_first, out_bytes; /* the bytes that wait to be sent: the first, and their number */
   uint8_t out[HARP_MONITOR_OUT_BYTES];
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];

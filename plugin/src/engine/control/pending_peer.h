@@ -14,7 +14,7 @@
 struct harp_pending_peer {
   int fd; /* -1: none */
   int slot;
-  struct harp_listener *listener; /* that accepted it; NULL: it is a connect's */
+  struct harp_listener *listener; /* the listener that accepted it; NULL: it is a connect's */
   bool has_spare;                 /* its file is the engine's spare one: it is refused */
   harp_ns since_ns;
   struct sockaddr_storage peer_addr;

@@ -438,8 +438,8 @@ static void xdp_tx_flush(struct harp_io *io) {
   }
 }
 
-static void review_hops(struct xdp *x, harp_ns now) {
-  if (harp_likely(!harp_xdp_hops_review(&x->hops, now))) return;
+static void update_hops(struct xdp *x, harp_ns now) {
+  if (harp_likely(!harp_xdp_hops_on_time(&x->hops, now))) return;
   for (struct harp_io_route *r = x->routes; r; r = r->next)
     if (r->hop_version != r->hop->version) set_headers(x, r);
 }
@@ -454,7 +454,7 @@ static unsigned xdp_reap(struct harp_io *io) {
   }
   if (!is_open(x)) return back;
   harp_ns now = harp_clock_ns();
-  review_hops(x, now);
+  update_hops(x, now);
   if (now < x->check_ns) return back;
   x->check_ns = now + CHECK_NS;
   if (x->hops.is_gone) {

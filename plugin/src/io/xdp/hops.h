@@ -54,6 +54,6 @@ void harp_xdp_hops_give(struct harp_xdp_hops *h, struct harp_xdp_hop *hop);
 
 /* Reads news when it is time, takes the answers of a round, and starts the next. Waits for nothing. Returns
  * whether a hop has changed since the last call. */
-bool harp_xdp_hops_review(struct harp_xdp_hops *h, harp_ns now);
+bool harp_xdp_hops_on_time(struct harp_xdp_hops *h, harp_ns now);
 
 #endif
