@@ -25,12 +25,12 @@ static void in_child(void) {
       close((int)(i * 64) + __builtin_ctzll(bits));
 }
 
-static void install(void) {
+static void install_tables(void) {
   (void)!pthread_atfork(NULL, NULL, in_child);
 }
 
 void harp_files_mark_children(void) {
-  pthread_once(&once, install);
+  pthread_once(&once, install_tables);
 }
 
 bool harp_files_in_child(void) {

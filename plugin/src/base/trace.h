@@ -99,7 +99,7 @@ _Static_assert(sizeof(struct harp_trace_entry) == 32, "half a cache line");
 
 struct harp_trace_head {
   _Atomic uint64_t count;   /* ever written; the last ones are kept */
-  uint32_t at_bytes, slots; /* of the entries, in the ring; a power of two */
+  uint32_t at_bytes, slots; /* the place of the entries in the ring, and their number, a power of two */
   uint8_t reserved[48];
 };
 
@@ -108,7 +108,7 @@ struct harp_trace_ring {
   struct harp_trace_entry recovery[HARP_TRACE_RECOVERY_SLOTS];
   struct harp_trace_entry state[HARP_TRACE_STATE_SLOTS];
   struct harp_trace_head heads[HARP_TRACE_PARTS];
-  uint8_t rare_count; /* of the entries outside FLOW, ever written */
+  uint8_t rare_count; /* the number of entries outside FLOW that were ever written */
 };
 
 /* Where one session's events, or the rest of an engine's, go. */
@@ -119,7 +119,7 @@ struct harp_trace {
   uint32_t message_min_bytes; /* shorter messages have no events */
 };
 
-/* Of a message the product records only what is long enough that its events do not count. */
+/* The product records a message only if it is long enough that its events do not count. */
 enum { HARP_TRACE_MESSAGE_BYTES = 65536 };
 
 /* Empties a ring. */

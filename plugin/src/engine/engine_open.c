@@ -19,6 +19,7 @@
 #include "engine/peer_life.h"
 #include "engine/watch/summary.h"
 #include "host/random.h"
+#include "io/xdp/config.h"
 
 enum {
   DRIVER_BYTES = 640, /* the bytes of a line: the driver, and a sentence for each mode that was refused */
@@ -133,36 +134,39 @@ static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, 
              : HARP_MIN(wanted, HARP_MAX(range / count, 1u));
 }
 
-static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number,
-                                       unsigned count) {
+/* Returns what drivers are told of an interface, and fills `xdp`, which the result points to. */
+static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number, unsigned count,
+                                       struct harp_io_xdp_config *xdp) {
   static const enum harp_io_xdp_mode modes[] = {
       [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
       [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
       [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,         [HARP_DRIVER_UDP_TCP] = HARP_IO_XDP_AUTO,
       [HARP_DRIVER_TCP] = HARP_IO_XDP_AUTO,
   };
-  struct harp_io_config config = {
-      .addr = &instance->addr,
-      .port_low = instance->ports.low,
-      .port_high = instance->ports.high,
-      .port_count = ports_of(instance, instance->paths, count),
-      .ecn = instance->ecn == HARP_ECN_ON,
-      .xdp_mode = modes[instance->driver],
-      .ifname = instance->ifname,
-      .ifindex = (unsigned)instance->index,
+  const struct harp_local *local = &instance->local;
+  *xdp = (struct harp_io_xdp_config){
+      .mode = modes[instance->driver],
       .mtu = instance->mtu,
       .speed_mbps = instance->speed_mbps,
       .queues = instance->queues,
-      .process =
-          instance->local.has_rank ? instance->local.rank % HARP_MAX(instance->local.sharers, 1u) : UINT_MAX,
-      .process_count = instance->local.sharers,
+      .process = local->has_rank ? local->rank % HARP_MAX(local->sharers, 1u) : UINT_MAX,
+      .process_count = local->sharers,
       .sharer = number,
       .sharer_count = count,
       .shared_port_count = ports_of(instance, HARP_PAIR_PATHS_MAX, count),
       .memory_bytes = share_of(instance->memory_bytes, count),
   };
-  memcpy(config.mac, instance->mac, sizeof config.mac);
-  return config;
+  memcpy(xdp->mac, instance->mac, sizeof xdp->mac);
+  return (struct harp_io_config){
+      .addr = &instance->addr,
+      .port_low = instance->ports.low,
+      .port_high = instance->ports.high,
+      .port_count = ports_of(instance, instance->paths, count),
+      .ecn = instance->ecn == HARP_ECN_ON,
+      .ifname = instance->ifname,
+      .ifindex = (unsigned)instance->index,
+      .xdp = xdp,
+  };
 }
 
 static int check_mtu(const struct harp_instance *instance, struct harp_error *error) {
@@ -179,7 +183,8 @@ static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct har
 size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count) {
   size_t frames_bytes = 0, conf_bytes = 0;
   for (unsigned i = 0; i < enis->count; i++) {
-    struct harp_io_config config = io_config(enis->at[i], 0, count);
+    struct harp_io_xdp_config xdp;
+    struct harp_io_config config = io_config(enis->at[i], 0, count, &xdp);
     frames_bytes += frames_bytes_of(choose_driver(enis->at[i]), &config);
     conf_bytes += enis->at[i]->memory_bytes;
   }
@@ -196,12 +201,13 @@ static const char *describe_driver(const struct harp_io_info *info, char *text, 
   return text;
 }
 
+/* Returns the same with what this engine has. */
 static struct harp_io_config config_of(struct harp_engine *e, const struct harp_instance *instance,
-                                       uint8_t *frames) {
-  struct harp_io_config config = io_config(instance, e->number, e->number_count);
+                                       uint8_t *frames, struct harp_io_xdp_config *xdp) {
+  struct harp_io_config config = io_config(instance, e->number, e->number_count, xdp);
   config.counters = &e->counters;
   config.ready = &e->ready;
-  config.token_prefix = e->token_prefix;
+  xdp->token_prefix = e->token_prefix;
   config.frames = frames;
   config.frames_bytes = frames_bytes_of(choose_driver(instance), &config);
   return config;
@@ -224,7 +230,8 @@ static void log_driver(const struct harp_engine *e, unsigned i) {
 static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_ops *driver = instance->is_unnumbered ? &harp_io_none : choose_driver(instance);
-  struct harp_io_config config = config_of(e, instance, *frames);
+  struct harp_io_xdp_config xdp;
+  struct harp_io_config config = config_of(e, instance, *frames, &xdp);
   struct harp_error cause = {0};
   HARP_ASSERT(e->eni_count > 1 || !instance->is_unnumbered);
   e->late[i].frames = *frames;
@@ -240,7 +247,8 @@ static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, struct 
 int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered,
                        struct harp_error *error) {
   struct harp_instance *own = &e->enis[eni];
-  struct harp_io_config config = config_of(e, numbered, e->late[eni].frames);
+  struct harp_io_xdp_config xdp;
+  struct harp_io_config config = config_of(e, numbered, e->late[eni].frames, &xdp);
   HARP_ASSERT(own->is_unnumbered && own->is_absent && !numbered->is_unnumbered && numbered->is_absent);
   if (choose_driver(numbered) != &harp_io_none) {
     int err = harp_io_bundle_replace(e->io, eni, choose_driver(numbered), &config, error);

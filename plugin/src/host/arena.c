@@ -104,7 +104,7 @@ static int touch_in_child(uint8_t *base, size_t bytes, size_t page_bytes) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENOMEM;
 }
 
-static int populate(uint8_t *base, size_t bytes, enum harp_page_size size) {
+static int populate_pages(uint8_t *base, size_t bytes, enum harp_page_size size) {
   int rc;
   do rc = madvise(base, bytes, ADVICE_POPULATE_WRITE);
   while (rc < 0 && (errno == EINTR || errno == EAGAIN));
@@ -167,7 +167,7 @@ static int prepare_pages(uint8_t *base, size_t bytes, enum harp_page_size size, 
   if (size == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) return -errno;
   prefer_node(base, bytes, numa);
   *step = "populate";
-  int rc = populate(base, bytes, size);
+  int rc = populate_pages(base, bytes, size);
   if (rc < 0) return rc;
   /* After populating: the child that populates on old kernels needs the mapping. */
   *step = "dontfork";

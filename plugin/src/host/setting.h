@@ -17,11 +17,11 @@
 #define HARP_CONF_DIR_DEFAULT "/usr/local/tfabric/tools/config"
 
 enum {
-  HARP_CORES_MAX = 64,      /* of one instance */
+  HARP_CORES_MAX = 64,      /* the most cores of one instance */
   HARP_PAIR_PATHS_MAX = 16, /* source ports per pair of ENIs */
   HARP_CONF_DIR_BYTES = 256,
   HARP_STATS_DIR_BYTES = 256,
-  HARP_EXPECTED_BYTES = 96, /* of harp_setting_expected */
+  HARP_EXPECTED_BYTES = 96, /* the bytes of the text of harp_setting_expected */
 };
 
 /* The values of words, in their order in settings.def. */
@@ -97,13 +97,14 @@ struct harp_setting {
   const char *variable;      /* overrides the files; NULL: none */
   enum harp_setting_kind kind;
   enum harp_setting_scope scope;
-  const char *const *words; /* of WORD: ends with NULL; a word's index is its value */
-  uint64_t min, max;        /* of the value as written; of SIZE in bytes */
-  const char *unit;         /* NULL: none */
-  const char *initial;      /* default, as text; NULL: it depends on the host */
-  const char *otherwise;    /* then its description */
+  const char *const
+      *words;            /* the words of WORD, with NULL behind the last; the index of a word is its value */
+  uint64_t min, max;     /* the bounds of the value as written; those of SIZE are bytes */
+  const char *unit;      /* NULL: none */
+  const char *initial;   /* default, as text; NULL: it depends on the host */
+  const char *otherwise; /* the description of a default that depends on the host */
   const char *help;
-  size_t offset; /* of the value in struct harp_settings; SIZE_MAX: the text is the value */
+  size_t offset; /* the offset of the value in struct harp_settings; SIZE_MAX: the text is the value */
 };
 
 extern const struct harp_setting harp_setting_table[HARP_SETTING_COUNT];

@@ -23,7 +23,7 @@
 
 #define HARP_STATS_MAGIC "HARPSTAT"
 enum {
-  HARP_STATS_FORMAT = 1, /* of header and entry heads; the schema describes the fields */
+  HARP_STATS_FORMAT = 1, /* the format of header and entry heads; the schema describes the fields */
   HARP_STATS_HEADER_BYTES = 16384,
   HARP_STATS_SCHEMA_AT = 512,
   HARP_STATS_EVENTS_AT = 12288,
@@ -196,15 +196,15 @@ struct harp_stats_header {
     _Atomic uint32_t missing; /* entries that are requested now and did not fit */
   } tables[HARP_STATS_TABLE_COUNT];
   struct harp_stats_rings_header {
-    uint64_t at;                     /* of ring 0 */
+    uint64_t at;                     /* the place of ring 0 */
     uint32_t ring_bytes, ring_count; /* ring i is that of entry `first` + i of the table engine */
     uint32_t first;
     uint32_t head_bytes, entry_bytes;
     uint32_t events_at, events_bytes; /* a text: one line for each event, "NAME PART TEXT" */
-    int32_t heads_at;                 /* of a ring, from its beginning */
+    int32_t heads_at;                 /* the place of a ring's heads, from its beginning */
     int32_t fd;                       /* file of the process that the rings are in; -1: this one */
     uint32_t reserved;
-    int64_t dumped_ns; /* of a dump: when it was made, CLOCK_MONOTONIC; 0: this is no dump */
+    int64_t dumped_ns; /* the time when a dump was made, CLOCK_MONOTONIC; 0: this is no dump */
     int64_t dumped_unix_ns;
     char why[96];
   } rings;

@@ -24,7 +24,7 @@ struct harp_page_pipe {
   int null;           /* /dev/null, which takes what is dropped */
   bool masks_sigpipe; /* a SIGPIPE would not be ignored */
   harp_ns looked_ns;  /* when that was looked up; 0: never */
-  uint32_t bytes;     /* that it holds */
+  uint32_t bytes;     /* the bytes that it holds */
   const void *holder; /* whose they are; meaningless while it holds none */
 };
 

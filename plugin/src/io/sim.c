@@ -21,10 +21,10 @@ struct sim {
   struct harp_io io;
   struct harp_io_sim_config config;
   uint8_t owner[HARP_SIM_FRAMES];
-  uint32_t frame_bytes[HARP_SIM_FRAMES]; /* of the datagram in it */
+  uint32_t frame_bytes[HARP_SIM_FRAMES]; /* the bytes of the datagram in each frame */
   struct harp_io_route *frame_route[HARP_SIM_FRAMES];
   bool frame_ecn[HARP_SIM_FRAMES]; /* to be sent: it is ECN-capable; received: it is marked as CE */
-  uint32_t queue[HARP_SIM_QUEUE];  /* of received frames */
+  uint32_t queue[HARP_SIM_QUEUE];  /* the queue of received frames */
   uint32_t queue_head, queue_tail;
   unsigned refuse;
   bool hold_completions;

@@ -169,7 +169,7 @@ static bool open_arenas(struct harp_device_engines *d, const struct harp_engine_
 
 /* Chooses what all engines share: the order of the ENIs, the cores, and the memory. The configuration may be
  * old: with older tables NCCL reads it once in a process. */
-static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
+static bool prepare_engines(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
   d->enis.count = enis->count;
   for (unsigned i = 0; i < enis->count; i++) {
     d->instances[i] = *enis->at[i];
@@ -184,7 +184,7 @@ static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis
   return false;
 }
 
-static void release(struct harp_device_engines *d) {
+static void release_engines(struct harp_device_engines *d) {
   close_arenas(d);
   *d = (struct harp_device_engines){.on_tick = d->on_tick, .sysfs_root = d->sysfs_root};
 }
@@ -243,7 +243,7 @@ static struct harp_engine_slot *choose_slot(struct harp_device_engines *d, bool 
   return best;
 }
 
-/* Whether an engine has this core as its own, with the memory, or runs on it. */
+/* Returns whether an engine has this core as its own, with the memory, or runs on it. */
 static bool uses_core(const struct harp_device_engines *d, unsigned core_at) {
   for (unsigned i = 0; i < d->count; i++)
     if (d->slots[i].engine && (d->slots[i].core_at == core_at || d->slots[i].core == d->cores[core_at]))
@@ -311,7 +311,7 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
                                             const struct harp_engine_enis *enis,
                                             const struct harp_contact *to) {
   struct harp_error error;
-  if (!d->count && !prepare(d, enis)) return NULL;
+  if (!d->count && !prepare_engines(d, enis)) return NULL;
   for (bool may_open = true;;) {
     struct harp_engine_slot *s = choose_slot(d, may_open, to);
     if (!s->engine && !running_count(d)) {
@@ -331,7 +331,7 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
     HARP_INFO("%s; continuing with %u engine(s), and none on core %d", error.text, running_count(d), s->core);
   }
   HARP_WARN("%s", error.text);
-  release(d);
+  release_engines(d);
   return NULL;
 }
 
@@ -356,7 +356,7 @@ static void close_slot(struct harp_device_engines *d, struct harp_engine_slot *s
   harp_runner_stop(e);
   harp_engine_close(e);
   leave_core(s);
-  if (!running_count(d)) release(d);
+  if (!running_count(d)) release_engines(d);
 }
 
 /* Leaves the engine to its own thread where links are closing for longer. Returns whether they are. */

@@ -24,19 +24,18 @@ enum { HARP_DEVICE_CORES_MAX = 64 };
 
 /* All zero but for on_tick and sysfs_root: no engine runs. */
 struct harp_device_engines {
-  bool (*on_tick)(struct harp_engine *e, harp_ns now); /* of its engines; NULL: none */
+  bool (*on_tick)(struct harp_engine *e, harp_ns now); /* what its engines call on a tick; NULL: none */
   const char *sysfs_root;                              /* NULL: /sys */
-  unsigned count;                                      /* of engines that may run; 0 while none does */
-  unsigned core_count;                                 /* of `cores` */
+  unsigned count;         /* the number of engines that may run; 0 while none does */
+  unsigned core_count;    /* the number of `cores` */
   unsigned shared_levels; /* claims of each of the first `count` cores that come before others' cores */
   bool is_divided;        /* these cores are this process's part: it need not wait for them */
-  harp_ns begun_ns;       /* when the first engine got its core */
-  struct harp_instance
-      instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as they were when the first engine opened */
-  struct harp_engine_enis enis;        /* these, in the order that the engines have them */
-  int cores[HARP_DEVICE_ENGINES_MAX];  /* that the engines may use, `count` of them; -1: any */
-  bool logged_no_core;                 /* logged that other processes use the other cores */
-  int nodes[HARP_DEVICE_ENGINES_MAX];  /* NUMA node of each core, the first ENI's where it is not known */
+  harp_ns begun_ns;       /* the time when the first engine got its core */
+  struct harp_instance instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as the first engine found them */
+  struct harp_engine_enis enis;       /* these ENIs, in the order that the engines have them */
+  int cores[HARP_DEVICE_ENGINES_MAX]; /* the cores that the engines may use, `count` of them; -1: any */
+  bool logged_no_core;                /* logged that other processes use the other cores */
+  int nodes[HARP_DEVICE_ENGINES_MAX]; /* the NUMA node of each core, the first ENI's where it is not known */
   /* One for each different node, in the order of `nodes`. */
   struct harp_arena arenas[HARP_DEVICE_ENGINES_MAX];
   struct harp_engine_slot {

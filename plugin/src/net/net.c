@@ -30,8 +30,8 @@ struct harp_context {
   struct pending *pendings;    /* connects under way, but for those that a call is at work on */
 };
 
-/* Whether an accept is at work on a listen, whether one was since the engine's thread looked last, or whether
- * that thread has closed the listener, which no accept may touch then. */
+/* Returns whether an accept is at work on a listen, whether one was since the engine's thread looked last, or
+ * whether that thread has closed the listener, which no accept may touch then. */
 enum listen_state { LISTEN_IDLE, LISTEN_POLLED, LISTEN_BUSY, LISTEN_GIVEN_UP };
 
 struct harp_listen {

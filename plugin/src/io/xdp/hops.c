@@ -79,7 +79,7 @@ static void set_own_mac(struct harp_xdp_hops *h, const uint8_t mac[6]) {
   for (struct harp_xdp_hop *hop = h->first; hop; hop = hop->next) count_change(h, hop);
 }
 
-/* Whether an address begins with the first bits of another. */
+/* Returns whether an address begins with the first bits of another. */
 static bool begins_with(const struct sockaddr_storage *address, const struct harp_neighbour *prefix,
                         unsigned bits) {
   if (address->ss_family != prefix->family) return false;

@@ -21,7 +21,7 @@ struct harp_xdp_socket_config {
 
 struct harp_xdp_socket {
   struct harp_xdp_queue queue;
-  uint32_t number; /* of the NIC queue */
+  uint32_t number; /* the number of the NIC queue */
   bool zero_copy;  /* as the kernel reports it after bind */
   struct {
     void *at;
