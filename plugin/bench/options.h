@@ -46,7 +46,7 @@ struct harp_options {
   bool wait_sent; /* pingpong: a rank receives only when its send is done */
   int dev;
   const char *json_path; /* NULL: none, "-": standard output */
-  double timeout_s;      /* for the ranks to connect, and for the plugin to make progress */
+  double timeout_s;      /* the time for the ranks to connect, and for the plugin to make progress */
   int log_level;         /* enum harp_nccl_log_level: which of the plugin's lines are printed */
   int nranks;
   int rank; /* -1: start all ranks here */

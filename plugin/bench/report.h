@@ -17,7 +17,7 @@ struct harp_report_latency {
 };
 
 struct harp_report_row {
-  size_t bytes;      /* of one message */
+  size_t bytes;      /* the bytes of one message */
   uint64_t rounds;   /* messages per connection, timed */
   uint64_t messages; /* received by all ranks, timed */
   double time_s;     /* from barrier to barrier */

@@ -37,7 +37,7 @@ struct harp_timed_run {
   unsigned sample_count;
   uint64_t *samples; /* bytes received in each interval; after harp_timed_run_execute those of all ranks */
   unsigned connection_count;
-  struct harp_timed_run_connection *connections; /* of all ranks, by receiving rank */
+  struct harp_timed_run_connection *connections; /* the connections of all ranks, by receiving rank */
   struct harp_timed_run_outcome *outcomes;       /* by rank */
   unsigned failure_count;                        /* ranks whose outcome is a failure */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the product's files that the proof of references includes: their system calls, and their calls of other
+/* Included by the product's files in the proof of references: their system calls, and their calls of other
  * files, are those of prove_references.c, or do nothing. */
 #ifndef HARP_PROVE_REFERENCES_H
 #define HARP_PROVE_REFERENCES_H
@@ -44,7 +44,7 @@ bool stream_is_owed(const struct harp_tx_stream *st);
 #define open(...)                      3
 #define close                          kernel_close
 #define fcntl(...)                     0
-#define sigaction(...)                 -1 /* that SIGPIPE is ignored is not known */
+#define sigaction(...)                 -1 /* it is not known that SIGPIPE is ignored */
 #define harp_tcp_socket_acked          kernel_acked
 #define harp_tcp_socket_reset_at_close kernel_reset_at_close
 #define harp_files_close               kernel_close

@@ -505,7 +505,7 @@ static void test_the_last_packets_of_a_drain_count(void **state) {
   assert_int_equal(cc.target.base_loss.interval.lost_bytes, lost + PACKET);
 }
 
-/* Of a window of thousands of packets some are lost by chance. */
+/* A window of thousands of packets loses some by chance. */
 static void test_a_very_large_window_bears_more_losses(void **state) {
   (void)state;
   for (uint32_t packets = 1000; packets <= 5000; packets *= 5) {

@@ -350,7 +350,7 @@ static void test_it_gets_an_address(void **state) {
   late.ip6[0].sin6_addr.s6_addr[0] = 0xfe;
   late.ip6[0].sin6_addr.s6_addr[1] = 0x80;
   late.ip6[0].sin6_addr.s6_addr[15] = 9;
-  assert_false(harp_instance_number(any, &late, 1)); /* of the other family */
+  assert_false(harp_instance_number(any, &late, 1)); /* the number has an address of the other family */
   late.ip4_count = 1;
   late.ip4[0] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000909)};
   assert_true(harp_instance_number(any, &late, 1));

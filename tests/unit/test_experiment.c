@@ -11,7 +11,7 @@
 
 enum { ACK_BYTES = 16 << 10 };
 
-/* For a byte. */
+/* The values are times for a byte. */
 struct price {
   double ns, cpu_ns;
 };
@@ -76,7 +76,7 @@ static void test_phases_come_in_order(void **state) {
 static void test_a_slow_slice_of_flows_lasts_longer(void **state) {
   (void)state;
   static const struct {
-    double ns; /* for a byte */
+    double ns; /* the time for a byte */
     harp_ns slice_ns;
   } cases[] = {
       {0.8, HARP_EXPERIMENT_FLOWS_NS},                              /* 10 MB in it */

@@ -116,7 +116,7 @@ static void test_a_long_round_trip_hides_no_cap(void **state) {
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rounds_ns); i++) {
     assert_is_found(rounds_ns[i], HARP_EXPERIMENT_FLOWS_ADAPT_ROUNDS, 64);
     assert_is_found(rounds_ns[i], HARP_EXPERIMENT_FLOWS_FEW_ROUNDS,
-                    149); /* of cc_target.c, with 3.5 packets */
+                    149); /* the RTT at which cc_target.c has 3.5 packets */
   }
 }
 

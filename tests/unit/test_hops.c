@@ -35,7 +35,7 @@ static struct harp_xdp_hops hops;
 
 /* ---- the kernel, as the look-ups see it ---- */
 
-static _Atomic unsigned request_count; /* of netlink */
+static _Atomic unsigned request_count; /* the requests of netlink */
 static pthread_mutex_t rtnl = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned waiting_count; /* requests that wait for it, or have */
 
@@ -167,7 +167,7 @@ static void test_a_new_address_of_our_own(void **state) {
   settle();
   unsigned version = hop->version;
   netns_run("ip link set v0 address 02:48:41:52:50:99");
-  request_count = 0; /* of the command's */
+  request_count = 0; /* the requests of the command */
   assert_true(review());
   assert_memory_equal(hops.mac, changed, sizeof changed);
   assert_int_not_equal(hop->version, version);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which interfaces are reported to be out: when, once, by which name, and that they are forgotten. Links over
- * two interfaces each way on a virtual clock; the states of their paths are set by hand. */
+/* The interfaces that are reported to be out: when, once, by which name, and that they are forgotten. Links
+ * over two interfaces each way on a virtual clock; the states of their paths are set by hand. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -21,7 +21,7 @@ static uint8_t second_staging[HARP_STAGING_BYTES];
 enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3, SECOND = 1 };
 enum {
   EARLY = 2000 /* bytes of a message that comes before its receive */,
-  ROOM = 9000 /* for any acknowledgement */
+  ROOM = 9000 /* enough for any acknowledgement */
 };
 #define BEFORE_WRAP 0xFFFFFFE0u           /* message number shortly before the wrap */
 #define LINES(n)    ((n)*HARP_LINE_BYTES) /* bytes of whole lines */
@@ -137,7 +137,7 @@ static void test_early_data_waits_in_staging(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  /* of the second message */
+  /* the packet of the second message */
   assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY), HARP_DROP_NONE);
   uint8_t *slot = staging + (MESSAGE + 1) % HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES;
   assert_ptr_equal(place.dst, slot + LINES(8));

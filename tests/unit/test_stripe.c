@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which path gets the next record: tcp paths by how quickly each drains, which is measured. */
+/* The path that gets the next record: tcp paths by the measured time that a byte takes. */
 #include "proto/stripe.h"
 
 #include <setjmp.h>

@@ -177,7 +177,7 @@ static void test_an_end_behind_bytes_is_seen(void **state) {
   unsigned i = 0;
   while (at_client->tcp[i].fd < 0) i++;
   assert_true(at_server->tcp[i].fd >= 0);
-  assert_int_equal(send(at_client->tcp[i].fd, "h", 1, 0), 1); /* of the head of a record */
+  assert_int_equal(send(at_client->tcp[i].fd, "h", 1, 0), 1); /* the first byte of a record's head */
   assert_int_equal(shutdown(at_client->tcp[i].fd, SHUT_WR), 0);
   sides[SERVER].e->ready.is_steady = false; /* another connection brought something last */
   for (unsigned n = 0; n < ROUNDS_IDLE; n++) {

@@ -11,7 +11,7 @@
 
 enum { RECORD_BYTES = 64 << 10, SLOW_NS = 32, FAST_NS = 2, NEAR_NS = 36, RECORDS = 1000, FEW_RECORDS = 25 };
 #define LONG_NS  HARP_SEC(2)  /* what was proven is forgotten */
-#define STEP_NS  HARP_MS(32)  /* of that */
+#define STEP_NS  HARP_MS(32)  /* the step of tcp_speed.c */
 #define PAUSE_NS HARP_SEC(10) /* nothing is sent */
 
 static struct harp_tcp_speed one, other;

@@ -47,7 +47,7 @@ static struct harp_counters counters;
 
 /* ---- the kernel, as the driver sees it ---- */
 
-static int wake_answer;                /* of waking a queue to send: 0, or -errno */
+static int wake_answer;                /* what waking a queue to send returns: 0, or -errno */
 static unsigned wakes;                 /* so answered */
 static bool wake_is_ignored;           /* the kernel takes the wake-up and does nothing */
 static int ignored_fd = -1;            /* the same, of this queue only */
@@ -103,7 +103,7 @@ static int enter(void **state) {
   return 0;
 }
 
-static unsigned sharer, sharer_count, process, process_count, port_count = 1; /* of what is opened */
+static unsigned sharer, sharer_count, process, process_count, port_count = 1; /* what is opened */
 
 static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
                    enum harp_io_xdp_mode mode, struct harp_error *error) {
@@ -717,7 +717,7 @@ static void test_engines_share_the_umem(void **state) {
   sharer_count = 4;
   assert_int_equal(umem_bytes(0, 1500, 0), 16 * mib);
   assert_int_equal(umem_bytes(100000, 1500, 0), 16 * mib);
-  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib); /* of what is this one's already */
+  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib); /* a part of it is this one's already */
   sharer_count = 16;
   assert_int_equal(umem_bytes(1000, 1500, 0), 4 * mib); /* all together no more than one could have */
   sharer_count = 0;

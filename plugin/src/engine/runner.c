@@ -202,7 +202,7 @@ static void pin_thread(const struct harp_engine *e) {
     HARP_INFO("%s: core %d is no longer available to this process; the engine runs on any", e->name, e->core);
 }
 
-static void *run_thread(void *arg) {
+static void *thread_main(void *arg) {
   struct harp_engine *e = arg;
   atomic_store_explicit(&e->thread_id, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
   if (e->threaded) {
@@ -223,7 +223,7 @@ int harp_runner_start(struct harp_engine *e, struct harp_error *error) {
   /* The trainer's signals are the trainer's: none is delivered to our thread. */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int err = pthread_create(&e->thread, NULL, run_thread, e);
+  int err = pthread_create(&e->thread, NULL, thread_main, e);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (err)
     return harp_shortage_set(error, err == EAGAIN ? -HARP_ETHREADS : -err,

@@ -27,8 +27,7 @@ enum {
   HARP_SUPERFRAME_MAX_BYTES = 65000, /* UDP payload of one GSO send, which with headers must fit 65535 */
   HARP_IO_PORTS_MAX = 16,
   HARP_RX_BATCH_MAX = 32,
-  HARP_IO_FDS_MAX =
-      160, /* the most file descriptors of one driver (fds): NIC queues, full sockets, an epoll set */
+  HARP_IO_FDS_MAX = 160, /* the most files of one driver (fds): NIC queues, full sockets, an epoll set */
 };
 
 struct harp_io;

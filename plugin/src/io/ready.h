@@ -22,8 +22,7 @@
 enum {
   HARP_READY_MAX = 256, /* datagram sockets */
   HARP_READY_EVERY = 8,
-  HARP_READY_EVENTS =
-      16, /* the most events of one look; epoll_wait returns the others first at the next one */
+  HARP_READY_EVENTS = 16, /* the most events of one look; the next look returns the others first */
 };
 #define HARP_READY_LOOK_NS HARP_US(50)
 

@@ -19,8 +19,7 @@ enum { DEVICE_NAME_BYTES = 64 };
  * engines. */
 struct device {
   char name[DEVICE_NAME_BYTES];
-  struct harp_engine_enis
-      enis; /* the interfaces that its connections use; the first one gives it speed and guid */
+  struct harp_engine_enis enis; /* its connections use these; the first gives it speed and guid */
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
   unsigned hold_count;

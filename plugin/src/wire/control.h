@@ -19,8 +19,7 @@ enum {
   HARP_CONTROL_HEADER_BYTES = 16,
   HARP_CONTROL_MAC_BYTES = 8,
   HARP_CONTROL_MIN_BYTES = HARP_CONTROL_HEADER_BYTES + HARP_CONTROL_MAC_BYTES,
-  HARP_CONTROL_MAX_BYTES =
-      1024, /* the most bytes of a frame: bounds what is read before the MAC is checked */
+  HARP_CONTROL_MAX_BYTES = 1024, /* the most bytes of a frame: they are read before the MAC is checked */
   HARP_SECRET_BYTES = 16,
   HARP_NONCE_BYTES = 16,
   HARP_MAC_KEY_BYTES = 16,
@@ -215,8 +214,7 @@ struct harp_endpoint_eni {
 struct harp_endpoint {
   uint64_t token;                                   /* the token of all packets to this side */
   uint32_t first_line, first_message, first_number; /* chosen by the client; 0 from the server */
-  uint32_t
-      attempt; /* the attempt of the client's connect, which the first two fields name; 0 from the server */
+  uint32_t attempt;      /* the attempt of the client's connect; 0 from the server */
   uint32_t window_bytes; /* initial receive window of each of this side's interfaces */
   uint16_t path_count;   /* most paths that this side uses; the smaller of both counts */
   uint16_t eni_count;

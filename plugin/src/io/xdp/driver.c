@@ -69,9 +69,9 @@ struct xdp {
   harp_ns retry_ns;            /* when to flush them again; 0: at each tx_flush */
 
   uint64_t dropped_counted; /* packets dropped by the program that `counters` includes */
-  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* the health of each queue's sends */
-  struct harp_xdp_health
-      receiving; /* the health of all queues' receives: the program counts packets by port */
+  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* the sends of each queue */
+  /* The receives of all queues: the program counts packets by port. */
+  struct harp_xdp_health receiving;
 };
 
 static struct xdp *xdp_of(struct harp_io *io) {

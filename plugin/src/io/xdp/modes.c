@@ -19,8 +19,7 @@ enum {
   FRAMES_BYTES_MIN = 16 << 20,      /* the bytes of a slow interface: enough for 16 queues */
   FRAMES_BYTES_SHARE_MIN = 4 << 20, /* the bytes of one of several engines that share the interface */
   MBPS_MS_BYTES = 125,              /* 1 Mbit/s for a millisecond */
-  HEADROOM_BYTES_MAX =
-      HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* the bytes before a packet in its frame */
+  HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* what precedes a packet */
   /* Initial fill target in copy mode: with few frames, the next one that the kernel writes is still
    * cached. */
   FILL_TARGET_COPY = 512,
