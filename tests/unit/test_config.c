@@ -371,14 +371,14 @@ static void test_looking_again(void **state) {
   ((struct sockaddr_in *)&all[0].addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   all[1].addr = all[0].addr;
   tree_log[0] = 0;
-  harp_instances_look_again(all, 2);
+  harp_instances_refresh(all, 2);
   assert_false(all[0].is_absent);
   assert_int_equal(all[0].index, 1);
   assert_true(all[1].is_absent);
   assert_string_equal(tree_log, "I harp-none: this interface has no link, or not its address, any more; "
                                 "continuing without it until it works\n");
   ((struct sockaddr_in *)&all[0].addr)->sin_addr.s_addr = htonl(0x0a000901);
-  harp_instances_look_again(all, 1);
+  harp_instances_refresh(all, 1);
   assert_true(all[0].is_absent);
 }
 

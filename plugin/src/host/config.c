@@ -545,7 +545,7 @@ static bool works_now(const struct harp_instance *instance, const struct harp_en
          harp_eni_has_address(eni, &instance->addr, NULL);
 }
 
-void harp_instances_look_again(struct harp_instance *instances, unsigned count) {
+void harp_instances_refresh(struct harp_instance *instances, unsigned count) {
   struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
   int found = enis ? harp_eni_list(enis, HARP_ENI_LIST_MAX) : -ENOMEM;
   for (unsigned i = 0; i < count && found >= 0; i++) {

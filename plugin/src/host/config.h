@@ -93,6 +93,6 @@ bool harp_instance_number(struct harp_instance *instance, const struct harp_eni 
 
 /* Looks which interfaces are absent now, whether they have another index, and which have an address at last.
  * Logs at INFO each that has become absent. */
-void harp_instances_look_again(struct harp_instance *instances, unsigned count);
+void harp_instances_refresh(struct harp_instance *instances, unsigned count);
 
 #endif

@@ -508,7 +508,7 @@ static void pack_payload(struct harp_tx_superframe *sf) {
 
 /* Notes why a deferred superframe was not sent. A socket without room is waited for; one whose packet found
  * no memory may be writable all the time. */
-static void note_refusal(struct udp *u, uint32_t frame, int e) {
+static void record_refusal(struct udp *u, uint32_t frame, int e) {
   int fd = e == -EAGAIN ? u->sockets[u->deferred[frame].route.socket].fd : -1;
   atomic_store_explicit(&u->full_fds[frame], fd, memory_order_relaxed);
   if (harp_unlikely(e == -ENOBUFS)) u->retry_ns = harp_clock_ns() + RETRY_NS;
@@ -520,7 +520,7 @@ static void defer_superframe(struct udp *u, const struct harp_tx_superframe *sf,
   d->sf.route = &d->route;
   if (sf->gather) pack_payload(&d->sf);
   u->tx_deferred |= 1u << sf->frame;
-  note_refusal(u, sf->frame, e);
+  record_refusal(u, sf->frame, e);
   u->counters->tx_deferred++;
 }
 
@@ -553,7 +553,7 @@ static void udp_tx_flush(struct harp_io *io) {
     unsigned frame = (unsigned)__builtin_ctz(bits);
     int e = send_superframe(u, &u->deferred[frame].sf);
     if (is_retryable(e)) {
-      note_refusal(u, frame, e);
+      record_refusal(u, frame, e);
       continue;
     }
     u->tx_deferred &= ~(1u << frame);

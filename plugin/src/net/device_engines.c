@@ -175,7 +175,7 @@ static bool prepare_engines(struct harp_device_engines *d, const struct harp_eng
     d->instances[i] = *enis->at[i];
     d->enis.at[i] = &d->instances[i];
   }
-  harp_instances_look_again(d->instances, enis->count);
+  harp_instances_refresh(d->instances, enis->count);
   choose_cores(d, enis); /* in an order that all processes have */
   harp_near_first(&d->enis);
   find_nodes(d, &d->enis);

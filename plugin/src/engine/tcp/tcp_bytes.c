@@ -251,7 +251,7 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
 /* ---- receiving ---- */
 
 /* Has the next harp_peer_complete_news look for messages that are complete, or larger than their receives. */
-static void note_arrival(struct harp_peer *peer, const struct harp_packet *p) {
+static void link_of_packet_arrived(struct harp_peer *peer, const struct harp_packet *p) {
   const struct harp_rx_stream *st = harp_receiver_stream(peer->session.receiver, p->data.stream);
   if (st) harp_link_on_arrival(st->owner);
 }
@@ -283,7 +283,7 @@ static void take_record(struct harp_tcp_path *p, enum harp_records_event event, 
   bool is_placed = event == HARP_RECORDS_PLACED;
   enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
   if (!drop && !is_placed) harp_placement_copy(&where, record->packet.data.payload);
-  if (record->packet.type == HARP_PACKET_DATA) note_arrival(p->peer, &record->packet);
+  if (record->packet.type == HARP_PACKET_DATA) link_of_packet_arrived(p->peer, &record->packet);
 }
 
 /* Takes all records that are complete. Returns why the connection is worthless; NULL: it is not. */
@@ -298,7 +298,7 @@ static const char *take_records(struct harp_tcp_path *p, harp_ns now) {
       return harp_drop_name(p->in.why);
     case HARP_RECORDS_SCRAP:
       p->peer->engine->counters.drops[p->in.why]++;
-      note_arrival(p->peer, &p->in.record.packet); /* it may be larger than its receive */
+      link_of_packet_arrived(p->peer, &p->in.record.packet); /* it may be larger than its receive */
       break;
     default:
       take_record(p, event, now);

@@ -272,7 +272,7 @@ static void name_queues(const struct harp_xdp_nic *nic, struct harp_io_info *inf
 }
 
 /* Appends "mode: reason" to why_not. */
-static void note_refusal(struct harp_io_info *info, const struct mode *mode, const char *reason) {
+static void record_refusal(struct harp_io_info *info, const struct mode *mode, const char *reason) {
   size_t used = strlen(info->why_not);
   snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", mode->name,
            reason);
@@ -297,7 +297,7 @@ int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_xdp_config
       name_queues(nic, info);
       return 0;
     }
-    note_refusal(info, modes[i], reason.text);
+    record_refusal(info, modes[i], reason.text);
   }
   return err;
 }
