@@ -125,8 +125,8 @@ static size_t share_of(size_t bytes, unsigned count) {
   return bytes ? HARP_MAX(bytes / count, (size_t)HARP_ENGINE_MEMORY_BYTES_MIN) : 0;
 }
 
-/* How many ports an engine requests: as many as are configured, or as are wanted and its part of the range
- * has. */
+/* Returns how many ports an engine requests: as many as are configured, or as are wanted and its part of
+ * the range has. */
 static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, unsigned count) {
   unsigned range = instance->ports.low ? instance->ports.high - instance->ports.low + 1u : UINT16_MAX;
   return harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS)

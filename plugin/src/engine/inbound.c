@@ -37,7 +37,8 @@ static struct sharers count_sharers(const struct harp_engine *e) {
   return n;
 }
 
-/* Each sender has a part; so have the idle ones together, since all may begin at once. */
+/* Returns a peer's part of a buffer: each sender has one, and the idle peers have one together, since all
+ * may begin at once. */
 static uint32_t part_bytes(uint32_t whole, struct sharers n, bool sends) {
   HARP_ASSERT(sends ? n.senders : n.idle); /* the peer itself was counted */
   uint32_t part = whole / (n.senders + (n.idle > 0));

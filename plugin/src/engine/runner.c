@@ -18,10 +18,10 @@
 
 /* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
 #define SPIN_NS HARP_US(50)
-/* And sleeps no longer than this, in case anything was missed. */
+/* It sleeps no longer than this, in case anything was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
 
-/* What a thread sleeps on: the wake-up, then for packets the sockets and the driver. */
+/* The sources that a thread sleeps on: the wake-up, then for packets the sockets and the driver. */
 struct sleep_fds {
   struct pollfd at[HARP_IO_FDS_MAX + 2];
   nfds_t count;

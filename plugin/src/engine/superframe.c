@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "engine/engine.h"
 
-/* From this payload on, the kernel fetches it: one copy less, but two pieces a packet. */
+/* The kernel fetches a payload from this size on: that saves a copy, but makes two pieces of a packet. */
 enum { GATHER_MIN_BYTES = 3072 };
 /* A driver without a frame for so long has a queue that is stuck: where there are other interfaces, and where
  * there is one, which may be slow. */
@@ -15,7 +15,7 @@ enum { GATHER_MIN_BYTES = 3072 };
 
 /* ---- frames ---- */
 
-/* What is built here is lost. */
+/* Superframes that are built here are lost. */
 static void use_scrap(struct harp_engine *e, uint32_t segment_bytes, struct harp_tx_superframe *sf) {
   *sf = (struct harp_tx_superframe){
       .base = e->scrap, .stride = segment_bytes, .segment_bytes = segment_bytes, .count_max = 1};
@@ -116,7 +116,8 @@ static uint32_t riding_ack_bytes(const struct harp_peer *peer, const struct harp
   return harp_receiver_ride_bytes(peer->session.receiver, choice->path, now);
 }
 
-/* Has the end of a packet that stands behind the other headers fetched like payload. */
+/* Adds the end of a packet, which stands behind the other headers, to the payload pieces that the driver
+ * fetches. */
 static void split_at_head(struct harp_tx_superframe *sf, uint8_t *wire) {
   uint32_t bytes = HARP_MAX(sf->last_bytes, sf->head_bytes);
   memset(wire + sf->last_bytes, 0, bytes - sf->last_bytes);

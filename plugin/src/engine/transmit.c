@@ -131,7 +131,7 @@ unsigned harp_transmit_due(struct harp_engine *e, harp_ns now) {
     if (peer->deadline_ns != HARP_NEVER) harp_engine_activate(e, peer);
     peer = next;
   }
-  if (peer) { /* not reached */
+  if (peer) { /* the loop ends before this */
     last->next_active = e->active_first;
     if (!e->active_last) e->active_last = last;
     e->active_first = peer;

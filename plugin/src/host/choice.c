@@ -17,13 +17,13 @@
 enum {
   SLOW_PARTS = 4,     /* an interface with less than this part of the fastest one's speed is left out */
   LINE_BYTES = 400,   /* the bytes of a line of names and reasons */
-  ENOUGH_BYTES = 320, /* behind which the others are not listed */
+  ENOUGH_BYTES = 320, /* the others are not listed behind so many */
 };
 
 /* Sorts, from the best. */
 enum sort { SORT_NIC, SORT_ABOVE_NIC, SORT_CONTAINER, SORT_NONE };
 
-/* What was found out of an interface. */
+/* What is known of an interface. */
 struct candidate {
   const struct harp_eni *eni;
   struct harp_eni_kind kind;

@@ -576,7 +576,8 @@ int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sour
                           struct harp_error *error) {
   memset(cfg, 0, sizeof *cfg);
   error->text[0] = 0;
-  /* On the heap: together some 2 MB, which a thread of the host process need not have on its stack. */
+  /* They lie on the heap: together they have some 2 MB, which a thread of the host process need not have
+   * on its stack. */
   struct loader *loader = calloc(1, sizeof *loader);
   struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
   int rc = -ENOMEM;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "host/option.h"
 
-#define BLANKS " \t\r\n" /* beside names: files and lists that were put together have them */
+#define BLANKS " \t\r\n" /* spaces stand beside names where files and lists were put together */
 
 int harp_ifname_parse(struct harp_ifname_filter *filter, const char *variable, const char *text,
                       struct harp_error *error) {

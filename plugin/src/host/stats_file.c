@@ -28,7 +28,7 @@ enum {
   GROW_BYTES = 32768,  /* unit of a table's disk space */
   ENTRIES_MAX = 65536,
   SWEEP_NAMES_MAX = 1 << 17, /* the most names of the directory that are read */
-  SWEEP_FILES_MAX = 4096,    /* and of these, that are examined */
+  SWEEP_FILES_MAX = 4096,    /* the most of these that are examined */
   RING_BYTES = (sizeof(struct harp_trace_ring) + 4095) & ~4095u,
 };
 #define STALE_NS (int64_t) HARP_SEC(600)
@@ -260,7 +260,7 @@ static int create_file(struct harp_stats_file *file, const char *dir) {
   file->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file->fd < 0) return -errno;
   harp_files_own(file->fd);
-  (void)!flock(file->fd, LOCK_EX | LOCK_NB); /* until the process ends; see has_ended() */
+  (void)!flock(file->fd, LOCK_EX | LOCK_NB); /* the lock holds until the process ends; see has_ended() */
   int err = map_file(file);
   if (!err && rename(temporary, file->path)) err = -errno;
   if (err) unlink(temporary);

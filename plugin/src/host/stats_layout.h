@@ -47,7 +47,7 @@ enum {
   G(session_count, "sessions", "sessions that it has, handshakes under way included") \
   G(stream_count, "streams", "NCCL connections that it has") \
   G(outstanding, "requests", "requests that NCCL waits for")
-/* And all of HARP_COUNTERS and HARP_DROPS, as counters; of the latter as drop_NAME. */
+/* The entry has all of HARP_COUNTERS and HARP_DROPS, too, as counters; the latter as drop_NAME. */
 
 #define HARP_STATS_ENI(C, G, T) \
   T(name, 16, "name of the interface") \

@@ -25,7 +25,7 @@ struct harp_page_pipe {
   bool masks_sigpipe; /* a SIGPIPE would not be ignored */
   harp_ns looked_ns;  /* when that was looked up; 0: never */
   uint32_t bytes;     /* the bytes that it holds */
-  const void *holder; /* whose they are; meaningless while it holds none */
+  const void *holder; /* the file of these bytes; it means nothing while the pipe holds none */
 };
 
 /* Begins with a pipe that is not open. */

@@ -45,11 +45,11 @@ _Static_assert(HARP_READY_KINDS == 8, "the names of sources have three bits for 
 struct harp_io_ready {
   int fd;                              /* epoll set; readable when a source is */
   unsigned calls;                      /* the calls of refresh since the last look */
-  harp_ns look_ns;                     /* when the next one is due in any case; 0: now */
+  harp_ns look_ns;                     /* the time when the next look is due in any case; 0: now */
   uint64_t last;                       /* the source that brought something last */
-  bool is_steady;                      /* so did it the time before */
-  unsigned misses;                     /* tries of it since, by rule 2, that brought nothing */
-  uint64_t tried;                      /* by rule 2 in this pass */
+  bool is_steady;                      /* that source brought something the time before, too */
+  unsigned misses;                     /* the tries of that source since, by rule 2, that brought nothing */
+  uint64_t tried;                      /* the source that was tried by rule 2 in this pass */
   uint64_t marks[HARP_READY_MAX / 64]; /* readable sockets, by number */
   uint64_t taken[HARP_READY_MAX / 64]; /* numbers in use */
 };

@@ -71,7 +71,7 @@ struct harp_io_route {
   struct sockaddr_storage peer;
   unsigned port;
   unsigned socket;       /* index of the socket that sends: its port's, or a connected one */
-  bool is_socket_chosen; /* by choose_socket, at the first send */
+  bool is_socket_chosen; /* choose_socket has chosen it, at the first send */
   int traffic_class;
 };
 
@@ -94,7 +94,7 @@ struct udp {
   uint32_t tx_free;                    /* the free frames, a bit each */
   uint32_t tx_deferred;                /* the frames whose superframe is deferred, a bit each */
   harp_ns retry_ns;                    /* the time to try these again; 0: at each flush */
-  struct deferred deferred[TX_FRAMES]; /* by frame */
+  struct deferred deferred[TX_FRAMES]; /* the deferred superframes, by frame */
   /* Full sockets, by frame of the superframe that is deferred; -1: none. Read by fds without the lock. */
   _Atomic int full_fds[TX_FRAMES];
   struct udp_socket sockets[SOCKETS_MAX]; /* the sockets of the ports, then connected ones */
@@ -360,7 +360,7 @@ static bool udp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   struct udp *u = udp_of(io);
   if (harp_unlikely(!route->is_socket_chosen)) choose_socket(u, route);
   if (!u->tx_free || is_full(u, route->socket)) return false;
-  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest, which is most likely cached */
+  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest is likely cached */
   u->tx_free &= ~(1u << frame);
   sf->route = route;
   sf->base = u->tx_frames + (size_t)frame * FRAME_BYTES;

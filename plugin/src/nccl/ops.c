@@ -18,7 +18,7 @@ static _Atomic(struct harp_context *) process_context;
 /* NCCL passes no hint which receives are watched. Read when a context is opened. */
 static _Atomic bool is_without_hints;
 
-/* What flush returns: never dereferenced. */
+/* The request that flush returns: never dereferenced. */
 static const char flush_request;
 
 enum harp_nccl_result harp_nccl_misuse(const char *what) {

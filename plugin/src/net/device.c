@@ -31,9 +31,10 @@ struct device {
 /* All of a process. */
 static struct {
   struct harp_config config;
-  _Atomic int device_count; /* those that harp_net_device_count reports */
-  _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
-  int offered_count;        /* by the configuration, before any was merged */
+  _Atomic int device_count; /* the devices that harp_net_device_count reports */
+  _Atomic int
+      made_count;    /* these, and those that NCCL may know from before the last context went; never fewer */
+  int offered_count; /* the devices by the configuration, before any was merged */
   struct device devices[HARP_DEVICES_MAX];
 } table;
 

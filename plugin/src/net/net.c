@@ -108,7 +108,7 @@ bool harp_net_is_disabled(void) {
 enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   enum harp_status status = HARP_OK;
   *out = NULL;
-  if (harp_files_in_child()) return in_child("init"); /* not past a lock that was perhaps held at the fork */
+  if (harp_files_in_child()) return in_child("init"); /* a lock below may have been held at the fork */
   struct harp_context *ctx = calloc(1, sizeof *ctx);
   if (!ctx) {
     harp_shortage_warn_memory("make a context");
@@ -381,7 +381,7 @@ static bool end_given_up(struct harp_engine *e, harp_ns now) {
   return closed || end_given_up_listens(e);
 }
 
-/* What the engine's thread does for its owner. Returns whether that closed the engine. */
+/* Does what the engine's thread does for its owner. Returns whether that closed the engine. */
 static bool engine_ticked(struct harp_engine *e, harp_ns now) {
   return end_given_up(e, now) || harp_devices_end_unused(e);
 }
@@ -391,7 +391,7 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
   enum harp_status status = HARP_ERR_SYSTEM;
   struct harp_engine *e = NULL;
   struct harp_contact contact;
-  struct harp_error error; /* is harp_connect_open's to log */
+  struct harp_error error; /* harp_connect_open logs it */
   bool is_known = harp_handle_decode(handle, handle_bytes, &contact, &error);
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests for acknowledgements: a sender decides which packets of one path carry one. */
+/* The requests for acknowledgements of one path: which of its packets carry one.
+ *
+ * Owns and alone writes struct harp_ack_request, a part of struct harp_path. Called by path.c and
+ * send_take.c, whose wants_ack() adds what the streams ask for. Rules:
+ *
+ *   1. HARP_ACK_REQUEST_PARTS acknowledgements are requested for each window, and for each flight full of
+ *      records: the receiver does not know how large these are.
+ *   2. A path awaits an acknowledgement until the packet that requested one is acknowledged. */
 #ifndef HARP_ACK_REQUEST_H
 #define HARP_ACK_REQUEST_H
 

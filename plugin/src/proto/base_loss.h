@@ -57,7 +57,7 @@ struct harp_base_loss_sample {
   uint64_t window_q8;    /* bytes, times 256 */
   bool is_below_ceiling; /* the window is small after a decrease for loss */
   bool is_cut_by_loss;   /* the last decrease was for loss, and hosts share a clock */
-  bool is_lossy_alone;   /* beside a loss: the session has other paths, and they lose nothing */
+  bool is_lossy_alone;   /* there is a loss, and the session has other paths, which lose nothing */
 };
 
 /* The path may be another one than before: what is known of it is presumed only. In zeroed memory, of which

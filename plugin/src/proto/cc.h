@@ -30,15 +30,15 @@ struct harp_cc_sample {
   harp_ns now;
   harp_ns rtt_ns;       /* the RTT of this acknowledgement, less the queue on its own way; 0: it has none */
   harp_ns rtt_min_ns;   /* the path's base RTT */
-  uint32_t acked_bytes; /* newly acknowledged */
-  uint32_t lost_bytes;  /* newly found lost */
-  harp_ns lost_sent_ns; /* when the youngest of the lost packets was sent */
-  uint32_t ce_bytes;    /* newly reported as marked by the network (ECN); of packets acknowledged so far */
-  uint32_t inflight_bytes; /* before this acknowledgement */
+  uint32_t acked_bytes; /* the bytes newly acknowledged */
+  uint32_t lost_bytes;  /* the bytes newly found lost */
+  harp_ns lost_sent_ns; /* the time when the youngest of the lost packets was sent */
+  uint32_t ce_bytes;    /* newly reported as marked (ECN), of packets acknowledged so far */
+  uint32_t inflight_bytes; /* the bytes in flight before this acknowledgement */
   /* All paths to the peer's interface together used at least half of its window. */
   bool peer_limited;
-  /* Beside a loss: the session has other paths in use, and none of them has lost anything that counted
-   * lately. */
+  /* There is a loss, and the session has other paths in use of which none has lately lost anything that
+   * counted. */
   bool is_lossy_alone;
   /* A packet sent after the last round's end was acknowledged: one RTT has passed. */
   bool round_end;
@@ -49,8 +49,10 @@ struct harp_cc_ops {
   const char *name; /* value of HARP_CONGESTION and of the conf key */
   void (*init)(struct harp_cc *cc);
   void (*on_ack)(struct harp_cc *cc, const struct harp_cc_sample *s);
-  void (*on_timeout)(struct harp_cc *cc); /* no acknowledgement for two probe timeouts or more */
-  void (*on_busy)(struct harp_cc *cc, harp_ns idle_ns); /* there is work, after a time without packets */
+  void (*on_timeout)(
+      struct harp_cc *cc); /* it is called after two probe timeouts or more without an acknowledgement */
+  void (*on_busy)(struct harp_cc *cc,
+                  harp_ns idle_ns); /* it is called when there is work, after a time without packets */
 };
 
 /* The clock that the hosts of a job share, for drains: ours plus an offset. */

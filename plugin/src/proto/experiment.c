@@ -10,7 +10,7 @@ enum {
   LOSSES_PER_POINT = 2, /* lost experiments that make one point more necessary */
 };
 
-/* What differs between the questions. */
+/* The rules that differ between the questions. */
 static const struct rule {
   unsigned adapt;      /* slices of ADAPT and of RETURN */
   unsigned doubts_max; /* points that losses add to what is needed, at most */

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "wire/siphash.h"
 
-enum { CLIENT, SERVER }; /* whose nonce */
+enum { CLIENT, SERVER }; /* the sender of the nonce */
 
 /* The one transition function. */
 static void move_to(struct harp_handshake *h, enum harp_handshake_state to) {

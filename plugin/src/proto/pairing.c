@@ -104,7 +104,7 @@ static bool chooses_before(const struct pairing *g, const struct harp_endpoint_e
   return speed_of(g, a) > speed_of(g, b);
 }
 
-/* Those with an address choose first, of these the fast ones, else by index. */
+/* Joins all ENIs of `many`. Those with an address choose first, of these the fast ones, else by index. */
 static void join_all(struct pairing *g) {
   bool done[ENIS_MAX] = {false};
   for (unsigned n = 0; n < g->many->eni_count; n++) {
@@ -160,8 +160,8 @@ static bool add_standby(struct pairing *g, unsigned ports) {
   return true;
 }
 
-/* How many paths each primary pair gets. Half of all places at least are for them; what standby pairs there
- * are take the rest. */
+/* Returns how many paths each primary pair gets. Half of all places at least are for them; what standby
+ * pairs there are take the rest. */
 static unsigned primary_ports(const struct pairing *g, unsigned wanted, unsigned *pairs) {
   unsigned standby = 0;
   *pairs = 0;
@@ -182,8 +182,8 @@ static bool is_tcp_pair(const struct pairing *g, unsigned m, unsigned f) {
          (g->primary[m][f] || !has_datagrams(g, m, f));
 }
 
-/* How many tcp paths each primary pair gets: as many as are wanted, where every standby pair still finds a
- * place. */
+/* Returns how many tcp paths each primary pair gets: as many as are wanted, where every standby pair still
+ * finds a place. */
 static unsigned tcp_ports(const struct pairing *g, unsigned wanted, unsigned *pairs) {
   unsigned standby = 0;
   *pairs = 0;

@@ -12,7 +12,7 @@
 /* One path: an ENI of each side, and which of that ENI's ports. Client: the side that connected. */
 struct harp_pairing {
   uint8_t client_eni, client_port, server_eni, server_port;
-  bool standby; /* only for when neither of its ENIs has another path that is up */
+  bool standby; /* it is used only while neither of its ENIs has another path that is up */
   bool is_tcp;  /* a kernel TCP connection; it has no ports of its own */
 };
 

@@ -67,9 +67,9 @@ static void make_path_dormant(struct harp_sender *s, struct harp_path *p, harp_n
 
 /* The paths of a pair, a bit each, by what is to be expected of them. */
 struct condition {
-  uint64_t straight, detours; /* answer; and how their packets come to the receiver */
-  uint64_t tried, silent;     /* new ones: probed just now; probed and silent */
-  uint64_t dormant, dormant_detours;
+  uint64_t straight, detours;        /* the paths that answer, by the way of their packets at the receiver */
+  uint64_t tried, silent;            /* the new paths that were probed just now, and that are silent */
+  uint64_t dormant, dormant_detours; /* the dormant paths, by the way that their packets took last */
 };
 
 /* Returns after how many probes a new path is doubtful. */

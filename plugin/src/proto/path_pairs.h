@@ -39,7 +39,7 @@ struct harp_path_pairs {
   uint64_t asleep;          /* the pairs that are asleep, a bit each */
   harp_ns rest_ns;          /* the pairs for large messages stay awake until this time (rule 6) */
   harp_ns standby_probe_ns; /* the time when the next standby pair is checked (rule 8) */
-  unsigned next_standby;    /* the pair from which on the next one to check is looked for */
+  unsigned next_standby;    /* the pair at which the search for the next one to probe begins */
   uint32_t random;          /* the state of a generator, for the time between two checks */
 };
 

@@ -12,7 +12,7 @@ struct harp_path_report {
   uint8_t local_eni, remote_eni; /* their index in the endpoint */
   bool is_tcp, is_standby;
   enum harp_path_state state;
-  bool is_silent;             /* only probes go out on it, or nothing: it is not UP, or not acknowledging */
+  bool is_silent;             /* it is not UP, or does not acknowledge: nothing but probes goes out on it */
   uint32_t packet_bytes;      /* the most payload of a packet */
   uint32_t packet_max_bytes;  /* the most payload that the MTUs of its ends allow */
   bool is_size_limited;       /* packets with more than packet_bytes do not arrive, as far as is known */

@@ -4,8 +4,8 @@
 #include "proto/path.h"
 #include "wire/record.h"
 
-/* What a record on one of several paths takes of its path's time: of a longer message the others take a part.
- * Shorter records than the latter cost more of a processor than they gain. */
+/* The time that a record on one of several paths takes: the others take a part of a longer message. A
+ * shorter record than RECORD_MIN_BYTES costs more of a processor than it gains. */
 #define RECORD_NS HARP_US(500)
 enum { RECORD_MIN_BYTES = 64 << 10 };
 

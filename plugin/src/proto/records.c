@@ -80,8 +80,8 @@ void harp_records_end(struct harp_records *r) {
 /* Names the place of the payload from byte `at` on; NULL: scrap. */
 static uint32_t target_of_byte(struct harp_records *r, uint32_t at, uint8_t **dst) {
   struct harp_rx_target t = target_of(r, at);
-  /* What was not written once is missing for good, even if the stream took it now. A watched buffer is of a
-   * receive posted since. */
+  /* Bytes that were not written once are missing for good, even if the stream took them now. A watched
+   * buffer is of a receive posted since. */
   r->refused |= t.is_refused || t.is_watched;
   *dst = r->refused ? NULL : t.dst;
   return t.bytes;
@@ -132,7 +132,7 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
     r->to -= r->from;
     r->from = 0;
   }
-  /* Behind a record that is longer than most reads only the next head: no more of it is moved. */
+  /* A read that ends a record longer than most takes only the next head: no more of it is moved. */
   uint32_t end = HARP_MAX(r->need + HARP_RECORD_HEAD_BYTES, (uint32_t)HARP_RECORDS_AHEAD_BYTES);
   HARP_ASSERT(r->to < end && end <= HARP_RECORDS_BUFFER_BYTES);
   room[n] = (struct iovec){r->ahead + r->to, end - r->to};

@@ -301,7 +301,7 @@ uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, 
   HARP_ASSERT(path < r->path_count);
   bool is_due = r->waiting >> path & 1 && r->paths[path].ack_due_ns <= now + RIDE_NS;
   if (!is_due && !(r->elsewhere >> path & 1)) return 0;
-  /* Where more new credit than fits is to be announced, the rest would have to follow alone. */
+  /* More new credit than fits would have to follow alone. */
   if (r->fresh_count > HARP_ACK_CREDITS_MAX) return 0;
   return bare_ack_bytes(&r->paths[path]) + r->fresh_count * HARP_ACK_CREDIT_BYTES;
 }
@@ -405,7 +405,8 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
 static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct harp_packet *p,
                                    uint64_t number, enum harp_drop drop, harp_ns now) {
   struct harp_trace_entry e = {.path = p->path, .stream = p->data.stream, .number = number};
-  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace) return; /* not recorded: copies bring duplicates */
+  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace)
+    return; /* tail duplicates bring these, so they are not recorded */
   if (drop == HARP_DROP_DUPLICATE) {
     e.event = HARP_EVENT_RX_DUPLICATE;
     e.a = p->data.line;
@@ -422,8 +423,8 @@ static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct h
   harp_trace(r->trace, now, e);
 }
 
-/* What could not be taken is not acknowledged, so it comes again; what had arrived is, and what nobody waits
- * for. */
+/* Handles a packet that is dropped. One that could not be taken is not acknowledged, so it comes again;
+ * one that had arrived is, and one that nobody waits for. */
 static HARP_COLD void packet_dropped(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                      struct harp_placement *place, enum harp_drop drop, harp_ns now) {
   if (place) place->count = 0;

@@ -69,7 +69,7 @@ int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity
                (struct harp_trace_entry){
                    .event = HARP_EVENT_RECV_POST, .stream = st->id, .number = st->posted, .a = capacity});
   if (msg->begun && msg->size > capacity) {
-    refuse_size(st, st->posted, msg->size, capacity); /* and what still comes of it stays in staging */
+    refuse_size(st, st->posted, msg->size, capacity); /* packets of it that still come stay in staging */
   } else {
     if (msg->begun) {
       *early = msg->data;

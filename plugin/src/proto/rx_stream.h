@@ -41,7 +41,7 @@ struct harp_rx_stream_config {
 struct harp_recv_message {
   uint8_t *data;     /* where it goes: the posted buffer, or its staging slot */
   uint32_t capacity; /* the bytes that fit there */
-  void *cookie;      /* the poster's, of the posted receive */
+  void *cookie;      /* the cookie of the posted receive */
   bool is_watched;   /* the posted buffer is read while it fills */
   bool begun;        /* a packet of the message has come: the fields below hold */
   uint32_t size, line;

@@ -49,9 +49,9 @@ static bool carries_data(const struct harp_sender *s, const struct harp_path *p)
   return (s->set.eligible >> p->index & 1) && !p->probe.has_moved_flight;
 }
 
-/* How many full packets may go on the path now. A superframe takes at most half the window, so that
- * acknowledgements keep it moving. The last packet may be short, so the window is checked against full
- * ones. */
+/* Returns how many full packets may go on the path now. A superframe takes at most half the window, so
+ * that acknowledgements keep it moving. The last packet may be short, so the window is checked against
+ * full ones. */
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   if (p->is_tcp) return HARP_MIN(harp_path_allowance(p, now), 1u);
   uint32_t packets = HARP_MIN(harp_path_allowance(p, now), harp_cc_burst_bytes(&p->cc) / p->cc.packet_bytes);
@@ -125,8 +125,8 @@ static struct harp_tx_choice choose_size_probe(const struct harp_path *p) {
                                  .bytes = harp_path_size_next(&p->size) * HARP_LINE_BYTES};
 }
 
-/* What the stream whose turn it is sends on the path: what it lost before what is new. False when it may not
- * now. */
+/* Chooses what the stream whose turn it is sends on the path: what it lost before what is new. Returns
+ * false when it may not now. */
 static bool choose_data(struct harp_sender *s, struct harp_tx_stream *st, const struct harp_path *p,
                         struct harp_tx_choice *c, harp_ns now) {
   c->path = p->index;

@@ -3,7 +3,8 @@
 
 #include "proto/send.h"
 
-/* Standby paths come last: to begin among them would be to begin with the first path. */
+/* Returns the number of primary paths of datagrams: the search for paths begins among these, since standby
+ * paths come last. */
 static unsigned primary_count(const struct harp_sender_config *config) {
   unsigned n = 0;
   while (n < config->path_count && !config->paths[n].standby && !config->paths[n].is_tcp) n++;
@@ -39,7 +40,7 @@ static uint64_t preferred_paths(const struct harp_sender_config *config) {
   return paths;
 }
 
-/* How many records the flight of a path has: most for those that carry data first. */
+/* Returns how many records the flight of a path has: most for those that carry data first. */
 static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
   if (config->paths[path].is_tcp) return HARP_FLIGHT_RECORDS_TCP;
   unsigned first = pair_count(config, true), others = primary_count(config) - first;

@@ -34,7 +34,7 @@ static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const 
   return drop;
 }
 
-/* From this payload on, two passes over it cost more than to find out first where it may be copied to. */
+/* Two passes over a payload of this size cost more than to find out first where it may be copied to. */
 enum { COPY_UNVERIFIED_MIN_BYTES = 3072 };
 
 /* Returns where the packet's payload may be copied in the pass that verifies it; NULL: nowhere. Not where a

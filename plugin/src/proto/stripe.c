@@ -44,7 +44,7 @@ static bool worth_the_wait(const struct harp_path *paths, const struct harp_stri
   return bytes >= stripe->backlog_bytes;
 }
 
-/* What a search finds: the best path that may send, and when the best one that may not would deliver. */
+/* The result of a search: the best path that may send, and when the best one that may not would deliver. */
 struct found {
   const struct harp_path *best;
   harp_ns best_ns, blocked_ns;

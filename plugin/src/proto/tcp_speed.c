@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/tcp_speed.h"
 
-/* A proof takes so long and so much: a kernel hands on 64 KiB at a time, which is an eighth of the latter. */
+/* The time and the bytes of a proof: a kernel hands on 64 KiB at a time, which is an eighth of the latter. */
 #define PIECE_NS HARP_MS(1)
 enum { PIECE_BYTES = 512 * 1024, PROOFS = 8 };
-/* How long a proof holds, and the steps in which it is forgotten then. */
+/* The time for which a proof holds, and the steps in which it is forgotten then. */
 #define HOLD_NS HARP_MS(100)
 #define STEP_NS HARP_MS(32)
 enum { PROVEN_STEP = 8, FASTEST_STEP = 16 };
 /* A proof that differs by less than such a part is the usual speed. */
 enum { USUAL_PART = 4 };
-/* So much must be in flight for a round trip to tell a rate, and over how many it is averaged. */
+/* The bytes in flight from which on a round trip tells a rate, and the samples that it is averaged over. */
 enum { FLIGHT_MIN_BYTES = 16384, FLIGHT_SAMPLES = 4, QUEUED_SAMPLES = 16 };
 /* A record that took so long has waited for others. */
 #define QUEUED_NS HARP_US(500)

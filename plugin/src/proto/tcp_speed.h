@@ -38,7 +38,7 @@ struct harp_tcp_speed {
 
 struct harp_tcp_speeds {
   uint64_t usual_q16;
-  uint64_t queued_q16; /* by records that took QUEUED_NS; 0: there were none */
+  uint64_t queued_q16; /* the rate by records that took QUEUED_NS; 0: there were none */
   uint64_t fastest_q16;
   harp_ns step_ns; /* the time when the fastest was forgotten a little last */
 };

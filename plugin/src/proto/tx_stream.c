@@ -159,8 +159,7 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   return 0;
 }
 
-/* How far back credit may be that newer one has overtaken: later it would be for numbers that
- * have wrapped. */
+/* Credit may be overtaken by newer credit by this much: later it would be for numbers that have wrapped. */
 #define CREDITED_MAX (1u << 30)
 
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted) {

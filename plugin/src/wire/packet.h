@@ -122,7 +122,7 @@ struct harp_packet {
   uint8_t path;
   uint64_t token;
   uint32_t number;
-  bool detour, ce; /* not on the wire: those of harp_rx_superframe */
+  bool detour, ce; /* these are not on the wire: harp_rx_superframe has them */
   union {
     struct { /* DATA and PROBE */
       uint32_t time;

@@ -19,7 +19,8 @@
 #include "engine/control/pending_peer.h"
 
 enum harp_connect_state {
-  HARP_CONNECT_WAITING, /* until retry_ns, then for another handshake with that engine that is under way */
+  /* It waits until retry_ns, then for another handshake with that engine that is under way. */
+  HARP_CONNECT_WAITING,
   HARP_CONNECT_DIALING, /* no TCP connection is up yet (dials.h) */
   HARP_CONNECT_HANDSHAKE,
   HARP_CONNECT_YIELDED,    /* the handshake is to be given up: the other side's has won */

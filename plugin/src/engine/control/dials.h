@@ -43,8 +43,8 @@ void harp_dials_init(struct harp_dials *d);
 /* Begins to connect: with the candidates of the round that are left, else with a new round. */
 void harp_dials_begin(struct harp_dials *d, struct harp_engine *e, const struct harp_contact *contact,
                       harp_ns now);
-/* Goes on. Returns the socket of the connection that is up, and ends all others; -EAGAIN: none is up yet;
- * -EHOSTUNREACH: the round is over and nobody has answered. */
+/* Begins the next candidates that are due. Returns the socket of the connection that is up, and ends all
+ * others; -EAGAIN: none is up yet; -EHOSTUNREACH: the round is over and nobody has answered. */
 int harp_dials_poll(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact,
                     harp_ns now);
 /* Tries the others while the caller keeps the connection that was up last: without end, with the same

@@ -39,7 +39,7 @@ static void on_close(struct harp_peer *peer, const struct harp_close *close, har
   const struct harp_rx_stream *rx = harp_receiver_stream(peer->session.receiver, close->stream);
   HARP_ASSERT((!tx || tx->owner) && (!rx || rx->owner));
   struct harp_link *link = close->is_sender ? (rx ? rx->owner : NULL) : (tx ? tx->owner : NULL);
-  if (link) harp_link_on_close(link, close, now); /* else we have closed our end as well */
+  if (link) harp_link_on_close(link, close, now); /* the peer closes since we have closed our end as well */
 }
 
 /* A late answer: the process was paused, and its paths had no chance. They get the whole timeout again. */

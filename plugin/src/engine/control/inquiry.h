@@ -37,7 +37,7 @@ struct harp_peer;
 #define HARP_INQUIRY_PING_NS    HARP_MS(200)
 #define HARP_INQUIRY_PONG_NS    HARP_MS(100)
 #define HARP_INQUIRY_REFUSED_NS HARP_MS(250) /* TCP repeats a PING within this time */
-/* The times between two inquiries, and where refusals were contradicted at most. */
+/* The time between two inquiries, and the longest such time after refusals that were contradicted. */
 #define HARP_INQUIRY_AGAIN_NS     HARP_MS(500)
 #define HARP_INQUIRY_AGAIN_MAX_NS HARP_SEC(64)
 

@@ -435,8 +435,8 @@ static void finish_pending_peer(struct harp_listener *l, struct harp_pending_pee
 
 /* ---- pending peers ---- */
 
-/* How long a pending peer has. One that was sent a WELCOME has as long as TCP may take to deliver that and
- * the CONFIRM. */
+/* Returns how long a pending peer has. One that was sent a WELCOME has as long as TCP may take to deliver
+ * that and the CONFIRM. */
 static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending_peer *p) {
   return HARP_PENDING_PEER_NS + (is_welcomed(p) ? 2 * l->engine->instance.peer_timeout_ns : 0);
 }

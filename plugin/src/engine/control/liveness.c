@@ -52,7 +52,7 @@ void harp_liveness_inquire(struct harp_engine *e, harp_ns now) {
     if (harp_inquiry_on_time(peer, now)) fail_ended(peer, now);
 }
 
-/* What a sender that is stalled since then shows of its peer. */
+/* What a stalled sender shows of its peer. */
 enum stall_verdict {
   STALL_WAITS,   /* nothing yet */
   STALL_BLOCKED, /* the process answers on the control connection */
@@ -69,7 +69,7 @@ static enum stall_verdict judge_stall(const struct harp_monitor *m, harp_ns sinc
   return STALL_WAITS;
 }
 
-/* What carries the engine's data. */
+/* Returns what carries the engine's data. */
 static const char *carrier_of(const struct harp_engine *e) {
   return !e->tcp ? "UDP" : e->tcp->is_alone ? "TCP" : "UDP or TCP";
 }
@@ -121,7 +121,7 @@ static void check_stall(struct harp_peer *peer, harp_ns now) {
     fail_stalled(peer, verdict, since, now);
 }
 
-/* What did not fit is lost, and the peer may wait for it: no stream can be relied on any more. */
+/* A message that did not fit is lost, and the peer may wait for it: no stream can be relied on any more. */
 static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
   harp_peer_fail(
       peer, HARP_ERR_REMOTE, now,

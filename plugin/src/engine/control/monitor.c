@@ -189,7 +189,7 @@ void harp_monitor_ping(struct harp_peer *peer, harp_ns now) {
   if (is_sent && !m->ping_ns) m->ping_ns = now;
 }
 
-/* What could not even leave counts too. */
+/* Bytes that could not even leave count, too. */
 bool harp_monitor_is_unacknowledged(const struct harp_monitor *m) {
   struct tcp_info info = {0};
   socklen_t n = sizeof info;

@@ -19,7 +19,7 @@
 #include "engine/routes.h"
 #include "host/random.h"
 
-/* How often one event, or one poll of connect, may read; what is left is an event again. */
+/* The number of reads for one event, or one poll of connect; what is left is an event again. */
 enum { READS_PER_EVENT = 4 };
 
 static void describe_self(struct harp_engine *e, uint64_t token, const struct harp_connect_name *name,

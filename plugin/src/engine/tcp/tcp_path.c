@@ -16,13 +16,13 @@
 #define WAIT_MAX_NS HARP_SEC(10)
 /* A connection over which nothing was acknowledged for so long, since it was begun, is of no use. */
 #define PROOF_NS HARP_SEC(2)
-/* From the end of a connection to its report. */
+/* The time from the end of a connection to its report. */
 #define REPORT_NS HARP_MS(10)
 /* Between two looks at the kernel's progress. */
 #define LOOK_NS HARP_MS(4)
-/* What the kernel of one of several paths may hold unsent: what the path moves in UNSENT_NS, so that it does
- * not run out between two passes, and that late records go to the path that is free first. A change of less
- * than half is not worth the call. */
+/* The kernel of one of several paths may hold so much unsent: what the path moves in UNSENT_NS, so that it
+ * does not run out between two passes, and that late records go to the path that is free first. A change
+ * of less than half is not worth the call. */
 #define UNSENT_NS HARP_MS(1)
 enum { UNSENT_MIN_BYTES = 128 << 10, UNSENT_MAX_BYTES = 4 << 20 };
 
@@ -141,8 +141,8 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
-/* Returns whether the kernel's queue is kept short: where records have a choice of paths, and where
- * acknowledgements have none but to stand in it. */
+/* Returns whether the kernel's queue is kept short. It is where records have a choice of paths, and where
+ * acknowledgements have no other way than this queue. */
 static bool is_bounded(const struct harp_tcp_path *p) {
   return p->peer->is_multihomed || p->beside == p->path;
 }

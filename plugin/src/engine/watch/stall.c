@@ -86,7 +86,7 @@ static int silent_eni(const struct harp_peer *peer) {
   return -1;
 }
 
-/* What does not get through. */
+/* Returns what does not get through. */
 static const char *silent_carrier(const struct harp_peer *peer) {
   bool udp = false, tcp = false;
   for (unsigned i = 0; i < peer->path_count; i++) {

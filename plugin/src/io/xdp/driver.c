@@ -431,7 +431,7 @@ static void xdp_tx_flush(struct harp_io *io) {
   for (; bits && is_open(x); bits &= bits - 1) {
     unsigned queue = (unsigned)__builtin_ctz(bits);
     int err = harp_xdp_queue_tx_flush(queue_at(x, queue));
-    /* Not permanent: the kernel continues at the next flush, or when completions make room. */
+    /* The error is not permanent: the kernel continues at the next flush, or when completions make room. */
     if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS)
       x->queued |= 1u << queue;
     else if (err)

@@ -23,8 +23,8 @@ struct harp_xdp_hop {
   struct harp_neighbour via; /* the next hop of that */
   bool is_resolved;
   uint8_t mac[6];
-  bool is_due;      /* to be looked up in the next round */
-  unsigned place;   /* in the round that is under way, from 1; 0: none */
+  bool is_due;      /* it is to be looked up in the next round */
+  unsigned place;   /* its place in the round that is under way, from 1; 0: none */
   unsigned version; /* changes with is_resolved, and with either MAC address */
 };
 
