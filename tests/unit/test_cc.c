@@ -412,7 +412,7 @@ static bool is_held_back(uint32_t inflight_bytes) {
                              .rtt_min_ns = BASE_NS,
                              .inflight_bytes = inflight_bytes,
                              .round_end = true};
-  return harp_cc_held_back(&cc, &s);
+  return harp_cc_is_held_back(&cc, &s);
 }
 
 /* A policer drops in one of many rounds, and limits the path in all of them. */

@@ -77,7 +77,7 @@ static void test_a_lost_record_waits_for_a_late_acknowledgement(void **state) {
 static void test_lost_records_never_fill_the_ring(void **state) {
   (void)state;
   for (uint32_t i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) push(i, 1, 50)->lost = 1;
-  assert_true(harp_flight_full(&f));
+  assert_true(harp_flight_is_full(&f));
   harp_flight_trim(&f, 0);
   assert_in_range(harp_flight_count(&f), 1, HARP_FLIGHT_RECORDS_MAX / 2);
 }

@@ -17,7 +17,8 @@
  *   5. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles
  *      the time to the next.
  *
- * State of a path's congestion control, which alone calls this. No clock, no floating point. */
+ * Owns and alone writes struct harp_base_loss, a part of struct harp_cc_target. Called by cc_target.c alone.
+ * No clock, no floating point. base_loss.c has the table of constants. */
 #ifndef HARP_BASE_LOSS_H
 #define HARP_BASE_LOSS_H
 

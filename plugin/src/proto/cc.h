@@ -208,7 +208,7 @@ bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
 /* Returns whether the network limited the path in the round that the sample ends: the window was in use, and
  * packets queued or were lost, or the path is not clean. A policer drops a packet in one of many rounds of a
  * long RTT, and the window grows back in the others. Call it before on_ack. */
-bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s);
+bool harp_cc_is_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s);
 
 /* Clears the sums of the round. */
 void harp_cc_round_restart(struct harp_cc *cc);

@@ -69,7 +69,7 @@ static inline void harp_flight_init(struct harp_flight *f, struct harp_burst *ri
 static inline uint32_t harp_flight_count(const struct harp_flight *f) {
   return f->tail - f->head;
 }
-static inline bool harp_flight_full(const struct harp_flight *f) {
+static inline bool harp_flight_is_full(const struct harp_flight *f) {
   return harp_flight_count(f) == f->records;
 }
 static inline struct harp_burst *harp_flight_at(const struct harp_flight *f, uint32_t i) {
@@ -95,7 +95,7 @@ static inline uint32_t harp_burst_lines(const struct harp_burst *b, uint32_t i) 
 
 /* Appends a record; the ring must not be full. The burst's numbers follow those of the youngest record. */
 static inline void harp_flight_push(struct harp_flight *f, const struct harp_burst *b) {
-  HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
+  HARP_ASSERT(!harp_flight_is_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
   *harp_flight_at(f, f->tail++) = *b;
 }
 /* Detaches the records of a stream that is being closed. */

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One path of a sending session: (local ENI, remote ENI, source port), with its own packet numbers, flight,
- * RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on it.
+ * RTT, congestion window, pace and health.
  *
- * A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
- * congestion control, pacing and retransmission are the kernel's. It is blocked, and takes nothing, while it
- * is not connected and while the kernel has not taken all of its last record. Its flight is given up as a
- * whole, with its connection. */
+ * Owns struct harp_path, a part of struct harp_sender. path.c makes a path and writes its numbers, its flight
+ * and the bytes in flight, of the path and of the receive window; every other field has a file that writes
+ * it, which stands beside it. Called by the sender's other files, under the engine's lock. Rules:
+ *
+ *   1. A packet is in flight from its sending until it is settled (loss.h).
+ *   2. A full packet may be sent when the congestion window, the receive window and the flight have room, and
+ *      the pace is open; none while the path is silent, but for probes.
+ *   3. A congestion window of few packets is rounded up to one: the pace enforces it.
+ *   4. A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
+ *      congestion control, pacing and retransmission are the kernel's. It is blocked, and takes nothing,
+ * while it is not connected and while the kernel has not taken all of its last record. Its flight is given up
+ * as a whole, with its connection. */
 #ifndef HARP_PATH_H
 #define HARP_PATH_H
 
@@ -101,8 +109,8 @@ static inline bool harp_path_has_room(const struct harp_path *p) {
 }
 
 /* Returns whether windows, pace and flight let a full packet go now, on a path that is not silent. */
-static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
-  return harp_path_has_room(p) && harp_path_pace_is_open(&p->pace, now) && !harp_flight_full(&p->flight);
+static inline bool harp_path_is_open(const struct harp_path *p, harp_ns now) {
+  return harp_path_has_room(p) && harp_path_pace_is_open(&p->pace, now) && !harp_flight_is_full(&p->flight);
 }
 
 /* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
@@ -143,7 +151,7 @@ static inline bool harp_path_owes(const struct harp_path *p) {
 }
 
 /* Returns whether only probes may be sent now. */
-static inline bool harp_path_silent(const struct harp_path *p) {
+static inline bool harp_path_is_silent(const struct harp_path *p) {
   return p->state != HARP_PATH_UP || p->probe.has_moved_flight || p->probe.pto_count >= HARP_PATH_SILENT_PTOS;
 }
 

@@ -58,7 +58,7 @@ static void withhold_ect(struct harp_sender *s, struct harp_path *p, harp_ns now
 
 /* Sends the probe that tests whether ECN-capable packets pass, once the path answers without. */
 static void test_ect(struct harp_sender *s, struct harp_path *p) {
-  if (harp_path_ecn_on_answer(&p->ecn) && !harp_flight_full(&p->flight)) harp_path_set_request_probe(s, p);
+  if (harp_path_ecn_on_answer(&p->ecn) && !harp_flight_is_full(&p->flight)) harp_path_set_request_probe(s, p);
 }
 
 void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -115,7 +115,7 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
 static bool others_progress(const struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];
-    if (q != p && q->state == HARP_PATH_UP && q->loss.any_acked && !harp_path_silent(q) &&
+    if (q != p && q->state == HARP_PATH_UP && q->loss.any_acked && !harp_path_is_silent(q) &&
         q->loss.rack_sent_ns > p->probe.silent_ns)
       return true;
   }
@@ -127,7 +127,7 @@ static bool others_progress(const struct harp_sender *s, const struct harp_path 
 static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
   if (harp_path_pairs_other_answers(s, p)) return false;
   HARP_EACH_BIT (i, s->set.eligible & ~harp_path_bit(p)) {
-    if (!harp_path_silent(&s->paths[i])) return false;
+    if (!harp_path_is_silent(&s->paths[i])) return false;
   }
   return (s->set.eligible & harp_path_bit(p)) != 0;
 }
@@ -135,7 +135,7 @@ static bool standby_is_needed(const struct harp_sender *s, const struct harp_pat
 /* Requests an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
  * is given up only with its connection, when the path goes DOWN; and its flight has room for few probes. */
 static void probe_or_move_flight(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
-  if (!p->is_tcp || !harp_flight_full(&p->flight))
+  if (!p->is_tcp || !harp_flight_is_full(&p->flight))
     harp_path_set_request_probe(s, p);
   else
     harp_path_set_withdraw_probe(s, p);
@@ -147,7 +147,7 @@ static void probe_or_move_flight(struct harp_sender *s, struct harp_path *p, boo
   } else if (p->probe.pto_count >= HARP_PATH_SILENT_PTOS && !p->probe.has_moved_flight) {
     shrink_path_size(s, p, false, now);
   }
-  if (p->probe.pto_count >= HARP_PATH_GIVE_UP_PTOS || harp_flight_full(&p->flight))
+  if (p->probe.pto_count >= HARP_PATH_GIVE_UP_PTOS || harp_flight_is_full(&p->flight))
     harp_path_flight_give_up(s, p, now);
 }
 

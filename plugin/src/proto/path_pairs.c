@@ -281,7 +281,7 @@ static unsigned count_tried(const struct harp_sender *s) {
 
 static bool is_every_eligible_silent(const struct harp_sender *s) {
   HARP_EACH_BIT (i, s->set.eligible) {
-    if (!harp_path_silent(&s->paths[i])) return false;
+    if (!harp_path_is_silent(&s->paths[i])) return false;
   }
   return true;
 }
@@ -317,7 +317,7 @@ void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, h
 static bool datagrams_answer(const struct harp_sender *s, const struct harp_path *p) {
   HARP_EACH_BIT (i, s->set.eligible) {
     const struct harp_path *q = &s->paths[i];
-    if (!q->is_tcp && runs_beside(q, p) && !harp_path_silent(q)) return true;
+    if (!q->is_tcp && runs_beside(q, p) && !harp_path_is_silent(q)) return true;
   }
   return false;
 }
@@ -429,7 +429,7 @@ static bool is_held_by_kernel(const struct harp_path *p) {
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
   harp_flows_on_round(&s->pairs.flows[p->pair],
-                      p->is_tcp ? is_held_by_kernel(p) : harp_cc_held_back(&p->cc, sample));
+                      p->is_tcp ? is_held_by_kernel(p) : harp_cc_is_held_back(&p->cc, sample));
 }
 
 harp_ns harp_path_pairs_round_ns(const struct harp_sender *s, unsigned pair) {

@@ -23,7 +23,7 @@ static uint32_t lower_ticks(uint32_t a, uint32_t b) {
 
 void harp_rtt_on_sample(struct harp_rtt *r, harp_ns sample_ns) {
   if (!sample_ns) sample_ns = 1;
-  if (!harp_rtt_known(r)) {
+  if (!harp_rtt_is_known(r)) {
     r->smoothed_ns = sample_ns;
     r->variation_ns = sample_ns / 2;
   } else {

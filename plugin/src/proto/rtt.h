@@ -49,7 +49,7 @@ void harp_rtt_on_base(struct harp_rtt *r, harp_ns sample_ns, uint32_t back_ticks
  * as a queue of less than 0.1 ms for each second. */
 harp_ns harp_rtt_there_ns(const struct harp_rtt *r, harp_ns sample_ns);
 
-static inline bool harp_rtt_known(const struct harp_rtt *r) {
+static inline bool harp_rtt_is_known(const struct harp_rtt *r) {
   return r->latest_ns != 0;
 }
 

@@ -20,7 +20,7 @@ static const struct harp_path *pick_best_path(struct harp_sender *s, uint64_t am
   if (!(among & (among - 1))) {
     const struct harp_path *only = &s->paths[__builtin_ctzll(among)];
     s->search.waits = false;
-    return !harp_path_silent(only) && harp_path_open(only, now) ? only : NULL;
+    return !harp_path_is_silent(only) && harp_path_is_open(only, now) ? only : NULL;
   }
   struct harp_stripe stripe = stripe_of(s, among);
   const struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
@@ -132,7 +132,7 @@ static bool choose_data(struct harp_sender *s, struct harp_tx_stream *st, const 
   c->path = p->index;
   c->stream = st;
   c->packets = packets_allowed(p, now);
-  if (!c->packets || harp_flight_full(&p->flight)) return false;
+  if (!c->packets || harp_flight_is_full(&p->flight)) return false;
   if (st->resend.count) {
     c->kind = HARP_TX_RESEND;
     c->lines = harp_tx_stream_lost_lines(st, c->packets * p->size.lines, &c->line);
@@ -160,7 +160,7 @@ static bool is_probe_due(const struct harp_sender *s, const struct harp_path *p)
 static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns now) {
   HARP_EACH_BIT (i, s->set.probes_due | s->set.sizing) {
     const struct harp_path *p = &s->paths[i];
-    if ((is_probe_due(s, p) || is_size_probe_due(s, p, now)) && !harp_flight_full(&p->flight)) return p;
+    if ((is_probe_due(s, p) || is_size_probe_due(s, p, now)) && !harp_flight_is_full(&p->flight)) return p;
   }
   return NULL;
 }
@@ -215,7 +215,7 @@ static harp_ns data_deadline_ns(struct harp_sender *s, harp_ns now) {
   harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
   HARP_EACH_BIT (i, s->set.sizing & s->set.eligible) {
     const struct harp_path *p = &s->paths[i];
-    if (!p->probe.pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size.probe_ns);
+    if (!p->probe.pto_count && !harp_flight_is_full(&p->flight)) at = HARP_MIN(at, p->size.probe_ns);
   }
   return at;
 }

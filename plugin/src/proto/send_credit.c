@@ -20,7 +20,7 @@ static uint64_t blocked_paths(const struct harp_sender *s) {
 static struct harp_path *credit_probe_path(struct harp_sender *s) {
   HARP_EACH_BIT (i, harp_stripe_answering(s->paths, s->set.eligible & ~blocked_paths(s))) {
     struct harp_path *p = &s->paths[i];
-    if (!harp_flight_full(&p->flight)) return p;
+    if (!harp_flight_is_full(&p->flight)) return p;
   }
   return NULL;
 }

@@ -118,7 +118,8 @@ static bool datagrams_answer(const struct harp_sender *s, const struct harp_path
   HARP_EACH_BIT (i, s->set.eligible) {
     const struct harp_path *q = &s->paths[i];
     bool is_beside = !q->is_tcp && q->local_eni == p->local_eni && q->remote_eni == p->remote_eni;
-    if (is_beside && !harp_path_silent(q) && q->loss.any_acked && q->loss.rack_sent_ns > p->probe.silent_ns)
+    if (is_beside && !harp_path_is_silent(q) && q->loss.any_acked &&
+        q->loss.rack_sent_ns > p->probe.silent_ns)
       return true;
   }
   return false;

@@ -46,7 +46,7 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
   }
   harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
   harp_ns since_ns = HARP_MAX(HARP_MAX(p->probe.last_ack_ns, p->probe.probed_ns), sent_ns);
-  if (now - since_ns >= HARP_PROBE_PROGRESS_NS && !harp_flight_full(&p->flight))
+  if (now - since_ns >= HARP_PROBE_PROGRESS_NS && !harp_flight_is_full(&p->flight))
     harp_path_set_request_probe(s, p);
   harp_path_timers_on_changed(s, p);
 }

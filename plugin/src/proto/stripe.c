@@ -32,8 +32,8 @@ static inline harp_ns handicap_ns(const struct harp_path *p, const struct harp_s
 }
 
 /* Returns whether the paths that deliver before `limit_ns` will have delivered everything by then. */
-static bool worth_the_wait(const struct harp_path *paths, const struct harp_stripe *stripe, harp_ns limit_ns,
-                           harp_ns now) {
+static bool is_worth_the_wait(const struct harp_path *paths, const struct harp_stripe *stripe,
+                              harp_ns limit_ns, harp_ns now) {
   uint64_t bytes = 0;
   HARP_EACH_BIT (i, stripe->among) {
     const struct harp_path *p = &paths[i];
@@ -60,7 +60,7 @@ static struct found find_paths(const struct harp_path *paths, const struct harp_
     if (harp_unlikely(p->probe.pto_count)) continue;
     harp_ns at = delivery_ns(p, stripe->backlog_bytes, now) + handicap_ns(p, stripe);
     if (at >= f.best_ns) continue;
-    if (harp_path_open(p, now))
+    if (harp_path_is_open(p, now))
       f.best = p, f.best_ns = at;
     else
       f.blocked_ns = HARP_MIN(f.blocked_ns, at);
@@ -72,7 +72,7 @@ static struct found find_paths(const struct harp_path *paths, const struct harp_
 static const struct harp_path *first_open_path(const struct harp_path *paths, uint64_t among, harp_ns now) {
   HARP_EACH_BIT (i, among) {
     const struct harp_path *p = &paths[i];
-    if (!harp_path_silent(p) && harp_path_open(p, now)) return p;
+    if (!harp_path_is_silent(p) && harp_path_is_open(p, now)) return p;
   }
   return NULL;
 }
@@ -83,7 +83,7 @@ const struct harp_path *harp_stripe_pick(const struct harp_path *paths, struct h
   stripe->waits = false;
   if (!f.best) return f.blocked_ns == HARP_NEVER ? first_open_path(paths, stripe->among, now) : NULL;
   if (harp_likely(f.blocked_ns >= f.best_ns)) return f.best;
-  stripe->waits = worth_the_wait(paths, stripe, f.best_ns - handicap_ns(f.best, stripe), now);
+  stripe->waits = is_worth_the_wait(paths, stripe, f.best_ns - handicap_ns(f.best, stripe), now);
   return stripe->waits ? NULL : f.best;
 }
 

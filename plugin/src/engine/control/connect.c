@@ -217,7 +217,7 @@ static int drive_handshake(struct harp_connect *c, harp_ns now) {
   else if (harp_connect_state(c) == HARP_CONNECT_DIALING)
     err = start_hello(c, now);
   if (!err && harp_pending_peer_run(&c->pending)) err = -ECONNRESET;
-  if (!err && harp_pending_peer_done(&c->pending)) err = make_link(c, now);
+  if (!err && harp_pending_peer_is_done(&c->pending)) err = make_link(c, now);
   harp_engine_unlock(c->engine);
   return err;
 }

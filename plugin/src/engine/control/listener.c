@@ -478,7 +478,7 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
     harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
     err = harp_pending_peer_run(p);
   }
-  if (harp_pending_peer_done(p))
+  if (harp_pending_peer_is_done(p))
     finish_pending_peer(l, p, now);
   else if (err && harp_pending_peer_is_mute(p))
     end_pending(l, p); /* it has connected to another address of ours first */

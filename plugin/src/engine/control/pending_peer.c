@@ -116,7 +116,7 @@ int harp_pending_peer_run(struct harp_pending_peer *p) {
   return err;
 }
 
-bool harp_pending_peer_done(const struct harp_pending_peer *p) {
+bool harp_pending_peer_is_done(const struct harp_pending_peer *p) {
   return p->handshake.state == HARP_HANDSHAKE_DONE && !harp_pending_peer_has_unsent(p);
 }
 
@@ -160,7 +160,7 @@ struct harp_peer *harp_pending_peer_finish(struct harp_pending_peer *p, struct h
       .peer_addr = p->peer_addr,
       .traffic_class = traffic_class,
   };
-  HARP_ASSERT(harp_pending_peer_done(p) && p->slot >= 0);
+  HARP_ASSERT(harp_pending_peer_is_done(p) && p->slot >= 0);
   struct harp_peer *peer = harp_peer_create(e, &config);
   p->fd = -1;
   if (peer) {

@@ -35,7 +35,7 @@ bool harp_pending_peer_is_mute(const struct harp_pending_peer *p);
 /* Returns whether bytes of the handshake wait for the socket. */
 bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p);
 /* Returns whether the handshake is done and its last byte sent. */
-bool harp_pending_peer_done(const struct harp_pending_peer *p);
+bool harp_pending_peer_is_done(const struct harp_pending_peer *p);
 /* Returns what names the connect whose first stream a client's HELLO opens. */
 struct harp_connect_name harp_pending_peer_name(const struct harp_pending_peer *p);
 /* Turns a finished handshake into a peer, which takes over socket and slot. Returns NULL when that fails; the
