@@ -162,7 +162,8 @@ static void send_close(struct harp_link *link) {
   harp_monitor_send_close(link->peer, &close);
 }
 
-/* Books requests as not outstanding any more, `copies` of them copies, for which NCCL does not wait. */
+/* Subtracts requests that are not outstanding any more, and the copies among them, for which NCCL does not
+ * wait. */
 static void subtract_outstanding(struct harp_link *link, uint32_t count, uint32_t copies) {
   HARP_ASSERT(copies <= count && count <= link->outstanding && copies <= link->copies_outstanding);
   HARP_ASSERT(count <= link->peer->outstanding && count - copies <= link->engine->outstanding);

@@ -269,7 +269,7 @@ static int resolve_link(const struct loader *loader, const struct harp_conf *con
   return resolve_pci(loader, conf, eni, instance);
 }
 
-/* Fills in the interface, and whether it is absent: with the first reason. */
+/* Fills in the interface. Where it is absent, the first reason is kept. */
 static int resolve_eni(const struct loader *loader, struct draft *draft, struct harp_instance *instance) {
   struct harp_conf *conf = &draft->conf;
   char place[PLACE_BYTES];

@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 
-/* Between two looks whether the process ignores SIGPIPE, as Python's programs do. */
+/* The time between two looks whether the process ignores SIGPIPE, as Python's programs do. */
 #define HARP_PAGE_PIPE_LOOK_NS HARP_MS(10)
 
 struct harp_page_pipe {

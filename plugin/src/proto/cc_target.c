@@ -263,7 +263,7 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
   t->was_delay = t->was_mark = false;
 }
 
-/* Returns whether a packet sent then was sent in a drain, once the queue of before it was empty. */
+/* Returns whether a packet sent then was sent in a drain, after the queue that stood before it had gone. */
 static bool is_of_drain(const struct harp_cc *cc, harp_ns sent_ns) {
   const struct harp_cc_target *t = &cc->target;
   return t->is_drain_open && sent_ns >= t->drain_empty_ns && sent_ns < t->drain_to_ns;

@@ -31,6 +31,9 @@ struct harp_tx_stream;
 struct harp_burst {
   struct harp_tx_stream *stream; /* the stream of its lines; NULL: a probe, or the stream was closed */
   uint64_t number;               /* the number of its first packet */
+  /* The marks of its packets, a bit each, which loss.c writes; both: it was found lost and acknowledged
+   * later. */
+  uint64_t acked, lost;
   harp_ns sent_ns;
   uint32_t line;             /* the first line of its first packet */
   uint32_t packet_bytes;     /* the bytes of a full packet with header, for the window */
@@ -39,12 +42,9 @@ struct harp_burst {
   uint16_t last_lines;       /* the lines of its last packet */
   uint8_t count;             /* the number of its packets */
   bool is_padding;           /* it is a size probe */
+  bool is_duplicated;        /* it was sent once more on another path; tail_duplication.c writes it */
   bool is_outside_window;    /* it takes nothing of the receive window: its path was not UP */
   bool is_ect;               /* it left as ECN-capable */
-
-  /* marks, a bit for each packet; both: the packet was found lost and acknowledged later */
-  uint64_t acked, lost; /* loss.c writes them */
-  bool is_duplicated;   /* it was sent once more on another path; tail_duplication.c writes it */
 };
 
 struct harp_flight {

@@ -40,8 +40,8 @@ struct harp_rx_stream_config {
 
 struct harp_recv_message {
   uint8_t *data;     /* where it goes: the posted buffer, or its staging slot */
-  uint32_t capacity; /* the bytes that fit there */
   void *cookie;      /* the cookie of the posted receive */
+  uint32_t capacity; /* the bytes that fit at `data` */
   bool is_watched;   /* the posted buffer is read while it fills */
   bool begun;        /* a packet of the message has come: the fields below hold */
   uint32_t size, line;
@@ -61,19 +61,17 @@ struct harp_rx_stream {
   bool is_credit_wanted; /* the sender has requested credit, and no receive was posted since */
   uint32_t announced;    /* the value of `posted` that was last sent */
 
-  /* messages */
+  /* messages and lines */
   uint32_t done;      /* the first message that poll_done has not given back */
   uint32_t posted;    /* the first message without a posted receive */
+  uint32_t delivered; /* the first line that has not arrived */
+  uint32_t ahead;     /* the number of lines in `arrived` */
   uint32_t last_size; /* the size of the message that began last; UINT32_MAX: none has */
-  struct harp_recv_message messages[HARP_RECV_SLOTS];
-  uint8_t *staging;
-  bool too_large; /* the peer sent more than a receive holds: the fields below say which */
+  bool too_large;     /* the peer sent more than a receive holds: the fields below say which */
   uint32_t too_large_message, too_large_size, too_large_capacity;
-
-  /* lines */
-  uint32_t delivered;          /* the first line that has not arrived */
+  uint8_t *staging;
+  struct harp_recv_message messages[HARP_RECV_SLOTS];
   struct harp_linemap arrived; /* the lines beyond `delivered` that have arrived */
-  uint32_t ahead;              /* the number of these lines */
 };
 
 /* Copy payload [from, from + bytes) of the packet to dst + from. Runs are ascending. */
@@ -127,7 +125,8 @@ struct harp_rx_target harp_rx_stream_target(struct harp_rx_stream *st, const str
  * that comes again. NULL: nowhere. Then on_data takes it, if its CRC is good. */
 uint8_t *harp_rx_stream_target_unverified(const struct harp_rx_stream *st, const struct harp_packet *p);
 
-/* Takes it once all of its payload was read to its place. Returns why it is dropped, or HARP_DROP_NONE. */
+/* Takes the packet once all of its payload was read to its place. Returns why it is dropped, or
+ * HARP_DROP_NONE. */
 enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p);
 
 /* Returns whether the message that began last was one that may come before its receive. */

@@ -5,8 +5,8 @@
 #include "base/seq.h"
 #include "proto/send.h"
 
-/* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
- * which nothing was received for half as long: loss on one that continues is found without. */
+/* A burst is overdue that was not acknowledged within the RTT, twice its variation, and at least this, on
+ * a path that has received nothing for half as long: a path that continues finds its losses by itself. */
 #define OVERDUE_MARGIN_NS HARP_US(300)
 
 static harp_ns overdue_ns(const struct harp_path *p, const struct harp_burst *b) {

@@ -87,19 +87,18 @@ struct harp_tx_stream {
   /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
    * `next` may be partly sent up to sent_line. Those before `let_go` have credit. */
   uint32_t done, oldest, next, let_go, tail;
+
+  /* lines and credit */
+  uint32_t delivered; /* the first line that was not acknowledged */
+  uint32_t sent_line; /* the first line that was never sent */
+  uint32_t tail_line; /* the first line of no message */
+  uint32_t posted;    /* the messages before this one have their receive posted */
+  uint32_t credited;  /* `posted` has risen by so much; CREDITED_MAX at most */
+  uint32_t ahead;     /* the number of lines in `acked` */
+  bool was_small;     /* the message that was sent last could come early */
+
   struct harp_send_message messages[HARP_MESSAGES_MAX];
-
-  /* credit */
-  uint32_t posted;   /* the messages before this one have their receive posted */
-  uint32_t credited; /* `posted` has risen by so much; CREDITED_MAX at most */
-  bool was_small;    /* the message that was sent last could come early */
-
-  /* lines */
-  uint32_t delivered;        /* the first line that was not acknowledged */
-  uint32_t sent_line;        /* the first line that was never sent */
-  uint32_t tail_line;        /* the first line of no message */
   struct harp_linemap acked; /* the lines beyond `delivered` that were acknowledged */
-  uint32_t ahead;            /* the number of these lines */
   struct harp_resend resend; /* the lines that were lost and not sent again yet */
 };
 
@@ -131,7 +130,7 @@ void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, 
 /* Notes that a run of lines was lost; those that arrived by other packets are not sent again. */
 void harp_tx_stream_on_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines);
 
-/* Returns whether the next message, there is one, may not be sent for lack of credit. */
+/* Returns whether there is a next message and it may not be sent for lack of credit. */
 static inline bool harp_tx_stream_lacks_credit(const struct harp_tx_stream *st) {
   return st->next == st->let_go && st->let_go != st->tail;
 }

@@ -78,8 +78,8 @@ static bool is_payload_gone(const struct harp_tcp_path *p) {
   return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
 }
 
-/* Sends what waits of the payload by reference. Returns what sendmsg does. What the kernel refuses to take so
- * is copied. */
+/* Sends the payload that waits by reference. Returns what sendmsg does. Payload that the kernel does not
+ * take by reference is copied. */
 static ssize_t give_pages(struct harp_tcp_path *p, harp_ns now) {
   struct harp_page_pipe *pages = &p->peer->engine->tcp->pages;
   if (harp_unlikely(!harp_page_pipe_is_open(pages))) { /* closed since, for another path */
