@@ -34,7 +34,7 @@
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  *   7. The least window follows the RTT: where a pause of a host has raised it, that ends with the pause.
  *
- * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
+ * In congestion the window stays where growth and decreases are equal: at a loss of 1 % with a window of
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
 #include "base/assert.h"
 #include "proto/cc.h"

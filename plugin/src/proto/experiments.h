@@ -6,7 +6,7 @@
  *
  * Rules:
  *  1. One experiment measures at a time. A trial of the other carrier and a search for flows exclude each
- *     other, but that the search for flows of the carrier that is tried takes place while it settles.
+ *     other, but that the search for flows of the carrier that is tried takes place while it adapts.
  *  2. A trial and a search end without a verdict when the set of pairs of interfaces, with their
  *     carriers, that may carry data has changed. Another state of a path that leaves the set as it is
  *     ends nothing. Nor does TCP that is silent between interfaces where datagrams are not end a trial:

@@ -62,7 +62,7 @@ static bool queue_message(struct harp_peer *peer, const uint8_t *message, size_t
 }
 
 /* Messages are small and rare. One that does not fit the socket's buffer waits in `out`; where that is full
- * as well the peer has not read for long, and is given up by the next review: callers are in the middle of
+ * as well the peer has not read for long, and is given up at the next visit: callers are in the middle of
  * something. Returns whether the message was sent, or waits. */
 static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
   struct harp_monitor *m = &peer->monitor;

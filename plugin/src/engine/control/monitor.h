@@ -37,7 +37,7 @@ struct harp_monitor {
   bool final_received;         /* the peer sent FINAL: it closes in order */
   bool pong_due;               /* a PING was read */
   bool pong_sent;              /* a PING was answered */
-  bool overflowed;             /* a message did not fit `out`: the next review fails the peer */
+  bool overflowed;             /* a message did not fit `out`: the next visit fails the peer */
   bool is_leaving;             /* FINAL is the last message that was sent, or waits for the socket */
   bool gone;                   /* the connection is closed or broken */
   char gone_why[HARP_MONITOR_WHY_BYTES];

@@ -120,7 +120,7 @@ static void read_own_mac(struct harp_xdp_hops *h) {
   uint8_t mac[6];
   int err = harp_nic_mac(h->ifindex, mac);
   h->is_gone |= err == -ENODEV;
-  h->is_mac_due = err && err != -ENODEV; /* retried at the next review */
+  h->is_mac_due = err && err != -ENODEV; /* it is tried again at the next harp_xdp_hops_on_time */
   if (!err) set_own_mac(h, mac);
 }
 

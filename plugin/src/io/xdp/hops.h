@@ -34,7 +34,7 @@ struct harp_xdp_hops {
   uint8_t mac[6];   /* the interface's */
   bool is_mac_due;  /* it is to be read again */
   bool is_gone;     /* the interface is */
-  bool has_changed; /* some hop's version, since the last review */
+  bool has_changed; /* some hop's version has, since the last harp_xdp_hops_on_time */
   int watch_fd;     /* < 0: nothing is noticed */
   struct harp_xdp_hop *first;
   unsigned due_count;
