@@ -90,15 +90,15 @@ struct harp_trace_entry {
   harp_ns at_ns;
   uint64_t number;
   uint32_t a, b;
-  uint16_t peer; /* whose session: its entry in the statistics; HARP_TRACE_NO_PEER */
+  uint16_t peer; /* the session's entry in the statistics; HARP_TRACE_NO_PEER */
   uint16_t stream;
   uint8_t event, path, count;
-  uint8_t order; /* how many events outside FLOW there were, this one included: the low byte */
+  uint8_t order; /* the number of events outside FLOW so far, this one included: the low byte */
 };
 _Static_assert(sizeof(struct harp_trace_entry) == 32, "half a cache line");
 
 struct harp_trace_head {
-  _Atomic uint64_t count;   /* ever written; the last ones are kept */
+  _Atomic uint64_t count;   /* the number of entries ever written; the last ones are kept */
   uint32_t at_bytes, slots; /* the place of the entries in the ring, and their number, a power of two */
   uint8_t reserved[48];
 };

@@ -31,13 +31,14 @@ enum {
 };
 
 struct harp_copies {
-  uint8_t *memory;     /* NULL: the link does not send */
-  uint32_t bytes;      /* the bytes of the memory */
-  uint32_t begin, end; /* positions of the oldest copy, and behind the newest; their low bits are the index */
+  uint8_t *memory; /* NULL: the link does not send */
+  uint32_t bytes;  /* the bytes of the memory */
+  uint32_t begin,
+      end; /* the positions of the oldest copy, and behind the newest; their low bits are the index */
   uint32_t first, next; /* the entries in use, oldest first */
   struct {
     struct harp_request *request;
-    uint32_t end; /* position behind the copy */
+    uint32_t end; /* the position behind the copy */
   } entries[HARP_COPIES_MAX];
 };
 

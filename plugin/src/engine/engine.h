@@ -174,7 +174,7 @@ struct harp_engine {
 struct harp_peer_walk {
   const struct harp_engine *engine;
   uint32_t slot; /* the next one */
-  uint32_t left; /* taken slots not yet seen */
+  uint32_t left; /* the taken slots not yet seen */
 };
 
 /* Returns the driver of one ENI. */

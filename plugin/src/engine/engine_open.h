@@ -20,7 +20,7 @@ struct harp_engine_enis {
 struct harp_engine_place {
   unsigned number, count;    /* its number, from 0, and the number of engines */
   int core;                  /* -1: any */
-  uint8_t *memory;           /* borrowed until close, aligned to pages */
+  uint8_t *memory;           /* the memory, borrowed until close, aligned to pages */
   size_t memory_bytes;       /* at least harp_engine_memory_bytes */
   enum harp_page_size pages; /* the size of its pages, for log lines */
 };

@@ -65,7 +65,7 @@ struct harp_link {
   bool close_sent;            /* CLOSE was sent to the peer */
   bool is_ended;              /* the peer has closed its end */
   bool is_closing;            /* NCCL has closed it, and copies are under way (link_close.h) */
-  harp_ns closing_until_ns;   /* they are given up then */
+  harp_ns closing_until_ns;   /* the copies under way are given up then */
 
   /* the engine: watch/ */
   int stats_entry; /* its entry in the statistics; -1: none */

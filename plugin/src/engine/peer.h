@@ -110,7 +110,7 @@ struct harp_peer_config {
   uint32_t slot;
   struct harp_session_keys keys;
   struct harp_control_keys control;
-  int control_fd; /* owned by the peer from here on, also on failure */
+  int control_fd; /* the peer owns it from here on, also on failure */
   const struct harp_endpoint *local, *peer;
   struct sockaddr_storage peer_addr; /* the address of the control connection, for log lines */
   int traffic_class;

@@ -34,7 +34,7 @@ struct harp_instance {
   enum harp_speed_source speed_source;
   char pci_path[HARP_ENI_PCI_BYTES]; /* "" when the ENI is no PCI device */
   struct harp_local local;           /* the place of this process, the same in all instances */
-  unsigned gpu_nearness;             /* to the GPU of this process, by harp_gpu_nearness; 0: unknown */
+  unsigned gpu_nearness; /* the nearness to the GPU of this process (harp_gpu_nearness); 0: unknown */
   /* The interface cannot carry traffic yet: it is down, has no link or not this address, or does not exist
    * (index 0). What it does not tell is as on one that works. Its paths begin without an answer. */
   bool is_absent;
@@ -66,7 +66,7 @@ struct harp_config {
 
 /* Where the configuration is read from; tests use their own. */
 struct harp_config_sources {
-  const char *conf_dir;           /* when HARP_CONF_DIR is not set */
+  const char *conf_dir;           /* the folder when HARP_CONF_DIR is not set */
   const char *const *environment; /* "NAME=value" strings, NULL at the end */
   struct harp_eni_source eni;
   const char *proc_root; /* "/proc" */

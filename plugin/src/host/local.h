@@ -9,7 +9,7 @@
 
 struct harp_local {
   bool has_rank;
-  unsigned rank;  /* among the job's processes on this host, from 0; below `count` where that is known */
+  unsigned rank;  /* its number among the job's processes on this host, below `count` where that is known */
   unsigned count; /* the number of these processes; 0: unknown */
   /* The number of processes that probably share an interface, at least 1: all of them, by count or number
    * of GPUs. */

@@ -44,11 +44,11 @@ enum harp_zerocopy_mode { HARP_ZEROCOPY_MODE_AUTO, HARP_ZEROCOPY_MODE_ON, HARP_Z
 
 struct harp_cores {
   unsigned count;
-  uint16_t at[HARP_CORES_MAX]; /* in the order given */
+  uint16_t at[HARP_CORES_MAX]; /* the cores, in the order given */
 };
 
 struct harp_ports {
-  uint16_t low, high; /* both included; 0 and 0: the kernel chooses */
+  uint16_t low, high; /* the ports, both included; 0 and 0: the kernel chooses */
 };
 
 enum harp_setting_id {
@@ -93,15 +93,15 @@ enum harp_setting_scope { HARP_SCOPE_ENI, HARP_SCOPE_JOB };
 #define HARP_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 struct harp_setting {
-  const char *section, *key; /* in the conf file; NULL: none */
-  const char *variable;      /* overrides the files; NULL: none */
+  const char *section, *key; /* its place in the conf file; NULL: none */
+  const char *variable;      /* the variable that overrides the files; NULL: none */
   enum harp_setting_kind kind;
   enum harp_setting_scope scope;
   const char *const
       *words;            /* the words of WORD, with NULL behind the last; the index of a word is its value */
   uint64_t min, max;     /* the bounds of the value as written; those of SIZE are bytes */
   const char *unit;      /* NULL: none */
-  const char *initial;   /* default, as text; NULL: it depends on the host */
+  const char *initial;   /* the default, as text; NULL: it depends on the host */
   const char *otherwise; /* the description of a default that depends on the host */
   const char *help;
   size_t offset; /* the offset of the value in struct harp_settings; SIZE_MAX: the text is the value */

@@ -181,11 +181,11 @@ struct harp_stats_header {
   char magic[8];
   uint32_t format, header_bytes;
   int64_t pid;                /* as its own namespace numbers it */
-  int64_t start_ticks;        /* when the process started: field 22 of /proc/PID/stat */
+  int64_t start_ticks;        /* the time when the process started: field 22 of /proc/PID/stat */
   int64_t pid_namespace;      /* inode of /proc/self/ns/pid */
   int64_t created_unix_ns;    /* CLOCK_REALTIME */
   int64_t created_ns;         /* CLOCK_MONOTONIC */
-  _Atomic int64_t updated_ns; /* when an engine wrote its entries last, CLOCK_MONOTONIC */
+  _Atomic int64_t updated_ns; /* the time when an engine wrote its entries last, CLOCK_MONOTONIC */
   uint32_t schema_at, schema_bytes;
   char version[32], host[64];
   uint32_t table_count, reserved;

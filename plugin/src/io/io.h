@@ -49,7 +49,7 @@ struct harp_tx_superframe {
   uint32_t head_bytes;
   const void *payload[HARP_SEGMENTS_MAX];
   uint32_t payload_bytes[HARP_SEGMENTS_MAX];
-  bool ect;       /* mark the packets as ECN-capable (ecn.h); false after tx_take, set before tx_submit */
+  bool ect; /* the packets are to leave as ECN-capable (ecn.h); false after tx_take, set before tx_submit */
   uint32_t frame; /* the driver's own */
 };
 
@@ -67,13 +67,13 @@ struct harp_rx_superframe {
 struct harp_io_info {
   const char *mode;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
   char queues[64];       /* NIC queues with AF_XDP sockets, "queues 0-3,6"; "" without any */
-  char why_not[480];     /* why better modes failed; "" if none did */
+  char why_not[480];     /* the reasons why better modes failed; "" if none did */
   uint32_t segments_max; /* the most segments of one superframe */
-  bool gather;           /* supports harp_tx_superframe.gather */
+  bool gather;           /* the driver supports harp_tx_superframe.gather */
   uint32_t rx_batch;     /* superframes to request in one rx call */
   uint32_t buffer_bytes; /* received bytes that one port can hold until rx */
   unsigned port_count;
-  uint16_t ports[HARP_IO_PORTS_MAX]; /* by local port: the UDP port that peers send to, host byte order */
+  uint16_t ports[HARP_IO_PORTS_MAX]; /* the UDP port that peers send to, by local port, host byte order */
 };
 
 struct harp_io_config {
@@ -85,7 +85,7 @@ struct harp_io_config {
   uint8_t *frames; /* memory for frames, borrowed until close */
   size_t frames_bytes;
   struct harp_counters *counters;
-  uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts with a faulty offload */
+  uint32_t disable; /* the flags HARP_IO_NO_*, for tests and for hosts with a faulty offload */
   bool ecn;         /* most superframes will have `ect` set */
   /* Set to which the driver adds its sockets, refreshed by its owner before rx; NULL: the driver has its own.
    */
@@ -93,7 +93,7 @@ struct harp_io_config {
 
   /* Packets must leave by this interface, even if the routing tables prefer another one. */
   bool is_one_of_many;
-  const char *ifname; /* copied */
+  const char *ifname; /* the interface's name, copied */
   unsigned ifindex;   /* 0: the interface does not exist yet */
 
   const struct harp_io_xdp_config *xdp; /* what the xdp driver needs (xdp/config.h); others ignore it */

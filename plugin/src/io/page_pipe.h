@@ -23,7 +23,7 @@ struct harp_page_pipe {
   int in, out;        /* its ends: references are written to `in`; -1: not open */
   int null;           /* /dev/null, which takes what is dropped */
   bool masks_sigpipe; /* a SIGPIPE would not be ignored */
-  harp_ns looked_ns;  /* when that was looked up; 0: never */
+  harp_ns looked_ns;  /* the time when that was looked up; 0: never */
   uint32_t bytes;     /* the bytes that it holds */
   const void *holder; /* the file of these bytes; it means nothing while the pipe holds none */
 };

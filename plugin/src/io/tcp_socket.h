@@ -66,10 +66,11 @@ uint64_t harp_tcp_socket_acked(int fd, uint64_t sent_bytes);
 
 /* The kernel's counters since the connection was opened. */
 struct harp_tcp_stats {
-  uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1: sent and no longer queued */
+  /* The bytes that the peer's kernel acknowledged; before Linux 4.1 those sent and no longer queued. */
+  uint64_t acked_bytes;
   uint32_t retransmitted; /* segments */
   uint32_t segments;      /* sent with data; before Linux 4.6: estimated from acked_bytes and the MSS */
-  harp_ns rtt_ns;         /* smoothed */
+  harp_ns rtt_ns;         /* the smoothed RTT */
   harp_ns rtt_min_ns;     /* the lowest RTT of the last minutes; 0: unknown, and before Linux 4.6 */
 };
 

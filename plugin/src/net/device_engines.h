@@ -34,16 +34,16 @@ struct harp_device_engines {
   struct harp_instance instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as the first engine found them */
   struct harp_engine_enis enis;       /* these ENIs, in the order that the engines have them */
   int cores[HARP_DEVICE_ENGINES_MAX]; /* the cores that the engines may use, `count` of them; -1: any */
-  bool logged_no_core;                /* logged that other processes use the other cores */
+  bool logged_no_core;                /* it has logged that other processes use the other cores */
   int nodes[HARP_DEVICE_ENGINES_MAX]; /* the NUMA node of each core, the first ENI's where it is not known */
   /* One for each different node, in the order of `nodes`. */
   struct harp_arena arenas[HARP_DEVICE_ENGINES_MAX];
   struct harp_engine_slot {
     struct harp_engine *engine; /* NULL: it does not run */
-    unsigned users;             /* listens, connects under way and comms */
+    unsigned users;             /* the users: listens, connects under way and comms */
     bool is_refused;            /* it could not be opened beside the others */
     unsigned core_at;           /* index of its own core in `cores`, whose memory it has */
-    int core, claim_fd;         /* while it runs; -1: any, none */
+    int core, claim_fd;         /* its core and its claim while it runs; -1: any, none */
   } slots[HARP_DEVICE_ENGINES_MAX];
 };
 

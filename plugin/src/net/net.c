@@ -461,12 +461,12 @@ void harp_net_close_comm(struct harp_comm *comm) {
 }
 
 void **harp_net_profiler_note(struct harp_request *request) {
-  return &request->note;
+  return &request->profiler_note;
 }
 
 void harp_net_each_profiler_note(struct harp_comm *comm, void (*on_note)(void **note)) {
   if (!comm || harp_files_in_child()) return;
-  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].note);
+  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].profiler_note);
 }
 
 /* ---- memory ---- */

@@ -43,9 +43,9 @@ enum harp_path_state {
 
 /* What the caller knows of a path. */
 struct harp_path_config {
-  uint32_t lines_max;            /* per packet, from the path's MTU */
+  uint32_t lines_max;            /* the lines of a packet, from the path's MTU */
   uint8_t local_eni, remote_eni; /* paths over the same interface fail together */
-  bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
+  bool standby; /* it carries data only while neither of its ENIs has another path that is up */
   bool is_tcp;
   bool ecn;            /* datagrams leave as ECN-capable where the network lets them pass */
   uint32_t speed_mbps; /* the speed of the local ENI; 0: unknown */

@@ -18,10 +18,10 @@ struct harp_path_report {
   bool is_size_limited;       /* packets with more than packet_bytes do not arrive, as far as is known */
   harp_ns rtt_ns, rtt_min_ns; /* 0: not measured yet */
   uint32_t window_bytes;      /* the congestion window */
-  uint32_t inflight_bytes;    /* with headers */
+  uint32_t inflight_bytes;    /* the bytes in flight, with headers */
   uint64_t first_number;      /* the number of its first packet */
   uint64_t sent_packets, sent_bytes; /* DATA and PROBE; bytes with headers */
-  uint64_t received_bytes;           /* acknowledged, with headers */
+  uint64_t received_bytes;           /* the bytes acknowledged, with headers */
   uint64_t ce_bytes; /* the part of sent_bytes that the receiver has reported as marked (CE) */
   uint64_t lost_packets, resent_packets, probe_timeouts;
 };

@@ -15,7 +15,7 @@
 #include "wire/packet.h"
 
 struct harp_receive_window {
-  uint32_t bytes;          /* announced: HARP_WINDOW_MIN_BYTES to HARP_WINDOW_MAX_BYTES */
+  uint32_t bytes;          /* as announced: HARP_WINDOW_MIN_BYTES to HARP_WINDOW_MAX_BYTES */
   uint32_t inflight_bytes; /* the bytes of pending packets in a buffer; probes may exceed it */
 };
 

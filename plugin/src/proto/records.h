@@ -47,7 +47,7 @@ enum harp_records_event {
 };
 
 struct harp_records {
-  struct harp_session *session; /* whose records they are; borrowed */
+  struct harp_session *session; /* the session of the records; borrowed */
   unsigned path;
   uint8_t *ahead; /* HARP_RECORDS_BUFFER_BYTES, borrowed; bytes [from, to) are read and not taken */
   uint32_t from, to;
@@ -61,7 +61,7 @@ struct harp_records {
   bool in_place, refused;
   struct harp_records *next_reading; /* the next in the session's list of these */
   unsigned piece_count;
-  struct iovec pieces[HARP_RECORDS_PIECES_MAX]; /* where the payload of the read under way goes */
+  struct iovec pieces[HARP_RECORDS_PIECES_MAX]; /* the places of the payload of the read under way */
 
   enum harp_drop why; /* the reason of BROKEN or SCRAP */
 };

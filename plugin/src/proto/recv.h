@@ -32,7 +32,7 @@ struct harp_receiver_config {
   uint32_t first_number;
   unsigned path_count;
   unsigned stream_max;   /* streams have ids below this; at most HARP_STREAMS_MAX */
-  uint32_t window_bytes; /* to announce: see harp_receiver_set_window */
+  uint32_t window_bytes; /* the receive window to announce: see harp_receiver_set_window */
   uint64_t unproved;     /* paths whose address may not be the peer's, a bit each */
 };
 

@@ -39,7 +39,7 @@ struct harp_rx_stream_config {
 };
 
 struct harp_recv_message {
-  uint8_t *data;     /* where it goes: the posted buffer, or its staging slot */
+  uint8_t *data;     /* the place of the message: the posted buffer, or its staging slot */
   void *cookie;      /* the cookie of the posted receive */
   uint32_t capacity; /* the bytes that fit at `data` */
   bool is_watched;   /* the posted buffer is read while it fills */
@@ -76,7 +76,7 @@ struct harp_rx_stream {
 
 /* Copy payload [from, from + bytes) of the packet to dst + from. Runs are ascending. */
 struct harp_placement {
-  uint8_t *dst;   /* where byte 0 of the packet's payload belongs */
+  uint8_t *dst;   /* the place of byte 0 of the packet's payload */
   bool is_placed; /* the session did it: nothing is left to the caller */
   uint32_t count;
   struct {

@@ -32,7 +32,7 @@ struct harp_records;
 
 struct harp_session {
   enum harp_session_state state;
-  enum harp_status status; /* why it failed */
+  enum harp_status status; /* the reason why it failed */
   struct harp_session_keys keys;
   unsigned path_count;
   const struct harp_trace *trace;

@@ -27,7 +27,7 @@ enum {
 struct harp_tcp_sample {
   uint32_t segments;      /* the segments of data sent, the repeated ones with them */
   uint32_t retransmitted; /* the segments repeated */
-  harp_ns rtt_ns;         /* smoothed */
+  harp_ns rtt_ns;         /* the smoothed RTT */
   harp_ns rtt_min_ns;     /* 0: unknown */
 };
 

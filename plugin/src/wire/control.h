@@ -95,7 +95,7 @@ struct harp_wire_eni {
   uint8_t port_count;
   struct harp_be16 mtu;
   struct harp_be16 tcp_port;
-  struct harp_be16 speed; /* in HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
+  struct harp_be16 speed; /* the speed in HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint8_t addr[16];
   struct harp_be16 ports[HARP_ENDPOINT_PORTS_MAX];
 } __attribute__((packed, aligned(4)));
@@ -205,7 +205,7 @@ struct harp_endpoint_eni {
   uint8_t addr[16];    /* IPv4 in the first 4 bytes */
   uint16_t mtu;        /* bytes, L3 */
   uint32_t speed_mbps; /* whole units of HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
-  uint16_t tcp_port;   /* where it accepts tcp paths, host byte order; 0: it does not */
+  uint16_t tcp_port;   /* the port where it accepts tcp paths, host byte order; 0: it does not */
   uint8_t port_count;
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };
@@ -213,7 +213,7 @@ struct harp_endpoint_eni {
 /* One side of a connection, as it describes itself. */
 struct harp_endpoint {
   uint64_t token;                                   /* the token of all packets to this side */
-  uint32_t first_line, first_message, first_number; /* chosen by the client; 0 from the server */
+  uint32_t first_line, first_message, first_number; /* the client chooses them; 0 from the server */
   uint32_t attempt;      /* the attempt of the client's connect; 0 from the server */
   uint32_t window_bytes; /* initial receive window of each of this side's interfaces */
   uint16_t path_count;   /* most paths that this side uses; the smaller of both counts */
@@ -233,9 +233,9 @@ struct harp_final {
 struct harp_open {
   uint16_t stream;
   uint16_t port;                         /* TCP, identifies the listener */
-  uint32_t first_line, first_message;    /* name the connect */
+  uint32_t first_line, first_message;    /* these name the connect */
   uint32_t attempt;                      /* the attempt of the connect */
-  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* harp_control_open_proof */
+  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* the proof: harp_control_open_proof */
 };
 
 /* OPENED: the answer to an OPEN. */
@@ -249,7 +249,7 @@ struct harp_close {
   uint16_t stream;
   bool is_sender;     /* the closing side is the stream's sender */
   uint32_t reason;    /* enum harp_status of the error that ended it; 0: an orderly close */
-  uint32_t delivered; /* from the receiver: first line that has not arrived */
+  uint32_t delivered; /* the first line that has not arrived, from the receiver */
   uint32_t detail[2]; /* reason HARP_ERR_USAGE: sizes of the send and of the receive */
 };
 

@@ -132,7 +132,7 @@ struct harp_packet {
       uint32_t size;   /* bytes of the whole message */
       uint32_t length; /* bytes of payload */
       uint16_t stream;
-      const uint8_t *payload; /* into the received buffer; borrowed */
+      const uint8_t *payload; /* the payload, in the received buffer; borrowed */
     } data;
     struct {
       uint32_t echo_time;

@@ -17,7 +17,7 @@
 
 struct harp_engine;
 
-enum { HARP_DIALS_MAX = 8 /* under way at the same time; the oldest makes room */ };
+enum { HARP_DIALS_MAX = 8 /* the most dials under way; the oldest makes room */ };
 #define HARP_DIAL_NEXT_NS HARP_MS(200)
 /* After the last one of a round: longer than TCP takes to send a lost SYN again (1 s). */
 #define HARP_DIAL_ROUND_NS HARP_SEC(2)

@@ -40,7 +40,7 @@ struct harp_contact {
   unsigned engine_number, engine_count;
   uint16_t port;
   unsigned count;                                        /* the number of addresses */
-  struct sockaddr_storage at[HARP_HANDLE_ADDRESSES_MAX]; /* with the port */
+  struct sockaddr_storage at[HARP_HANDLE_ADDRESSES_MAX]; /* the addresses, with the port */
   uint8_t secret[HARP_SECRET_BYTES];
 };
 

@@ -31,7 +31,7 @@ struct harp_peer;
 enum { HARP_MONITOR_OUT_BYTES = 8192, HARP_MONITOR_WHY_BYTES = 128 };
 
 struct harp_monitor {
-  int fd; /* non-blocking TCP; -1 when closed */
+  int fd; /* the socket, non-blocking; -1 when closed */
   struct harp_control_keys keys;
   uint32_t tx_count, rx_count; /* the numbers of messages, for their MACs */
   bool final_received;         /* the peer sent FINAL: it closes in order */

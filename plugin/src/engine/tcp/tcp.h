@@ -59,7 +59,7 @@ struct harp_tcp_path {
   unsigned path;     /* its index in the session */
   unsigned beside;   /* the first datagram path between the same interfaces; `path`: there is none */
   int fd;            /* -1: none */
-  bool connecting;   /* connect is under way: nothing is sent yet */
+  bool connecting;   /* the connect is under way: nothing is sent yet */
   bool is_ending;    /* the other side has closed the connection: behind what is left to read comes its end */
   bool readable;     /* it is in the engine's list of paths that may have something to read */
   bool was_up;       /* the path has been UP with this connection */
@@ -84,7 +84,7 @@ struct harp_tcp_path {
 
   /* bytes that wait for the kernel: out[out_sent, out_bytes), then the payload */
   uint32_t out_sent, out_bytes;
-  const uint8_t *payload; /* in the message's buffer, borrowed */
+  const uint8_t *payload; /* the payload, borrowed from the message's buffer */
   uint32_t payload_bytes;
   uint32_t payload_size; /* the payload of the whole record */
   const struct harp_tx_stream *payload_of;
@@ -116,7 +116,7 @@ struct harp_tcp {
   struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
   struct {
     int fd;        /* -1: none */
-    uint16_t port; /* host byte order; 0: the interface has none */
+    uint16_t port; /* the port in host byte order; 0: the interface has none */
     bool paused;   /* accept failed for lack of files or memory: nobody waits for the socket */
   } listeners[HARP_ENDPOINT_ENIS_MAX];
   struct harp_page_pipe pages; /* the pipe for payload by reference, opened with the first one */

@@ -25,7 +25,7 @@ struct harp_xdp_hop {
   uint8_t mac[6];
   bool is_due;      /* it is to be looked up in the next round */
   unsigned place;   /* its place in the round that is under way, from 1; 0: none */
-  unsigned version; /* changes with is_resolved, and with either MAC address */
+  unsigned version; /* the version changes with is_resolved, and with either MAC address */
 };
 
 struct harp_xdp_hops {
@@ -38,8 +38,8 @@ struct harp_xdp_hops {
   int watch_fd;     /* < 0: nothing is noticed */
   struct harp_xdp_hop *first;
   unsigned due_count;
-  struct harp_xdp_look_ups *round; /* under way; NULL: none */
-  harp_ns round_ns, read_ns;       /* when the next round may start, and the news are read next */
+  struct harp_xdp_look_ups *round; /* the round under way; NULL: none */
+  harp_ns round_ns, read_ns; /* the times when the next round may start, and when the news are read next */
 };
 
 /* Begins to notice changes. `mac`: of the interface. */

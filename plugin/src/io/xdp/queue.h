@@ -41,10 +41,10 @@ extern const struct harp_xdp_kernel harp_xdp_kernel_system;
 struct harp_xdp_queue {
   int fd;
   const struct harp_xdp_kernel *kernel;
-  uint8_t *umem; /* borrowed */
+  uint8_t *umem; /* the UMEM, borrowed */
   uint32_t rx_frames, tx_runs;
   struct harp_xdp_ring rx, tx, fill, completion;
-  const char *broken; /* why the queue has failed; NULL while it works */
+  const char *broken; /* the reason why the queue has failed; NULL while it works */
 
   uint8_t *rx_owners;               /* enum harp_xdp_owner of each receive frame */
   uint8_t *run_owners;              /* the owner of each run; TX_RING until its last frame is completed */

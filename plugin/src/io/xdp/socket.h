@@ -12,10 +12,10 @@
 struct harp_xdp_socket_config {
   unsigned ifindex;
   uint32_t queue;
-  bool zero_copy;    /* fail if the driver has no zero-copy; else bind in copy mode */
+  bool zero_copy;    /* it fails if the driver has no zero-copy; else it binds in copy mode */
   bool sg;           /* packets may take several frames */
   uint32_t headroom; /* bytes before each received packet, beyond HARP_XDP_PACKET_HEADROOM */
-  uint8_t *umem;     /* borrowed until close */
+  uint8_t *umem;     /* the UMEM, borrowed until close */
   uint32_t rx_frames, tx_runs;
 };
 
