@@ -47,7 +47,7 @@ struct harp_io_ready {
   unsigned calls;                      /* the calls of refresh since the last look */
   harp_ns look_ns;                     /* the time when the next look is due in any case; 0: now */
   uint64_t last;                       /* the source that brought something last */
-  bool is_steady;                      /* that source brought something the time before, too */
+  bool is_steady;                      /* the same source brought something the time before, too */
   unsigned misses;                     /* the tries of that source since, by rule 2, that brought nothing */
   uint64_t tried;                      /* the source that was tried by rule 2 in this pass */
   uint64_t marks[HARP_READY_MAX / 64]; /* readable sockets, by number */
