@@ -249,7 +249,8 @@ static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
   return oldest;
 }
 
-/* Returns whether a pending peer is one that knows the secret, and no later attempt of it can succeed. It gives up.
+/* Returns whether a pending peer is one that knows the secret, and no later attempt of it can succeed. It
+ * gives up.
  */
 static bool is_refused_for_good(const struct harp_pending_peer *p) {
   enum harp_refusal why = p->handshake.refusal;

@@ -45,7 +45,7 @@ struct harp_listener {
   _Atomic int shortage_error; /* the error of a lasting shortage; 0: there is none */
   _Atomic bool has_refused;   /* a peer was refused for good, and accept has not returned that error yet */
   char refused_text[HARP_LISTENER_REFUSED_BYTES]; /* the address of that peer, and the reason */
-  bool busy_logged;             /* a refusal was logged: too many links wait for accept */
+  bool busy_logged;                               /* a refusal was logged: too many links wait for accept */
   _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
   struct harp_link *ready_first, *ready_last; /* the links that wait for accept, oldest first */
   struct harp_stall_wait wait;                /* the wait of the thread that polls accept */
