@@ -11,9 +11,9 @@ struct box_work {
   char *out;
   int root;
   uint64_t argument;
-  int64_t total; /* of a rank */
+  int64_t total; /* the count of a rank */
   int64_t offset, count, chunk;
-  int64_t last_chunk; /* of an incomplete round; 0: divided evenly */
+  int64_t last_chunk; /* the last chunk of an incomplete round; 0: divided evenly */
   int turn, turns;    /* up to 2.19: of this channel, of all; turns 0 otherwise */
 };
 

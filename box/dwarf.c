@@ -46,7 +46,7 @@ struct attribute {
 struct abbreviation {
   uint32_t tag;
   bool has_children;
-  size_t first, count; /* of its attributes */
+  size_t first, count; /* the place and the number of its attributes */
 };
 
 struct unit {
@@ -57,13 +57,13 @@ struct unit {
 struct reader {
   struct box_bytes info, abbrev, str, line_str;
   struct unit unit;
-  struct abbreviation *abbreviations; /* of the unit, by code */
+  struct abbreviation *abbreviations; /* the abbreviations of the unit, by code */
   size_t abbreviation_count, abbreviation_room;
   struct attribute *attributes;
   size_t attribute_count, attribute_room;
   box_on_member *on_member;
   void *context;
-  size_t index; /* of the structure whose members are reported */
+  size_t index; /* the index of the structure whose members are reported */
 };
 
 /* An entry, with the attributes that matter here. */

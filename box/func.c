@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Since 2.19 the library has a table of its device functions, whose symbols name them, as in
+/* From 2.19 on the library has a table of its device functions, whose symbols name them, as in
  * ncclDevFunc_AllReduce_Sum_f32_RING_LL. Functions for newer GPUs have a number and no symbol; a second
  * table, by which the host code finds numbers, has them in the order of collective, reduction, type,
  * algorithm, protocol. Up to 2.18 numbers are computed in such an order. How many types and algorithms a
@@ -72,7 +72,7 @@ static bool parse(const char *symbol, struct box_func *func) {
     if (func->type == BOX_TYPE_COUNT) return false;
     name = end + 1;
   }
-  size_t length = strcspn(name, "_"); /* of the algorithm, unless its name has a bar of its own */
+  size_t length = strcspn(name, "_"); /* the algorithm's name, unless that has a bar */
   if (length == 4 && !strncmp(name, "RING", 4)) func->algorithm = BOX_RING;
   if (length == 4 && !strncmp(name, "TREE", 4)) func->algorithm = BOX_TREE;
   for (; *name; name++) {

@@ -19,8 +19,8 @@ struct box_channel {
   struct box_kernel *kernel;
   int block, number;
   char *channel;     /* the device's structure */
-  char *works;       /* since 2.22: the pieces of work of one batch, one after the other */
-  size_t work_bytes; /* of a piece */
+  char *works;       /* 2.22 and later: the pieces of work of one batch, one after the other */
+  size_t work_bytes; /* the bytes of a piece */
   size_t work_count, work_room;
 };
 

@@ -15,7 +15,7 @@ struct launch {
   const char *kernel;
   int library;
   unsigned blocks;
-  struct box_task completion; /* of the launch, for an event; none if `run` is NULL */
+  struct box_task completion; /* the completion of the launch, for an event; none if `run` is NULL */
   char arguments[];
 };
 

@@ -24,7 +24,7 @@ static const struct {
 /* What is being read. */
 struct reading {
   struct box_layout *layout;
-  struct box_place old_places[BOX_FIELD_COUNT]; /* of ncclDevComm */
+  struct box_place old_places[BOX_FIELD_COUNT]; /* the former places of the fields of ncclDevComm */
 };
 
 static void on_struct(size_t index, uint64_t bytes, void *word) {

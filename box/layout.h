@@ -161,12 +161,12 @@ enum box_field {
 struct box_place {
   bool known;
   uint32_t bit;   /* from the start of the structure */
-  uint32_t width; /* of a bit-field in bits, else 0 */
-  uint32_t bytes; /* of its type, 0 for an array */
+  uint32_t width; /* the width of a bit-field in bits, else 0 */
+  uint32_t bytes; /* the bytes of its type, 0 for an array */
   uint32_t stars; /* levels of indirection of its type */
 };
 
-/* Of one library. */
+/* The layout of one library. */
 struct box_layout {
   struct box_place places[BOX_FIELD_COUNT];
   size_t struct_bytes[BOX_STRUCT_COUNT];

@@ -9,7 +9,7 @@ enum {
   LL_LINE_BYTES = 16, /* two halves, each 4 bytes of data and 4 of flag */
   LL_DATA_BYTES = 8,
   LL_BATCH_LINES = 256,  /* worked on at a time */
-  WIDE_LINE_BYTES = 128, /* of LL128 */
+  WIDE_LINE_BYTES = 128, /* the bytes of a line of LL128 */
   WIDE_DATA_BYTES = 120,
   WIDE_BATCH_LINES = 32,
   WIDE_GROUP_LINES = 16, /* a message is a whole number of these */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { LOOK_US = 2000, SIGNALLED = 128 };
-#define GRACE_S 20.0 /* for the others, when a rank has failed */
+#define GRACE_S 20.0 /* the time that others have when a rank has failed */
 
 struct family {
   const struct box_options *options;

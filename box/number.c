@@ -44,7 +44,7 @@ static float widen(struct format f, unsigned bits) {
   unsigned exponent = bits >> f.mantissa & ((1u << f.exponent) - 1),
            mantissa = bits & ((1u << f.mantissa) - 1);
   unsigned top = (1u << f.exponent) - 1, ones = (1u << f.mantissa) - 1;
-  int unit = 2 - (1 << (f.exponent - 1)) - f.mantissa; /* of the least numbers, as a power of 2 */
+  int unit = 2 - (1 << (f.exponent - 1)) - f.mantissa; /* the unit of the least numbers, as a power of 2 */
   float value;
   if (exponent == top && f.has_infinity)
     value = mantissa ? NAN : INFINITY;

@@ -27,7 +27,7 @@ struct box_type_info {
   const char *kernel; /* as NCCL's kernels are named */
   size_t bytes;
   bool is_integer, is_signed;
-  double tolerance; /* of an average, as a share */
+  double tolerance; /* the tolerance of an average, as a share */
 };
 extern const struct box_type_info box_types[BOX_TYPE_COUNT];
 

@@ -15,7 +15,7 @@ struct box_buffers {
 struct box_operation {
   const struct box_options *options;
   enum box_op op;
-  int rank, ranks, root; /* of the communicator */
+  int rank, ranks, root; /* this rank, the number of ranks, and the root, in the communicator */
   size_t bytes, count;   /* as nccl-tests counts them */
   size_t send_elements, receive_elements;
 };

@@ -36,7 +36,7 @@ struct box_options {
   int library_count;
   char *plan; /* NULL: the sizes, timed */
   int ranks;
-  char *namespaces[BOX_RANKS_MAX]; /* of rank r: r modulo their count */
+  char *namespaces[BOX_RANKS_MAX]; /* the namespaces; rank r has number r modulo their count */
   int namespace_count;
   int cores[BOX_RANKS_MAX]; /* likewise; none: ranks are not pinned */
   int core_count;
@@ -46,7 +46,7 @@ struct box_options {
   size_t sizes[BOX_SIZES_MAX];
   int size_count;
   bool is_step;                   /* the sizes are the buckets of a training step, in their order */
-  double ready_ms[BOX_SIZES_MAX]; /* of each bucket, since the step began */
+  double ready_ms[BOX_SIZES_MAX]; /* the time when each bucket is ready, since the step began */
   double compute_ms;              /* the least time of a step */
   int iterations;                 /* 0 with time_s 0: nothing is timed */
   double time_s;                  /* instead of a count, if not 0 */

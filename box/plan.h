@@ -40,7 +40,7 @@ struct box_group {
 
 struct box_step {
   enum box_verb verb;
-  char text[BOX_TEXT_BYTES]; /* for errors */
+  char text[BOX_TEXT_BYTES]; /* the text, for errors */
   enum box_op op;
   int groups[BOX_GROUPS_MAX], group_count; /* one, but for run */
   int from;                                /* split, shrink, grow */

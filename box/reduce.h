@@ -26,8 +26,8 @@ typedef void box_change(void *out, const void *in, size_t count, uint64_t argume
 
 struct box_reducer {
   box_combine *combine[BOX_REDUCTION_COUNT];
-  box_change *before; /* for BOX_PRE_MUL_SUM: the argument holds a number of the type */
-  box_change *after;  /* for BOX_SUM_POST_DIV: twice the divisor, and 1 for signed integers */
+  box_change *before; /* what BOX_PRE_MUL_SUM does first: the argument holds a number of the type */
+  box_change *after;  /* what BOX_SUM_POST_DIV does last: twice the divisor, and 1 for signed integers */
 };
 
 /* Returns the functions for a type. */

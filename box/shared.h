@@ -18,12 +18,12 @@ struct box_shared {
     atomic_int cycle; /* in which it was written */
     struct box_nccl_id id;
   } ids[BOX_IDS_MAX];
-  int iterations; /* that rank 0 has chosen */
+  int iterations; /* the number of iterations that rank 0 has chosen */
   double time_us[BOX_RANKS_MAX];
   uint64_t wrong[BOX_RANKS_MAX];
 
-  /* Of a plan: the step that each rank is in; ranks that a step kills, and those that are dead; whether NCCL
-   * has shown an error to one. */
+  /* The state of a plan: the step that each rank is in; ranks that a step kills, and those that are dead;
+   * whether NCCL has shown an error to one. */
   atomic_int steps[BOX_RANKS_MAX];
   atomic_bool doomed[BOX_RANKS_MAX], dead[BOX_RANKS_MAX], loss_noticed;
 };

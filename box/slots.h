@@ -25,7 +25,7 @@ struct box_slots {
   struct box_channel *channel;
   const struct box_func *func;
   enum box_protocol protocol;
-  int slices, steps_per_slice; /* of a chunk */
+  int slices, steps_per_slice; /* the slices of a chunk, and the steps of a slice */
   int64_t step_elements;
   uint64_t argument;
   int in_count, out_count;
@@ -62,7 +62,7 @@ void box_slots_do(struct box_slots *s, struct box_step step, int64_t elements);
 /* With NCCL's own protocols beyond Simple: in lines.c. */
 void box_lines_do(struct box_slots *s, int in_count, int out_count, struct box_step step, int64_t elements);
 
-/* For lines.c. */
+/* Called by lines.c. */
 void box_slots_set_size(struct box_pipe *pipe, int64_t bytes);
 void box_slots_wait(struct box_slots *s, volatile uint64_t *counter, uint64_t value);
 struct box_spans {

@@ -17,7 +17,7 @@ enum { LOOK_US = 200, NOT_ABORTED = -1, TEXT_BYTES = 1024 };
 struct watch {
   const struct box_options *options;
   box_comm comm;
-  _Atomic double began_s; /* of the operation */
+  _Atomic double began_s; /* the time when the operation began */
   atomic_bool is_over, is_aborting;
   int abort_result;
   double aborted_s;

@@ -5,7 +5,7 @@
 
 struct box_usage {
   int files, threads;
-  long memory_kib; /* of its own, resident, without what malloc has free */
+  long memory_kib; /* its own memory: resident, without what malloc has free */
 };
 
 /* Reads it from /proc. */

@@ -60,7 +60,7 @@ WITH_LIBRARIES = (
         " -lffi -ldl"
     ),
 )
-LEFT_OUT = (  # of the standard library
+LEFT_OUT = (  # parts of the standard library
     *(
         "test",
         "idlelib",

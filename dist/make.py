@@ -31,9 +31,9 @@ TOP = HERE.parent
 PINS = HERE / "pins.txt"
 BUILD = TOP / "plugin" / "build"
 BUILT = ("libnccl-net.so", "harp-perf")
-LAB_BUILT = ("fault_injector", "default_buffers.so", "harp-simulate")  # of the lab, which hosts need not have
+LAB_BUILT = ("fault_injector", "default_buffers.so", "harp-simulate")  # the lab's, which hosts need not have
 TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")  # the host's Pythons that a file without its own can use
-TIME = 946684800  # of every file in the archive: 1 January 2000
+TIME = 946684800  # the time of every file in the archive: 1 January 2000
 LENGTH_ID = 12  # hexadecimal digits of the archive's inputs that tell one build from another
 
 
@@ -63,7 +63,7 @@ def requirements() -> dict[str, str]:
             try:
                 installed = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
-                continue  # for another Python than this one
+                continue  # it is for another Python than this one
             if pins.get(name) != installed:
                 raise SystemExit(
                     f"dist: {name} {installed} is installed, and {PINS.name} says {pins.get(name, 'nothing of it')}."
@@ -113,7 +113,7 @@ def split_packages(whole: Path, app: Path, ext: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(target)
     for folder in (app, ext):
-        for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):  # of pip, about what is not here
+        for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):  # pip's records of what is not here
             for record in folder.glob(f"*.dist-info/{name}"):
                 record.unlink()
         for hidden in folder.glob("*/.*"):

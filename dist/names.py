@@ -9,7 +9,7 @@ from harpctl.build_info import build_version
 
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 HERE = platform.machine()
-MACHINES = (HERE, *sorted(DEBIAN.keys() - {HERE}))  # that packages are made for
+MACHINES = (HERE, *sorted(DEBIAN.keys() - {HERE}))  # the machines that packages are made for
 
 
 def plain_version() -> str:

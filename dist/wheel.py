@@ -19,7 +19,7 @@ from dist.names import plain_version
 CONSTRAINTS = (
     "PIP_CONSTRAINT",
     "PIP_BUILD_CONSTRAINT",
-)  # for what builds the wheel; newer pips take the second
+)  # what builds the wheel asks for it; newer pips take the second
 GLIBC = "2_27"
 ROOT_FILES = ("LICENSE", "NOTICE", "README.md")
 USE_OF_HOOK = '\n[tool.hatch.build.targets.wheel.hooks.custom]\npath = "hook.py"\n'

@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 INSTALLED = HERE.parent / "nvidia" / "nccl" / "lib" / "libnccl-net-harp.so"
-BUILT = HERE.parent / "plugin" / "build" / "libnccl-net.so"  # of a checkout
+BUILT = HERE.parent / "plugin" / "build" / "libnccl-net.so"  # a checkout's
 
 
 class UnusableError(Exception):

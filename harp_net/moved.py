@@ -20,10 +20,10 @@ MAGIC = b"HARPSTAT"
 FORMAT = 1
 HEADER = struct.Struct("=8sIIqqqqqqII32s64sII")
 TABLE = struct.Struct("=QIIII")
-HEAD = struct.Struct("=Qq")  # of an entry: sequence, id
+HEAD = struct.Struct("=Qq")  # an entry's head: sequence, id
 LINE = re.compile(r"([CGT]) (\w+) (\S+)")
 FILE_BYTES_MAX = 64 << 20
-TRIES = 5  # of an entry that is being written
+TRIES = 5  # readings of an entry that is being written
 
 
 class Fields(NamedTuple):
@@ -111,8 +111,8 @@ class Moved:
         self._directories = directories
         self._marker = marker  # in the environment of each process of the job
         self._files: Dict[File, StatisticsFile] = {}
-        self._others: Set[File] = set()  # of other jobs
-        self._ids: Dict[Tuple[File, int], int] = {}  # of the session that had an entry last
+        self._others: Set[File] = set()  # the files of other jobs
+        self._ids: Dict[Tuple[File, int], int] = {}  # the id of the session that had an entry last
         self._of: Dict[Tuple[File, int, int], Tuple[int, int]] = {}  # sent and received bytes of each session
         self.hosts: Set[str] = set()
         self.interfaces: Set[str] = set()
@@ -167,7 +167,7 @@ class Moved:
 
     def _read(self, name: File, file: StatisticsFile) -> None:
         for number, id_, entry, fields in file.entries("session"):
-            own = id_ or self._ids.get((name, number), 0)  # of the session that has ended
+            own = id_ or self._ids.get((name, number), 0)  # the id of the session that has ended
             self._ids[name, number] = own
             moved = (fields.number(entry, "sent_bytes"), fields.number(entry, "received_bytes"))
             self._of[name, number, own] = moved

@@ -12,7 +12,7 @@ from harpctl import __version__
 from harpctl.errors import ExitCode, HarpError
 
 PACKAGED = "version"  # a file of harpctl/data that a package brings
-PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # of a checkout
+PLUGIN_DIR = Path(__file__).resolve().parents[1] / "plugin"  # a checkout's
 VERSION_SCRIPT = PLUGIN_DIR / "version.sh"
 BUILD_DIR = PLUGIN_DIR / "build"
 

@@ -77,7 +77,7 @@ class EditResult(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     changed: bool  # with --dry-run: would change something
     transaction: str = ""  # its id for `harpctl rollback`; "" when nothing changed
-    plan: str = ""  # of --dry-run
+    plan: str = ""  # what --dry-run shows
 
 
 class _Changes:

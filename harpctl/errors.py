@@ -20,7 +20,7 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  # as shells have it
 
 
-EXIT_CHANGES = 2  # of --dry-run --exit-code, as rules for such tools have it
+EXIT_CHANGES = 2  # the code of --dry-run --exit-code, as rules for such tools have it
 
 
 class HarpError(Exception):

@@ -24,7 +24,11 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.hints import complete
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a file: such errors are reported where they occur
+DISK_FULL = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+}  # the errors of a full disk: they are reported where they occur
 JSON_NAME = "as_json"  # the parameter that --json sets
 
 

@@ -20,7 +20,7 @@ from harpctl.errors import ExitCode, HarpError
 
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # what ssh itself returns
-OUTPUT_BYTES_MAX = 16 << 20  # of a host; statistics of many connections are the largest
+OUTPUT_BYTES_MAX = 16 << 20  # the most output of a host; statistics of many connections are the largest
 ERROR_BYTES_MAX = 64 << 10
 PART_BYTES = 64 << 10
 HOSTS_MAX = 4096

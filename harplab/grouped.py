@@ -14,7 +14,7 @@ import click
 from harpctl.command_line import option
 
 T = TypeVar("T")
-OPTION = "option"  # of a field's metadata: what option() takes
+OPTION = "option"  # the key in a field's metadata of what option() takes
 
 
 def declared(default: T, *names: str, **more: Any) -> T:

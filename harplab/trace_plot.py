@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["plot", "require_plot"]
 
-MARKS = {  # of events at a packet number: marker, colour, label
+MARKS = {  # events at a packet number: marker, colour, label
     "TX_AGAIN": ("^", "tab:orange", "sent again"),
-    "TX_COPY": (".", "tab:olive", "copy"),
+    "TX_DUPLICATE": (".", "tab:olive", "duplicate"),
     "TX_PROBE": ("|", "tab:purple", "probe"),
     "LOST": ("x", "tab:red", "found lost"),
     "SPURIOUS": ("o", "tab:green", "was only late"),
 }
 PATHS_MAX = 4  # drawn; those with most events
-POINTS_MAX = 4000  # of one kind on one path: each n-th of more
+POINTS_MAX = 4000  # the most points of one kind on one path: each n-th of more
 DPI = 80
 
 

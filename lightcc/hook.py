@@ -36,7 +36,7 @@ class Layout:
 
     ids: tuple[int, ...]
     names: tuple[str, ...]
-    large: tuple[slice, ...]  # of at least LIGHT_TOPK_THRESHOLD bytes
+    large: tuple[slice, ...]  # the parts of at least LIGHT_TOPK_THRESHOLD bytes
     small: tuple[slice, ...]
     every: tuple[slice, ...]  # () where the buffer itself is in that order
 
@@ -73,8 +73,8 @@ class ModelState:
         self.lanes = lanes  # one for each plane
         self.device = next(part for part in module.parameters() if part.requires_grad).device
         self.user_hook: UserHook | None = None  # the script's own, which wins
-        self.step = 0  # since training began, checkpoints counted
-        self.own_step = 0  # since this DDP was made
+        self.step = 0  # the steps since training began, checkpoints counted
+        self.own_step = 0  # the steps since this DDP was made
         self.regions: dict[RegionKey, Region] = {}
         self.saved: dict[RegionKey, SavedRegion] = {}
         self.report = Report(self.device)

@@ -21,7 +21,7 @@ class Report:
         self._lock = threading.Lock()
         self.steps = 0
         self.hops = 0
-        self.host_bytes = 0  # that leave this rank's host, by all its ranks
+        self.host_bytes = 0  # the bytes that leave this rank's host, by all its ranks
         self.ring_bytes = 0  # what they would be in one ring of all ranks, uncompressed
         self._spent_s = 0.0
         self._events: collections.deque[tuple[torch.cuda.Event, torch.cuda.Event]]

@@ -21,7 +21,7 @@ import harpctl
 
 EXAMPLES = 100
 SHRINK_S = 60  # then the smallest example so far is reported
-PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)  # which no time limits
+PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)  # no time limits this phase
 CHECKS_LEFT_OUT = (
     HealthCheck.too_slow,  # a matter of the machine
     HealthCheck.function_scoped_fixture,  # a folder or a compiler, which examples may share

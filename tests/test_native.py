@@ -19,7 +19,7 @@ from tests.conftest import SANITIZERS
 pytestmark = pytest.mark.timeout(native.BUILD_TIMEOUT_S + native.RUN_TIMEOUT_S)
 REPLAY_TIMEOUT_S = 120
 SIM_TIMEOUT_S = 3000
-# Of the simulation: what the search among ten million found.
+# A seed of the simulation: what the search among ten million found.
 FAILED_SEEDS = (
     30604751,  # a lost size probe was probed for again and again
     40078397,  # the probe timeout of what followed it lay in the past

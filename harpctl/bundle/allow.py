@@ -33,8 +33,8 @@ VARIABLES = {*HARP_VARIABLES, *(f"NCCL_{name}" for name in _NAMES.nccl), *_NAMES
 VALUE = re.compile(r"[\w.,:;/^=+%<>\[\]() -]{0,400}", re.ASCII)
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 SECRET_CHARS_MIN = 6
-NAME = re.compile(r"\w+", re.ASCII)  # of a field, a variable or a process
-STRUCTURE = {"id", "title", "group", "level"}  # of a finding: words of harpctl's own
+NAME = re.compile(r"\w+", re.ASCII)  # the name of a field, a variable or a process
+STRUCTURE = {"id", "title", "group", "level"}  # a finding's words of harpctl's own
 HOME = re.compile(r"/home/[^/\s:,;'\"]+")
 
 

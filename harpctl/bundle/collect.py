@@ -32,7 +32,9 @@ from harpctl.stats.files import directories, find
 from harpctl.stats.layout import MAGIC
 from harpctl.stats.nested import document
 
-DUMP_NAME = re.compile(r"harp-.*\.trace")  # of the flight recorder, in HARP_DUMP_DIR or beside the statistics
+DUMP_NAME = re.compile(
+    r"harp-.*\.trace"
+)  # a dump of the flight recorder, in HARP_DUMP_DIR or beside the statistics
 FILE_BYTES_MAX = 64 << 20
 TOTAL_BYTES_MAX = 256 << 20
 PROCESSES_MAX = 1024

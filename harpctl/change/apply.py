@@ -26,7 +26,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 
 BLOCK_BYTES = 4096  # what a file takes at least
-ROOM_BYTES = 64 << 10  # for the journal and directories, beside the files themselves
+ROOM_BYTES = 64 << 10  # room for the journal and directories, beside the files themselves
 
 
 class Guard(Protocol):

@@ -50,7 +50,7 @@ class _Ready(NamedTuple):
 
     undo: tuple[Undo, ...]
     act: Callable[[], None]
-    folders: tuple[str, ...] = ()  # that it needs, outermost first
+    folders: tuple[str, ...] = ()  # the folders that it needs, outermost first
 
 
 class Executor:

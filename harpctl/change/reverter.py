@@ -308,7 +308,7 @@ class Reverter:
 
     def _put(self, path: str, was: State, reverted: RevertedStep) -> None:
         if not self._dry_run:
-            self._host.remove(self._host.temporary(path))  # of a writer that was killed
+            self._host.remove(self._host.temporary(path))  # a writer that was killed has left it
         now, data = self._look(path)
         if now == was:
             return

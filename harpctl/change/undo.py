@@ -25,7 +25,7 @@ class MoveBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="m
 
     path: str
     to: str
-    what: State = Absent()  # of a file
+    what: State = Absent()  # the state of a file
 
 
 class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="set back"):

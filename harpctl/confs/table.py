@@ -74,10 +74,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     conf_files_max: int
     conf_file_bytes_max: int
     conf_line_bytes_max: int
-    quote_bytes: int  # of a value that a message quotes, with "..." and the zero at its end
+    quote_bytes: int  # the bytes of a value that a message quotes, with "..." and the zero at its end
     core_count_max: int  # core numbers lie below this
-    device_enis_max: int  # of a striped device
-    mtu_min: int  # of an ENI, in bytes
+    device_enis_max: int  # the most interfaces of a striped device
+    mtu_min: int  # the least MTU of an ENI, in bytes
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from harpctl.records import decode
 
 FORMAT = 1
 MANIFEST, DOCTOR = "manifest.json", "doctor.json"
-BYTES_MAX = 512 << 20  # of all that a bundle holds
+BYTES_MAX = 512 << 20  # the most that a bundle holds
 PART_BYTES = 1 << 20
 HINT = "Take the file that `harpctl report` wrote, copied whole."
 

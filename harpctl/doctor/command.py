@@ -54,7 +54,7 @@ def validate(*, root: Path | None, boot: bool, as_json: bool) -> None:
     else:
         show_failures(findings)
         for finding in findings:
-            if finding.level == "ok" and finding.cause:  # which plugin NCCL takes, and why
+            if finding.level == "ok" and finding.cause:  # the plugin that NCCL takes, and why
                 OUT.print(finding.cause, markup=False)
         bad = sum(finding.level == "fail" for finding in findings)
         good = sum(finding.level == "ok" for finding in findings)

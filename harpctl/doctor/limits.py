@@ -14,7 +14,7 @@ from harpctl.doctor.model import CheckResult, check, skip, warn
 
 SOCKET_BUFFER = 8 << 20  # what the udp driver requests (plugin/src/io/udp_socket.c)
 TCP_BUFFER_MIN = 2 << 20  # bytes: 25 Gbit/s for 300 us, and as much again for what the kernel adds
-TCP_BUFFERS = {"tcp_rmem": "4096 131072 6291456", "tcp_wmem": "4096 16384 4194304"}  # of Linux
+TCP_BUFFERS = {"tcp_rmem": "4096 131072 6291456", "tcp_wmem": "4096 16384 4194304"}  # Linux's defaults
 # 256 peers over 8 interfaces take HARP 25 + 9 * 256 files; NCCL and the program the rest.
 NOFILE_MIN = 4096
 MEMLOCK_MIN = 64 << 20  # bytes

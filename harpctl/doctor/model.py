@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warn", "fail", "skip"]
 LEVELS: tuple[Level, ...] = ("fail", "warn", "skip", "ok")  # the worst first
-HEADINGS = {  # of groups, in the order in which they are shown
+HEADINGS = {  # groups, in the order in which they are shown
     "hugepages": "Hugepages",
     "confs": "Conf files",
     "enis": "ENIs",

@@ -41,8 +41,8 @@ MTUS = (9001, 9000, 8950, 8896, 8500, 4352, 4096, 1500, 1492, 1480, 1460, 1450, 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was found out. Outcomes are "echo", "refused", "silent", "too big", or the system's words."""
 
-    udp: str  # of the smallest datagram
-    full: str = ""  # of a packet of the whole MTU; "" when not even the smallest was answered
+    udp: str  # the answer to the smallest datagram
+    full: str = ""  # the answer to a packet of the whole MTU; "" when not even the smallest was answered
     passed: int = 0  # the largest packet that was answered, in bytes
     ports: dict[int, str] = {}  # UDP ports tried beside the responder's
     tcp: dict[int, str] = {}

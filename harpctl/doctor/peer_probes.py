@@ -33,7 +33,7 @@ class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
     mtu: int
     ports: tuple[int, ...]  # to be tried: the lowest and the highest that HARP may use, and some between
     result: ProbeResult = ProbeResult(udp="")
-    sweep: Sweep | None = None  # of all ports from the lowest to the highest; None: not tried
+    sweep: Sweep | None = None  # all ports from the lowest to the highest; None: not tried
 
     @property
     def name(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ports of a peer packets reach, of a whole range: a datagram and a SYN to each, seen by its responder.
+"""The ports of a peer's range that packets reach: each gets a datagram and a SYN, and a responder sees them.
 
 The peer's kernel would refuse a datagram to a port without a socket only about once in a second, and a
 firewall's refusal of a connection looks like the kernel's. So the responder over there says which ports it

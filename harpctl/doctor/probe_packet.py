@@ -11,14 +11,14 @@ import secrets
 import socket
 
 PORT = 17700
-PORT_MIN, PORT_MAX = 1024, 65535  # that an operator may choose
+PORT_MIN, PORT_MAX = 1024, 65535  # the ports that an operator may choose
 MAGIC = b"HARPdoc1"
 REQUEST, ANSWER = b"?", b"!"
 WATCH, PROBE = b"W", b"#"  # begins a watch over TCP; a datagram to any port, which is noted and not answered
 NONCE_BYTES = 15
 HEAD_BYTES = len(MAGIC) + 1 + NONCE_BYTES
 PORT_BYTES = (1 << 16) // 8  # a bit for each port
-REPORT_BYTES = 2 * PORT_BYTES  # of UDP, then of TCP
+REPORT_BYTES = 2 * PORT_BYTES  # the ports of UDP, then of TCP
 DATAGRAM_BYTES_MAX = 65_507  # IPv4's
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3  # linux/in.h
 IPV6_DONTFRAG = 62

@@ -45,7 +45,7 @@ class Responder:
         self._stack = contextlib.ExitStack()
         self._ports = PortWatch()
         self._stack.callback(self._ports.close)
-        self._watched: set[socket.socket] = set()  # of those of _ports
+        self._watched: set[socket.socket] = set()  # the watched sockets of _ports
         self.answered = 0
         self.rate = ANSWERS_PER_S
         self._budget = float(ANSWERS_PER_S)

@@ -33,7 +33,7 @@ class Topo(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix: GPUs in their order, then ENIs."""
 
     devices: tuple[Device, ...]
-    unasked: dict[str, str] = {}  # of each interface: why the plugin does not choose it; "": it does
+    unasked: dict[str, str] = {}  # the reason why the plugin does not choose an interface; "": it does
 
 
 def make_topo(facts: Facts) -> Topo:

@@ -12,7 +12,7 @@ from harpctl.facts import text
 from harpctl.host.host import Host
 
 ROUTE_UP = 0x1
-SCOPES_OWN = {0x10, 0x20}  # of /proc/net/if_inet6: the host's own, the link's own
+SCOPES_OWN = {0x10, 0x20}  # the scopes of /proc/net/if_inet6: the host's own, the link's own
 LOCAL = re.compile(r"\|-- ([0-9.]{7,15})\n\s+/32 host LOCAL")
 
 

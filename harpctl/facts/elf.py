@@ -31,7 +31,7 @@ MARK = re.compile(rb"@\(#\)HARP ([0-9A-Za-z.+~-]{1,40})\0")  # as what(1) finds 
 WIRE = re.compile(rb"@\(#\)HARP-WIRE ([0-9]{1,3})-([0-9]{1,3})\0")
 NAME = "HARP"
 NAME_BYTES_MAX = 128
-BUILD_DIGITS = 12  # of the linker's id, as the plugin logs it
+BUILD_DIGITS = 12  # the digits of the linker's id, as the plugin logs it
 READ_BYTES_MAX = 16 << 20
 # What pyelftools raises for bytes that are no ELF file, as seen in tests.
 DAMAGED = (

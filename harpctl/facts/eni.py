@@ -24,7 +24,7 @@ CLASS = "/sys/class/net"
 LOOPBACK = "lo"
 PORT = "port"  # a device that a bridge or a bond holds
 LOWER = "lower_"  # begins the names of links to what an interface lies on
-DEPTH_MAX = 8  # of interfaces upon interfaces
+DEPTH_MAX = 8  # the depth of interfaces upon interfaces
 
 
 def collect_enis(

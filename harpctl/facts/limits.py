@@ -13,7 +13,7 @@ from harpctl.units import size_of
 NO_LIMIT = 1 << 62  # cgroup v1 writes the largest whole number of pages instead of "max"
 CGROUP_V1 = {"limit": "limit_in_bytes", "usage": "usage_in_bytes"}
 CGROUP_V2 = {"limit": "max", "usage": "current"}
-DEPTH_MAX = 64  # of nested cgroups
+DEPTH_MAX = 64  # the depth of nested cgroups
 CAPABILITY_NAMES = (  # in the order of their bits, linux/capability.h
     "chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable "
     "net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio sys_chroot "

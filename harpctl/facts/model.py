@@ -31,7 +31,7 @@ class System(Struct, frozen=True, kw_only=True):
     init: str = ""  # "systemd" or ""
     container: str = ""  # "docker", "podman", "kubernetes", "lxc" ...; "" outside
     is_root: bool = False
-    python: str = ""  # of harpctl itself
+    python: str = ""  # the Python of harpctl itself
 
 
 class BootEntry(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Boot(Struct, frozen=True, kw_only=True):
     config: str = ""  # the grub.cfg that is read at boot
     is_efi: bool = False
     entries: tuple[BootEntry, ...] = ()
-    cmdline: str = ""  # of the running kernel; "" in a tree without proc
+    cmdline: str = ""  # the running kernel's command line; "" in a tree without proc
     reason: str = ""  # why the loader is what it is, or why it is unknown
 
 
@@ -135,8 +135,10 @@ class Eni(Struct, frozen=True, kw_only=True):
     driver: str = ""
     kind: str = ""  # "" a device, "port" one that a bridge or bond holds, else veth, bridge, bond, vlan ...
     addresses: tuple[str, ...] = ()  # with prefix length: 10.0.1.5/24; IPv4 first, no link-local ones
-    gateway: str = ""  # of this interface's own subnet, where some route names one
-    is_default_route: bool = False  # of the best metric; also what lies below such a bridge, bond or vlan
+    gateway: str = ""  # the gateway of this interface's own subnet, where some route names one
+    is_default_route: bool = (
+        False  # the route has the best metric; also what lies below such a bridge, bond or vlan
+    )
     carries_ssh: bool = False  # the session that runs harpctl comes over it, or over what lies on it
     is_up: bool = False
     has_link: bool = False

@@ -40,7 +40,7 @@ PYTHON_DIRS = (
     *(f"{home}/.local/lib/python3*/site-packages" for home in ("/root", "/home/*")),
     *(f"{conda}/lib/python3*/site-packages" for conda in CONDA[2:]),
 )
-NCCL_PACKAGE = "nvidia/nccl/lib"  # of PyPI's wheels of NCCL, and of our own
+NCCL_PACKAGE = "nvidia/nccl/lib"  # the folder of PyPI's wheels of NCCL, and of our own
 PYTHON_LIBRARIES = (NCCL_PACKAGE, "nvidia/nccl*/lib", "torch/lib", "_rocm_sdk_libraries*/lib")
 LIBRARY_DIRS = (
     "/usr/local/cuda*/lib64",
@@ -62,7 +62,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     form: str  # as PluginFile's
     folder: str
-    name: str = NAME  # of the file where it is on
+    name: str = NAME  # the file's name where it is on
     aliases: tuple[str, ...] = ()  # paths by which settings name it where it is on
     is_searched: bool = True  # the loader looks into its folder
     target: str = ""  # where a link leads

@@ -40,7 +40,7 @@ FILES_OF_ENI = (
     "/proc/sys/net/ipv4/conf/{}/arp_announce",
     "/proc/sys/net/ipv4/conf/{}/rp_filter",
 )
-PATHS = (  # of which it counts only that they are there
+PATHS = (  # paths: it counts only that they are there
     "/dev/hugepages",
     "/run/systemd/system",
     "/etc/network/interfaces",
@@ -53,7 +53,7 @@ PROGRAMS = (
     *("ip", "networkctl", "NetworkManager", "ifup"),
 )
 GRUBBY_HELP = ("grubby", "--help")
-VERSIONS = (4, 6)  # of IP
+VERSIONS = (4, 6)  # the versions of IP
 # What `ip` is asked: routes of all tables, those of the main table without its name.
 RULES, ROUTES, ADDRESSES = ("rule", "show"), ("route", "show", "table", "all"), ("-o", "addr", "show")
 NM_RUNNING = ("nmcli", "-t", "-f", "RUNNING", "general")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which interfaces the plugin uses where HARP was asked for by name and nobody names them.
+"""The interfaces that the plugin uses where HARP was asked for by name and nobody names them.
 
 The rules are those of plugin/src/host/choice.h.
 """

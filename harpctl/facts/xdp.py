@@ -38,7 +38,7 @@ NATIVE_DRIVERS = {
     "ixgbevf",
     *ZERO_COPY_SINCE,
 }
-ENA_ZERO_COPY_SINCE = (2, 13)  # of the driver outside the kernel, whose versions end in "g"
+ENA_ZERO_COPY_SINCE = (2, 13)  # the version of the driver outside the kernel, whose versions end in "g"
 VIRTIO_F_ACCESS_PLATFORM = 33
 
 

@@ -20,7 +20,7 @@ SETTABLE = {"gso_max_size": 41, "gro_max_size": 58, "gso_ipv4_max_size": 63, "gr
 TSO_MAX_SIZE = "tso_max_size"  # the most that the device takes, since Linux 5.19
 ATTRIBUTES = {**SETTABLE, TSO_MAX_SIZE: 59}
 NO_INDEX = 0x7FFFFFFF  # no interface has it: the kernel answers "No such device"
-SEQUENCE = 1  # of the one request of a socket
+SEQUENCE = 1  # the number of the one request of a socket
 
 
 class KernelLinks:

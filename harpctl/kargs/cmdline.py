@@ -219,7 +219,9 @@ def holds(cmdline: str, wanted: HugepageArgs) -> bool:
     words = [word.text for word in split(cmdline)]
     defaults: set[int | None] = set()
     counts = []
-    size: int | None = wanted.page_size  # of a bare count, once the default is known to be the wanted one
+    size: int | None = (
+        wanted.page_size
+    )  # the size of a bare count, once the default is known to be the wanted one
     for name, value in map(argument, words[: _kernel_part(words)]):
         if name == DEFAULT:
             defaults.add(parse_size(value))

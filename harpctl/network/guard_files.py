@@ -25,9 +25,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """What the rollback timer needs to know."""
 
     transaction: str
-    pid: int  # of the harpctl that is watched
+    pid: int  # the harpctl that is watched
     started: float  # when that process was, for a pid may be used again
-    deadline: float  # of time.monotonic(), which all processes of a host share
+    deadline: float  # a time of time.monotonic(), which all processes of a host share
     grace_s: float  # how much longer a harpctl that is alive may take to undo things itself
     reachable: Reachable
 

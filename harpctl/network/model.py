@@ -23,7 +23,7 @@ RULE_PRIORITY_FIRST = 7700
 class EniPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One ENI: up, with this address, and its own routing table for what is sent from that address."""
 
-    number: int  # of its ztcp<N>.conf
+    number: int  # the number of its ztcp<N>.conf
     name: str
     mac: str = ""  # "" unknown
     address: str = ""  # with prefix length: 10.0.1.5/24; "": its address and routes are a manager's

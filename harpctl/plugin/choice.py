@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file NCCL takes for its net plugin: the names that a release tries, and the files found for them."""
+"""The file that NCCL takes for its net plugin: the names that a release tries, and the files found."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class SwitchResult(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""  # where the plugin is; "" when it is nowhere
     transaction: str = ""  # its id for `harpctl rollback`; "" when nothing changed
     notes: tuple[str, ...] = ()
-    plan: str = ""  # of --dry-run
+    plan: str = ""  # what --dry-run shows
 
 
 def run_switch(

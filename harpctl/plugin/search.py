@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plugin each NCCL of a host takes by the search path of the process that it is in.
+"""The plugin that each NCCL of a host takes by the search path of the process that it is in.
 
 PyTorch loads the libnccl.so.2, or the librccl.so.1, that the search path of its own libraries leads to; its
 search path has their RPATHs in it. Of another libnccl.so nothing is known but its own.
@@ -68,7 +68,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """What jobs from here take."""
 
-    family: Family  # of the jobs: RCCL where no NCCL is here
+    family: Family  # the jobs' library: RCCL where no NCCL is here
     taken: tuple[Taken, ...]  # by each NCCL and RCCL that is here
     copy: Copy | None  # by them all, or where they differ or none is here, by one that has no search path
     why: str = ""  # "by ..."; "" for the loader's folders and for a path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts are at fault: by their states, compared with most others', and by failures between two.
+"""The hosts at fault: by their states, compared with most others', and by failures between two.
 
 Pure functions. A failure between two hosts is attributed to the one that fails with most others; where each
 fails with one only, to the pair.

@@ -82,7 +82,7 @@ class HostState(Struct, frozen=True, kw_only=True):
     ephemeral: Ports  # from which its kernel chooses ports
     boot: str = ""  # its kernel's boot_id, the same for containers of one machine
     network: str = ""  # its network namespace
-    machine_id: str = ""  # of /etc/machine-id, from which DHCP clients make what they are known by
+    machine_id: str = ""  # the id in /etc/machine-id, from which DHCP clients make what they are known by
     enis: tuple[EniState, ...] = ()
     failed: tuple[HostFinding, ...] = ()
     warned: tuple[HostFinding, ...] = ()
@@ -136,7 +136,7 @@ class Rate(Struct, frozen=True, kw_only=True):
 
     source: str
     target: str
-    eni: str  # of the source
+    eni: str  # the source's interface
     lane: int  # the ENI's number on both hosts
     gbps: float
 
@@ -147,7 +147,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     bytes: int
     harp_gbps: float
     other_gbps: float
-    ratio: float  # of the medians
+    ratio: float  # the ratio of the medians
     least: float
     greatest: float
 
@@ -164,9 +164,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class Measured(Struct, frozen=True, kw_only=True):
     """What the lab has measured."""
 
-    worth: Verdict  # of HARP on hosts that are all fit, with the reason
+    worth: Verdict  # what HARP is worth on hosts that are all fit, with the reason
     problems: tuple[Problem, ...] = ()
-    rounds: int = 0  # of rates
+    rounds: int = 0  # the rounds of rates
     rates: tuple[Rate, ...] = ()
     pair: tuple[str, ...] = ()  # the two hosts of `compared`
     compared: tuple[Comparison, ...] = ()
@@ -179,7 +179,7 @@ class Report(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     problems: tuple[Problem, ...]
     hosts: dict[str, HostState]
-    rounds: int = 0  # of rates
+    rounds: int = 0  # the rounds of rates
     rates: tuple[Rate, ...] = ()
     pair: tuple[str, ...] = ()  # the two hosts of `compared`
     compared: tuple[Comparison, ...] = ()

@@ -106,7 +106,7 @@ class Agent:
                 output += line
                 with contextlib.suppress(HarpError):
                     return decode(line, type_, "Its answer")
-            process.stdout.close()  # which ends one that writes too much
+            process.stdout.close()  # a process that writes too much ends by it
             code = process.wait()
         finally:
             late.cancel()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ENIs a host uses, how they pair with its GPUs, and which cores serve each: facts in, choice out."""
+"""The ENIs that a host uses, their GPUs, and the cores that serve each: facts in, choice out."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SetupResult(msgspec.Struct, frozen=True, kw_only=True):
     reboot: str = ""  # why a reboot is needed for all of it to hold; "" when none is
     notes: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
-    plan: str = ""  # of --dry-run: the diff and the commands
+    plan: str = ""  # what --dry-run shows: the diff and the commands
 
 
 def _own_program(host: Host) -> str:

@@ -32,7 +32,7 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     mtu: int | None = None
     channels: int | None = None
     big_tcp: bool | None = None  # None: as an earlier setup chose, else where the network may be changed
-    speed_mbps: int | None = None  # of each ENI; None: the host's own value
+    speed_mbps: int | None = None  # the speed of each ENI; None: the host's own value
     cloud_mbps: int | None = None  # where the host does not show it
     force: bool = False
     now: bool = False
@@ -40,7 +40,7 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     unit: bool = True
     program: str = PROGRAM
-    tool_folder: str = ""  # of the self-contained file's harpctl that runs; "" where none does
+    tool_folder: str = ""  # the folder of the self-contained file's harpctl that runs; "" where none does
     dry_run: bool = False  # the plan is shown and not carried out
 
 

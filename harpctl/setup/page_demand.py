@@ -16,10 +16,10 @@ from harpctl.setup.choose import Choice
 from harpctl.units import MIB
 
 ENGINE_BYTES = 16 * MIB
-BLOCKS_BYTES = 8 * MIB  # of an engine, beside the packets
+BLOCKS_BYTES = 8 * MIB  # an engine's blocks, beside the packets
 # Of an ENI's packets: of all engines together, and of each.
 XDP_BYTES, XDP_BYTES_SHARE_MIN = 64 * MIB, 4 * MIB
-UDP_BYTES = 2 * MIB  # of an ENI's packets, with every driver
+UDP_BYTES = 2 * MIB  # the memory of an ENI's packets, with every driver
 AUTO = "auto"
 XDP_DRIVERS = {word for word in KEYS["driver"].words if word.startswith("xdp")}
 KERNEL_DRIVERS = {*KEYS["driver"].words} - XDP_DRIVERS - {AUTO}

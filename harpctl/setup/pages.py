@@ -12,7 +12,7 @@ from harpctl.units import GIB, size_name
 
 GIB_PER_GPU = 5
 GIB_RESERVE = 10
-SHARE_MAX = 0.8  # of a node's memory, or of all
+SHARE_MAX = 0.8  # the share of a node's memory, or of all
 LEFT_MIN = 4 * GIB
 LEFT_SHARE_MIN = 0.1
 

@@ -23,7 +23,7 @@ RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLUR
 LATE_S = 2.0  # an engine writes four times a second
 STOPPED = {"T", "t"}
 ROOT_HINT = "Run it as root, or as that user."
-# Of one user, whose files hide nobody else's: more than 16 ranks of a host with full tables.
+# The most files of one user, which hide nobody else's: more than 16 ranks of a host with full tables.
 FILES_MAX = 256
 BYTES_MAX = 64 << 20
 COMMAND_CHARS_MAX = 200
@@ -36,12 +36,12 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     state: (
         str  # "running", "stopped", "late": no pass for 2 s, "gone", "elsewhere": another namespace's, late
     )
-    late_s: float  # since an engine wrote last
+    late_s: float  # the time since an engine wrote last
     rank: str  # from the launcher's variables; "" where unknown
     command: str
     file: str
     page: Page
-    namespace: int = 0  # that its number belongs to, where that is not ours
+    namespace: int = 0  # the namespace that its number belongs to, where that is not ours
 
     @property
     def name(self) -> str:

@@ -26,10 +26,10 @@ MAGIC = b"HARPSTAT"
 FORMAT = 1
 HEADER = struct.Struct("=8sIIqqqqqqII32s64sII")
 TABLE = struct.Struct("=QIIII")
-HEAD = struct.Struct("=Qq")  # of an entry: sequence, id
-NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)  # of tables and fields
-OWN_NAMES = ("index", "id")  # of a row, which no field may have
-TRIES = 20  # of entries that are being written
+HEAD = struct.Struct("=Qq")  # an entry's head: sequence, id
+NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)  # the names of tables and fields
+OWN_NAMES = ("index", "id")  # names of a row's own, which no field may have
+TRIES = 20  # readings of entries that are being written
 PAUSE_S = 0.0005
 # About twice what the plugin's tables can hold, all of them together.
 TABLES_MAX = 32
@@ -55,7 +55,7 @@ class Field(NamedTuple):
 
     kind: str  # "C" counter, "G" gauge, "T" text
     name: str
-    unit: str  # of a number; "" without
+    unit: str  # the unit of a number; "" without
     text: str  # what it means
     text_bytes: int = 0
 
@@ -85,7 +85,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     missing: dict[str, int]  # entries that had no room, by table
     torn: int  # entries whose writer died in the middle
     tables: dict[str, list[Row]]
-    bytes: int  # of the entries in use
+    bytes: int  # the bytes of the entries in use
 
 
 def wrong(name: str, why: str) -> HarpError:

@@ -17,7 +17,7 @@ from harpctl.stats.files import Found, Process
 from harpctl.stats.layout import Row
 from harpctl.stats.sample import number, text
 
-PEERS_MAX = 64  # of a process with series of their own
+PEERS_MAX = 64  # the most peers of a process with series of their own
 OTHER = "other"
 DROP = "drop_"
 NS = 1e9

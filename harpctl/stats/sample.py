@@ -11,7 +11,7 @@ import msgspec
 from harpctl.stats.files import Found, Process, Unread
 from harpctl.stats.layout import Page, Row, rows_by
 
-LOSS_PERCENT = 0.1  # of packets sent; less is not called wrong
+LOSS_PERCENT = 0.1  # the share of packets sent; less is not called wrong
 IDLE_STATES = {"dormant", "new"}
 BROKEN_STATES = {"down", "silent"}
 PROBLEM_OF_STATE = {

@@ -16,7 +16,7 @@ import msgspec
 
 from harpctl.trace.rings import Event, Recording
 
-SENDING = {"TX_DATA", "TX_AGAIN", "TX_COPY", "TX_PROBE"}
+SENDING = {"TX_DATA", "TX_AGAIN", "TX_DUPLICATE", "TX_PROBE"}
 Marked = list[tuple[int, Event]]
 
 
@@ -75,7 +75,7 @@ def _differences(sent: _Sent, events: Marked) -> Iterator[int]:
         name, at_ns, left_ns = event.kind.name, event.at_ns, None
         if name == "RX_ACK":
             left_ns = sent.ack_ns(mark, event.path, event.a)
-        elif name == "TX_ACK":  # of the last packet, which came so long before
+        elif name == "TX_ACK":  # its last packet came so long before
             left_ns = sent.packet_ns(mark, event.path, event.number)
             at_ns -= event.b
         elif name == "RX_GAP":

@@ -26,9 +26,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryEvent(NamedTuple):
     """An event on the common clock."""
 
-    at_ns: int  # of the first recording's host
-    side: int  # which recording it is of
-    mark: int  # of its session; 0: none
+    at_ns: int  # the time on the first recording's host
+    side: int  # the recording that it is of
+    mark: int  # the mark of its session; 0: none
     event: Event
 
 
@@ -43,7 +43,7 @@ class PathCount(msgspec.Struct, kw_only=True):
     resent: int = 0
     lost: int = 0
     late: int = 0
-    gaps: int = 0  # that the other end saw
+    gaps: int = 0  # the gaps that the other end saw
     timeouts: int = 0
     rtt_us: int = 0  # when the window fell last
 
@@ -64,7 +64,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """One or two sides on one clock."""
 
     sides: tuple[Side, ...]
-    clock: Clock | None  # of the second side against the first
+    clock: Clock | None  # the clock of the second side against the first
     events: list[HistoryEvent]
 
     def name_of(self, entry: HistoryEvent) -> str:

@@ -31,10 +31,10 @@ PARTS = ("FLOW", "RECOVERY", "STATE")
 MEMORY_NAME = "/memfd:harp-trace"
 MARGIN = 64  # entries that the writer may be ahead of its count
 NO_PEER = 0xFFFF
-SLOTS_MAX = 1 << 14  # of a part, as the plugin has them
+SLOTS_MAX = 1 << 14  # the most slots of a part, as the plugin has them
 RINGS_MAX = 64  # one for each entry of the table engine
 RING_BYTES_MAX = 4 << 20
-EVENTS_BYTES_MAX = 1 << 16  # of the list of events
+EVENTS_BYTES_MAX = 1 << 16  # the most bytes of the list of events
 FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 
 
@@ -82,10 +82,10 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     page: Page
-    why: str  # of a dump: why it was made
+    why: str  # the reason why a dump was made
     dumped_unix_ns: int  # 0: the process was read itself
     cut: bool  # the file ends early
-    events: list[Event]  # of all its engines, oldest first
+    events: list[Event]  # the events of all its engines, oldest first
 
     def unix_ns(self, at_ns: int) -> int:
         """Return the time of day of a point in time of the process."""

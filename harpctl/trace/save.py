@@ -11,7 +11,7 @@ from typing import BinaryIO
 from harpctl.stats.layout import HEADER, TABLE, Table, piece, read_header, wrong
 from harpctl.trace.rings import ENTRY, HEAD, MARGIN, PARTS, RINGS, SLOTS_MAX, Rings, in_memory, rings_of
 
-HEADER_BYTES_AT = 12  # of the header: how long it is, with its texts
+HEADER_BYTES_AT = 12  # the place in the header of its length, which includes its texts
 HEADER_BYTES_MAX = 1 << 20
 
 
@@ -54,7 +54,7 @@ def dump_of(file: BinaryIO, name: str) -> bytes:
     if len(header) < HEADER.size + len(tables) * TABLE.size + RINGS.size:
         raise wrong(name, "it is cut off")
     head = HEADER.unpack_from(start)
-    used = tables[0].used  # of the table engine, the first
+    used = tables[0].used  # the entries of the table engine, the first
     packed = _tables(file, header, tables)
     with in_memory(file, rings, head[3], name) as source:
         copies = b"".join(_ring(source, rings, index) for index in range(min(used, rings.ring_count)))

@@ -37,8 +37,8 @@ class CoreFigures:
     """The ranks' cores, the round trip of a cache line between the first two, and what followed from it."""
 
     cores: tuple[int, ...]
-    least_ns: float  # of all readings
-    beside_min_ns: float  # of the readings beside the runs that were kept
+    least_ns: float  # the least of all readings
+    beside_min_ns: float  # the least of the readings beside the runs that were kept
     beside_max_ns: float
     made_again: int  # runs
     kept_apart: int  # runs

@@ -17,7 +17,7 @@ EXPLAINED = (
     "rate: of the later half of a phase; stall: the longest time without a byte",
     "settled, full: until it first ran at 0.9 of that rate, and of the rate before",
 )
-FLOW_SETTLES_SHARE = 0.25  # of the run, before TCP's share is taken
+FLOW_SETTLES_SHARE = 0.25  # the share of the run before TCP's share is taken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TimedRun:
     tcp_gbps: float | None
     tcp_beside_gbps: float | None  # the side's own rate in the same time
     tcp: Samples | None
-    lost_share: float | None  # of all packets, by the network; None: nobody counted
+    lost_share: float | None  # the share of all packets that the network lost; None: nobody counted
 
     @property
     def ended_well(self) -> bool:

@@ -44,7 +44,7 @@ class Failure:
     kind: Kind
     at_s: float
     for_s: float | None
-    figure: float = 0.0  # of kinds that take one
+    figure: float = 0.0  # the figure of kinds that take one
 
     def name(self) -> str:
         """Name the failing ENI and how it fails."""

@@ -30,7 +30,7 @@ class Model:
     layers: tuple[Layer, ...]
     samples: str
     batch: int | None = None
-    host_samples_per_s: float | None = None  # of PUBLISHED_GPUS, which no network slows down
+    host_samples_per_s: float | None = None  # the rate of PUBLISHED_GPUS, which no network slows down
 
     @property
     def parameter_count(self) -> int:

@@ -105,7 +105,7 @@ class NcclRow:
     algbw_gbps: float
     busbw_gbps: float
     wrong: int | None
-    setting: str  # of the side, for this size
+    setting: str  # the setting of the side, for this size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +114,10 @@ class NcclMeasured:
 
     names: tuple[str, ...]
     rows: tuple[tuple[NcclRow, ...], ...]
-    ratios: tuple[Ratio, ...]  # of times
-    lost_shares: tuple[float | None, ...]  # of each side's packets in all its runs, by the network
+    ratios: tuple[Ratio, ...]  # the ratios of times
+    lost_shares: tuple[
+        float | None, ...
+    ]  # the share of each side's packets that the network lost in all its runs
 
     @property
     def wrong(self) -> int:
@@ -123,7 +125,7 @@ class NcclMeasured:
         return sum(row.wrong or 0 for rows in self.rows for row in rows)
 
 
-Runs = dict[int, Size]  # of one side and run, by size
+Runs = dict[int, Size]  # the sizes of one side and run
 
 
 @dataclasses.dataclass(frozen=True)

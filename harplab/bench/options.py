@@ -137,7 +137,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class SideOptions:
-    """Which plugins are measured, and their variables."""
+    """The plugins that are measured, and their variables."""
 
     plugin: str | None = declared(
         None, heading=_SIDES, help="Measure this plugin's file, or `socket`, instead of HARP."

@@ -18,8 +18,8 @@ from harplab.plotting import save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINTS = 500  # of a line over time
-BAR_INCHES = 0.23  # of height, for each row
+POINTS = 500  # the points of a line over time
+BAR_INCHES = 0.23  # the height of each row
 SPEEDUP_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 

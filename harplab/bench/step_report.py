@@ -25,13 +25,13 @@ class Replay:
     samples: str  # what they are
     batch: int | None  # samples of a GPU
     compute_ms: float
-    gpus: int  # of each host
+    gpus: int  # the GPUs of each host
     network: LabSpec
     scale: float
     rank_share: float
     lab: LabSpec
     job: StepJob
-    env: dict[str, str]  # of both sides
+    env: dict[str, str]  # the variables of both sides
     nccl: str
     runs: int
 
@@ -64,8 +64,8 @@ class StepFigures:
     step_ms: float
     step_min_ms: float
     step_max_ms: float
-    exposed_ms: float  # of the step, beyond the compute time
-    samples_per_s: float | None  # of all GPUs
+    exposed_ms: float  # the part of the step beyond the compute time
+    samples_per_s: float | None  # the rate of all GPUs
     wrong: int | None
     lost_share: float | None
     setting: str

@@ -37,7 +37,7 @@ class PerfWork:
 
     group: str
     name: str
-    targets: tuple[tuple[int, Target], ...]  # of each message size
+    targets: tuple[tuple[int, Target], ...]  # the targets of each message size
     mode: Mode = Mode.STREAM
     connections: int = 1
     inflight: int = 8
@@ -61,7 +61,7 @@ class NcclWork:
     sizes_bytes: tuple[int, ...]
     target: Target
     lab: LabSpec = dataclasses.field(default_factory=LabSpec)
-    env: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of HARP
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)  # HARP's variables
     settle_s: float = 0.0
     time_s: float = 0.1
     runs: int = 5

@@ -53,7 +53,9 @@ from harplab.perf.measure import Step
 from harplab.plotting import require_plot
 
 RANKS_MAX = 4
-WATCHED_SHARE = 1 / 6  # of the runs, whose bounds hold for all: a host that moves cores costs some minutes
+WATCHED_SHARE = (
+    1 / 6
+)  # the share of runs whose bounds hold for all: a host that moves cores costs some minutes
 GO_ON_AFTER = (ExitCode.FAILED,)  # other errors concern all works
 
 Progress = Callable[[int], AbstractContextManager[Step]]

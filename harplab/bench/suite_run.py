@@ -63,7 +63,7 @@ class SuiteRow(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     name: str
     target: Target
-    unit: str = ""  # of both medians
+    unit: str = ""  # the unit of both medians
     ours: float | None = None
     theirs: float | None = None  # None: that side did not go on
     beside: str = SOCKET

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 SMOOTH_S = 0.05  # over which a rate is taken when it is asked whether it is back
-BACK_SHARE = 0.9  # of a rate that counts as having reached it
+BACK_SHARE = 0.9  # the share of a rate that counts as having reached it
 STEADY_SHARE = 0.5  # the later part of a phase, whose rate is called the phase's
 
 
@@ -50,7 +50,7 @@ class Phase:
     name: str
     from_s: float
     to_s: float
-    rate_gbps: float  # of its later part
+    rate_gbps: float  # the rate of its later part
     stall_ms: float  # the longest time without a byte that touches it
     settled_ms: float | None  # until it first ran at its own later rate; None: it ran at none
     full_ms: float | None  # until it first ran at the rate before all events; None: it did not stay there

@@ -51,7 +51,7 @@ class WindowResult:
     errors: str
     events: tuple[PastEvent, ...]
     competing_flow: Samples | None  # TCP's, from the start of the window
-    packets: PacketCounts | None = None  # of the whole run, start-up included
+    packets: PacketCounts | None = None  # the packets of the whole run, start-up included
 
 
 class FlowReport(msgspec.Struct, frozen=True):

@@ -23,13 +23,15 @@ from harplab.lab.spec import LabSpec, eni_name, fabric_name, host_names, port_na
 
 BURST_MIN_BYTES = 128 * 1024  # two of the largest superframes
 BURST_MS = 1
-SHORT_BURST_US = 32  # of a short queue's bucket: how late the kernel's timer may be without loss of rate
+SHORT_BURST_US = 32  # a short queue's bucket: how late the kernel's timer may be without loss of rate
 SHORT_BURST_PACKETS = 2  # at least
-POLICE_SMALL_BYTES = 512  # of acknowledgements, beside the packet that waits
-FLOW_CLASSES = 2048  # of the per-flow cap, by a hash; two flows in one class share its cap (8 flows: 1.4 %)
+POLICE_SMALL_BYTES = 512  # the room for acknowledgements, beside the packet that waits
+FLOW_CLASSES = (
+    2048  # the classes of the per-flow cap, by a hash; two flows in one class share its cap (8 flows: 1.4 %)
+)
 FLOW_HASH_SEED = 0x4841  # any number: without one the kernel draws a seed, and runs are not repeatable
 FLOW_CLASS_FIRST = 0x10001  # 1:1 as the kernel writes a class: handle << 16 | number
-TOTAL_CLASS = "1:fff"  # of all flows together
+TOTAL_CLASS = "1:fff"  # the class of all flows together
 
 
 def plan_caps(spec: LabSpec, prefix: str, host: int, eni: int, cap_mbps: float | None) -> list[Command]:

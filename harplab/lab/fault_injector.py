@@ -28,7 +28,7 @@ POLL_S = 0.002
 
 _children: list[
     subprocess.Popen[bytes]
-] = []  # of this process; one that has ended is reaped at the next start
+] = []  # this process's children; one that has ended is reaped at the next start
 _seeds = itertools.count(1)
 
 

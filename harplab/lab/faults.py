@@ -29,11 +29,11 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
 
     drop: float = 0.0
     blackhole: bool = False
-    burst: float = 0.0  # of all packets are lost, in bursts
+    burst: float = 0.0  # the share of all packets that is lost, in bursts
     burst_packets: float = 10.0  # in a burst, on average
-    corrupt: float = 0.0  # of UDP packets: one bit, and the checksum fits it
+    corrupt: float = 0.0  # the share of UDP packets with a wrong bit, and a checksum that fits it
     duplicate: float = 0.0
-    reorder: float = 0.0  # of packets come later
+    reorder: float = 0.0  # the share of packets that come later
     reorder_ms: float = REORDER_MS  # by that much
     delay_ms: float = 0.0
     path_mtu_bytes: int = 0  # longer packets vanish; 0: none

@@ -36,7 +36,7 @@ from harplab.lab.routes import address_words, plan_reroute
 from harplab.lab.spec import LabSpec, eni_address, eni_name, fabric_name, host_names, port_name
 from harplab.perf.counts import PacketCounts
 
-OUTPUT_CHARS = 400  # of a failing tool's output
+OUTPUT_CHARS = 400  # the most of a failing tool's output
 COMMAND_TIMEOUT_S = 120  # the kernel may take half a minute for a filter beside ranks that poll
 LINKS_UP_S = 10.0
 POLL_S = 0.005

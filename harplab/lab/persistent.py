@@ -43,8 +43,8 @@ class EniStatus(msgspec.Struct, frozen=True, kw_only=True):
     address: str  # "" where it was taken away
     mtu: int
     state: str  # up, down, or no-carrier
-    faults: dict[str, dict[str, Any]]  # of each way, what is not as at the beginning
-    counts: dict[str, dict[str, int]]  # of each way, what was done to packets
+    faults: dict[str, dict[str, Any]]  # what is not as at the beginning, for each way
+    counts: dict[str, dict[str, int]]  # what was done to packets, for each way
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +62,8 @@ class LabStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     description: str
     hosts: list[HostStatus]
-    packets: int = 0  # that the network was given since the lab was made
-    dropped: int = 0  # of these, by caps and by the firewall
+    packets: int = 0  # the packets that the network was given since the lab was made
+    dropped: int = 0  # the packets that caps and the firewall dropped
 
 
 def up(name: str, spec: LabSpec) -> Lab:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from harpctl.build_info import built_file
 
-DEFAULT_BUFFER_BYTES = 212992  # of Linux, on 64-bit machines; default_buffers.c has it, too
+DEFAULT_BUFFER_BYTES = 212992  # Linux's default on 64-bit machines; default_buffers.c has it, too
 
 
 def unprivileged_words() -> list[str]:

@@ -20,7 +20,7 @@ MTU_MAX_BYTES = 65535
 QUEUE_MS = 10.0
 QUEUE_MAX_MS = 1000.0
 QUEUE_MIN_US = 20.0  # shorter ones are shorter than what the kernel's timers are late
-ETHERNET_BYTES = 14  # of a packet's header, which a cap counts
+ETHERNET_BYTES = 14  # the header of a packet, which a cap counts
 POLICE_BURST_KIB = 64.0
 POLICE_BURST_MAX_KIB = 1 << 20
 TCP_BUFFER_MIN_KIB = 4
@@ -39,7 +39,7 @@ class Offload(str, enum.Enum):
 
 
 class Subnets(str, enum.Enum):
-    """Which ENIs reach each other."""
+    """The ENIs that reach each other."""
 
     EACH = "each"  # ENI n of all hosts share a subnet, and nothing leads out of it
     ROUTED = "routed"  # the same, with a router between the subnets: every ENI reaches every other
@@ -56,14 +56,16 @@ class LabSpec:
     """
 
     hosts: int = 2
-    enis: int = 1  # of the host that has the most
+    enis: int = 1  # the ENIs of the host that has the most
     mtu_bytes: int = 1500
     offload: Offload = Offload.STOCK
-    cap_mbps: float | tuple[float, ...] | None = None  # of each ENI, or of ENI 0, 1, ...; both directions
+    cap_mbps: float | tuple[float, ...] | None = (
+        None  # the cap of each ENI, or of ENI 0, 1, ...; both directions
+    )
     flow_cap_mbps: float | None = None
-    loss_share: float = 0.0  # of what arrives at an ENI
+    loss_share: float = 0.0  # the loss of what arrives at an ENI
     congestion: str = "cubic"
-    tcp_buffer_kib: int | None = None  # of a TCP socket, each way, at most; None: as on this machine
+    tcp_buffer_kib: int | None = None  # the most buffer of a TCP socket, each way; None: as on this machine
     big_tcp: bool = False  # TCP may use packets of 128 KiB on every link; else of 64 KiB
     switch: bool = False
     queues: int = 1

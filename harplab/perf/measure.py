@@ -22,9 +22,9 @@ from harplab.perf.counts import PacketCounts, lost_share, packets_since
 from harplab.perf.hosts import Hosts, Program
 from harplab.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
 
-START_UPS = 4  # of each side; the first one does not count
-TRIALS = 2  # of each setting; the faster one counts, since one may stall
-TRIAL_SHARE = 0.25  # of the time that a measured run takes
+START_UPS = 4  # the start-ups of each side; the first one does not count
+TRIALS = 2  # the trials of each setting; the faster one counts, since one may stall
+TRIAL_SHARE = 0.25  # the share of the time that a measured run takes
 TRIAL_MIN_S = 0.1  # shorter ones find counts that differ twofold
 MIN_SECONDS = 1e-6
 

@@ -30,8 +30,8 @@ from harplab.preflight.rates import choose_pair, rate_problems, run_rounds
 from harplab.preflight.rounds import Pair
 from harplab.preflight.worth import worth
 
-START_S = 1.0  # of one harp-perf, over ssh
-RUNS = 3  # of each size and side of the comparison
+START_S = 1.0  # the start of one harp-perf, over ssh
+RUNS = 3  # the runs of each size and side of the comparison
 
 
 def measure(

@@ -21,11 +21,11 @@ from harpctl.preflight.sessions import Deadline
 from harpctl.records import decode
 from harplab.preflight.rounds import Pair, rounds
 
-SLOW = 0.5  # of what the others reach
+SLOW = 0.5  # the share of what the others reach
 START_S = 15.0  # how long a run may take beside its measured time
 NO_ANSWER = Outcome(error="its agent did not answer")
 Outcomes = dict[str, tuple[Outcome, ...]]
-Ask = Callable[[Mapping[str, RateRequest], float], Outcomes]  # of agents, in so many seconds
+Ask = Callable[[Mapping[str, RateRequest], float], Outcomes]  # asks agents, in so many seconds
 
 
 class _Connection(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ def rate_problems(rates: Iterable[Rate]) -> list[Problem]:
     for ones in by_lane.values():
         out, into = _by_host(ones, "source"), _by_host(ones, "target")
         if len(out) < 3:
-            continue  # of two hosts nobody knows which is the slow one
+            continue  # nobody knows which one of two hosts is slow
         names = {one.source: one.eni for one in ones}
         usual = statistics.median(max(values) for values in (*out.values(), *into.values()))
         for host, name in names.items():

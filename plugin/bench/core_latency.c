@@ -14,7 +14,7 @@
 enum { BATCH_ROUND_TRIPS = 200 };
 enum { SPINS_PER_CLOCK = 1 << 16 }; /* many more than a round trip takes: the clock is not read in one */
 static const harp_ns measured_ns = HARP_MS(20);
-static const harp_ns patience_ns = HARP_SEC(10); /* for a core that runs something else */
+static const harp_ns patience_ns = HARP_SEC(10); /* how long it waits for a core that runs something else */
 
 enum turn { TURN_CALLER, TURN_ANSWERER, TURN_END };
 

@@ -9,7 +9,7 @@
 
 static enum harp_exit fail_code;
 static char fail_text[HARP_FAIL_TEXT_BYTES];
-static volatile sig_atomic_t interrupt_signal, window_end;
+static volatile sig_atomic_t interrupt_signal, run_end;
 
 int harp_fail(enum harp_exit code, const char *fmt, ...) {
   if (fail_code) return -1;
@@ -33,16 +33,16 @@ static void on_signal(int signal_number) {
   interrupt_signal = signal_number;
 }
 
-static void on_window_end(int signal_number) {
+static void on_run_end(int signal_number) {
   (void)signal_number;
-  window_end = 1;
+  run_end = 1;
 }
 
 void harp_interrupt_init(void) {
   struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: poll and waitpid must return */
   sigaction(SIGINT, &sa, NULL);
   sigaction(SIGTERM, &sa, NULL);
-  sa.sa_handler = on_window_end;
+  sa.sa_handler = on_run_end;
   sigaction(SIGUSR1, &sa, NULL);
   signal(SIGPIPE, SIG_IGN); /* a reader of our table that left, or a peer: seen as EPIPE */
 }
@@ -56,6 +56,6 @@ int harp_interrupt_check(void) {
   return harp_fail(HARP_EXIT_INTERRUPTED, "interrupted by %s", strsignal(interrupt_signal));
 }
 
-bool harp_interrupt_ends_window(void) {
-  return window_end;
+bool harp_interrupt_ends_run(void) {
+  return run_end;
 }

@@ -35,7 +35,7 @@ int harp_interrupt_signal(void);
 /* Returns 0, or -1 with a recorded error when a signal was received. */
 int harp_interrupt_check(void);
 
-/* Returns whether SIGUSR1 was received: a window (window.h) ends before its time. */
-bool harp_interrupt_ends_window(void);
+/* Returns whether SIGUSR1 was received: a timed run (timed_run.h) ends before its time. */
+bool harp_interrupt_ends_run(void);
 
 #endif

@@ -20,7 +20,7 @@ enum {
   TAIL_BYTES_MAX = 4096,        /* just behind the message, and as much at the slot's end */
   TAIL_BYTE = 0x5C,
   SPENT_BYTE = 0xC5,  /* in the buffer of a send that is done */
-  HEALTH_STEPS = 512, /* of flows, between two looks at the clock */
+  HEALTH_STEPS = 512, /* the steps of flows between two looks at the clock */
   HANDLE_GUARD_BYTE = 0x3C,
   WRONG_PRINTED_MAX = 8, /* wrong messages that are described */
   FILES_ELSE = 64,       /* open ones that are no connection's */
@@ -359,7 +359,7 @@ static void take_message(struct harp_mesh *mesh, struct harp_flow *flow, int rec
   char *slot = slot_of(mesh, flow, flow->done);
   mesh->tally.messages++;
   mesh->tally.bytes += (uint64_t)HARP_MAX(received_bytes, 0);
-  flow->window_bytes += (uint64_t)HARP_MAX(received_bytes, 0);
+  flow->timed_bytes += (uint64_t)HARP_MAX(received_bytes, 0);
   if (has_stamp(mesh)) {
     harp_ns now = harp_clock_ns(), sent_ns = take_stamp(slot, key_of(flow, flow->done));
     if (sent_ns <= now) harp_latency_add(mesh->latency, now - sent_ns);

@@ -30,8 +30,8 @@ struct harp_flow {
   void *requests[HARP_INFLIGHT_MAX]; /* by message number modulo inflight */
   uint64_t posted, done, target;     /* messages since the start */
   bool filled;                       /* the next message to send is in its slot */
-  uint64_t window_bytes;             /* received in the window */
-  uint64_t window_offered;           /* messages that the sender had posted at the end of the window */
+  uint64_t timed_bytes;              /* received in the timed run */
+  uint64_t timed_offered;            /* messages that the sender had posted at the end of the timed run */
   bool tail_marked[HARP_INFLIGHT_MAX];
   /* pingpong: message k may be sent, and with wait_sent its receive be posted, once more than k - lead
    * messages of `after` are done; `lead` is 0 or 1 */

@@ -33,15 +33,15 @@ static int run_child(struct harp_options *opt, int rank, int listen_fd, pid_t pa
 /* Waits for all children and forwards signals. Returns the exit code that explains most: the lowest but 0. */
 static int wait_children(const pid_t *pids, int count) {
   int code = HARP_EXIT_OK, forwarded = 0;
-  bool window_ended = false;
+  bool run_ended = false;
   for (int left = count; left;) {
     int status, sig = harp_interrupt_signal();
     if (sig && sig != forwarded) {
       forwarded = sig;
       for (int i = 0; i < count; i++) kill(pids[i], sig);
     }
-    if (!window_ended && harp_interrupt_ends_window()) {
-      window_ended = true;
+    if (!run_ended && harp_interrupt_ends_run()) {
+      run_ended = true;
       for (int i = 0; i < count; i++) kill(pids[i], SIGUSR1);
     }
     pid_t pid = wait(&status);

@@ -298,8 +298,9 @@ static int settle_ranks(struct harp_options *opt) {
   return 0;
 }
 
-/* A window's samples and counts go over the rendezvous in one frame, which bounds what may be requested. */
-static int check_window(const struct harp_options *opt) {
+/* The samples and counts of a timed run go over the rendezvous in one frame, which bounds what may be
+ * requested. */
+static int check_timed_run(const struct harp_options *opt) {
   if (!opt->interval_ms) return 0;
   if (opt->iterations || opt->size_count != 1)
     return harp_fail(HARP_EXIT_USAGE, "--interval-ms takes --time and one size");
@@ -309,9 +310,9 @@ static int check_window(const struct harp_options *opt) {
     return harp_fail(HARP_EXIT_USAGE, "--interval-ms %u: more than %d samples in %g s", opt->interval_ms,
                      HARP_SAMPLES_MAX, opt->time_s);
   uint64_t flows = 2 * (uint64_t)opt->nranks * (uint64_t)opt->nranks * opt->connections;
-  if (flows > HARP_WINDOW_FLOWS_MAX)
+  if (flows > HARP_TIMED_RUN_FLOWS_MAX)
     return harp_fail(HARP_EXIT_USAGE, "--interval-ms with %d ranks takes at most %d connections", opt->nranks,
-                     HARP_WINDOW_FLOWS_MAX / 2 / opt->nranks / opt->nranks);
+                     HARP_TIMED_RUN_FLOWS_MAX / 2 / opt->nranks / opt->nranks);
   return 0;
 }
 
@@ -505,7 +506,7 @@ int harp_options_parse(struct harp_options *opt, int argc, char **argv) {
   if (!opt->size_count)
     for (size_t i = 0; i < HARP_ARRAY_COUNT(default_size_bytes); i++)
       if (add_size(opt, default_size_bytes[i])) return -1;
-  return settle_ranks(opt) || check_window(opt) ? -1 : 0;
+  return settle_ranks(opt) || check_timed_run(opt) ? -1 : 0;
 }
 
 static uint64_t hash_add(uint64_t hash, uint64_t value) {

@@ -17,13 +17,13 @@ enum harp_mode {
 };
 
 enum {
-  HARP_SIZES_MAX = 64,             /* message sizes in one run */
-  HARP_CONNECTIONS_MAX = 4096,     /* per pair of ranks and direction */
-  HARP_INFLIGHT_MAX = 32,          /* outstanding requests that the ABI allows */
-  HARP_RANKS_MAX = 257,            /* one, and 256 that send to it */
-  HARP_SAMPLES_MAX = 20000,        /* intervals of one window */
-  HARP_WINDOW_FLOWS_MAX = 1 << 18, /* connection ends of all ranks in a window */
-  HARP_ADDRESS_BYTES = 300,        /* "host:port" or "@name" */
+  HARP_SIZES_MAX = 64,                /* message sizes in one run */
+  HARP_CONNECTIONS_MAX = 4096,        /* per pair of ranks and direction */
+  HARP_INFLIGHT_MAX = 32,             /* outstanding requests that the ABI allows */
+  HARP_RANKS_MAX = 257,               /* one, and 256 that send to it */
+  HARP_SAMPLES_MAX = 20000,           /* intervals of one timed run */
+  HARP_TIMED_RUN_FLOWS_MAX = 1 << 18, /* connection ends of all ranks in a timed run */
+  HARP_ADDRESS_BYTES = 300,           /* "host:port" or "@name" */
 };
 #define HARP_MESSAGE_BYTES_MAX ((size_t)1 << 30)
 
@@ -46,7 +46,7 @@ struct harp_options {
   bool wait_sent; /* pingpong: a rank receives only when its send is done */
   int dev;
   const char *json_path; /* NULL: none, "-": standard output */
-  double timeout_s;      /* for the ranks to connect, and for the plugin to make progress */
+  double timeout_s;      /* the time for the ranks to connect, and for the plugin to make progress */
   int log_level;         /* enum harp_nccl_log_level: which of the plugin's lines are printed */
   int nranks;
   int rank; /* -1: start all ranks here */

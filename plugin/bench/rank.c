@@ -7,7 +7,7 @@
 #include "plugin.h"
 #include "rendezvous.h"
 #include "report.h"
-#include "window.h"
+#include "timed_run.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ struct harp_rank {
   struct harp_plugin_device device;
   struct harp_mesh mesh;
   struct harp_report report;
-  struct harp_window window;
+  struct harp_timed_run timed_run;
   uint64_t wrong;
 };
 
@@ -104,25 +104,26 @@ static int sum_up(struct harp_rank *rank, struct harp_tally *sum, struct harp_la
   return rc;
 }
 
-/* Moves what is measured: `count` messages per connection, or whatever a window holds. Returns 0 or -1. */
+/* Moves what is measured: `count` messages per connection, or whatever a timed run holds. Returns 0 or -1. */
 static int run_timed(struct harp_rank *rank, size_t bytes, uint64_t *count, harp_ns *elapsed_ns) {
   if (!rank->opt->interval_ms) return batch(rank, bytes, *count, elapsed_ns);
   harp_ns cpu_start_ns = harp_clock_cpu_ns();
-  rank->report.window = &rank->window;
-  if (harp_window_init(&rank->window, rank->opt)) return -1;
-  if (harp_window_run(&rank->window, &rank->mesh, bytes)) return -1;
+  rank->report.timed_run = &rank->timed_run;
+  if (harp_timed_run_init(&rank->timed_run, rank->opt)) return -1;
+  if (harp_timed_run_execute(&rank->timed_run, &rank->mesh, bytes)) return -1;
   rank->mesh.tally.cpu_ns = harp_clock_cpu_ns() - cpu_start_ns;
-  *elapsed_ns = rank->window.sample_count * rank->window.interval_ns;
+  *elapsed_ns = rank->timed_run.sample_count * rank->timed_run.interval_ns;
   return 0;
 }
 
-/* Makes the sum that of the window, without what was drained after it. Returns the messages per
+/* Makes the sum that of the timed run, without what was finished after it. Returns the messages per
  * connection. */
-static uint64_t count_window(const struct harp_window *window, size_t bytes, struct harp_tally *sum) {
+static uint64_t count_timed_run(const struct harp_timed_run *timed_run, size_t bytes,
+                                struct harp_tally *sum) {
   sum->bytes = 0;
-  for (unsigned i = 0; i < window->connection_count; i++) sum->bytes += window->connections[i].bytes;
+  for (unsigned i = 0; i < timed_run->connection_count; i++) sum->bytes += timed_run->connections[i].bytes;
   sum->messages = sum->bytes / HARP_MAX(bytes, (size_t)1);
-  return HARP_MAX(sum->messages / HARP_MAX(window->connection_count, 1u), (uint64_t)1);
+  return HARP_MAX(sum->messages / HARP_MAX(timed_run->connection_count, 1u), (uint64_t)1);
 }
 
 static int run_size(struct harp_rank *rank, size_t bytes) {
@@ -138,7 +139,7 @@ static int run_size(struct harp_rank *rank, size_t bytes) {
   struct harp_latency *latency = malloc(sizeof *latency);
   if (!latency) return harp_fail(HARP_EXIT_SYSTEM, "out of memory");
   int rc = sum_up(rank, &sum, latency);
-  if (!rc && rank->report.window) count = count_window(&rank->window, bytes, &sum);
+  if (!rc && rank->report.timed_run) count = count_timed_run(&rank->timed_run, bytes, &sum);
   if (!rc) {
     struct harp_report_row row = harp_report_make_row(rank->opt, bytes, count, elapsed_ns, &sum, latency);
     if (!rank->opt->rank) harp_report_add(&rank->report, &row);
@@ -199,7 +200,7 @@ int harp_rank_run(const struct harp_options *opt, int listen_fd) {
   harp_rendezvous_init(&rank->rendezvous);
   if (run(rank, listen_fd)) harp_rendezvous_send_failure(&rank->rendezvous, harp_fail_text());
   if (rank->mesh.net) harp_mesh_close(&rank->mesh);
-  harp_window_fini(&rank->window);
+  harp_timed_run_fini(&rank->timed_run);
   harp_plugin_close(&rank->net);
   harp_rendezvous_close(&rank->rendezvous);
   int code = harp_fail_code();

@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "options.h"
 
-enum { HARP_RENDEZVOUS_BYTES_MAX = 64 << 20 }; /* of all ranks in one exchange */
+enum { HARP_RENDEZVOUS_BYTES_MAX = 64 << 20 }; /* the most bytes of all ranks in one exchange */
 
 struct harp_rendezvous {
   int rank, nranks;

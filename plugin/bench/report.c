@@ -115,15 +115,15 @@ static void write_latency(FILE *out, const struct harp_report_row *row) {
   fputc('}', out);
 }
 
-static void write_window(FILE *out, const struct harp_report *report) {
-  const struct harp_window *w = report->window;
+static void write_timed_run(FILE *out, const struct harp_report *report) {
+  const struct harp_timed_run *w = report->timed_run;
   uint64_t undelivered = 0;
   fprintf(out, ", \"window\": {\"start_ns\": %" PRIu64 ", \"interval_ms\": %u, \"samples\": [", w->start_ns,
           report->opt->interval_ms);
   for (unsigned i = 0; i < w->sample_count; i++) fprintf(out, "%s%" PRIu64, i ? ", " : "", w->samples[i]);
   fputs("], \"connections\": [", out);
   for (unsigned i = 0; i < w->connection_count; i++) {
-    const struct harp_window_connection *c = &w->connections[i];
+    const struct harp_timed_run_connection *c = &w->connections[i];
     fprintf(out, "%s{\"from\": %d, \"to\": %d, \"index\": %u, \"bytes\": %" PRIu64 "}", i ? ", " : "",
             c->from, c->to, c->index, c->bytes);
   }
@@ -157,7 +157,7 @@ static void write_json(FILE *out, const struct harp_report *report) {
             i ? ", " : "", row->bytes, row->messages, row->time_s, row->algbw_gbps, row->busbw_gbps);
     write_latency(out, row);
     fprintf(out, ", \"wrong\": %" PRIu64 ", \"cpu_s\": %.6f", row->wrong, row->cpu_s);
-    if (report->window) write_window(out, report);
+    if (report->timed_run) write_timed_run(out, report);
     fputc('}', out);
   }
   fputs("]}\n", out);

@@ -8,7 +8,7 @@
 #include "latency.h"
 #include "options.h"
 #include "plugin.h"
-#include "window.h"
+#include "timed_run.h"
 
 /* The percentiles of a row. */
 struct harp_report_latency {
@@ -17,7 +17,7 @@ struct harp_report_latency {
 };
 
 struct harp_report_row {
-  size_t bytes;      /* of one message */
+  size_t bytes;      /* the bytes of one message */
   uint64_t rounds;   /* messages per connection, timed */
   uint64_t messages; /* received by all ranks, timed */
   double time_s;     /* from barrier to barrier */
@@ -33,7 +33,7 @@ struct harp_report {
   const struct harp_plugin *net;
   struct harp_report_row rows[HARP_SIZES_MAX];
   unsigned row_count;
-  const struct harp_window *window; /* NULL: the run was by count; else of the only row */
+  const struct harp_timed_run *timed_run; /* NULL: the run was by count; else of the only row */
 };
 
 /* Returns a row for the sum over all ranks; `latency` is NULL or all ranks' samples. */

@@ -8,7 +8,7 @@ struct plan {
   struct collective *c;
   struct fabric *f;
   unsigned hosts, channels;
-  double bytes; /* of each host */
+  double bytes; /* the bytes of each host */
 };
 
 struct slices {

@@ -9,7 +9,7 @@
 struct collective {
   struct edge *edges;
   size_t count, done;
-  uint64_t host_bytes; /* that the busiest host sends or receives in an operation */
+  uint64_t host_bytes; /* the bytes that the busiest host sends or receives in an operation */
   unsigned steps;      /* one after the other, each as long as the way between two hosts */
   void *owner;
   void (*on_done)(struct collective *c, harp_ns now);

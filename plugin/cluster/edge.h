@@ -11,8 +11,8 @@
 struct edge_config {
   unsigned from, to, channel; /* hosts; the channel */
   uint32_t message_bytes;
-  uint64_t messages; /* of an operation */
-  uint64_t first;    /* of them, that wait for nothing */
+  uint64_t messages; /* the messages of an operation */
+  uint64_t first;    /* the number of messages that wait for nothing */
   bool is_gate;      /* messages wait until the edges before are done; else each for one of theirs */
 };
 
@@ -22,9 +22,9 @@ struct edge {
   struct flow *flow; /* HARP */
   struct edge_path *paths;
   struct socket *sockets; /* TCP */
-  struct hop *caps;       /* of each path or socket; NULL: none */
+  struct hop *caps;       /* the caps of each path or socket; NULL: none */
   unsigned socket_count;
-  uint64_t segments; /* of a message on a socket */
+  uint64_t segments; /* the segments of a message on a socket */
 
   /* messages, of all operations */
   uint64_t allowed, written, received;

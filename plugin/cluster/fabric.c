@@ -5,7 +5,7 @@
 
 #include "models/memory.h"
 
-#define HOST_QUEUE_BYTES ((uint64_t)1 << 40) /* of a host's own queue: no limit */
+#define HOST_QUEUE_BYTES ((uint64_t)1 << 40) /* the bound of a host's own queue: no limit */
 enum { SWITCH_NS = 500 };
 
 static struct hop *take_hops(struct fabric *f, size_t count, const struct wire *w, harp_ns delay_ns) {

@@ -16,9 +16,9 @@ struct fabric {
   struct agenda *agenda;
   const struct cluster_scenario *scenario;
   unsigned hosts, interfaces, leaves, spines;
-  struct hop *polices;         /* of each interface, if it has one; then */
-  struct hop *up, *down;       /* of each interface: to its leaf, and from it */
-  struct hop *climb, *descend; /* of each leaf and spine: between them */
+  struct hop *polices;         /* the policer of each interface, if it has one */
+  struct hop *up, *down;       /* the hops of each interface to its leaf, and from it */
+  struct hop *climb, *descend; /* the hops between each leaf and spine */
   struct source failure;
   bool is_rerouted;
   /* Trips, so that their routes can be chosen anew. */

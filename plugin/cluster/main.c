@@ -18,9 +18,9 @@ struct run {
   struct collective collective;
   struct source next; /* begins the next operation */
   unsigned begun, ended;
-  harp_ns begun_ns, least_ns, most_ns, sum_ns; /* of operations that count */
+  harp_ns begun_ns, least_ns, most_ns, sum_ns; /* the times of the operations that count */
   struct fabric_sums before;                   /* the first that does */
-  double jain;                                 /* of the rates of the connections, in the last operation */
+  double jain; /* Jain's index of the rates of the connections, in the last operation */
 };
 
 static double jain_of(const struct run *r) {

@@ -17,7 +17,7 @@ enum { SOCKET_WINDOW_SEGMENTS_MAX = 4096 };
 
 struct segment {
   uint64_t number;
-  uint64_t order; /* of this sending of it, counted from 0 */
+  uint64_t order; /* the number of this sending of the segment, from 0 */
   harp_ns sent_ns;
   bool is_dropped;
 };
@@ -31,10 +31,10 @@ struct socket {
   struct agenda *agenda;
   struct socket_trip there, back;
   struct lane data, acks;
-  struct source timer; /* of the probe, then of the timeout */
+  struct source timer; /* the timer of the probe, then of the timeout */
   struct cubic_window window;
   uint32_t segment_bytes;
-  uint64_t seed; /* of its port: for the hash of the fabric */
+  uint64_t seed; /* the seed of its port, for the hash of the fabric */
 
   /* the sending end */
   uint64_t next, end;     /* segments: the next new one, and behind the last that was written */
@@ -43,7 +43,7 @@ struct socket {
   uint32_t flight_room, flight_head, flight_count;
   uint64_t *again; /* a ring of segments that are to be sent again */
   uint32_t again_room, again_head, again_count;
-  unsigned timeouts; /* since the last acknowledgement */
+  unsigned timeouts; /* the timeouts after the last acknowledgement */
 
   /* the receiving end */
   uint64_t received; /* segments, in order */

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LIMIT_BYTES = 212992 }; /* of Linux, on 64-bit machines */
+enum { LIMIT_BYTES = 212992 }; /* the limit of Linux, on 64-bit machines */
 
 __attribute__((visibility("default"))) int setsockopt(int fd, int level, int option, const void *value,
                                                       socklen_t bytes) {

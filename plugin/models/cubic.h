@@ -11,7 +11,7 @@
 #include "models/lane.h"
 #include "models/wire.h"
 
-enum { CUBIC_HEADERS_BYTES = 52 }; /* of a segment: IPv4, TCP with time stamps */
+enum { CUBIC_HEADERS_BYTES = 52 }; /* the headers of a segment: IPv4, TCP with time stamps */
 
 /* The congestion window, in segments. */
 struct cubic_window {

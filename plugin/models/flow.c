@@ -9,7 +9,7 @@
 
 enum {
   DATAGRAM_MAX_BYTES = 65507,
-  RECEIVES = 32, /* that a stream has open, as NCCL does */
+  RECEIVES = 32, /* the receives that a stream has open, as NCCL does */
   MESSAGE_MAX_BYTES = 4 << 20,
   FIRST_NUMBER_STEP = 7919, /* any */
   FIRST_LINE = 5,           /* any */

@@ -21,7 +21,7 @@ enum { FLOW_IP_UDP_BYTES = 28, FLOW_HEADERS_BYTES = HARP_DATA_HEADER_BYTES + FLO
  * matrix of tests/networks, with one queue on a way, takes wires: a trip has an event for each hop and draws
  * its losses there, which would change each of its figures. */
 struct route {
-  struct wire *cap;  /* of this flow alone: a policer */
+  struct wire *cap;  /* the policer of this flow alone */
   struct wire *wire; /* may be shared */
   struct trip *trip; /* in place of wire and delay_ns */
   harp_ns delay_ns;
@@ -44,7 +44,7 @@ struct flow_path {
   harp_ns silent_ns;       /* the next time */
   bool has_ended;          /* its connection, and there is no other yet */
   struct source unblock;
-  uint64_t packets, lost; /* of data: that were sent, and that did not arrive */
+  uint64_t packets, lost; /* the data packets that were sent, and that did not arrive */
 };
 
 struct flow_config {
@@ -69,12 +69,12 @@ struct flow {
   struct traffic traffic[FLOW_STREAMS_MAX];
   struct source sender_timer, receiver_timer;
   struct host sender_host, receiver_host;
-  struct rng rng; /* of random loss */
+  struct rng rng; /* the generator of random loss */
   uint64_t superframes;
-  void *owner; /* for on_received */
+  void *owner; /* the argument of on_received */
   void (*on_received)(struct flow *f, unsigned stream,
                       harp_ns now); /* messages have arrived; NULL: nothing */
-  enum lie lie;                     /* of its receiver */
+  enum lie lie;                     /* the lie of its receiver */
   bool is_refused;                  /* the sender has found it out: the session is over */
 };
 

@@ -6,7 +6,7 @@
 
 #include "models/rng.h"
 
-#define HOST_PAUSE_MIN_NS HARP_US(20) /* of scenarios */
+#define HOST_PAUSE_MIN_NS HARP_US(20) /* the value of scenarios */
 
 struct host {
   harp_ns every_ns; /* between two pauses, in the mean; 0: there are none */

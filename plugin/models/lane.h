@@ -25,8 +25,8 @@ struct parcel {
       bool ce;
     } data;
     struct harp_packet *ack;
-    harp_ns sent_ns; /* of a segment of TCP */
-    uint64_t order;  /* of a sending of one */
+    harp_ns sent_ns; /* the time when a segment of TCP was sent */
+    uint64_t order;  /* the order of its sending */
   };
 };
 

@@ -14,12 +14,12 @@ enum lie {
   LIE_LATE,       /* acknowledgements leave LIAR_LATE_NS later than they were made */
   LIE_DELAY,      /* all of the round trip but LIAR_RTT_NS is called the receiver's own delay */
   LIE_MARKS,      /* no packet came marked */
-  LIE_WAY,        /* that time is called what the acknowledgement waited on its way */
+  LIE_WAY,        /* it says that the acknowledgement's delay was its own waiting */
   LIE_COUNT,
 };
 #define LIAR_LATE_NS HARP_MS(1)
 #define LIAR_RTT_NS  HARP_US(100)
-enum { LIAR_AHEAD_PACKETS = 8 }; /* of LIE_OPTIMISTIC: what is under way at least, mostly */
+enum { LIAR_AHEAD_PACKETS = 8 }; /* LIE_OPTIMISTIC: the packets that are mostly under way at least */
 
 /* Falsifies an acknowledgement that is about to leave; `round_trip_ns` is the true one, as the liar knows it.
  */

@@ -10,7 +10,7 @@ enum { PARAMETER_TEXT_BYTES = 32 };
 struct parameter {
   const char *key, *help;
   const char *value; /* the default, for the help */
-  size_t offset;     /* of the field: a double, or a char[PARAMETER_TEXT_BYTES] */
+  size_t offset;     /* the offset of the field: a double, or a char[PARAMETER_TEXT_BYTES] */
   bool is_text;
 };
 

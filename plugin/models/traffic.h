@@ -26,9 +26,9 @@ struct traffic {
   /* counted */
   uint64_t received_bytes;
   bool is_measured;
-  uint32_t *took_us; /* of each message that was measured */
+  uint32_t *took_us; /* the time of each message that was measured */
   uint32_t took_count, took_room;
-  uint64_t steps, steps_ns; /* that have ended while measured, and how long they took together */
+  uint64_t steps, steps_ns; /* the steps that have ended while measured, and how long they took together */
 };
 
 void traffic_init(struct traffic *t);

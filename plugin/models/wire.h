@@ -12,13 +12,13 @@
 
 struct wire {
   uint64_t ps_per_byte;  /* 0: no bottleneck */
-  uint64_t queue_bytes;  /* of packets that wait or are being sent */
+  uint64_t queue_bytes;  /* the bytes of packets that wait or are being sent */
   uint64_t bucket_bytes; /* 0: it queues; else it polices */
   harp_ns mark_ns;       /* packets that wait longer are marked (ECN); 0: none are */
   /* state */
   uint64_t busy_ps; /* until then the packets that have passed take the rate */
   /* counted */
-  uint64_t packets, bytes, drops; /* that came, and that were dropped */
+  uint64_t packets, bytes, drops; /* the packets and bytes that came, and the packets that were dropped */
   uint64_t queue_max_ns;
 };
 

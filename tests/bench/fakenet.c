@@ -37,7 +37,7 @@ struct fake_request {
   struct fake_comm *comm;
   char *data;
   uint32_t bytes;      /* posted */
-  uint32_t wire_bytes; /* of the message; in network order in `head` */
+  uint32_t wire_bytes; /* the bytes of the message; in network order in `head` */
   char head[HEAD_BYTES];
   size_t moved; /* head included */
   bool used;

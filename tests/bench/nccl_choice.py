@@ -35,7 +35,7 @@ from tests.conftest import BUILD_DIR
 SIZES = "8,32,128,512,2K,8K,32K,128K,512K,2M,8M,32M,64M"
 SETTINGS = [(algo, proto) for algo in ("Ring", "Tree") for proto in ("LL", "Simple")]
 NEAR = 1.10  # what NCCL's choice may take, of the best one's time
-SHARE = 0.9  # of the sizes
+SHARE = 0.9  # the share of the sizes
 CHOSEN = re.compile(r"(\d+) Bytes -> Algo (\w+) proto (\w+)")
 PROTOCOLS = {"LL": "LL", "LL128": "LL128", "SIMPLE": "Simple"}
 

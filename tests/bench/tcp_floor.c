@@ -40,8 +40,8 @@ static const double WARM_UP_S = 0.2, MEASURED_S = 1.0;
 struct connection {
   int fd;
   bool checks;
-  size_t bytes;         /* of a payload */
-  size_t before, after; /* of a record, in front of it and behind it */
+  size_t bytes;         /* the bytes of a payload */
+  size_t before, after; /* the bytes in front of a record, and behind it */
   uint8_t *buffers;
   unsigned sent, received;
 };

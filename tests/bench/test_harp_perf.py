@@ -197,7 +197,7 @@ def test_busy_plugin_is_called_again(perf: Perf) -> None:
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        # of 65 messages of each of the four sizes that have bytes, each tenth; the empty one counts on
+        # Each tenth of 65 messages of each of the four sizes that have bytes; the empty one counts on
         ("FAKENET_FLIP", 26),
         ("FAKENET_SHORT", 33),
         ("FAKENET_REPEAT", 26),

@@ -30,7 +30,7 @@ SPIN_S, NAP_S = 0.02, 0.0002
 MEBIBYTE = 1 << 20
 GARBAGE_DONE = 0x5A5A5A5A
 STALE = 0x1  # NCCL's own hint, and no request
-PF_EXITING = 0x4  # of the flags in /proc/PID/stat: linux/sched.h
+PF_EXITING = 0x4  # a flag in /proc/PID/stat: linux/sched.h
 
 ffi = cffi.FFI()
 ffi.cdef(
@@ -133,7 +133,7 @@ class Net:
     log: Log | None = field(default_factory=Log)
     file: Path = PLUGIN_FILE
     profiler: Any = ffi.NULL  # the callback that init is given
-    phandle: Any = ffi.NULL  # of each isend; of irecv with n = 1, where it is not NULL
+    phandle: Any = ffi.NULL  # the handle of each isend; of irecv with n = 1, where it is not NULL
 
     def __post_init__(self) -> None:
         self.lib: Any = ffi.dlopen(str(self.file), ffi.RTLD_NOW | ffi.RTLD_LOCAL)

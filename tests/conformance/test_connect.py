@@ -214,7 +214,7 @@ def _own_ports(protocol: str) -> set[int]:
     return {int(row[1].split(":")[1], 16) for row in rows if f"socket:[{row[9]}]" in ours}
 
 
-LARGE_BYTES = 8192  # of a packet on the loopback: no control connection sends such
+LARGE_BYTES = 8192  # a packet on the loopback: no control connection sends such
 
 
 def _marks(tap: socket.socket) -> tuple[set[tuple[int, int]], set[int]]:

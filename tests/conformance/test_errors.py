@@ -10,7 +10,7 @@ import pytest
 from tests.conformance import abi
 from tests.conformance.driver import Buffer, Net, ffi, pattern, until
 
-COPY_MAX = 32_768  # of a send that is copied, and done at once
+COPY_MAX = 32_768  # the largest send that is copied, and done at once
 GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a test calls it a hang
 
 

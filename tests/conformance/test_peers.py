@@ -24,7 +24,7 @@ from tests.conformance.child import (
 from tests.conformance.children.crowd import CROWD
 from tests.conformance.driver import Buffer, Net, Request, ffi, handle_of, pattern, text_of, until
 
-UNACCEPTED_MAX, GUESTS_MAX = 8, 64  # of a listener
+UNACCEPTED_MAX, GUESTS_MAX = 8, 64  # a listener's limits
 GROWN_BYTES = 4 << 20  # what connects that are given up may leave
 
 

@@ -13,7 +13,7 @@ from tests.conformance.driver import Buffer, Net, Pair, Request, ffi, pattern, u
 
 pytestmark = pytest.mark.parametrize("version", NEW_AND_OLD)
 
-COPY_MAX = 32_768  # of a message that is copied; the peer takes it without a receive
+COPY_MAX = 32_768  # the largest message that is copied; the peer takes it without a receive
 EARLY = 4  # messages that the peer takes before their receives are posted
 GONE_S = 10.0
 MESSAGES = 200

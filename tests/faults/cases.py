@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls of libc fail in which run: every call of every function that the plugin calls, with each errno
-that the kernel may give it there.
+"""The calls of libc that fail in each run: every call of every function that the plugin calls, with each
+errno that the kernel may give it there.
 
 An errno that the kernel gives only in a certain state is no case: EAGAIN of a TCP socket that has room would
 keep an edge-triggered epoll set silent for ever.

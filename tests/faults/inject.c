@@ -42,11 +42,11 @@
 enum {
   MESSAGES = 24,
   MESSAGE_MAX_BYTES = 1 << 20,
-  /* Of a call that fails for good, unless NCCL's polling or the data path makes it. AF_XDP tries a queue that
-   * another process has for 10 s, every 5 ms. */
+  /* The repeats of a call that fails for good, unless NCCL's polling or the data path makes it. AF_XDP tries
+   * a queue that another process has for 10 s, every 5 ms. */
   REPEATS_MAX = 3000,
-  /* Of a call for which the kernel has no memory, in a second: it is tried once in a millisecond, on each of
-   * two sockets. */
+  /* The repeats of a call for which the kernel has no memory, in a second: it is tried once in a millisecond,
+   * on each of two sockets. */
   SHORT_REPEATS_MAX = 4000,
   POLL_US = 50,
 };
@@ -88,7 +88,7 @@ static uintptr_t plugin_low, plugin_high;
 static int fails_at, error_code, failing = -1;
 static bool fails_on;
 static _Atomic int calls[FUNCTIONS], failures;
-static _Atomic long allocations; /* of the plugin's that were not freed */
+static _Atomic long allocations; /* the plugin's allocations that were not freed */
 
 static bool is_plugins(const void *caller) {
   return (uintptr_t)caller >= plugin_low && (uintptr_t)caller < plugin_high;
@@ -198,7 +198,7 @@ static struct side *sides;
 static struct ends {
   atomic_bool are_there;
   _Atomic int up_count;
-} * ends; /* of the veth pair; shared, too */
+} * ends; /* the ends of the veth pair, which are shared, too */
 
 static struct side *self(void) {
   return &sides[number];

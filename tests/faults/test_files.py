@@ -11,7 +11,7 @@ from tests.faults.conftest import Compile
 
 PEERS = 24
 FILES = 36
-LEFT = FILES // 4  # that data connections leave
+LEFT = FILES // 4  # the files that data connections leave
 TIMEOUT_S = 120
 
 

@@ -71,7 +71,7 @@ static void run_sealed(struct fuzz_input *in) {
     FUZZ_CHECK(n == -EBADMSG);
     return;
   }
-  if (type == HARP_CONTROL_ADDRESS && n == -EBADMSG) return; /* of no host */
+  if (type == HARP_CONTROL_ADDRESS && n == -EBADMSG) return; /* the address is of no host */
   FUZZ_CHECK(n == (int)bytes && m.type == type && m.count == count);
   size_t length = encode(again, &m);
   FUZZ_CHECK(harp_control_decode(again, length, key, &m) == (int)length && m.count == count);

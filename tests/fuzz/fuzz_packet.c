@@ -14,7 +14,7 @@
 
 enum {
   PAYLOAD = 0x5a,       /* every byte of every payload, so that a second placement shows */
-  CAPACITY_MAX = 20480, /* of most receives: a little more than what may come early */
+  CAPACITY_MAX = 20480, /* the capacity of most receives: a little more than what may come early */
 };
 
 static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
@@ -101,7 +101,7 @@ struct receiving {
   struct harp_session session;
   struct harp_placement place;
   uint8_t *staging;
-  uint8_t *buffer[HARP_MESSAGES_MAX]; /* of posted receive m, at m % HARP_MESSAGES_MAX */
+  uint8_t *buffer[HARP_MESSAGES_MAX]; /* the buffer of posted receive m, at m % HARP_MESSAGES_MAX */
   uint32_t capacity[HARP_MESSAGES_MAX];
   uint32_t first_message;
   /* what an honest sender would send: size and first line of message first_message + i */
@@ -120,7 +120,7 @@ static void copy_placed(struct receiving *r, uint8_t *base, size_t bytes) {
     size_t at = (size_t)(r->place.dst - base) + from;
     FUZZ_CHECK(r->place.dst >= base && at + n <= bytes);
     /* What the session copies may have been written before, by packets whose CRC was wrong: here none is. */
-    for (uint32_t k = 0; k < n; k++) FUZZ_CHECK(base[at + k] == (r->place.is_copied ? PAYLOAD : 0));
+    for (uint32_t k = 0; k < n; k++) FUZZ_CHECK(base[at + k] == (r->place.is_placed ? PAYLOAD : 0));
     memset(base + at, PAYLOAD, n);
   }
 }
@@ -175,7 +175,7 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
 /* Values and bits of the input byte that selects which packet is sent. */
 enum {
   SKIP_PROBE = 255,        /* a PROBE */
-  SKIP_OTHER_STREAM = 254, /* of a stream that is not open */
+  SKIP_OTHER_STREAM = 254, /* the skip of a stream that is not open */
   SKIP_BACK = 1,           /* its number is lower by skip / 8; it requests an acknowledgement */
   SKIP_AHEAD = 2,          /* its number is higher by skip / 4 */
 };
@@ -218,7 +218,7 @@ static void receiver_acks(struct receiving *r) {
     FUZZ_CHECK(count < r->receiver->path_count);
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, keys.tx_seed);
     FUZZ_CHECK(harp_packet_decode(wire, bytes, &back) == HARP_DROP_NONE);
-    FUZZ_CHECK(back.ack.window_bytes == harp_window_bounded(back.ack.window_bytes));
+    FUZZ_CHECK(back.ack.window_bytes == harp_receive_window_bounded(back.ack.window_bytes));
     FUZZ_CHECK(back.ack.credit_count <= 1 &&
                (!back.ack.credit_count || back.ack.credits[0].posted == r->stream.posted));
   }

@@ -17,7 +17,7 @@ enum {
   STREAM = 0,
   RECEIVES = 8,
   CAPACITY = HARP_RECORDS_AHEAD_BYTES + HARP_RECORD_WHOLE_BYTES + 5, /* records of several reads */
-  EXCESS_BYTES = CAPACITY / 16,                                      /* of a message beyond its receive */
+  EXCESS_BYTES = CAPACITY / 16, /* the bytes of a message beyond its receive */
   GUARD = 64,
   GUARD_BYTE = 0xa7,
   UNWRITTEN = 0x5c,
@@ -40,7 +40,7 @@ struct reader {
   bool is_open, is_broken;
   unsigned posted, done;
   uint8_t *buffers[RECEIVES]; /* CAPACITY and GUARD bytes each; those of done receives are freed */
-  uint8_t *shadows[RECEIVES]; /* of watched buffers: what they must contain; else NULL */
+  uint8_t *shadows[RECEIVES]; /* what watched buffers must contain; else NULL */
   uint8_t *staging, *ahead, *scrap;
 };
 
@@ -243,7 +243,7 @@ static void disturb(struct reader *r, uint8_t what) {
 /* Bits of the input byte that selects how a record is made. */
 enum {
   TYPE_MASK = 15,  /* 0: of any type, else DATA */
-  PART = 16,       /* of a message, from a multiple of PART_BYTES on */
+  PART = 16,       /* a part of a message, from a multiple of PART_BYTES on */
   ONE_RECORD = 32, /* at most RECORD_BYTES */
   ANY_MESSAGE = 64,
   ANY_LINE = 128,

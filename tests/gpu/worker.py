@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-LIMIT_S = 300  # of one collective, before PyTorch gives up
+LIMIT_S = 300  # the time of one collective, before PyTorch gives up
 CHECK_SIZES = (8, 1000, 4096, 65_536, 1_000_000, 8 << 20)  # bytes
 SEED = 20_000
 

@@ -23,7 +23,7 @@ from tests.harpctl.machine import build
 PACKAGE = Path(hints.__file__).parent
 MENTION = re.compile(r"harpctl (?:[a-z]+)\b")
 BLANK = re.compile(r"(?<= )(?:1|[A-Z]{3,})(?= )")  # what a person replaces
-FILLED = "1"  # for what a hint is given when it is made: a number, a name, an id
+FILLED = "1"  # what a hint is given when it is made: a number, a name, an id
 USAGE = 2
 
 

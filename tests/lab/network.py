@@ -29,9 +29,9 @@ SETTLED_S = 2  # after which rates count
 BEST_INTERVALS = 1000 // INTERVAL_MS
 BOTH_WAYS = 2
 WORDS = ("--interval-ms", str(INTERVAL_MS), "--no-check", "--inflight", "16")
-WARMED_UP = "window starts"  # of harp-perf's log
+WARMED_UP = "window starts"  # a line of harp-perf's log
 LOOK_S = 0.05
-FRAMES_SHARE = 1.08  # of payload that is received with its headers and acknowledgements
+FRAMES_SHARE = 1.08  # the share of payload that is received with its headers and acknowledgements
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def run_over(
 def _end_when_enough(job: Job, enough_mbps: float) -> None:
     """End a job once settled when a second has passed at a rate; return also when it is to end by itself."""
     meter, warm_s = Meter(job), time.monotonic()
-    with contextlib.suppress(OSError):  # of a rank that has ended
+    with contextlib.suppress(OSError):  # a rank has ended
         while (passed_s := time.monotonic() - warm_s) < SECONDS:
             is_settled = passed_s > SETTLED_S + 1
             if meter.mbps() >= FRAMES_SHARE * enough_mbps and is_settled:

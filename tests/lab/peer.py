@@ -57,7 +57,7 @@ class Peer:
         self.net = Net(ABI)
         assert self.net.init() == abi.SUCCESS, self.net.warns()
         self.listens: list[Any] = []
-        self.comm: Any = ffi.NULL  # of the last connect or accept
+        self.comm: Any = ffi.NULL  # the comm of the last connect or accept
         self.comms: list[Any] = []
         self.streams: list[Stream] = []
         self.is_sender = False

@@ -35,7 +35,7 @@ def _put_in(lab: Lab, host: int, eni: int) -> None:
     words = ("link", "set", f"away{host}", "name", eni_name(eni), "netns", lab.hosts[host])
     run_command(ip_inside(fabric_name(lab.prefix), *words))
     run_command(ip_inside(lab.hosts[host], "link", "set", eni_name(eni), "up"))
-    lab.add_address(host, eni)  # which its routes need
+    lab.add_address(host, eni)  # its routes need it
 
 
 ABSENT: dict[str, tuple[Change, Change]] = {

@@ -20,10 +20,10 @@ from tests.lab.remote import RemotePeer, connect
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
-CAP_MBPS = 200.0  # of any machine's
+CAP_MBPS = 200.0  # a rate of any machine's
 SMALL_BYTES = 64
 BEFORE_BYTES = 8 << 20  # a third of a second at the cap, in which the path has learned the network
-ALL_BYTES = 40 << 20  # of large messages: more than a second of them is left for the black hole
+ALL_BYTES = 40 << 20  # large messages: more than a second of them is left for the black hole
 # Between two large messages, as 200 ms are promised, and held in tests/script/test_black_hole.c; the rest is
 # what a busy machine needs.
 STILL_S = 0.5

@@ -82,7 +82,7 @@ def _stop(_lab: Lab, job: Job) -> None:
 
     def is_still() -> bool:
         before = received()
-        time.sleep(STILL_S)  # for so long nothing is to move
+        time.sleep(STILL_S)  # nothing is to move for so long
         return received() - before < STILL_BYTES
 
     until("nothing moves", is_still)
@@ -159,4 +159,4 @@ def test_close_with_sends_under_way(make_lab: MakeLab, plugin_file: Path) -> Non
         receiver.start("transfer", MESSAGES, MESSAGE_BYTES)
         log = sender.call("abandoned_send", MESSAGES, MESSAGE_BYTES)
         assert statistics_of("\n".join(log))["tx_by_reference"]
-        assert any(receiver.answer())  # of the results; the peer ends over a wrong byte
+        assert any(receiver.answer())  # one of the results; the peer ends over a wrong byte

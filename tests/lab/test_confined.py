@@ -20,7 +20,7 @@ from tests.lab.job import ALL_SIZES, Job
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 
-USER = 65534  # of confined.c
+USER = 65534  # confined.c's
 BUFFER = f"{DEFAULT_BUFFER_BYTES >> 10} KiB socket buffer"
 WITH_TCP = re.compile(r"connected to .* path\(s\) of datagrams, [1-9]\d* of TCP")
 

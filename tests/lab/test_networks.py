@@ -19,7 +19,7 @@ pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 SMALL_PACKETS_SHARE = 0.85  # headers take 0.06 of packets of 1500 bytes, acknowledgements 0.03
 TRIES = 3  # a machine that does other things too has worse moments
-OTHER_SHARE = 0.5  # of one direction that the other has at least, from the first message on
+OTHER_SHARE = 0.5  # the share of one direction that the other has at least, from the first message on
 
 
 def assert_moved(

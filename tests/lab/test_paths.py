@@ -94,7 +94,7 @@ def test_a_path_dies(
         job.until_moving()
         drop(lab, 1, f"udp sport {FIRST_PORT}")
         until("the path carries something", lambda: dropped(lab, 1) > 0)
-        job.until_moving(48 << 20)  # for a second at the cap, in which the path is given up
+        job.until_moving(48 << 20)  # a second at the cap, in which the path is given up
         counted = _checked(job, paths)
         assert counted["path_down"] > 0
 

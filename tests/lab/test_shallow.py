@@ -17,10 +17,10 @@ from tests.lab.network import BOTH_WAYS, Moved, run_over
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
-CAP_MBPS = 200.0  # of any machine's
+CAP_MBPS = 200.0  # a rate of any machine's
 RATE_SHARE = 0.1  # a collapse; 0.88 to 0.96 on a quiet machine, 0.3 to 0.6 beside other tests
 LOST_MAX = 0.03
-MISTAKEN_MAX = 0.01  # of what HARP sends: found lost, although it only came late
+MISTAKEN_MAX = 0.01  # the share of what HARP sends that is found lost, although it only came late
 WARMUP = 64  # messages: a policer's bucket is empty, and the first flight of slow start over
 LEVEL = 0.95  # a run against another, on a machine that does other things too
 MORE_LOST_MAX = 0.01

@@ -16,7 +16,7 @@ from tests.lab.job import Job
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 
-RANKS = 8  # of a host
+RANKS = 8  # a host's ranks
 ENIS = 8
 UNEVEN_MAX = 0.15
 RUN_S = 300.0  # 16 processes on a machine with few cores

@@ -24,10 +24,10 @@ pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 LOSS = "meta l4proto udp numgen random mod 10 < 3"  # 30 %
 ROUNDS = 5
-COPY_MAX = 32_768  # of a message that is copied
+COPY_MAX = 32_768  # the largest message that is copied
 EARLY = 4  # messages that the peer takes before their receives are posted
 SOON_S = 1.0  # five times what 999 of 1,000 take in the simulator (tests/script/test_loss_tail.c)
-LATE_MAX = 1  # of ROUNDS that take longer: a loaded machine gives no core for so long
+LATE_MAX = 1  # the number of ROUNDS that take longer: a loaded machine gives no core for so long
 BUSY_S = 10.0  # what such a machine may take to end a process, or to see that one has ended
 TIMEOUT_S = 2
 

@@ -27,7 +27,7 @@ from tests.lab.remote import RemotePeer
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1")
-CAP_MBPS = 100.0  # which leaves the cores to others
+CAP_MBPS = 100.0  # it leaves the cores to others
 STALL_S = 2  # in place of the 10 s of a job
 NAMED_S = 30.0  # as a job is promised for 10 s; the rest is what a busy machine needs
 WAITED = "NCCL has waited for "

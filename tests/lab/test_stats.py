@@ -28,7 +28,7 @@ ENIS = 4
 ENI_NAMES = [f"eni{number}" for number in range(ENIS)]
 LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
 MESSAGE_BYTES = 65536
-CAP_MBPS = 100.0  # which leaves the cores to others
+CAP_MBPS = 100.0  # it leaves the cores to others
 LOOK_S = 0.6  # engines write four times a second
 SEEN_S = 15.0  # as 2 s are promised; the rest is what a busy machine needs
 

@@ -142,7 +142,7 @@ def _striped(lab: Lab, plugin: Path, meeting: Path, words: tuple[str, ...], carr
 def test_connections_are_opened_when_used(
     make_lab: MakeLab, plugin_file: Path, size: str, least: int, most: int
 ) -> None:
-    """Of eight paths one is used, experiments may try more; none by messages that datagrams carry."""
+    """One of eight paths is used, experiments may try more; messages that datagrams carry use none."""
     lab = make_lab(LabSpec(enis=2))
     env = {**TCP, "HARP_PATHS": "8"}
     with Job(lab, plugin_file, mode="bidir", sizes=size, words=UNTIL_FINISHED, env=env) as job:

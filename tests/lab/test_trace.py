@@ -28,7 +28,7 @@ from tests.lab.job import Job, drop, until
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 LONG = ("--iters", "10000000", "--warmup", "1", "--connections", "2")
-ERROR_MAX_NS = 20e6  # of the clocks, on a busy machine
+ERROR_MAX_NS = 20e6  # the clocks' error, on a busy machine
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path) -> None:
 
 
 def test_small_messages(make_lab: MakeLab, plugin_file: Path) -> None:
-    """Of every size, with as many connections as a rank of a small job has."""
+    """Messages have every size, with as many connections as a rank of a small job has."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=1000, unprivileged=True))
     words = ("--iters", "60", "--warmup", "4", "--connections", "8")
     with Job(lab, plugin_file, mode="bidir", sizes="1,8,1000,4096,16385,128K", words=words, env=UDP) as job:

@@ -25,7 +25,8 @@ enum {
 };
 
 /* Both directions have their own secrets, as the handshake would have made them. */
-static const uint64_t TOKENS[] = {0x1122334455667788, 0x99AABBCCDDEEFF00}; /* of packets from end 0, from 1 */
+static const uint64_t TOKENS[] = {0x1122334455667788,
+                                  0x99AABBCCDDEEFF00}; /* the tokens of packets from end 0, and from end 1 */
 static const uint32_t SEEDS[] = {0x13579BDF, 0x2468ACE0};
 
 _Noreturn void duo_fail(const struct duo *d, const char *format, ...) {
@@ -87,7 +88,7 @@ static void start_receiver(struct duo *d, struct duo_end *e) {
       .path_count = d->config.path_count,
       .window_bytes = config->window_bytes,
   };
-  /* Of two senders each proves the addresses of the other's. */
+  /* Each of two senders proves the addresses of the other's paths. */
   for (unsigned i = 0; i < config->path_count && !config->is_one_way; i++)
     if (!config->paths[i].is_tcp) rc.unproved |= 1ull << i;
   free(e->receiver_memory);
@@ -381,7 +382,7 @@ bool duo_step(struct duo *d, harp_ns until_ns) {
   check(d, e);
   maybe_sleep(d, e);
   e->users_ns = users_ns(d, e);
-  e->users_known = !d->net.filter; /* which may change the users' minds */
+  e->users_known = !d->net.filter; /* the filter may change the users' minds */
   if (d->config.trace) {
     for (unsigned i = 0; i < DUO_ENDS; i++) flush_trace(d, &d->ends[i]);
   }

@@ -22,7 +22,7 @@
 
 enum {
   DUO_ENDS = 2,
-  DUO_STREAMS_MAX = 256, /* of a scenario, one after the other or at once */
+  DUO_STREAMS_MAX = 256, /* the streams of a scenario, one after the other or at once */
   DUO_IDS_MAX = 256,
   DUO_MESSAGES_MAX = 1024,
   DUO_MESSAGE_MAX_BYTES = 2 << 20,
@@ -43,11 +43,11 @@ struct duo_message {
   uint32_t placed_lines;
   bool received, is_watched;
   uint32_t poisoned;              /* bytes of `buffer` that may change no more, since it was given back */
-  harp_ns posted_at, received_at; /* of the send, and when all of it was there */
+  harp_ns posted_at, received_at; /* the time of the send, and the time when all of it was there */
 };
 
 struct duo_stream_config {
-  enum simnet_way way; /* of its data */
+  enum simnet_way way; /* the way of its data */
   uint16_t id;
   uint32_t first_line, first_message;
   uint32_t in_flight_max; /* sends or receives that are open at once */
@@ -56,7 +56,7 @@ struct duo_stream_config {
   harp_ns open_at;
   harp_ns abort_at; /* from then on one end closes it, whatever is under way; 0: never */
   bool is_aborted_by_receiver;
-  uint32_t forge_ppm; /* of its packets that are forged. It must be aborted */
+  uint32_t forge_ppm; /* the share of its packets that are forged. It must be aborted */
 };
 
 enum duo_stream_state { DUO_STREAM_NEW, DUO_STREAM_REQUESTED, DUO_STREAM_OPEN, DUO_STREAM_CLOSED };
@@ -64,13 +64,13 @@ enum duo_stream_state { DUO_STREAM_NEW, DUO_STREAM_REQUESTED, DUO_STREAM_OPEN, D
 struct duo_stream {
   struct duo_stream_config config;
   enum duo_stream_state tx_state, rx_state;
-  bool tx_knows, rx_knows; /* that the other end has closed it */
+  bool tx_knows, rx_knows; /* this end knows that the other one has closed it */
   bool failed;             /* it was closed before all was done */
   bool forged;             /* what is placed may be anything */
   struct harp_tx_stream *tx;
   struct harp_rx_stream *rx;
   uint8_t *staging;
-  uint32_t first, count; /* of the scenario's messages */
+  uint32_t first, count; /* its part of the scenario's messages */
   uint32_t send_next, sent_count, recv_next, received_count;
   uint32_t last_tx_delivered, last_rx_delivered;
 };
@@ -82,26 +82,26 @@ struct duo_config {
   struct harp_path_config paths[HARP_PATHS_MAX];
   unsigned stream_max; /* ids are below this; 0: 1 */
   uint32_t first_number;
-  uint64_t skip_seed;    /* of the packet numbers that senders skip; 0: none */
+  uint64_t skip_seed;    /* the seed of the packet numbers that senders skip; 0: none */
   uint32_t window_bytes; /* announced at the start, and as a buffer the largest that ever is */
   uint32_t window_ppm;   /* after an event the end announces another window */
-  uint32_t absurd_ppm;   /* of acknowledgements whose window makes no sense */
+  uint32_t absurd_ppm;   /* the share of acknowledgements whose window makes no sense */
   bool has_buffer;       /* what comes to a sleeping end must fit window_bytes */
   const struct harp_cc_ops *cc;
   uint32_t superframe_packets; /* most packets that the driver takes at once */
   bool pad;                    /* short packets in mid-superframe are padded, else they end it */
-  uint32_t prompt_ppm;         /* of an end's passes that answer requests for acknowledgement at once */
-  bool ride;                   /* an acknowledgement that waits goes with the data of its path */
-  bool batch;                  /* all that is due is posted before anything is sent, else one by one */
-  uint32_t refuse_ppm;         /* the driver drops a superframe that was polled already */
-  uint32_t no_frame_ppm;       /* a path was picked, and the driver has no frame: the pass ends for now */
-  harp_ns no_frame_ns;         /* for up to so long */
-  uint32_t pause_ppm;          /* after an event, that end sleeps for up to pause_ns */
+  uint32_t prompt_ppm;   /* the share of an end's passes that answer requests for acknowledgement at once */
+  bool ride;             /* an acknowledgement that waits goes with the data of its path */
+  bool batch;            /* all that is due is posted before anything is sent, else one by one */
+  uint32_t refuse_ppm;   /* the driver drops a superframe that was polled already */
+  uint32_t no_frame_ppm; /* a path was picked, and the driver has no frame: the pass ends for now */
+  harp_ns no_frame_ns;   /* the longest time without a frame */
+  uint32_t pause_ppm;    /* after an event, that end sleeps for up to pause_ns */
   harp_ns pause_ns;
   uint32_t down_ppm;     /* after an event that end's host reports that the link of some path went down */
-  uint32_t stray_ppm;    /* of acknowledgements with the credit of a stream that is not open */
-  harp_ns control_ns[2]; /* of the control connection, to end 0 and to end 1: up to so long, as drawn */
-  uint32_t watched_ppm;  /* of receives whose buffer is read while it fills */
+  uint32_t stray_ppm;    /* the share of acknowledgements with the credit of a stream that is not open */
+  harp_ns control_ns[2]; /* the longest delay of the control connection, to end 0 and to end 1 */
+  uint32_t watched_ppm;  /* the share of receives whose buffer is read while it fills */
   uint32_t trouble_ppm;  /* after an event some tcp path's kernel shows loss or a queue */
   uint32_t hurry;        /* experiments are so many times shorter; 0: as in the product */
   struct tcpnet_config tcp;
@@ -125,7 +125,7 @@ struct duo_end {
   struct harp_sender *sender;        /* NULL: the end does not send */
   struct harp_receiver *receiver;
   void *sender_memory, *receiver_memory;
-  harp_ns deadline_ns; /* that the last pump returned */
+  harp_ns deadline_ns; /* the deadline that the last pump returned */
   harp_ns users_ns;    /* when its users do something: as long as nothing happens at this end, if known */
   bool users_known;
   harp_ns tcp_ns; /* when its connections bring or take something, as duo_next_ns found it */
@@ -133,13 +133,13 @@ struct duo_end {
   harp_ns no_frame_until_ns;                     /* before this it may take input, and send nothing */
   struct duo_control controls[DUO_CONTROLS_MAX]; /* under way to it */
   uint32_t control_head, control_tail;
-  struct duo_stream *sends[DUO_IDS_MAX], *receives[DUO_IDS_MAX]; /* that are open, by id */
-  struct duo_stream *owners[DUO_IDS_MAX];    /* of the ids that it sends on, until both ends have closed */
-  uint64_t superframes, rides, acks_alone;   /* sent */
-  uint64_t prompts;                          /* passes that answered at once */
-  uint32_t window_bytes;                     /* that the other end announced last, as this one knows */
-  uint64_t ack_next[SIMNET_PATHS_MAX];       /* of those that may announce it */
-  uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* that came while it sleeps, by its interface */
+  struct duo_stream *sends[DUO_IDS_MAX], *receives[DUO_IDS_MAX]; /* the open streams, by id */
+  struct duo_stream *owners[DUO_IDS_MAX];  /* the owners of its ids, until both ends have closed */
+  uint64_t superframes, rides, acks_alone; /* sent */
+  uint64_t prompts;                        /* passes that answered at once */
+  uint32_t window_bytes;               /* the window that the other end announced last, as this one knows */
+  uint64_t ack_next[SIMNET_PATHS_MAX]; /* the numbers of acknowledgements that may announce it */
+  uint32_t buffered_bytes[HARP_WINDOWS_MAX]; /* the bytes that came while it sleeps, by its interface */
   uint64_t overflows;
   bool exceeds; /* it has sent data beyond the window: as a probe */
 };

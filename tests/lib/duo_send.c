@@ -217,7 +217,7 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
     if (!is_tcp && lacks_frame(d, e)) return d->now;
     harp_receiver_take_ack(e->receiver, (unsigned)path, &ack, &number, d->now);
     if (ack.path != path) duo_fail(d, "an acknowledgement of another path");
-    if (over != path) harp_receiver_note_elsewhere(e->receiver, (unsigned)path);
+    if (over != path) harp_receiver_on_ack_elsewhere(e->receiver, (unsigned)path);
     if (polls > d->config.path_count + d->config.stream_max / HARP_ACK_CREDITS_MAX)
       duo_fail(d, "endless acknowledgements");
     if (is_tcp) {

@@ -141,7 +141,7 @@ void duo_stream_place(struct duo *d, struct duo_stream *s, const struct harp_pac
     uint32_t from = where->runs[i].from;
     if (from + where->runs[i].bytes > p->data.length) duo_fail(d, "a run beyond the payload");
     place(d, s, k, where->dst + from, p->data.payload + from, p->data.offset + from, where->runs[i].bytes,
-          where->is_copied ? COPIED : FROM_PACKET);
+          where->is_placed ? COPIED : FROM_PACKET);
   }
 }
 
@@ -367,7 +367,7 @@ void duo_stream_forge(struct duo *d, struct duo_stream *s, struct harp_packet *p
   case 5:
     p->data.size += 1u << rng_between(&d->rng, 10, 30);
     break;
-  default: /* of no stream; the ids below stream_max may be those of others */
+  default: /* the packet is of no stream; ids below stream_max may be those of others */
     p->data.stream = (uint16_t)rng_between(&d->rng, d->config.stream_max, HARP_STREAMS_MAX - 1);
   }
 }

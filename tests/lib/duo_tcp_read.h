@@ -7,7 +7,7 @@
 #include "proto/records.h"
 
 enum {
-  DUO_TCP_CONNS = 3, /* of a path at once: those of its ends, and one that waits for its JOIN */
+  DUO_TCP_CONNS = 3, /* the connections of a path: its ends', and one before its JOIN */
   DUO_TCP_OUT_BYTES = 16 << 10,
   DUO_TCP_SCRAP_BYTES = 8 << 10,
 };
@@ -42,7 +42,7 @@ struct duo_tcp_end {
 
 struct duo_tcp {
   struct rng rng;
-  unsigned first, count; /* of the duo's paths */
+  unsigned first, count; /* its part of the duo's paths */
   harp_ns keepalive_ns[DUO_ENDS];
   struct duo_tcp_conn conns[DUO_TCP_MAX][DUO_TCP_CONNS];
   struct duo_tcp_end ends[DUO_ENDS][DUO_TCP_MAX];

@@ -10,7 +10,7 @@ static const uint32_t absurd[] = {0, HARP_WINDOW_UNIT_BYTES, HARP_WINDOW_MIN_BYT
                                   HARP_WINDOW_UNIT_BYTES * 65535u};
 
 void duo_window_start(struct duo *d, struct duo_end *e) {
-  e->window_bytes = harp_window_bounded(d->config.window_bytes);
+  e->window_bytes = harp_receive_window_bounded(d->config.window_bytes);
   for (unsigned i = 0; i < d->config.path_count; i++) e->ack_next[i] = d->config.first_number;
   e->overflows = 0;
   e->exceeds = false;
@@ -33,7 +33,7 @@ void duo_window_on_ack(struct duo_end *e, const struct harp_packet *ack) {
   uint64_t number = harp_seq_widen(ack->number, e->ack_next[ack->path]);
   if (number < e->ack_next[ack->path]) return;
   e->ack_next[ack->path] = number + 1;
-  e->window_bytes = harp_window_bounded(ack->ack.window_bytes);
+  e->window_bytes = harp_receive_window_bounded(ack->ack.window_bytes);
 }
 
 static unsigned eni_of(const struct duo *d, unsigned end, unsigned path) {
@@ -50,7 +50,7 @@ void duo_window_check(const struct duo *d, const struct duo_end *e, const struct
     if (eni_of(d, 1 - e->index, i) != eni) continue;
     for (uint32_t k = f->head; k != f->tail; k++) {
       const struct harp_burst *b = harp_flight_at(f, k);
-      if (b->outside_window && !b->lines_per_packet) continue; /* a probe of a path that is not UP */
+      if (b->is_outside_window && !b->lines_per_packet) continue; /* a probe of a path that is not UP */
       bytes += (uint64_t)harp_popcount(harp_burst_pending(b)) * (b->packet_bytes + HARP_WINDOW_PACKET_BYTES);
     }
   }
@@ -71,7 +71,7 @@ bool duo_window_holds(struct duo *d, struct duo_end *e) {
   if (p.type != HARP_PACKET_DATA) return true; /* no window bounds them: they are few */
   /* Padding behind it is left out, as in the window: in the engine it is little. */
   *buffered += HARP_CRC_FROM_BYTE + (uint32_t)harp_packet_crc_bytes(&p) + HARP_WINDOW_PACKET_BYTES;
-  if (*buffered <= harp_window_bounded(d->config.window_bytes)) return true;
+  if (*buffered <= harp_receive_window_bounded(d->config.window_bytes)) return true;
   e->overflows++;
   /* What was taken for lost is in no window, nor is what a timeout sends. */
   const struct duo_end *from = &d->ends[1 - e->index];

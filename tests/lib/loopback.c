@@ -42,7 +42,7 @@ struct harp_engine *loopback_open_engine(void) {
   struct harp_engine *e;
   struct harp_error error = {0};
   const struct harp_engine_enis enis = {1, {&instance}};
-  static _Alignas(4096) uint8_t memories[2][32 << 20]; /* of two engines at the same time */
+  static _Alignas(4096) uint8_t memories[2][32 << 20]; /* the memory of two engines at the same time */
   static unsigned opened;
   uint8_t *memory = memories[opened++ % 2];
   const struct harp_engine_place place = {
@@ -53,7 +53,7 @@ struct harp_engine *loopback_open_engine(void) {
 }
 
 void loopback_pass(struct harp_engine *e) {
-  e->control_check_ns = 0;
+  e->control_ns = 0;
   harp_engine_pass(e);
 }
 

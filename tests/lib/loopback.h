@@ -11,7 +11,7 @@
 
 enum {
   LOOPBACK_LIMIT_S = 20,  /* a test that waits for longer has failed */
-  LOOPBACK_LINKS_MAX = 4, /* of a side */
+  LOOPBACK_LINKS_MAX = 4, /* the links of a side */
 };
 #define LOOPBACK_STEP_NS HARP_US(1)
 

@@ -13,7 +13,7 @@
 
 enum { LOG_BYTES = 1024 };
 
-static int number; /* of this process */
+static int number; /* the number of this process */
 
 /* Takes a line of the plugin's log; any thread. */
 static void on_log(enum harp_nccl_log_level level, const char *text);

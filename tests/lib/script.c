@@ -35,7 +35,7 @@ struct script {
   unsigned line_number;
   char line[512];
   bool failed, is_sender;
-  harp_ns now, deadline_ns; /* of the sender; 0 when something was fed to it */
+  harp_ns now, deadline_ns; /* the clock and the deadline of the sender; 0 when something was fed to it */
   struct harp_sender *sender;
   struct harp_tx_stream *tx;
   struct harp_receiver *receiver;
@@ -43,7 +43,7 @@ struct script {
   struct harp_counters counters;
   struct out out[OUT_MAX];
   uint32_t out_head, out_tail;
-  harp_ns sent_ns[HARP_PATHS_MAX][SENT_MAX]; /* of each packet number, for echoes */
+  harp_ns sent_ns[HARP_PATHS_MAX][SENT_MAX]; /* the time when each packet number was sent, for echoes */
   uint32_t done, done_bytes;
   uint8_t *buffer, *staging;
 };

@@ -10,7 +10,7 @@
 struct side {
   struct harp_engine *engine;
   struct harp_link *link;
-  struct harp_link *back; /* of the other direction; NULL: none */
+  struct harp_link *back; /* the link of the other direction; NULL: none */
   struct side *other;
   struct harp_counters wire_counters;
   uint32_t random;
@@ -22,9 +22,9 @@ struct side {
 extern harp_ns sides_now_ns;
 harp_ns sides_clock(void);
 
-/* Of engines that are opened from now on. */
+/* These hold for engines that are opened from now on. */
 extern uint32_t sides_mtu;
-extern unsigned sides_paths; /* of each connection */
+extern unsigned sides_paths; /* the paths of each connection */
 extern bool sides_gather;    /* their drivers take payload from where it lies */
 
 /* The sim driver's sending function: hands a superframe to the other side, or loses it. */

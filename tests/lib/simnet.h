@@ -42,7 +42,7 @@ struct simnet_link {
     harp_ns from_ns, to_ns;
   } blackholes[SIMNET_BLACKHOLES_MAX]; /* nothing passes */
   unsigned blackhole_count;
-  uint32_t ce_ppm; /* of ECN-capable datagrams that are marked as CE */
+  uint32_t ce_ppm; /* the share of ECN-capable datagrams that are marked as CE */
   bool drops_ect;  /* ECN-capable datagrams vanish, for ever */
   /* state */
   uint32_t burst_left;
@@ -81,7 +81,7 @@ struct simnet {
   void *filter_context;
   uint64_t order;
   uint64_t delivered, dropped;
-  uint32_t count, room; /* of the heap */
+  uint32_t count, room; /* the count and the room of the heap */
   struct simnet_event *heap;
   struct simnet_kept kept[SIMNET_KEPT];
   uint32_t free_count, free_room;

@@ -25,9 +25,9 @@ struct tcpnet_config {
   uint32_t partial_ppm; /* chance that a write is taken in part only */
   uint32_t read_bytes;  /* a read brings at most so many, as drawn */
   uint32_t reset_ppm;   /* chance that a connection is cut at some byte */
-  uint32_t silent_ppm;  /* of those: neither end hears of it, nor of a close */
-  uint32_t refuse_ppm;  /* of attempts to connect */
-  uint32_t spoil_ppm;   /* of writes of which a byte is changed on the way */
+  uint32_t silent_ppm;  /* the share of those that neither end hears of, nor of a close */
+  uint32_t refuse_ppm;  /* the share of attempts to connect that are refused */
+  uint32_t spoil_ppm;   /* the share of writes of which a byte is changed on the way */
   harp_ns timeout_ns;   /* what was written and does not arrive for so long ends the connection there */
 };
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 TESTED = 360  # images that no rank learns
-BATCH = 16  # of each rank
+BATCH = 16  # the batch of each rank
 
 
 def network(width: int, seed: int) -> torch.nn.Module:

@@ -23,7 +23,7 @@ import lightcc
 from tests.lightcc import digits
 
 GROUP_TIMEOUT_S = 5
-END_S = 60  # of a busy machine
+END_S = 60  # the time that a busy machine takes
 SETTINGS = lightcc.Settings(two_d=True, intra_size=1, inter_dtype="int8", topk=True, streams=2)
 
 

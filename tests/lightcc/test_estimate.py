@@ -7,7 +7,7 @@ import pytest
 
 from lightcc.estimate import Job, main, rate_gbit, resnet50, step_s
 
-IMAGES = 256  # of a GPU in a step
+IMAGES = 256  # the images of a GPU in a step
 ONE_HOST = 8 * IMAGES / 6105  # seconds of a step; 6105 images/s
 JOB = Job(resnet50(), hosts=2, gpus=8, threshold_bytes=2 << 20)
 

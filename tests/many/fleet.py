@@ -38,12 +38,12 @@ STOPPED_MAX = 4
 LOSS_SHARE = 0.01
 FAULTS = {"kill": 2, "stop": 4, "down": 2, "unplug": 2, "loss": 3}  # how often, beside each other
 PATTERNS = {"ring": 3, "all-to-all": 1, "pairs": 2}
-RUNS = 3  # of a communicator before it is closed
+RUNS = 3  # the runs of a communicator before it is closed
 LOG_LINES = 30
 CLOSED_S = 3.0 * PEER_TIMEOUT_S  # an engine is closed so long after its last connection
 POLL_S = 0.1
 READ_BYTES = 1 << 16
-PROBE_S = 0.2  # of computing, which shows how slow the machine is
+PROBE_S = 0.2  # a time of computing, which shows how slow the machine is
 SLOWNESS_MAX = 6.0
 HANDLE_BYTES = 132
 MEMORY = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
@@ -177,7 +177,7 @@ class Fleet:
     faults = FAULTS
     hang_s = HANG_S
     error_s = ERROR_S
-    peer_timeout_s: float = PEER_TIMEOUT_S  # of ranks that are started
+    peer_timeout_s: float = PEER_TIMEOUT_S  # the peer timeout of ranks that are started
 
     def __init__(
         self, lab: Lab, program: Path, plugin: Path, folder: Path, ranks_per_host: int, seed: int

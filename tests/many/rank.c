@@ -69,7 +69,7 @@ struct communicator {
 };
 
 static struct published {
-  _Atomic uint32_t id; /* of the communicator that the handle is for */
+  _Atomic uint32_t id; /* the id of the communicator that the handle is for */
   char handle[HARP_NCCL_HANDLE_BYTES];
 } * exchange; /* by receiving, then sending rank */
 
@@ -82,7 +82,7 @@ static bool is_lost[RANKS_MAX];
 static uint32_t run_number, message_count;
 static size_t bytes_max;
 static uint64_t moved_messages, moved_bytes;
-static bool has_moved; /* since the last look */
+static bool has_moved; /* something has moved since the last look */
 
 static void on_log(enum harp_nccl_log_level level, const char *text) {
   if (level == HARP_NCCL_LOG_WARN) printf("warn %s\n", text);

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
 SEED = 32
 GROWTH_MAX_KIB = 8 << 10
-PATIENCE_S = 5.0  # for a hang on purpose
+PATIENCE_S = 5.0  # the wait for a hang on purpose
 
 
 def _check(summary: Summary) -> None:

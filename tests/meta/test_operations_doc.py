@@ -19,7 +19,10 @@ DOCKER = (
     "docker run -it --rm --gpus all --privileged --net=host -v /sys:/sys -v /dev/hugepages:/dev/hugepages "
     "-v /usr/local/tfabric/tools:/usr/local/tfabric/tools IMAGE"
 )
-LATER = {"/run/harp", "/usr/local/tfabric/tools/harpctl"}  # of a run under way, and of the one-file installer
+LATER = {
+    "/run/harp",
+    "/usr/local/tfabric/tools/harpctl",
+}  # paths of a run under way, and of the one-file installer
 
 
 def lines(start: str) -> list[str]:

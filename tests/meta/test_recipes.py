@@ -48,7 +48,7 @@ def test_it_ends_with_how_to_see_it_and_what_was_run(recipe: Path) -> None:
     assert re.findall(r"^## .*$", text, re.MULTILINE)[-2:] == [WORKED, RUN]
     worked = text.partition(WORKED)[2].partition(RUN)[0]
     assert "NCCL INFO Using network HARP" in "".join(block for _language, block in FENCE.findall(worked))
-    assert named_tests(recipe)  # that they exist is checked in test_docs
+    assert named_tests(recipe)  # test_docs checks that they exist
     assert len(text.split()) <= WORDS_MAX
 
 

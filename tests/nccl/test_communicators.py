@@ -32,7 +32,7 @@ SMALL_BUFFERS = {
     "NCCL_LL128_BUFFSIZE": "61440",
     "NCCL_MAX_NCHANNELS": "1",
 }
-COMMUNICATOR_MIB = 80  # of a rank, measured: 65 MiB of it are the pool of NCCL's proxy, in shared memory
+COMMUNICATOR_MIB = 80  # a rank's, measured: 65 MiB of it are the pool of NCCL's proxy, in shared memory
 
 
 def play(

@@ -33,7 +33,7 @@ STRETCH_S = 1.5  # before the failure, and after it
 SAMPLE_S = 0.001
 STEP_BYTES = 256 << 10  # a pause: so long until so much more has come; 0.7 ms of the capped rate
 PAUSE_MAX_S = 0.1
-SHARE_MIN = 0.7  # of the rate before: three quarters, and what a machine's noise takes
+SHARE_MIN = 0.7  # the share of the rate before: three quarters, and what a machine's noise takes
 
 
 @pytest.fixture(autouse=True)

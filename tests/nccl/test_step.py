@@ -34,7 +34,7 @@ def test_a_step_waits_for_its_last_bucket(make_box: MakeBox, harp: dict[str, str
 
 @pytest.mark.usefixtures("program")
 def test_command() -> None:
-    """Of 5 MiB the last 4 are ready when the compute time ends, and take 168 ms at 200 Mbit/s."""
+    """The last 4 of 5 MiB are ready when the compute time ends, and take 168 ms at 200 Mbit/s."""
     words = ("1M,4M", "--compute", "100", "--cap", "200", "--gpus", "1", "--scale", "2")
     amount = ("--steps", "1", "--warmup", "0", "--runs", "1")
     done = subprocess.run(

@@ -14,14 +14,14 @@ struct measured {
   double queue_max_us; /* the longest */
   double p99;          /* the 99th percentile of a message's time, as a multiple of the ideal */
   double tcp;          /* what the flows beside got of the rate */
-  double steps;        /* of training that have ended, of all flows */
+  double steps;        /* the steps of training that have ended, of all flows */
   double step_ms;      /* their mean time */
   double step_share; /* the same as a multiple of what it is when all flows step at once and share the rate */
   double honest;     /* the least of the flows but the first, as a share of its fair share */
   double first;      /* the first flow, likewise */
-  double paths;      /* of datagrams in use at the end, of a flow in the mean */
+  double paths;      /* the paths of datagrams in use at the end, the mean of the flows */
   double packets;    /* simulated in all */
-  double cpu_s;      /* that took */
+  double cpu_s;      /* the CPU time that this took */
 };
 
 /* Builds the network, runs it and measures it. */

@@ -8,7 +8,7 @@
 #include "models/probe.h"
 
 enum {
-  RECEIVE_BUFFER_BYTES = 16 << 20, /* of a host */
+  RECEIVE_BUFFER_BYTES = 16 << 20, /* the receive buffer of a host */
   DEPTH_MIN = 2,
   DEPTH_MAX = 28,
   MESSAGES_MIN = 24, /* more of them than this in pipe and queue: they are larger */

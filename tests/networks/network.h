@@ -13,10 +13,10 @@ enum { NETWORK_FLOWS_MAX = 256, NETWORK_CUBICS_MAX = 16 };
 struct network {
   struct scenario scenario;
   struct agenda agenda;
-  /* Of each interface and, with `own`, of each path of each flow; there and back. */
+  /* The wires of each interface and, with `own`, of each path of each flow; there and back. */
   struct wire *wires[2];
   unsigned wire_count;
-  struct wire *caps; /* of each path of each flow; NULL: none are capped */
+  struct wire *caps; /* the caps of each path of each flow; NULL: none are capped */
   struct wire *tcp_wires;
   unsigned flow_count, cubic_count;
   struct flow *flows;
@@ -28,7 +28,7 @@ struct network {
   harp_ns start_ns, warm_ns, end_ns;
   uint32_t packet_lines; /* payload of a full packet */
   uint32_t message_bytes, depth;
-  double capacity_bytes_ns; /* of payload, of all flows together, that the bottlenecks let through */
+  double capacity_bytes_ns; /* the payload of all flows together that the bottlenecks let through */
 };
 
 void network_init(struct network *n, const struct scenario *s);

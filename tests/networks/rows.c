@@ -717,7 +717,7 @@ static struct bounds bounds_of_nearly_fair(const struct combination *n) {
   return b;
 }
 
-/* Of the feasible networks; the first that fits. */
+/* The bounds of feasible networks; the first that fits holds. */
 static const struct kind {
   const char *group;
   bool (*fits)(const struct combination *n);

@@ -13,12 +13,13 @@ struct bounds {
   double rate_min;
   double lost_max; /* percent */
   double jain_min;
-  double queue_max_us; /* of the mean */
+  double queue_max_us; /* the longest mean queue */
   double p99_max;
   double tcp_min;
-  double step_max;       /* of step_ms, as a multiple of what the rate allows */
-  double honest_min;     /* of the flows but the first, whose receiver lies: of the fair share */
-  double first_max;      /* of the first, likewise */
+  double step_max; /* the longest step_ms, as a multiple of what the rate allows */
+  double
+      honest_min; /* the least share of the fair rate that flows have beside the first, whose receiver lies */
+  double first_max;      /* the largest share of the first, likewise */
   double paths_max;      /* in use, of a flow, at the end */
   double again_lost_max; /* percent besides random loss, with further parameters (--again); 0: 3 */
   /* Against the same network with `reference` set: */
@@ -28,10 +29,10 @@ struct bounds {
 
 struct row {
   const char *group;
-  char params[ROW_TEXT_BYTES]; /* of the scenario; names the row */
+  char params[ROW_TEXT_BYTES]; /* the parameters of the scenario; they name the row */
   const char *reference; /* further parameters of the network that this one is compared with; NULL: none */
   struct bounds bounds;
-  bool is_quick; /* of the suite that runs with all tests */
+  bool is_quick; /* the row is in the suite that runs with all tests */
 };
 
 /* Returns all rows; their number in *count. */

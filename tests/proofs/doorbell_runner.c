@@ -9,6 +9,6 @@
 
 void doorbell_sleep(struct harp_engine *e) {
   struct sleep_fds fds = {.count = 1, .at = {{.fd = e->wake_fd}}};
-  unlock(e, true);
+  unlock_after_pass(e, true);
   sleep_idle(e, &fds, HARP_NEVER);
 }

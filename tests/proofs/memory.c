@@ -6,8 +6,8 @@
 
 enum {
   LOCATIONS_MAX = 16,
-  STORES_MAX = 48,  /* of a location */
-  BYTES_MAX = 1024, /* that are accessed plainly */
+  STORES_MAX = 48,  /* the most stores of a location */
+  BYTES_MAX = 1024, /* the most bytes that are accessed plainly */
   STACK_BYTES = 64 << 10,
   SETUP = MEMORY_THREADS_MAX, /* the thread that starts the others */
   ALL = MEMORY_THREADS_MAX + 1,
@@ -23,7 +23,7 @@ struct knowledge {
 struct store {
   uint64_t value;
   bool is_release;
-  struct knowledge knowledge; /* of a release, or of the one that it continues */
+  struct knowledge knowledge; /* the knowledge of a release, or of the one that it continues */
 };
 
 struct location {
@@ -50,7 +50,7 @@ struct thread {
 };
 
 struct plain {
-  const void *at; /* of 8 bytes */
+  const void *at; /* the address of 8 bytes */
   struct {
     uint16_t write_step[ALL], read_step[ALL];
   } bytes[8];
@@ -87,7 +87,7 @@ static unsigned location_of(const volatile void *at, unsigned bytes) {
   PROVE(location_count < LOCATIONS_MAX);
   struct location *l = &locations[location_count];
   *l = (struct location){.at = at, .bytes = bytes, .count = 1, .stores = {{.value = read_memory(at, bytes)}}};
-  l->stores[0].is_release = true; /* of what began the threads */
+  l->stores[0].is_release = true; /* what began the threads released it */
   return location_count++;
 }
 

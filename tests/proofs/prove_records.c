@@ -22,7 +22,7 @@ enum {
   LINE = HARP_LINE_BYTES,
   HEAD = HARP_RECORD_HEAD_BYTES,
   SIZE_MAX_BYTES = 7 * LINE + 7,
-  WIRE_MAX_BYTES = 2 * HEAD + SIZE_MAX_BYTES, /* of a connection */
+  WIRE_MAX_BYTES = 2 * HEAD + SIZE_MAX_BYTES, /* the most bytes of a connection */
   GUARD = LINE,
   FIRST_LINE = -3, /* the line numbers of the message pass 2^32 */
   FIRST_MESSAGE = -1,

@@ -41,7 +41,7 @@ struct byte {
 };
 
 static struct connection {
-  struct byte due[BYTES_MAX]; /* that the records consist of; of payload, where it is */
+  struct byte due[BYTES_MAX]; /* the bytes that the records consist of, and where payload is */
   unsigned due_count, taken_count, acked_count;
   bool is_referenced[BYTES_MAX]; /* taken as a reference */
   bool is_open, is_reset, is_delivered;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the product's files that the proof of references includes: their system calls, and their calls of other
+/* Included by the product's files in the proof of references: their system calls, and their calls of other
  * files, are those of prove_references.c, or do nothing. */
 #ifndef HARP_PROVE_REFERENCES_H
 #define HARP_PROVE_REFERENCES_H
@@ -44,7 +44,7 @@ bool stream_is_owed(const struct harp_tx_stream *st);
 #define open(...)                      3
 #define close                          kernel_close
 #define fcntl(...)                     0
-#define sigaction(...)                 -1 /* that SIGPIPE is ignored is not known */
+#define sigaction(...)                 -1 /* it is not known that SIGPIPE is ignored */
 #define harp_tcp_socket_acked          kernel_acked
 #define harp_tcp_socket_reset_at_close kernel_reset_at_close
 #define harp_files_close               kernel_close
@@ -62,7 +62,7 @@ bool stream_is_owed(const struct harp_tx_stream *st);
 #define harp_sender_is_dormant(sender, path)             ((void)(sender), false)
 #define harp_sender_inflight_bytes(sender, path)         ((void)(sender), 1u)
 #define harp_sender_on_queue(sender, path, a, b, now)    ((void)(sender))
-#define harp_recorder_note_peer(peer, now, ...)          ((void)(peer))
+#define harp_recorder_trace_peer(peer, now, ...)         ((void)(peer))
 #define harp_peer_touch(peer)                            ((void)(peer))
 #define harp_sender_bytes_in(sender, path, ns)           ((void)(sender), 0u)
 #define harp_tcp_socket_bound_unsent(fd, bytes)          ((void)(fd))

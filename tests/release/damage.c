@@ -23,7 +23,7 @@ enum {
   TCP,
   PATHS,
   STREAM = 5,
-  COPIES = 40, /* of each packet that are damaged */
+  COPIES = 40, /* the copies of each packet that are damaged */
   PACKETS_MAX = 6,
   MESSAGE_MAX_BYTES = 3 * HARP_RECORD_WHOLE_BYTES,
   GUARD = 64,
@@ -102,7 +102,7 @@ static enum harp_drop take_datagram(const uint8_t *at, uint32_t bytes) {
     drop = harp_receiver_on_packet(receiver, &p, harp_receiver_number(receiver, &p), &place, HARP_US(2));
   else
     drop = harp_session_on_packet(&session, at, &p, &place, HARP_US(2));
-  if (!drop && !place.is_copied && p.type == HARP_PACKET_DATA) harp_placement_copy(&place, p.data.payload);
+  if (!drop && !place.is_placed && p.type == HARP_PACKET_DATA) harp_placement_copy(&place, p.data.payload);
   return drop;
 }
 
@@ -149,8 +149,7 @@ static unsigned cut(struct part parts[PACKETS_MAX], uint32_t size, uint32_t part
   unsigned count = 0;
   for (uint32_t at = 0; at < size; count++) {
     uint32_t left = harp_lines_of(size - at), most = part_max / HARP_LINE_BYTES;
-    uint32_t least =
-        (left + PACKETS_MAX - count - 1) / (PACKETS_MAX - count); /* that those to come can take */
+    uint32_t least = (left + PACKETS_MAX - count - 1) / (PACKETS_MAX - count); /* later ones take as much */
     uint32_t lines = (uint32_t)rng_between(&rng, HARP_MIN(least, most), most);
     parts[count] = (struct part){at, HARP_MIN(lines * HARP_LINE_BYTES, size - at)};
     at += parts[count].bytes;

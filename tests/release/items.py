@@ -39,7 +39,7 @@ from tests.release.record import Outcome
 from tests.release.runner import Item, Unavailable
 
 PLUGIN = BUILD_DIR / "libnccl-net.so"
-PROBE_SEEDS = 200  # of the simulation, to see how many a second there are
+PROBE_SEEDS = 200  # the seeds of the simulation, to see how many a second there are
 LATE_S = 300  # after its time a program counts as hanging
 CORPUS_MAX = 3000  # files, before those are left out that cover nothing of their own
 FLAP_MAX_S = 0.15

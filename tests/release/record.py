@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-FAILURE_CHARS = 4000  # of a failure's text, its end
+FAILURE_CHARS = 4000  # the end of a failure's text
 COUNT_UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 

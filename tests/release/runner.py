@@ -13,7 +13,7 @@ from typing import Protocol
 from harpctl.errors import HarpError
 from tests.release.record import Outcome, Progress, Record, save
 
-FAILURES_MAX = 3  # of an item in one run, which then does it no more
+FAILURES_MAX = 3  # the failures of an item in one run, which then does it no more
 STRIDE = 10**8  # from what failed to what is done next instead
 
 

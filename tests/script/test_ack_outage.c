@@ -15,7 +15,7 @@ enum {
   LOST = 9, /* the data packet that the network loses, during the outage */
 };
 #define EVERY_NS  HARP_US(20)
-#define FROM_NS   HARP_US(100) /* of the outage, after the first message */
+#define FROM_NS   HARP_US(100) /* the begin of the outage, after the first message */
 #define OUTAGE_NS HARP_US(500)
 
 static struct duo d;

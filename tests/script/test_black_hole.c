@@ -10,7 +10,7 @@
 #include "lib/duo.h"
 
 enum {
-  PATH_MTU_BYTES = 8500 - 20 - 8, /* of a datagram: less IPv4 and UDP headers */
+  PATH_MTU_BYTES = 8500 - 20 - 8, /* the payload of a datagram: less IPv4 and UDP headers */
   SMALL_BYTES = 1024,
   SMALL_COUNT = 1000,
   IN_FLIGHT = 8,

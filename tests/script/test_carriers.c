@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which carrier large messages take by experiments, on the virtual clock: a path of datagrams and a tcp path
- * between the same interfaces, over networks that let each have another rate. */
+/* The carrier that large messages take by experiments, on the virtual clock: a path of datagrams and a tcp
+ * path between the same interfaces, over networks that let each have another rate. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

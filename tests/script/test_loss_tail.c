@@ -13,12 +13,12 @@
 static struct duo duo;
 
 enum {
-  BYTES = 32 * 1024,     /* of a message: the largest that a send copies */
+  BYTES = 32 * 1024,     /* the bytes of a message: the largest that a send copies */
   LOSS_PPM = 300 * 1000, /* each way */
   SESSIONS = 8,
-  MESSAGES = 1000, /* of a session */
+  MESSAGES = 1000, /* the messages of a session */
   NEW_SESSIONS = 500,
-  NEW_MESSAGES = 4, /* of each: as many as travel before their receives are posted */
+  NEW_MESSAGES = 4, /* the messages of each round: as many as travel before their receives are posted */
   TOOK_MAX = SESSIONS * MESSAGES,
 };
 #define ONE_WAY_NS   HARP_US(50)

@@ -18,7 +18,7 @@ enum {
   EDGE_MESSAGES = 8
 };
 
-static struct duo *duo; /* of the scenario that is drawn */
+static struct duo *duo; /* the duo of the scenario that is drawn */
 
 /* ---- sizes and times ---- */
 

@@ -41,7 +41,7 @@ enum {
 
 static struct duo duo;
 static char replay[96];
-static int ride = -1; /* of acknowledgements on data: the seed's value, or 0 or 1 */
+static int ride = -1; /* whether acknowledgements ride on data: the seed's value, or 0 or 1 */
 
 /* What happened in all seeds: shows that the scenarios reach what they are meant to. Shared by the
  * processes. */

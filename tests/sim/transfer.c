@@ -129,7 +129,7 @@ static void receive(struct transfer *t, uint32_t packets, uint32_t tail) {
     const uint8_t *wire = t->frame + i * t->stride;
     if (harp_packet_decode(wire, i + 1 == packets ? tail : t->stride, &p)) abort();
     if (harp_session_on_packet(&t->rx, wire, &p, &place, t->now)) abort();
-    for (uint32_t k = 0; !place.is_copied && k < place.count; k++)
+    for (uint32_t k = 0; !place.is_placed && k < place.count; k++)
       memcpy(place.dst + place.runs[k].from, p.data.payload + place.runs[k].from, place.runs[k].bytes);
   }
 }

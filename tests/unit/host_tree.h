@@ -26,7 +26,7 @@
 static char tree_root[128];
 static char tree_log[8192]; /* "W " or "I " and the line, each on its own line */
 static struct harp_eni tree_enis[40];
-static struct harp_eni_kind tree_kinds[40]; /* of these */
+static struct harp_eni_kind tree_kinds[40]; /* the kinds of these */
 static unsigned tree_eni_count;
 static int tree_ethtool_mbps;
 

@@ -237,7 +237,7 @@ static void test_a_closed_listener_does_not_stay(void **state) {
   loopback_close(s);
 }
 
-/* Of more connects than a listener keeps, the oldest are forgotten. */
+/* The oldest are forgotten of more connects than a listener keeps. */
 static void test_answers_are_bounded(void **state) {
   (void)state;
   enum { COUNT = HARP_ANSWERS_MAX + 10 };

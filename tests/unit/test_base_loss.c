@@ -82,7 +82,7 @@ static void test_the_part_of_drains_that_others_share_counts(void **state) {
   settle_in(2, 70, 30);
   settle_in(3, 70, 30);
   assert_true(harp_base_loss_judge_drains(&b, PACKET, now));
-  assert_in_range(b.share_q16, 0, PERCENT_Q16 * 13 / 10); /* of 15 % */
+  assert_in_range(b.share_q16, 0, PERCENT_Q16 * 13 / 10); /* the loss was 15 % */
   for (unsigned i = 0; i < 8; i++) {                      /* others never drain beside the second half */
     settle_in(0, 100, 0);
     settle_in(1, 100, 0);

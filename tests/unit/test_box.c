@@ -438,7 +438,7 @@ static void test_a_plan_knows_who_is_in_what(void **state) {
   assert_members(&plan, 5, 0, ""); /* nobody of its parent is excluded */
   assert_members(&plan, 5, 1, "");
   assert_int_equal(plan.groups[3].count, 3);
-  assert_int_equal(plan.id_count, 6); /* of init and grow */
+  assert_int_equal(plan.id_count, 6); /* init and grow have three each */
   assert_true(plan.steps[1].shares && plan.steps[2].aborts);
 }
 

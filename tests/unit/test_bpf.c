@@ -67,7 +67,7 @@ static void test_the_limit_is_put_back_as_it_was(void **state) {
   (void)state;
   needed_bytes = RLIM_INFINITY;
   assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
-  limit.rlim_max = NEEDED_BYTES; /* for good */
+  limit.rlim_max = NEEDED_BYTES; /* the limit is lowered for good */
   limit.rlim_cur = NEEDED_BYTES / 2;
   assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
   (void)make_map(); /* with CAP_SYS_RESOURCE it is made */

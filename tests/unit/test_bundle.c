@@ -21,7 +21,7 @@ struct end {
   struct harp_counters counters;
   uint8_t *frames[MEMBERS];
   struct sockaddr_storage addr;
-  struct harp_io_ready ready; /* of all members' sockets */
+  struct harp_io_ready ready; /* all members' sockets */
 };
 
 static void open_end(struct end *e) {

@@ -61,7 +61,7 @@ static void feed_for(harp_ns span_ns, harp_ns rtt_ns) {
 }
 
 /* Goes to the next period of drains and feeds the round that begins one. */
-static void begin_drain(harp_ns rtt_ns) {
+static void begin_closing(harp_ns rtt_ns) {
   harp_ns into = (now + cc.target.clock.offset_ns) % PERIOD_NS;
   now += PERIOD_NS - into;
   feed_round(rtt_ns, 0);
@@ -253,7 +253,7 @@ static void test_delay_is_bounded_between_drains(void **state) {
   (void)state;
   start_at(400000);
   feed_round(BASE_NS, 0);
-  begin_drain(BASE_NS);
+  begin_closing(BASE_NS);
   feed_for(HARP_MS(6), BASE_NS);
   uint32_t before = cc.window_bytes;
   feed_for(HARP_MS(50), HARP_MS(1));
@@ -263,7 +263,7 @@ static void test_delay_is_bounded_between_drains(void **state) {
 
 /* A drain, in which every round takes so long. */
 static void drain(harp_ns rtt_ns) {
-  begin_drain(HARP_MS(1));
+  begin_closing(HARP_MS(1));
   assert_true(cc.target.drain_from_ns);
   feed_for(HARP_MS(6), rtt_ns);
   assert_false(cc.target.drain_from_ns);
@@ -284,7 +284,7 @@ static void test_a_queue_of_others_is_competed_for(void **state) {
   assert_true(cc.window_bytes > before);
   for (unsigned i = 0; i < 16; i++) {
     assert_true(cc.target.compete_periods);
-    begin_drain(BASE_NS);
+    begin_closing(BASE_NS);
     feed_for(HARP_MS(6), BASE_NS);
   }
   assert_int_equal(cc.target.compete_periods, 0);
@@ -335,7 +335,7 @@ static void test_no_drain_begins_when_that_of_others_is_over(void **state) {
   now += PERIOD_NS - now % PERIOD_NS + HARP_MS(5);
   feed_round(BASE_NS, 0);
   assert_int_equal(cc.target.drain_from_ns, 0);
-  begin_drain(BASE_NS);
+  begin_closing(BASE_NS);
   assert_true(cc.target.drain_from_ns);
   start_at(400000);
   feed_round(HARP_MS(33), 0);
@@ -363,7 +363,7 @@ static void test_a_longer_route_shows_in_drains(void **state) {
   (void)state;
   start_at(400000);
   feed_round(BASE_NS, 0);
-  begin_drain(BASE_NS);
+  begin_closing(BASE_NS);
   feed_for(HARP_MS(6), BASE_NS);
   assert_false(cc.slow_start);
   now += PERIOD_NS - now % PERIOD_NS;
@@ -412,7 +412,7 @@ static bool is_held_back(uint32_t inflight_bytes) {
                              .rtt_min_ns = BASE_NS,
                              .inflight_bytes = inflight_bytes,
                              .round_end = true};
-  return harp_cc_held_back(&cc, &s);
+  return harp_cc_is_held_back(&cc, &s);
 }
 
 /* A policer drops in one of many rounds, and limits the path in all of them. */
@@ -487,7 +487,7 @@ static void test_the_last_packets_of_a_drain_count(void **state) {
   (void)state;
   start_at(100 * PACKET);
   feed_round(BASE_NS, 0);
-  begin_drain(BASE_NS);
+  begin_closing(BASE_NS);
   while (cc.target.drain_from_ns) feed_round(BASE_NS, 0);
   uint32_t before = cc.target.base_loss.interval.bytes, lost = cc.target.base_loss.interval.lost_bytes;
   assert_true(before);
@@ -505,7 +505,7 @@ static void test_the_last_packets_of_a_drain_count(void **state) {
   assert_int_equal(cc.target.base_loss.interval.lost_bytes, lost + PACKET);
 }
 
-/* Of a window of thousands of packets some are lost by chance. */
+/* A window of thousands of packets loses some by chance. */
 static void test_a_very_large_window_bears_more_losses(void **state) {
   (void)state;
   for (uint32_t packets = 1000; packets <= 5000; packets *= 5) {

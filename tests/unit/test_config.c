@@ -350,7 +350,7 @@ static void test_it_gets_an_address(void **state) {
   late.ip6[0].sin6_addr.s6_addr[0] = 0xfe;
   late.ip6[0].sin6_addr.s6_addr[1] = 0x80;
   late.ip6[0].sin6_addr.s6_addr[15] = 9;
-  assert_false(harp_instance_number(any, &late, 1)); /* of the other family */
+  assert_false(harp_instance_number(any, &late, 1)); /* the number has an address of the other family */
   late.ip4_count = 1;
   late.ip4[0] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a000909)};
   assert_true(harp_instance_number(any, &late, 1));
@@ -371,14 +371,14 @@ static void test_looking_again(void **state) {
   ((struct sockaddr_in *)&all[0].addr)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   all[1].addr = all[0].addr;
   tree_log[0] = 0;
-  harp_instances_look_again(all, 2);
+  harp_instances_refresh(all, 2);
   assert_false(all[0].is_absent);
   assert_int_equal(all[0].index, 1);
   assert_true(all[1].is_absent);
   assert_string_equal(tree_log, "I harp-none: this interface has no link, or not its address, any more; "
                                 "continuing without it until it works\n");
   ((struct sockaddr_in *)&all[0].addr)->sin_addr.s_addr = htonl(0x0a000901);
-  harp_instances_look_again(all, 1);
+  harp_instances_refresh(all, 1);
   assert_true(all[0].is_absent);
 }
 

@@ -77,7 +77,7 @@ static void test_shortage_of_files(void **state) {
   harp_log_set_sink(count_shortages);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   for (unsigned i = 0; i < 100; i++) {
-    e->control_check_ns = 0;
+    e->control_ns = 0;
     harp_engine_pass(e);
   }
   none.rlim_cur = before.rlim_cur;
@@ -184,7 +184,7 @@ static void test_unauthenticated_connections_do_not_keep_it_awake(void **state) 
     if (i % 5 == 0) shutdown(fds[i], SHUT_RDWR);
   }
   for (unsigned i = 0; i < 20; i++) {
-    e->control_check_ns = 0;
+    e->control_ns = 0;
     harp_engine_pass(e);
   }
   assert_true(until_ready(e, false));
@@ -262,7 +262,7 @@ static void test_a_pass_lets_in_only_so_many(void **state) {
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
        e->strangers.count < HARP_ARRAY_COUNT(s.fds) && loopback_seconds() < limit;) {
     uint32_t before = e->strangers.count;
-    e->control_check_ns = 0;
+    e->control_ns = 0;
     harp_engine_pass(e);
     assert_in_range(e->strangers.count - before, 1, 64);
   }
@@ -291,7 +291,7 @@ static void test_silent_connections_are_closed(void **state) {
   assert_int_equal(e->strangers.count, HARP_ARRAY_COUNT(s.fds));
   e->clock = later;
   for (unsigned passes = 0; passes < 2 * LISTENERS; passes++) {
-    e->control_check_ns = 0;
+    e->control_ns = 0;
     harp_engine_pass(e);
   }
   assert_int_equal(e->strangers.count, 0);

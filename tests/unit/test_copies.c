@@ -181,7 +181,7 @@ static void test_credit(void **state) {
   assert_false(send_small(a.link, from, sizeof from));
   pass_both(&a, &b, 200);
   harp_link_destroy(a.link); /* has a request of NCCL's: does not drain */
-  assert_null(a.engine->draining);
+  assert_null(a.engine->closing);
   assert_int_equal(a.engine->link_count, 0);
   close_both(&a, &b);
   assert_int_equal(warn_count, 0);
@@ -222,8 +222,8 @@ static void test_closed_link_delivers(void **state) {
     harp_link_destroy(a.link);
     assert_int_equal(a.engine->link_count, 1);
     for (unsigned m = 0; m < MESSAGES; m++) side_submit(b.link, m, to[m], MESSAGE);
-    for (unsigned i = 0; i < 100000 && a.engine->draining; i++) pass_both(&a, &b, 1);
-    assert_null(a.engine->draining);
+    for (unsigned i = 0; i < 100000 && a.engine->closing; i++) pass_both(&a, &b, 1);
+    assert_null(a.engine->closing);
     assert_int_equal(a.engine->link_count, 0);
     for (unsigned m = 0; m < MESSAGES; m++) {
       assert_int_equal(atomic_load(&b.link->requests[m].state), HARP_REQUEST_DONE);
@@ -245,12 +245,12 @@ static void test_drain_ends_in_time(void **state) {
   harp_ns end = sides_now_ns + a.engine->instance.peer_timeout_ns;
   while (sides_now_ns + HARP_MS(1) < end) {
     harp_engine_pass(a.engine);
-    assert_non_null(a.engine->draining);
+    assert_non_null(a.engine->closing);
     sides_now_ns += HARP_MS(1);
   }
   sides_now_ns = end;
   harp_engine_pass(a.engine);
-  assert_null(a.engine->draining);
+  assert_null(a.engine->closing);
   assert_int_equal(a.engine->link_count, 0);
   assert_int_equal(warn_count, 1);
   close_both(&a, &b);
@@ -266,10 +266,10 @@ static void test_drain_ends_with_the_peer(void **state) {
   struct harp_peer *peer = a.link->peer;
   harp_link_destroy(a.link);
   harp_engine_pass(a.engine);
-  assert_non_null(a.engine->draining);
+  assert_non_null(a.engine->closing);
   harp_peer_fail(peer, HARP_ERR_REMOTE, sides_now_ns, "it died");
   harp_engine_pass(a.engine);
-  assert_null(a.engine->draining);
+  assert_null(a.engine->closing);
   assert_int_equal(a.engine->link_count, 0);
   assert_int_equal(warn_count, 0);
   close_both(&a, &b);
@@ -299,7 +299,7 @@ static void test_failed_link(void **state) {
   assert_true(done);
   assert_int_equal(bytes, 8);
   harp_link_destroy(a.link);
-  assert_null(a.engine->draining);
+  assert_null(a.engine->closing);
   assert_int_equal(warn_count, 1);
   close_both(&a, &b);
 }
@@ -317,7 +317,7 @@ static void test_link_fails_as_it_is_closed(void **state) {
   assert_true(send_small(a.link, from, sizeof from));
   assert_int_equal(atomic_load(&a.link->status), HARP_OK);
   harp_link_destroy(a.link);
-  assert_null(a.engine->draining);
+  assert_null(a.engine->closing);
   assert_int_equal(warn_count, 1);
   close_both(&a, &b);
 }
@@ -334,7 +334,7 @@ static void test_quiesce_leaves_copies_alone(void **state) {
   assert_int_equal(a.link->copies_outstanding, 1);
   harp_link_destroy(a.link);
   pass_both(&a, &b, 200);
-  assert_null(a.engine->draining);
+  assert_null(a.engine->closing);
   close_both(&a, &b);
 }
 

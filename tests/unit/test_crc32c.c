@@ -29,7 +29,7 @@
 enum {
   LONGEST_BYTES = 4096,
   SLACK_BYTES = 256,
-  PAYLOAD_BYTES = 1408, /* of a packet in Ethernet's MTU */
+  PAYLOAD_BYTES = 1408, /* the payload of a packet in Ethernet's MTU */
   GUARD = 0xa5,
 };
 

@@ -35,7 +35,7 @@ static struct {
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local bool is_slow;  /* this thread stops at the gate */
-static _Thread_local bool runs_out; /* of files, once its engine is open */
+static _Thread_local bool runs_out; /* the thread runs out of files, once its engine is open */
 static _Atomic unsigned opened_count, closed_count, warn_count;
 
 static void limit_files(rlim_t most) {

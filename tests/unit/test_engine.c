@@ -57,7 +57,7 @@ static void transfer(bool framed_a, bool framed_b, uint32_t loss, bool trouble) 
   unsigned done = 0;
   for (unsigned step = 0; done < 2 * MESSAGES; step++) {
     assert_true(step < 2000000);
-    /* For half of the time, or a lone probe would always be what is refused. */
+    /* The socket takes packets for half of the time, or a lone probe would always be what is refused. */
     if (trouble && step % 50 == 0) harp_io_sim_refuse(a.engine->io, step / 50 % 2);
     if (trouble) harp_io_sim_hold_completions(a.engine->io, step % 20 < 10);
     harp_engine_pass(a.engine);
@@ -183,7 +183,7 @@ static void test_an_idle_peer_gives_memory_back(void **state) {
     assert_true(resident_pages(peer->session.sender, peer->sender_bytes) <= fresh + 1);
     side_submit(b.link, 0, to[1], MESSAGE_MAX);
     pass_both(&a, &b, HARP_MS(5), HARP_US(5));
-    assert_memory_equal(to[1], from, SMALL); /* which was kept */
+    assert_memory_equal(to[1], from, SMALL); /* the copy was kept */
     pass_both(&a, &b, 2 * HARP_PEER_REST_NS, HARP_MS(50));
     assert_true(resident_pages(b.link->staging, HARP_STAGING_BYTES) <= 2);
   }
@@ -426,7 +426,7 @@ static void test_senders_share_the_receive_buffer(void **state) {
   assert_in_range(r[1]->window_bytes, whole / 4 - unit, whole / 4);
   harp_inbound_on_data(links[1][1]->peer, sides_now_ns + HARP_INBOUND_LATELY_NS / 2);
   for (unsigned i = 0; i < PEERS; i++) assert_in_range(r[i]->window_bytes, whole / 3 - unit, whole / 3);
-  harp_inbound_review(b.engine, sides_now_ns + HARP_INBOUND_LATELY_NS);
+  harp_inbound_on_time(b.engine, sides_now_ns + HARP_INBOUND_LATELY_NS);
   assert_in_range(r[1]->window_bytes, whole / 2 - unit, whole / 2);
   assert_in_range(r[0]->window_bytes, whole / 4 - unit, whole / 4);
   for (unsigned i = 0; i < PEERS; i++) harp_link_destroy(links[i][0]), harp_link_destroy(links[i][1]);

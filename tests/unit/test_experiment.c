@@ -11,7 +11,7 @@
 
 enum { ACK_BYTES = 16 << 10 };
 
-/* For a byte. */
+/* The values are times for a byte. */
 struct price {
   double ns, cpu_ns;
 };
@@ -36,7 +36,7 @@ static void begin(enum harp_question question) {
                                  .from = 2,
                                  .to = 4,
                                  .flows_ns = HARP_EXPERIMENT_FLOWS_NS,
-                                 .settle_ns = HARP_EXPERIMENT_FLOWS_NS,
+                                 .adapt_ns = HARP_EXPERIMENT_FLOWS_NS,
                                  .hurry = 1};
   harp_experiment_begin(&e, &plan);
 }
@@ -64,7 +64,7 @@ static void test_phases_come_in_order(void **state) {
   for (enum harp_experiment_phase phase = HARP_EXPERIMENT_BEFORE; phase <= HARP_EXPERIMENT_AFTER; phase++) {
     assert_int_equal(e.phase, phase);
     assert_int_equal(harp_experiment_tries(&e),
-                     phase == HARP_EXPERIMENT_SETTLE || phase == HARP_EXPERIMENT_WITH);
+                     phase == HARP_EXPERIMENT_ADAPT || phase == HARP_EXPERIMENT_WITH);
     while (!move(1, HARP_LESSON_NONE)) assert_int_equal(e.phase, phase);
   }
   assert_false(harp_experiment_is_under_way(&e));
@@ -76,7 +76,7 @@ static void test_phases_come_in_order(void **state) {
 static void test_a_slow_slice_of_flows_lasts_longer(void **state) {
   (void)state;
   static const struct {
-    double ns; /* for a byte */
+    double ns; /* the time for a byte */
     harp_ns slice_ns;
   } cases[] = {
       {0.8, HARP_EXPERIMENT_FLOWS_NS},                              /* 10 MB in it */
@@ -152,7 +152,7 @@ static void test_what_it_may_cost(void **state) {
 static void test_nothing_comes_through_at_all(void **state) {
   (void)state;
   begin(HARP_QUESTION_CARRIER);
-  while (e.phase != HARP_EXPERIMENT_SETTLE) (void)!move(1, HARP_LESSON_NONE);
+  while (e.phase != HARP_EXPERIMENT_ADAPT) (void)!move(1, HARP_LESSON_NONE);
   harp_ns span_ns = 0;
   while (harp_experiment_is_under_way(&e)) {
     struct harp_slice more = {.busy_ns = HARP_US(100)};
@@ -179,16 +179,16 @@ static void test_a_slow_network(void **state) {
 static void test_it_settles_as_long_as_flows_are_searched_for(void **state) {
   (void)state;
   begin(HARP_QUESTION_CARRIER);
-  while (e.phase != HARP_EXPERIMENT_SETTLE) (void)!move(1, HARP_LESSON_NONE);
+  while (e.phase != HARP_EXPERIMENT_ADAPT) (void)!move(1, HARP_LESSON_NONE);
   uint64_t settled = 40 * e.before.bytes;
-  while (e.phase == HARP_EXPERIMENT_SETTLE)
+  while (e.phase == HARP_EXPERIMENT_ADAPT)
     (void)!move(1, e.now.bytes >= settled ? HARP_LESSON_NONE : HARP_LESSON_FLOWS);
   assert_in_range(e.tried.bytes, settled, settled + 2 * ACK_BYTES);
   harp_experiment_stop(&e);
   begin(HARP_QUESTION_CARRIER); /* one that does not end is bounded */
   while (e.phase != HARP_EXPERIMENT_WITH) (void)!move(1, HARP_LESSON_FLOWS);
-  assert_in_range(e.tried.bytes, HARP_EXPERIMENT_SETTLE_MAX * e.before.bytes,
-                  HARP_EXPERIMENT_SETTLE_MAX * e.before.bytes + ACK_BYTES);
+  assert_in_range(e.tried.bytes, HARP_EXPERIMENT_ADAPT_MAX * e.before.bytes,
+                  HARP_EXPERIMENT_ADAPT_MAX * e.before.bytes + ACK_BYTES);
 }
 
 /* ---- what loses may still have to learn ---- */
@@ -211,7 +211,7 @@ static enum harp_verdict learn_for(harp_ns learn_ns) {
   return e.verdict;
 }
 
-/* Wherever the end of the lesson falls: into SETTLE, or into a slice that is measured. */
+/* Wherever the end of the lesson falls: into ADAPT, or into a slice that is measured. */
 static void test_what_has_learned_may_win(void **state) {
   (void)state;
   for (harp_ns learn_ns = HARP_MS(1); learn_ns < HARP_MS(400); learn_ns += HARP_MS(3)) {
@@ -259,7 +259,7 @@ static void test_a_full_interface_needs_no_flows(void **state) {
                                  .from = 1,
                                  .to = 2,
                                  .flows_ns = HARP_EXPERIMENT_FLOWS_NS,
-                                 .settle_ns = HARP_EXPERIMENT_FLOWS_NS,
+                                 .adapt_ns = HARP_EXPERIMENT_FLOWS_NS,
                                  .hurry = 1,
                                  .full_bytes = 1200000000};
   harp_experiment_begin(&e, &plan);

@@ -11,7 +11,7 @@
 
 enum { TCP_PAIR = 1, DATAGRAM_PAIR = 2, BOTH = TCP_PAIR | DATAGRAM_PAIR };
 #define STEP_NS HARP_MS(1)
-#define DEBT_NS ((int64_t)HARP_SEC(200)) /* of trials that were lost */
+#define DEBT_NS ((int64_t)HARP_SEC(200)) /* the cost of trials that were lost */
 
 static struct harp_experiments x;
 static double tcp_gbit, datagrams_gbit; /* what they move */

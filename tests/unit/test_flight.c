@@ -11,7 +11,11 @@
 #include "wire/packet.h"
 
 static struct harp_flight f;
-enum { LINE = 100, LINES = 11, LAST_LINES = 3 }; /* of a burst: its first, of a packet, of its last packet */
+enum {
+  LINE = 100,
+  LINES = 11,
+  LAST_LINES = 3
+}; /* a burst's first line, a packet's lines, and its last packet's */
 static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
 
 static int reset(void **state) {
@@ -62,18 +66,18 @@ static void test_a_lost_record_waits_for_a_late_acknowledgement(void **state) {
   push(0, 2, 10)->lost = 3;
   harp_flight_trim(&f, 10);
   assert_int_equal(harp_flight_count(&f), 1);
-  harp_flight_at(&f, f.head)->acked = 3; /* which came */
+  harp_flight_at(&f, f.head)->acked = 3; /* the first two packets came */
   harp_flight_trim(&f, 10);
   assert_int_equal(harp_flight_count(&f), 0);
   push(2, 1, 10)->lost = 1;
-  harp_flight_trim(&f, 11); /* which didn't */
+  harp_flight_trim(&f, 11); /* the third did not */
   assert_int_equal(harp_flight_count(&f), 0);
 }
 
 static void test_lost_records_never_fill_the_ring(void **state) {
   (void)state;
   for (uint32_t i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) push(i, 1, 50)->lost = 1;
-  assert_true(harp_flight_full(&f));
+  assert_true(harp_flight_is_full(&f));
   harp_flight_trim(&f, 0);
   assert_in_range(harp_flight_count(&f), 1, HARP_FLIGHT_RECORDS_MAX / 2);
 }

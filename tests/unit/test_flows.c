@@ -53,7 +53,7 @@ static void round_trip(const struct network *n, uint64_t bytes, bool busy) {
   harp_flows_on_round(&f, n->held_back);
   if (!harp_flows_want_more(&f, now) || !harp_experiments_allow_search(&x, false)) return;
   struct harp_experiment plan =
-      harp_flows_plan(&f, 0, ROUND_NS, HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS * ROUND_NS, 1);
+      harp_flows_plan(&f, 0, ROUND_NS, HARP_EXPERIMENT_FLOWS_ADAPT_ROUNDS * ROUND_NS, 1);
   harp_experiments_begin_search(&x, &plan, now);
 }
 
@@ -114,9 +114,9 @@ static void test_a_long_round_trip_hides_no_cap(void **state) {
   (void)state;
   static const harp_ns rounds_ns[] = {HARP_US(100), HARP_US(300), HARP_MS(1), HARP_MS(5)};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(rounds_ns); i++) {
-    assert_is_found(rounds_ns[i], HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS, 64);
+    assert_is_found(rounds_ns[i], HARP_EXPERIMENT_FLOWS_ADAPT_ROUNDS, 64);
     assert_is_found(rounds_ns[i], HARP_EXPERIMENT_FLOWS_FEW_ROUNDS,
-                    149); /* of cc_target.c, with 3.5 packets */
+                    149); /* the RTT at which cc_target.c has 3.5 packets */
   }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which GPU a process works with, and which ENI is nearest to it: on trees of machines with known places. */
+/* The GPU that a process works with, and the ENI that is nearest to it: on trees of machines with known
+ * places. */
 #include "engine/engine_open.h"
 #include "host/gpu.h"
 #include "net/near.h"
@@ -178,11 +179,11 @@ static void test_nearest_first(void **state) {
   assert_string_equal(
       tree_log, "I 1: it is nearer to the GPU of this process than 0, and goes first of 3 interfaces\n");
   assert_string_equal(order(1, 2, 3), "210");
-  enis[2].addr.ss_family = AF_INET6; /* of two families the first one stays, as on all hosts */
+  enis[2].addr.ss_family = AF_INET6; /* the first one of two families stays, as on all hosts */
   assert_string_equal(order(1, 2, 3), "012");
 }
 
-/* Of equally near ones each process begins with another. */
+/* Each process begins with another of equally near ones. */
 static void test_each_rank_first_on_another(void **state) {
   static const char *const orders[] = {"012", "120", "201", "012"}, *const near[] = {"120", "210"};
   (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which receives a GPU reads while they fill: NCCL's hint, and the variable that takes it away. */
+/* The receives that a GPU reads while they fill: NCCL's hint, and the variable that takes it away. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

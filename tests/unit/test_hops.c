@@ -35,7 +35,7 @@ static struct harp_xdp_hops hops;
 
 /* ---- the kernel, as the look-ups see it ---- */
 
-static _Atomic unsigned request_count; /* of netlink */
+static _Atomic unsigned request_count; /* the requests of netlink */
 static pthread_mutex_t rtnl = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned waiting_count; /* requests that wait for it, or have */
 
@@ -93,7 +93,7 @@ static struct harp_xdp_hop *take(const char *peer) {
 /* Reviews once, with time for news and a look-up. Returns whether a hop has changed. */
 static bool review(void) {
   now_ns += HARP_XDP_HOPS_READ_NS;
-  return harp_xdp_hops_review(&hops, now_ns);
+  return harp_xdp_hops_on_time(&hops, now_ns);
 }
 
 static bool is_settled(void) {
@@ -167,7 +167,7 @@ static void test_a_new_address_of_our_own(void **state) {
   settle();
   unsigned version = hop->version;
   netns_run("ip link set v0 address 02:48:41:52:50:99");
-  request_count = 0; /* of the command's */
+  request_count = 0; /* the requests of the command */
   assert_true(review());
   assert_memory_equal(hops.mac, changed, sizeof changed);
   assert_int_not_equal(hop->version, version);

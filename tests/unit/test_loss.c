@@ -10,7 +10,7 @@
 #include "proto/loss.h"
 
 static struct harp_path p;
-static struct harp_window window = {.bytes = 4 << 20};
+static struct harp_receive_window window = {.bytes = 4 << 20};
 static struct harp_burst ring[HARP_FLIGHT_RECORDS_MAX];
 static struct harp_tx_load load;
 static struct harp_tx_stream st;
@@ -203,12 +203,12 @@ static void test_giving_up_settles_everything(void **state) {
 static void test_a_full_flight_makes_room_by_time_alone(void **state) {
   (void)state;
   for (int i = 0; i < HARP_FLIGHT_RECORDS_MAX; i++) send(1, HARP_US(10));
-  assert_true(harp_flight_full(&p.flight));
+  assert_true(harp_flight_is_full(&p.flight));
   acked(FIRST + 1, FIRST + HARP_FLIGHT_RECORDS_MAX, HARP_US(100));
-  assert_true(harp_flight_full(&p.flight));
+  assert_true(harp_flight_is_full(&p.flight));
   detect(HARP_MS(10));
   assert_int_equal(st.resend.count, LINES);
-  assert_false(harp_flight_full(&p.flight));
+  assert_false(harp_flight_is_full(&p.flight));
 }
 
 static void test_a_probe_has_no_lines_to_lose(void **state) {

@@ -41,14 +41,14 @@ enum {
   SLOT_TOKEN = 0x10000, /* the link's token, less its slot */
   PEER_TOKEN = 0x20000,
   IN_BYTES = 65536, /* more than the link sends in a test */
-  PINGS_MAX = 32,   /* of one stall */
+  PINGS_MAX = 32,   /* the PINGs of one stall */
   WAITS_MAX = 2000,
   OTHER_STREAM = 9,
   UNKNOWN_REASON = 77,
   UNKNOWN_STREAM = 0xffff,
 };
 
-static uint8_t payload[64]; /* of all requests */
+static uint8_t payload[64]; /* the payload of all requests */
 
 static harp_ns now_ns;
 static harp_ns virtual_clock(void) {
@@ -548,7 +548,7 @@ static const struct {
 } reasons[] = {{HARP_ERR_REMOTE, "nothing from here reaches it"},
                {HARP_ERR_SYSTEM, "its operating system"},
                {UNKNOWN_REASON, "its side failed"},
-               {HARP_ERR_INTERNAL, "deregistered a buffer"} /* of CLOSE alone */};
+               {HARP_ERR_INTERNAL, "deregistered a buffer"} /* CLOSE alone has it */};
 
 static void fails_at_once(struct scene *s, const uint8_t *word, size_t bytes, const char *text) {
   assert_int_equal(send(s->peer, word, bytes, 0), bytes);
@@ -742,7 +742,7 @@ static void test_a_false_acknowledgement_fails_the_peer(void **state) {
                        &(struct harp_link_config){.role = HARP_ROLE_SENDER, .stream = OTHER_STREAM}),
       0);
   run_for(&s, SHORT_NS, PASS_NS);
-  deliver_ack(&s, path->stats.first_number); /* of a probe, which was sent */
+  deliver_ack(&s, path->stats.first_number); /* the number is a probe's, which was sent */
   assert_int_equal(path->state, HARP_PATH_UP);
   uint64_t skipped = path->skip.at_number = path->next_number;
   submit(s.link);

@@ -117,7 +117,7 @@ static void HARP_PRINTF(5, 6) count_second(enum harp_nccl_log_level level, unsig
 static void test_an_unloaded_logger_is_not_called(void **state) {
   (void)state;
   harp_nccl_log_use(count_second);
-  harp_nccl_log_use(count_second); /* of another communicator */
+  harp_nccl_log_use(count_second); /* another communicator's logger */
   HARP_INFO("to the last one's");
   assert_int_equal(second_count, 1);
   unloaded = (uintptr_t)count_second;

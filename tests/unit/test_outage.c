@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which interfaces are reported to be out: when, once, by which name, and that they are forgotten. Links over
- * two interfaces each way on a virtual clock; the states of their paths are set by hand. */
+/* The interfaces that are reported to be out: when, once, by which name, and that they are forgotten. Links
+ * over two interfaces each way on a virtual clock; the states of their paths are set by hand. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -148,7 +148,7 @@ static void move(struct scene *s, unsigned link, int ours, int theirs, enum harp
 }
 
 static void review_for(struct scene *s, harp_ns ns) {
-  for (harp_ns end = now_ns + ns; now_ns < end; now_ns += HARP_MS(1)) harp_outages_review(s->engine, now_ns);
+  for (harp_ns end = now_ns + ns; now_ns < end; now_ns += HARP_MS(1)) harp_outages_on_pass(s->engine, now_ns);
 }
 
 static void test_ours_is_logged_once_and_by_name(void **state) {
@@ -294,7 +294,7 @@ static void test_many_peers(void **state) {
   }
   s.links[1] = NULL;
   now_ns += HARP_SEC(1);
-  harp_outages_review(s.engine, now_ns);
+  harp_outages_on_pass(s.engine, now_ns);
   assert_int_equal(s.engine->outages.slot, HARP_OUTAGE_PEERS_PER_CALL);
   assert_int_not_equal(s.engine->outages.stage, HARP_OUTAGES_IDLE);
   review_for(&s, HARP_SEC(2));
@@ -313,8 +313,8 @@ static void test_many_peers(void **state) {
 
 static void review_both(struct scene s[2], harp_ns ns) {
   for (harp_ns end = now_ns + ns; now_ns < end; now_ns += HARP_MS(1)) {
-    harp_outages_review(s[0].engine, now_ns);
-    harp_outages_review(s[1].engine, now_ns);
+    harp_outages_on_pass(s[0].engine, now_ns);
+    harp_outages_on_pass(s[1].engine, now_ns);
   }
 }
 

@@ -55,7 +55,7 @@ struct side {
   struct harp_link *link;
   struct side *other;
   struct harp_counters wire_counters;
-  uint32_t limit_bytes; /* of UDP payload that arrive at the other side */
+  uint32_t limit_bytes; /* the UDP payload that arrives at the other side */
   uint8_t data[OPEN][MESSAGE];
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ENIs a connection joins, and by how many paths. */
+/* The ENIs that a connection joins, and by how many paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -20,10 +20,10 @@ static harp_ns wait_ns(uint32_t window_bytes, harp_ns smoothed_ns) {
   cc.window_q8 = (uint64_t)window_bytes << 8;
   cc.slow_start = false;
   struct harp_path_pace pace = {0};
-  uint64_t drain_q16 = (smoothed_ns << 16) / window_bytes;
+  uint64_t ns_per_byte_q16 = (smoothed_ns << 16) / window_bytes;
   harp_ns now = HARP_SEC(1);
-  harp_path_pace_update(&pace, &cc, drain_q16);
-  harp_path_pace_on_sent(&pace, &cc, drain_q16, PACKET_BYTES, now);
+  harp_path_pace_update(&pace, &cc, ns_per_byte_q16);
+  harp_path_pace_on_sent(&pace, &cc, ns_per_byte_q16, PACKET_BYTES, now);
   return pace.next_ns - now;
 }
 

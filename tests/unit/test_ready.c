@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sources have something: the kernel is queried when no mark is left, seldom while one is or while all
- * comes from one source, and none waits long for another. */
+/* The sources that have something: the kernel is queried when no mark is left, seldom while one is or while
+ * all comes from one source, and none waits long for another. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

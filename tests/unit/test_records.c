@@ -23,9 +23,9 @@ enum {
   TAIL_BYTES = 7,
   LARGE = HARP_RECORD_WHOLE_BYTES + 5 * HARP_LINE_BYTES + TAIL_BYTES, /* is read in place */
   SMALL = 8 * HARP_LINE_BYTES,
-  PIECE = 32 * HARP_LINE_BYTES, /* of datagrams */
+  PIECE = 32 * HARP_LINE_BYTES, /* the payload of datagrams */
   SCRAP = 4096,
-  READ_BYTES = 5000, /* of one read, when a record takes several */
+  READ_BYTES = 5000, /* the bytes of one read, when a record takes several */
   CUT_STEP = 331,    /* where each cut would take too long */
   UNTOUCHED = 0xee,
 };

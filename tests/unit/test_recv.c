@@ -21,7 +21,7 @@ static uint8_t second_staging[HARP_STAGING_BYTES];
 enum { LINE = 1000, MESSAGE = 7, NUMBER = 5, STREAM = 3, SECOND = 1 };
 enum {
   EARLY = 2000 /* bytes of a message that comes before its receive */,
-  ROOM = 9000 /* for any acknowledgement */
+  ROOM = 9000 /* enough for any acknowledgement */
 };
 #define BEFORE_WRAP 0xFFFFFFE0u           /* message number shortly before the wrap */
 #define LINES(n)    ((n)*HARP_LINE_BYTES) /* bytes of whole lines */
@@ -137,7 +137,7 @@ static void test_early_data_waits_in_staging(void **state) {
   const uint8_t *early;
   void *cookie;
   uint32_t bytes;
-  /* of the second message */
+  /* the packet of the second message */
   assert_int_equal(feed(NUMBER, MESSAGE + 1, LINE + 10, LINES(8), EARLY - LINES(8), EARLY), HARP_DROP_NONE);
   uint8_t *slot = staging + (MESSAGE + 1) % HARP_EARLY_MESSAGES * HARP_EARLY_MAX_BYTES;
   assert_ptr_equal(place.dst, slot + LINES(8));
@@ -278,7 +278,7 @@ static void test_an_acknowledgement_that_took_another_path_is_repeated(void **st
                      HARP_DROP_NONE);
     harp_receiver_take_ack(r, 0, &ack, &number, HARP_US(3));
     assert_false(harp_receiver_ride_bytes(r, 0, HARP_MS(1)));
-    harp_receiver_note_elsewhere(r, 0);
+    harp_receiver_on_ack_elsewhere(r, 0);
     assert_int_equal(harp_receiver_elsewhere(r), 1);
     assert_int_equal(harp_receiver_next_ack(r, 0, HARP_MS(1)), -1); /* not by another path again */
     if (alone) {

@@ -11,7 +11,7 @@
 
 enum {
   SIZE = 512 << 10,
-  RECORDS = HARP_REFERENCE_TURN_BYTES / SIZE, /* of a turn */
+  RECORDS = HARP_REFERENCE_TURN_BYTES / SIZE, /* the records of a turn */
 };
 
 static struct harp_reference_choice c;

@@ -11,7 +11,7 @@
 #include "wire/packet.h"
 
 #define DRAIN_EVERY_NS HARP_MS(128)
-enum { MIN_WINDOW_NS = DRAIN_EVERY_NS + HARP_RTT_MIN_WINDOW_MORE_NS };
+enum { MIN_WINDOW_NS = DRAIN_EVERY_NS + HARP_RTT_MIN_INTERVAL_MORE_NS };
 
 static void take(struct harp_rtt *r, harp_ns sample_ns, harp_ns now) {
   harp_rtt_on_sample(r, sample_ns);
@@ -22,10 +22,10 @@ static void test_the_first_sample_counts_fully(void **state) {
   (void)state;
   struct harp_rtt r;
   harp_rtt_init(&r, 1000);
-  assert_false(harp_rtt_known(&r));
+  assert_false(harp_rtt_is_known(&r));
   assert_int_equal(r.smoothed_ns, HARP_RTT_INITIAL_NS);
   take(&r, HARP_US(40), 2000);
-  assert_true(harp_rtt_known(&r));
+  assert_true(harp_rtt_is_known(&r));
   assert_int_equal(r.smoothed_ns, HARP_US(40));
   assert_int_equal(r.variation_ns, HARP_US(20));
   assert_int_equal(r.min_ns, HARP_US(40));
@@ -98,7 +98,7 @@ static void test_a_zero_sample_is_no_unknown(void **state) {
   struct harp_rtt r;
   harp_rtt_init(&r, 0);
   take(&r, 0, 1);
-  assert_true(harp_rtt_known(&r));
+  assert_true(harp_rtt_is_known(&r));
 }
 
 enum { TICK = HARP_TICK_NS, BEFORE_WRAP = -10 };

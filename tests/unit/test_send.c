@@ -17,16 +17,16 @@
 static struct harp_sender *s;
 static struct harp_tx_stream st;
 static struct harp_counters counters;
-static struct harp_tx_stream own_stream; /* of a test's own sender */
+static struct harp_tx_stream own_stream; /* the stream of a test's own sender */
 static uint8_t data[1 << 20];
 enum {
   FIRST_LINE = 1000,
   FIRST_MESSAGE = 7,
   FIRST_NUMBER = 5,
   STREAM = 2,
-  PACKET_LINES = 8, /* of a full packet */
+  PACKET_LINES = 8, /* the lines of a full packet */
   PACKET_BYTES = PACKET_LINES * HARP_LINE_BYTES,
-  MESSAGE_BYTES = 2500, /* of a message of three packets */
+  MESSAGE_BYTES = 2500, /* the bytes of a message of three packets */
 };
 static const struct harp_tx_stream_config stream = {
     .id = STREAM, .first_line = FIRST_LINE, .first_message = FIRST_MESSAGE};
@@ -157,7 +157,7 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
   assert_int_equal(feed(ack(run.path, n, n + 4, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
   assert_int_equal(feed(ack(run.path, n + 1, n, FIRST_MESSAGE)), HARP_DROP_FIELD);
   struct harp_packet credit = ack(run.path, 0, 0, FIRST_MESSAGE + 9);
-  for (uint32_t id = STREAM + 1; id < 0x10000; id += 0x7ffe) { /* of streams that are not open */
+  for (uint32_t id = STREAM + 1; id < 0x10000; id += 0x7ffe) { /* streams that are not open */
     credit.ack.credits[0].stream = (uint16_t)id;
     assert_int_equal(feed(credit), HARP_DROP_NONE);
   }
@@ -619,8 +619,7 @@ static void test_few_are_woken_while_nothing_is_under_way(void **state) {
   free(own);
 }
 
-/* Of several paths that are idle when one times out, those that may carry data are all probed: most of them
- * may be dead. */
+/* When a path times out, all idle paths that may carry data are probed: most of them may be dead. */
 static void test_a_timeout_probes_all_idle_paths(void **state) {
   (void)state;
   enum { ENIS = 4, STANDBY = ENIS, PATHS };
@@ -979,7 +978,7 @@ static struct harp_tx_choice choose_copy(struct harp_sender *own, harp_ns *now) 
   struct harp_tx_run run;
   for (harp_ns end = *now + HARP_MS(60); *now < end; *now += HARP_US(5)) {
     choice = harp_sender_choose(own, *now);
-    if (choice.kind == HARP_TX_COPY) break;
+    if (choice.kind == HARP_TX_TAIL_DUPLICATE) break;
     if (choice.kind != HARP_TX_NOTHING) harp_sender_take(own, &choice, HARP_BURST_MAX_PACKETS, &run, *now);
   }
   return choice;
@@ -1020,7 +1019,7 @@ static void test_a_copy_that_found_no_frame_is_chosen_again(void **state) {
   unsigned first;
   struct harp_sender *own = choose_without_frame(&first, &now);
   struct harp_tx_choice choice = choose_copy(own, &now);
-  assert_int_equal(choice.kind, HARP_TX_COPY);
+  assert_int_equal(choice.kind, HARP_TX_TAIL_DUPLICATE);
   assert_int_equal(choice.line, FIRST_LINE);
   harp_sender_check(own);
   free(own);

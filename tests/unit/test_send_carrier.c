@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which messages are large where several interfaces have paths over both carriers. */
+/* The messages that are large where several interfaces have paths over both carriers. */
 #include "proto/send_carrier.h"
 
 #include <setjmp.h>

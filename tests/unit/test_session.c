@@ -83,7 +83,7 @@ static void test_a_bad_packet_is_counted_and_changes_nothing(void **state) {
   assert_true(harp_receiver_bytes(&rc) <= sizeof before);
   memcpy(before, receiver, harp_receiver_bytes(&rc));
   assert_int_equal(data_to(&rx, 0, 50, SEED + 1), HARP_DROP_CRC);
-  /* of another turn of the number */
+  /* the number has another turn */
   assert_int_equal(data_to(&rx, 0, 50 + (1ull << 32), SEED), HARP_DROP_CRC);
   assert_int_equal(data_to(&rx, 1, 50, SEED), HARP_DROP_PATH);
   assert_int_equal(data_to(&rx, 255, 50, SEED), HARP_DROP_PATH);
@@ -183,12 +183,12 @@ static void test_a_payload_is_copied_while_it_is_verified(void **state) {
   (void)state;
   post_receive(false);
   assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
-  assert_false(place.is_copied); /* what begins a message is verified first */
+  assert_false(place.is_placed); /* what begins a message is verified first */
   assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_NONE);
-  assert_true(place.is_copied && holds(1, 2));
+  assert_true(place.is_placed && holds(1, 2));
   assert_int_equal(part(2, 52, 3, SEED + 1), HARP_DROP_CRC);
   assert_int_equal(part(2, 52, 4, SEED), HARP_DROP_NONE);
-  assert_true(place.is_copied && holds(2, 4));
+  assert_true(place.is_placed && holds(2, 4));
 }
 
 static void test_what_has_arrived_is_not_overwritten_by_unverified_bytes(void **state) {
@@ -197,12 +197,12 @@ static void test_what_has_arrived_is_not_overwritten_by_unverified_bytes(void **
   assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
   assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_NONE);
   assert_int_equal(part(3, 53, 3, SEED), HARP_DROP_NONE); /* before the one that it follows */
-  assert_true(place.is_copied && holds(3, 3));
+  assert_true(place.is_placed && holds(3, 3));
   assert_int_equal(part(1, 54, 9, SEED + 1), HARP_DROP_CRC);
   assert_int_equal(part(3, 55, 9, SEED + 1), HARP_DROP_CRC);
   assert_true(holds(1, 2) && holds(3, 3));
   assert_int_equal(part(2, 52, 4, SEED), HARP_DROP_NONE);
-  assert_true(place.is_copied);
+  assert_true(place.is_placed);
 }
 
 static void test_nothing_unverified_goes_where_somebody_reads(void **state) {
@@ -212,7 +212,7 @@ static void test_nothing_unverified_goes_where_somebody_reads(void **state) {
   assert_int_equal(part(1, 51, 9, SEED + 1), HARP_DROP_CRC);
   assert_true(holds(1, 0xAA));
   assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_NONE);
-  assert_false(place.is_copied);
+  assert_false(place.is_placed);
 }
 
 static void test_nothing_unverified_goes_where_a_record_may_be_read(void **state) {

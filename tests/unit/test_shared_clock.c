@@ -24,11 +24,11 @@ static void test_a_look_takes_a_step_over(void **state) {
   (void)state;
   struct harp_shared_clock c = {0};
   harp_ns now = harp_clock_ns();
-  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now)); /* the first one */
+  assert_true(harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_AUTO, now)); /* the first one */
   harp_ns offset_ns = c.offset_ns;
-  assert_false(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now)); /* nothing has changed */
-  c.offset_ns -= HARP_SEC(5);                                            /* the clock was set since */
-  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now));
+  assert_false(harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_AUTO, now)); /* nothing has changed */
+  c.offset_ns -= HARP_SEC(5);                                               /* the clock was set since */
+  assert_true(harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_AUTO, now));
   assert_in_range(c.offset_ns, offset_ns - HARP_SEC(1), offset_ns + HARP_SEC(1));
 }
 
@@ -36,12 +36,12 @@ static void test_discipline_is_asked_for_now_and_then(void **state) {
   (void)state;
   struct harp_shared_clock c = {0};
   harp_ns now = harp_clock_ns();
-  (void)harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now);
+  (void)harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_AUTO, now);
   bool is_own = c.is_own;
   c.is_own = !is_own;
-  (void)harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now + HARP_SHARED_CLOCK_ASK_NS - 1);
+  (void)harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_AUTO, now + HARP_SHARED_CLOCK_ASK_NS - 1);
   assert_int_equal(c.is_own, !is_own); /* not asked again yet */
-  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_AUTO, now + HARP_SHARED_CLOCK_ASK_NS));
+  assert_true(harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_AUTO, now + HARP_SHARED_CLOCK_ASK_NS));
   assert_int_equal(c.is_own, is_own);
 }
 
@@ -49,9 +49,9 @@ static void test_the_setting_decides(void **state) {
   (void)state;
   struct harp_shared_clock c = {0};
   harp_ns now = harp_clock_ns();
-  (void)harp_shared_clock_look(&c, HARP_SHARED_CLOCK_OFF, now);
+  (void)harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_OFF, now);
   assert_true(c.is_own);
-  assert_true(harp_shared_clock_look(&c, HARP_SHARED_CLOCK_ON, now));
+  assert_true(harp_shared_clock_on_time(&c, HARP_SHARED_CLOCK_ON, now));
   assert_false(c.is_own);
 }
 

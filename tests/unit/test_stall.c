@@ -148,20 +148,20 @@ static void test_a_core_that_is_shared(void **state) {
   side_submit(b.link, 0, to, BYTES);
   for (unsigned i = 0; i < 200; i++) { /* what an engine may well bear */
     step(HARP_MS(100), HARP_MS(1));
-    harp_stalls_note_delay(b.engine, delay += HARP_MS(40), sides_now_ns);
+    harp_stalls_on_core_delay(b.engine, delay += HARP_MS(40), sides_now_ns);
   }
   assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
   log_text[0] = 0, log_count = 0;
   for (unsigned i = 0; i < 200; i++) {
     step(HARP_MS(100), HARP_MS(1));
-    harp_stalls_note_delay(b.engine, delay += HARP_MS(90), sides_now_ns);
+    harp_stalls_on_core_delay(b.engine, delay += HARP_MS(90), sides_now_ns);
     assert_int_equal(reason(&b) == HARP_STALL_NO_CORE, i >= 99);
   }
   assert_int_equal(log_count, 1); /* no peer is blamed */
   assert_non_null(
       strstr(log_text, "sim0: of the last 10 s this engine's thread has waited for a core for 9 s"));
   step(HARP_SEC(4), HARP_MS(1));
-  harp_stalls_note_delay(b.engine, delay, sides_now_ns);
+  harp_stalls_on_core_delay(b.engine, delay, sides_now_ns);
   assert_int_equal(reason(&b), HARP_STALL_SENDS_NOTHING);
   side_submit(a.link, 0, from, BYTES);
   step(HARP_SEC(2), HARP_MS(1));
@@ -197,7 +197,7 @@ static void test_an_accept_that_waits(void **state) {
   l->engine = a.engine;
   l->fd = -1;
   harp_ns now = HARP_SEC(100);
-  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_accept(l, now);
+  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_log_accept(l, now);
   assert_int_equal(log_count, 2);
   assert_non_null(strstr(log_text, "sim0: an accept of NCCL has waited for 10 s for anybody to connect to "));
   struct harp_pending_peer free_place = {.fd = -1}, p = {.fd = 0};
@@ -207,7 +207,7 @@ static void test_an_accept_that_waits(void **state) {
   struct sockaddr_in *addr = (struct sockaddr_in *)&p.peer_addr;
   *addr = (struct sockaddr_in){
       .sin_family = AF_INET, .sin_port = htons(99), .sin_addr.s_addr = htonl(0x0a000007)};
-  harp_stall_review_accept(l, now + HARP_SEC(30));
+  harp_stall_log_accept(l, now + HARP_SEC(30));
   assert_non_null(strstr(log_text, "for a process at 10.0.0.7:99: it has connected"));
   free(l);
 }
@@ -231,16 +231,16 @@ static void test_a_connect_that_waits(void **state) {
   d.contact.at[d.contact.count++] = address("10.0.0.7", 99);
   d.contact.at[d.contact.count++] = address("10.0.1.7", 99);
   harp_ns now = HARP_SEC(100);
-  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_review_connect(&d, now);
+  for (unsigned i = 0; i < 50; i++, now += HARP_SEC(1)) harp_stall_log_connect(&d, now);
   assert_int_equal(log_count, 2); /* at 10 and 40 s */
   assert_non_null(strstr(
       log_text,
       "sim0: a connect of NCCL has waited for 10 s for 10.0.0.7:99, 10.0.1.7:99: Connection refused\n"));
   d.last_errno = HARP_EPEERFILES;
-  harp_stall_review_connect(&d, now + HARP_SEC(30));
+  harp_stall_log_connect(&d, now + HARP_SEC(30));
   assert_non_null(strstr(log_text, "its process has all files open that it may"));
   d.state = HARP_CONNECT_HANDSHAKE;
-  harp_stall_review_connect(&d, now + HARP_SEC(60));
+  harp_stall_log_connect(&d, now + HARP_SEC(60));
   assert_non_null(strstr(log_text, "has not answered"));
 }
 

@@ -125,7 +125,7 @@ static void test_sums(void **state) {
   side_close(&b);
 }
 
-/* Which carrier large messages take, and why: here there is one. */
+/* The carrier that large messages take, and why: here there is one. */
 static void test_the_carrier_of_large_messages(void **state) {
   (void)state;
   struct side a = {0}, b = {0};

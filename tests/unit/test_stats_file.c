@@ -258,7 +258,7 @@ static void test_left_files_are_removed_when_they_are_old(void **state) {
   (void)state;
   leave(false, harp_clock_ns());
   assert_int_equal(file_count(), 1);
-  leave(false, harp_clock_ns() + HARP_SEC(100000)); /* of an earlier boot */
+  leave(false, harp_clock_ns() + HARP_SEC(100000)); /* the file is of an earlier boot */
   assert_int_equal(file_count(), 2);
   struct harp_stats_file *file = open_it();
   assert_int_equal(file_count(), 2); /* the first, and our own */

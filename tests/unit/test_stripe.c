@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which path gets the next record: tcp paths by how quickly each drains, which is measured. */
+/* The path that gets the next record: tcp paths by the measured time that a byte takes. */
 #include "proto/stripe.h"
 
 #include <setjmp.h>
@@ -16,13 +16,13 @@ enum { PATHS = 4, ALL = (1 << PATHS) - 1, RECORD_BYTES = HARP_RECORD_MAX_BYTES, 
 
 static struct harp_path paths[PATHS];
 static struct harp_burst rings[PATHS][HARP_FLIGHT_RECORDS_MAX];
-static struct harp_window windows[PATHS];
+static struct harp_receive_window windows[PATHS];
 
 static int init(void **state) {
   static const struct harp_path_config config = {.lines_max = HARP_RECORD_MAX_LINES, .is_tcp = true};
   (void)state;
   for (unsigned i = 0; i < PATHS; i++) {
-    windows[i] = (struct harp_window){.bytes = PATHS * HARP_PATH_TCP_WINDOW_BYTES};
+    windows[i] = (struct harp_receive_window){.bytes = PATHS * HARP_PATH_TCP_WINDOW_BYTES};
     harp_path_init(&paths[i], i, 0, &config, &harp_cc_target, &windows[i], rings[i], HARP_FLIGHT_RECORDS_MAX,
                    0);
     paths[i].state = HARP_PATH_UP;

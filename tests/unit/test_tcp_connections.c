@@ -144,11 +144,11 @@ static void test_rest_comes_beside_a_probe_under_way(void **state) {
   struct harp_peer *peer = loopback_only_peer(e);
   loopback_now_ns += REST_NS - HARP_MS(10);
   harp_path_set_request_probe(peer->session.sender, &peer->session.sender->paths[1]);
-  harp_peer_settle(peer);
+  harp_peer_complete_news(peer);
   loopback_pass(e); /* sends it */
   assert_true(peer->session.sender->paths[1].is_tcp && peer->session.sender->paths[1].inflight_bytes);
   loopback_now_ns += HARP_MS(10);
-  e->control_check_ns = e->linger_ns = 0;
+  e->control_ns = e->linger_ns = 0;
   loopback_pass(e); /* looks whether it is to rest */
   for (harp_ns until = loopback_now_ns + HARP_MS(400); loopback_now_ns < until;
        loopback_now_ns += HARP_US(100))
@@ -178,7 +178,7 @@ static void test_an_end_behind_bytes_is_seen(void **state) {
   unsigned i = 0;
   while (at_client->tcp[i].fd < 0) i++;
   assert_true(at_server->tcp[i].fd >= 0);
-  assert_int_equal(send(at_client->tcp[i].fd, "h", 1, 0), 1); /* of the head of a record */
+  assert_int_equal(send(at_client->tcp[i].fd, "h", 1, 0), 1); /* the first byte of a record's head */
   assert_int_equal(shutdown(at_client->tcp[i].fd, SHUT_WR), 0);
   sides[SERVER].e->ready.is_steady = false; /* another connection brought something last */
   for (unsigned n = 0; n < ROUNDS_IDLE; n++) {

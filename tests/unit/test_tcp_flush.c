@@ -484,9 +484,9 @@ static void pass_once(void) {
   struct harp_packet ack = {.type = HARP_PACKET_ACK, .path = UDP};
   struct harp_tx_run run;
   now += HARP_MS(1);
-  harp_tcp_note_progress(peer, now);
+  harp_tcp_report_progress(peer, now);
   harp_session_on_timeout(&peer->session, now);
-  harp_tcp_review(peer, now);
+  harp_tcp_on_time(peer, now);
   for (struct harp_tx_choice c; (c = harp_sender_choose(s, now)).kind != HARP_TX_NOTHING;) {
     assert_int_equal(c.path, UDP);
     harp_sender_take(s, &c, 1, &run, now);
@@ -541,10 +541,10 @@ static unsigned reports_of_end(bool peer_leaves) {
   harp_log_set_sink(count_reports);
   harp_tcp_path_end(p, now, "reset by the test");
   peer->links = &link;
-  assert_true(harp_tcp_review(peer, now) > now);
+  assert_true(harp_tcp_on_time(peer, now) > now);
   assert_int_equal(report_count, 0);
   peer->monitor.final_received = peer_leaves;
-  for (unsigned i = 0; i < 2; i++) harp_tcp_review(peer, now += HARP_MS(10));
+  for (unsigned i = 0; i < 2; i++) harp_tcp_on_time(peer, now += HARP_MS(10));
   peer->links = NULL;
   harp_log_set_sink(NULL);
   return report_count;

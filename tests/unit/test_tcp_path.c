@@ -19,7 +19,7 @@ enum { LARGE = 1 << 20, MEDIUM = LARGE / 4, SMALL = 1000, WINDOW_BYTES = 4 * LAR
 #define PROBING_NS       HARP_MS(100)  /* several probes of a path that does not answer */
 #define PROGRESS_NS      HARP_MS(200)  /* progress without an acknowledgement, until the path is probed */
 #define HANDSHAKE_MAX_NS HARP_MS(300)  /* a connection that does not stand then has no time left */
-#define SILENCE_MAX_NS   HARP_MS(80)   /* of datagrams, until a connection is opened to take their place */
+#define SILENCE_MAX_NS   HARP_MS(80)   /* the silence after which connections replace datagrams */
 #define REST_NS          HARP_SEC(120) /* without a large message: the path needs no connection */
 #define PAUSE_NS         HARP_SEC(1)   /* nothing is in flight for so long, or nobody answers */
 #define SLOW_NS          HARP_SEC(2)   /* what a slow connection takes for a message */

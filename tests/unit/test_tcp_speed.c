@@ -11,7 +11,7 @@
 
 enum { RECORD_BYTES = 64 << 10, SLOW_NS = 32, FAST_NS = 2, NEAR_NS = 36, RECORDS = 1000, FEW_RECORDS = 25 };
 #define LONG_NS  HARP_SEC(2)  /* what was proven is forgotten */
-#define STEP_NS  HARP_MS(32)  /* of that */
+#define STEP_NS  HARP_MS(32)  /* the step of tcp_speed.c */
 #define PAUSE_NS HARP_SEC(10) /* nothing is sent */
 
 static struct harp_tcp_speed one, other;
@@ -49,7 +49,7 @@ static void send_records(struct harp_tcp_speed *v, unsigned count, harp_ns byte_
 }
 
 static uint64_t byte_ns(const struct harp_tcp_speed *v) {
-  return (v->drain_q16 + (1 << 15)) >> 16;
+  return (v->ns_per_byte_q16 + (1 << 15)) >> 16;
 }
 
 static void test_a_queue_that_stands_proves_the_rate(void **state) {
@@ -76,7 +76,7 @@ static void test_without_a_queue_no_path_is_slower(void **state) {
   for (unsigned i = 0; i < RECORDS; i++)
     harp_tcp_speeds_on_flight(&all, RECORD_BYTES, RECORD_BYTES * SLOW_NS);
   follow();
-  assert_true(one.drain_q16 == other.drain_q16);
+  assert_true(one.ns_per_byte_q16 == other.ns_per_byte_q16);
 }
 
 /* A queue that ran empty meanwhile proves nothing: the time in which nothing was sent is in it. */
@@ -99,7 +99,7 @@ static void test_speeds_that_differ_little_are_the_usual_one(void **state) {
   send_records(&one, FEW_RECORDS, SLOW_NS, true);
   left = 0;
   send_records(&other, FEW_RECORDS, NEAR_NS, true);
-  assert_true(one.drain_q16 == other.drain_q16);
+  assert_true(one.ns_per_byte_q16 == other.ns_per_byte_q16);
   assert_int_equal(byte_ns(&one), (SLOW_NS + NEAR_NS) / 2);
 }
 
@@ -123,7 +123,7 @@ static void test_records_that_queue_count_more_than_the_fastest(void **state) {
   }
   follow();
   assert_int_equal(byte_ns(&one), SLOW_NS);
-  assert_true(other.drain_q16 == one.drain_q16);
+  assert_true(other.ns_per_byte_q16 == one.ns_per_byte_q16);
   send_records(&one, RECORDS, FAST_NS, true);
   assert_int_equal(byte_ns(&one), FAST_NS);
   assert_int_equal(byte_ns(&other), FAST_NS);
@@ -134,7 +134,7 @@ static void test_small_flights_show_nothing(void **state) {
   harp_tcp_speeds_on_flight(&all, 128, 1);
   harp_tcp_speeds_on_flight(&all, RECORD_BYTES, 0);
   follow();
-  assert_true(one.drain_q16 == HARP_TCP_DRAIN_Q16);
+  assert_true(one.ns_per_byte_q16 == HARP_TCP_NS_PER_BYTE_Q16);
 }
 
 /* Two paths, of which the first is slow and the other fast. */
@@ -155,7 +155,7 @@ static void test_what_was_proven_is_forgotten_slowly(void **state) {
     assert_true(!one.proven_q16 || one.proven_q16 >= before_q16 - before_q16 / 8);
   }
   assert_true(!one.proven_q16);
-  assert_true(one.drain_q16 == all.usual_q16);
+  assert_true(one.ns_per_byte_q16 == all.usual_q16);
 }
 
 static void test_a_pause_forgets_one_step(void **state) {

@@ -18,7 +18,8 @@
 
 enum { TX_FRAMES = 2, GRO_SLOTS = 16, RX_SLOT_BYTES = 9216 }; /* as in udp.c */
 enum { PAGE_BYTES = 4096, PATIENCE_MS = 5000, BLOCK_PORTS = 8, SUPERFRAMES = 40, HEAD_BYTES = 44 };
-enum { SMALL_BYTES = 100, PACKET_BYTES = 1452 /* of MTU 1500 */, JUMBO_BYTES = 8876 /* of MTU 9000 */ };
+/* The payloads of a small packet, and of full ones with MTU 1500 and 9000. */
+enum { SMALL_BYTES = 100, PACKET_BYTES = 1452, JUMBO_BYTES = 8876 };
 enum { NO_OFFLOAD = HARP_IO_NO_GSO | HARP_IO_NO_GRO, NO_FEATURE = NO_OFFLOAD | HARP_IO_NO_GATHER };
 
 static const struct harp_io_ops *const ops = &harp_io_udp;

@@ -29,7 +29,7 @@ struct end {
   uint8_t *frames;
 };
 
-static bool is_one_of_many; /* of what is opened */
+static bool is_one_of_many; /* whether the driver that is opened is one of many */
 
 static bool is_each_receiving = true;
 

@@ -22,7 +22,7 @@ enum {
   SUPERFRAME_PACKETS = 4,
   PACKETS = PORTS * ROUNDS * SUPERFRAME_PACKETS,
   PACKET_BYTES = 1068,
-  LAST_PACKET_BYTES = PACKET_BYTES - 100, /* of a superframe */
+  LAST_PACKET_BYTES = PACKET_BYTES - 100, /* the last packet of a superframe */
   CALL_DROPS_MAX = 64,                    /* more than one rx call may drop */
   WAIT_MS = 10000,
 };

@@ -26,7 +26,7 @@ enum { SEGMENT_BYTES = 1000, SHORT = SEGMENT_BYTES / 2, BYTES = 2 * SEGMENT_BYTE
 
 static uint16_t full_port;      /* whose sockets take nothing; 0: none */
 static int refusal = EAGAIN;    /* their errno */
-static unsigned messages_taken; /* of the next sendmmsg there, before it is full */
+static unsigned messages_taken; /* the messages that the next sendmmsg takes there, before it is full */
 static unsigned refusals;       /* so far */
 static harp_ns stopped_ns;      /* the clock stands there; 0: it runs */
 

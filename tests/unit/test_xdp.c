@@ -47,7 +47,7 @@ static struct harp_counters counters;
 
 /* ---- the kernel, as the driver sees it ---- */
 
-static int wake_answer;                /* of waking a queue to send: 0, or -errno */
+static int wake_answer;                /* what waking a queue to send returns: 0, or -errno */
 static unsigned wakes;                 /* so answered */
 static bool wake_is_ignored;           /* the kernel takes the wake-up and does nothing */
 static int ignored_fd = -1;            /* the same, of this queue only */
@@ -103,23 +103,26 @@ static int enter(void **state) {
   return 0;
 }
 
-static unsigned sharer, sharer_count, process, process_count, port_count = 1; /* of what is opened */
+static unsigned sharer, sharer_count, process, process_count, port_count = 1; /* what is opened */
 
 static int open_on(unsigned ifindex, const char *ip, struct harp_io **io, uint8_t **frames,
                    enum harp_io_xdp_mode mode, struct harp_error *error) {
   struct sockaddr_storage addr = address(ip, 0);
-  struct harp_io_config config = {
-      .addr = &addr,
-      .port_count = port_count,
-      .counters = &counters,
-      .xdp_mode = mode,
-      .ifindex = ifindex,
+  struct harp_io_xdp_config xdp = {
+      .mode = mode,
       .mtu = 1500,
       .process = process,
       .process_count = process_count,
       .sharer = sharer,
       .sharer_count = sharer_count,
       .shared_port_count = SHARED_PORTS,
+  };
+  struct harp_io_config config = {
+      .addr = &addr,
+      .port_count = port_count,
+      .counters = &counters,
+      .ifindex = ifindex,
+      .xdp = &xdp,
   };
   config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), PAGE_BYTES);
   config.frames = *frames = aligned_alloc(PAGE_BYTES, config.frames_bytes);
@@ -208,24 +211,23 @@ static void test_too_few_ports_for_shared_queues(void **state) {
   struct harp_error error = {0};
   struct harp_io *io;
   struct sockaddr_storage addr = address("127.0.0.1", 0);
+  struct harp_io_xdp_config xdp = {.sharer_count = 2, .shared_port_count = 4, .mtu = 1500};
   struct harp_io_config config = {
       .addr = &addr,
       .port_low = PORT_LOW,
       .port_high = PORT_LOW + 1,
       .port_count = 1,
-      .sharer_count = 2,
-      .shared_port_count = 4,
       .counters = &counters,
       .ifindex = LO,
-      .mtu = 1500,
+      .xdp = &xdp,
   };
   if (!has_namespace) skip();
   config.frames_bytes = (size_t)harp_align_up(harp_io_xdp.frames_bytes(&config), PAGE_BYTES);
   assert_non_null(config.frames = aligned_alloc(PAGE_BYTES, config.frames_bytes));
-  config.xdp_mode = HARP_IO_XDP_ANY;
+  xdp.mode = HARP_IO_XDP_ANY;
   assert_int_equal(harp_io_xdp.open(&io, &config, &error), -EADDRINUSE);
   assert_non_null(strstr(error.text, "cannot bind 4 of the UDP ports 4002 to 4003"));
-  config.xdp_mode = HARP_IO_XDP_AUTO;
+  xdp.mode = HARP_IO_XDP_AUTO;
   assert_int_equal(harp_io_xdp.open(&io, &config, &error), 0);
   assert_ptr_equal(io->ops, &harp_io_udp);
   assert_int_equal(io->info.port_count, 1);
@@ -684,9 +686,10 @@ static void test_a_queue_without_completions_is_refused(void **state) {
 
 /* The part of the driver's memory that is UMEM: all but what it needs when the conf leaves UMEM the least. */
 static size_t umem_bytes(int speed_mbps, int mtu, size_t memory_bytes) {
-  struct harp_io_config config = {
+  struct harp_io_xdp_config xdp = {
       .speed_mbps = speed_mbps, .mtu = mtu, .memory_bytes = memory_bytes, .sharer_count = sharer_count};
-  struct harp_io_config least = {.memory_bytes = 4 * HARP_XDP_FRAME_BYTES};
+  struct harp_io_xdp_config least_xdp = {.memory_bytes = 4 * HARP_XDP_FRAME_BYTES};
+  struct harp_io_config config = {.xdp = &xdp}, least = {.xdp = &least_xdp};
   return harp_io_xdp.frames_bytes(&config) - harp_io_xdp.frames_bytes(&least) +
          3 * (size_t)HARP_XDP_FRAME_BYTES;
 }
@@ -714,7 +717,7 @@ static void test_engines_share_the_umem(void **state) {
   sharer_count = 4;
   assert_int_equal(umem_bytes(0, 1500, 0), 16 * mib);
   assert_int_equal(umem_bytes(100000, 1500, 0), 16 * mib);
-  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib); /* of what is this one's already */
+  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib); /* a part of it is this one's already */
   sharer_count = 16;
   assert_int_equal(umem_bytes(1000, 1500, 0), 4 * mib); /* all together no more than one could have */
   sharer_count = 0;

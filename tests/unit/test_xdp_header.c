@@ -83,7 +83,7 @@ static void test_ip6(void **state) {
     uint32_t sum = plain_sum(ip + 8, 32) + plain_sum(udp, 8) + 8 + bytes + 17;
     sum = folded(sum) + folded(plain_sum(frame + PAYLOAD_AT, bytes));
     assert_int_equal(folded(sum), 0xffff);
-    assert_int_not_equal(udp[6] << 8 | udp[7], 0); /* which would mean that there is none */
+    assert_int_not_equal(udp[6] << 8 | udp[7], 0); /* 0 would mean that there is none */
   }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which counters make the queues of an xdp driver count as failed, and which do not. */
+/* The counters that make the queues of an xdp driver count as failed, and which do not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -31,7 +31,7 @@ enum {
   PAYLOAD_BYTES = 128, /* bytes of a data packet's payload */
   MODES = 2,
   TYPE_AT = offsetof(struct ether_header, ether_type),
-  TOKEN_PREFIX_END = offsetof(struct harp_wire_prefix, token) + 4, /* of a token's upper half in a payload */
+  TOKEN_PREFIX_END = offsetof(struct harp_wire_prefix, token) + 4, /* the end of a token's upper half */
 };
 #define IP4_AT(field)  (ETH_HLEN + (int)offsetof(struct iphdr, field))
 #define IP6_AT(field)  (ETH_HLEN + (int)offsetof(struct ip6_hdr, field))

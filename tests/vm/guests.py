@@ -21,7 +21,7 @@ from tests.vm.machine import Machine, Shape
 
 MEMORY_MIB = 1024
 PROCESSORS = 1  # with more, qemu without KVM now and then runs half of an instruction that Linux patches
-QUEUES = 2  # that virtio_net uses of eth2; XDP wants one more per processor for its own sends
+QUEUES = 2  # the queues that virtio_net uses of eth2; XDP wants one more per processor for its own sends
 PLATFORM = {"iommu_platform": True, "disable-legacy": "on"}
 NICS: dict[str, dict[str, object]] = {  # properties of the devices
     "eth0": PLATFORM,
@@ -34,8 +34,8 @@ KILLED, TIMED_OUT = 137, 124  # exit codes of timeout(1)
 MEETING = "10.7.0.1:20500"
 ETHERNET_MTU = 1500
 MTU_MAX = 9000
-MOST = 0.98  # of the packets: a few go through the sockets while the kernel looks for a next hop
-COUNTERS = ("rx_xdp_redirects", "tx_xdp_tx")  # of virtio_net; the latter counts zero-copy sends only
+MOST = 0.98  # the share of the packets: a few go through the sockets while the kernel looks for a next hop
+COUNTERS = ("rx_xdp_redirects", "tx_xdp_tx")  # virtio_net's counters; the latter counts zero-copy sends only
 
 
 class Ended(NamedTuple):

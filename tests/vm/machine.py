@@ -39,7 +39,7 @@ class Shape(NamedTuple):
     """What a machine is made of."""
 
     memory_mib: int
-    nodes: int  # of NUMA, with an equal part of the memory and one processor each
+    nodes: int  # the nodes of NUMA, with an equal part of the memory and one processor each
     network: Sequence[str]  # words of qemu's
     inside: Sequence[str] = ()  # command that runs qemu, in a network namespace for example
 

@@ -21,7 +21,7 @@ JOB = "--nranks 2 --log info --mode bidir --sizes 64K --iters 100000000 --rendez
 MOVING = "grep -q 'connected to' /run/log0"
 PLACED = re.compile(r" prefer[^:]*:(\d+) (.*)")
 PAGES = re.compile(r"\bN(\d+)=(\d+)")
-PAGES_MIN = 1024  # of an engine's memory; what else a node allocates is smaller
+PAGES_MIN = 1024  # an engine's memory; what else a node allocates is smaller
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.vm.machine import Machine
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]
 
 PAGES = 3
-TIMEOUT_S = 1200  # for what runs Python in there, on a busy machine
+TIMEOUT_S = 1200  # the time of what runs Python in there, on a busy machine
 OPTIONS = f"--gpus 1 --hugepages {PAGES} --enis eth1 --address eth1=10.7.1.11/24"
 PIPE = "mount -o ro /dev/vdb /mnt && cat /mnt/harp_setup.sh | bash"
 SUCCESS = "Set up HARP successfully"

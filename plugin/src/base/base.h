@@ -18,7 +18,7 @@
 #define HARP_KEPT __attribute__((used))
 #endif
 #define HARP_COLD __attribute__((noinline, cold))
-/* For the rare part of a function of the data path. */
+/* Marks the rare part of a function of the data path. */
 #define HARP_NOINLINE __attribute__((noinline))
 
 #define HARP_ARRAY_COUNT(a)                (sizeof(a) / sizeof((a)[0]))
@@ -30,7 +30,7 @@
 #define HARP_MUST_CHECK        __attribute__((warn_unused_result))
 #define HARP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define HARP_CACHE_ALIGNED     __attribute__((aligned(HARP_CACHE_LINE)))
-/* For functions of the data path that the compiler would not inline by itself. */
+/* Marks functions of the data path that the compiler would not inline by itself. */
 #define HARP_ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock; also a duration. */

@@ -15,7 +15,7 @@
 static inline void harp_copy_lines(uint8_t *dst, const uint8_t *src, size_t bytes) {
   enum { LINE_BYTES = 128, FLAG_BYTES = 8 };
   for (; bytes >= LINE_BYTES; bytes -= LINE_BYTES, dst += LINE_BYTES, src += LINE_BYTES) {
-    memcpy(dst, src, LINE_BYTES - FLAG_BYTES); /* of a constant size: plain moves in place */
+    memcpy(dst, src, LINE_BYTES - FLAG_BYTES); /* the size is constant: plain moves in place */
     harp_gpu_store_fence(); /* (K) pairs with the order in which the GPU loads flag and data */
     memcpy(dst + LINE_BYTES - FLAG_BYTES, src + LINE_BYTES - FLAG_BYTES, FLAG_BYTES);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -16,7 +16,7 @@ static _Atomic uint64_t owned[HARP_FILES_MAX / 64];
 static bool is_child; /* written by the only thread of a child */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* What is closed is forgotten: the numbers are other files' by the time the child forks. */
+/* Closed files are forgotten: their numbers are other files' by the time the child forks. */
 static void in_child(void) {
   harp_log_in_child();
   is_child = true;
@@ -25,12 +25,12 @@ static void in_child(void) {
       close((int)(i * 64) + __builtin_ctzll(bits));
 }
 
-static void install(void) {
+static void install_tables(void) {
   (void)!pthread_atfork(NULL, NULL, in_child);
 }
 
 void harp_files_mark_children(void) {
-  pthread_once(&once, install);
+  pthread_once(&once, install_tables);
 }
 
 bool harp_files_in_child(void) {

@@ -17,7 +17,7 @@ const char *harp_version(void) {
   return mark + sizeof MARK - 1;
 }
 
-static size_t padded(size_t bytes) {
+static size_t padded_bytes(size_t bytes) {
   return (bytes + 3) & ~(size_t)3;
 }
 
@@ -25,8 +25,8 @@ bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD
   ElfW(Nhdr) note;
   while (bytes >= sizeof note) {
     memcpy(&note, notes, sizeof note);
-    const uint8_t *name = notes + sizeof note, *id = name + padded(note.n_namesz);
-    size_t whole = sizeof note + padded(note.n_namesz) + padded(note.n_descsz);
+    const uint8_t *name = notes + sizeof note, *id = name + padded_bytes(note.n_namesz);
+    size_t whole = sizeof note + padded_bytes(note.n_namesz) + padded_bytes(note.n_descsz);
     if (whole > bytes) return false;
     if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof "GNU" &&
         !memcmp(name, "GNU", sizeof "GNU")) {
@@ -40,7 +40,7 @@ bool harp_build_id_read(const uint8_t *notes, size_t bytes, char text[HARP_BUILD
   return false;
 }
 
-static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
+static bool object_holds(const struct dl_phdr_info *object, uintptr_t address) {
   for (unsigned i = 0; i < object->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &object->dlpi_phdr[i];
     if (p->p_type == PT_LOAD && address - (object->dlpi_addr + p->p_vaddr) < p->p_memsz) return true;
@@ -51,7 +51,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
 /* Looks at one loaded object; returns 1, which ends the search, for the one that holds the mark. */
 static int look_at(struct dl_phdr_info *object, size_t bytes, void *arg) {
   char *text = arg;
-  bool is_own = holds(object, (uintptr_t)mark);
+  bool is_own = object_holds(object, (uintptr_t)mark);
   (void)bytes;
   for (unsigned i = 0; is_own && i < object->dlpi_phnum; i++) {
     const ElfW(Phdr) *p = &object->dlpi_phdr[i];
@@ -63,7 +63,7 @@ static int look_at(struct dl_phdr_info *object, size_t bytes, void *arg) {
 
 static int find_object(struct dl_phdr_info *object, size_t bytes, void *arg) {
   (void)bytes;
-  return holds(object, *(const uintptr_t *)arg);
+  return object_holds(object, *(const uintptr_t *)arg);
 }
 
 bool harp_is_in_library(uintptr_t address) {
@@ -84,7 +84,7 @@ const char *harp_plugin_name(void) {
 static int look_for_rccl(struct dl_phdr_info *object, size_t bytes, void *arg) {
   const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
   (void)bytes;
-  if (!holds(object, *(const uintptr_t *)arg)) return 0;
+  if (!object_holds(object, *(const uintptr_t *)arg)) return 0;
   if (!strncmp(name, "librccl.", sizeof "librccl." - 1))
     atomic_store_explicit(&is_rccl, true, memory_order_relaxed);
   return 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which build this is. No state; any thread. */
+/* The identity of this build. No state; any thread. */
 #ifndef HARP_IDENTITY_H
 #define HARP_IDENTITY_H
 

@@ -13,10 +13,10 @@ enum { HARP_LOG_BURST = 8 };
 #define HARP_LOG_INTERVAL_NS HARP_SEC(1)
 
 struct harp_log_limit {
-  uint32_t used;     /* lines of the burst */
-  harp_ns since_ns;  /* since when the next of them has been coming back */
-  uint32_t left_out; /* lines, since the last one that was written */
-  uint64_t *count;   /* of all lines left out, of several limits perhaps; the owner's */
+  uint32_t used;     /* the lines of the burst that were used */
+  harp_ns since_ns;  /* the time since which the next of them has been coming back */
+  uint32_t left_out; /* the lines left out since the last one that was written */
+  uint64_t *count;   /* the number of all lines left out, of several limits perhaps; the owner's */
 };
 
 /* Begins with the whole burst. */

@@ -29,7 +29,7 @@ void harp_netlink_add(struct harp_netlink_request *r, uint16_t type, const void 
   r->head.nlmsg_len = NLMSG_ALIGN(r->head.nlmsg_len) + RTA_ALIGN(a->rta_len);
 }
 
-static ssize_t exchange(const struct harp_netlink_request *r, int protocol, void *reply) {
+static ssize_t exchange_messages(const struct harp_netlink_request *r, int protocol, void *reply) {
   struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
   struct timeval limit = {.tv_usec = ANSWER_MS * 1000};
   int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
@@ -44,7 +44,7 @@ static ssize_t exchange(const struct harp_netlink_request *r, int protocol, void
 
 int harp_netlink_exchange(const struct harp_netlink_request *r, int protocol, uint16_t answer_type,
                           void *reply) {
-  ssize_t n = exchange(r, protocol, reply);
+  ssize_t n = exchange_messages(r, protocol, reply);
   if (n < 0) return (int)n;
   const struct nlmsghdr *h = reply;
   if (!NLMSG_OK(h, (size_t)n)) return -EPROTO;
@@ -69,7 +69,7 @@ int harp_netlink_find_route(const struct sockaddr_storage *from, const struct so
   return harp_netlink_exchange(&r, NETLINK_ROUTE, RTM_NEWROUTE, reply);
 }
 
-static const struct rtattr *search(const struct rtattr *a, uint32_t left, uint16_t type) {
+static const struct rtattr *find_attribute(const struct rtattr *a, uint32_t left, uint16_t type) {
   for (; RTA_OK(a, left); a = RTA_NEXT(a, left))
     if ((a->rta_type & NLA_TYPE_MASK) == type) return a;
   return NULL;
@@ -79,10 +79,10 @@ const struct rtattr *harp_netlink_find(const void *reply, uint32_t body_bytes, u
   const struct nlmsghdr *h = reply;
   uint32_t from = (uint32_t)NLMSG_SPACE(body_bytes);
   if (h->nlmsg_len < from) return NULL;
-  return search((const struct rtattr *)(const void *)((const uint8_t *)reply + from), h->nlmsg_len - from,
-                type);
+  return find_attribute((const struct rtattr *)(const void *)((const uint8_t *)reply + from),
+                        h->nlmsg_len - from, type);
 }
 
 const struct rtattr *harp_netlink_nested(const struct rtattr *outer, uint16_t type) {
-  return search(RTA_DATA(outer), (uint32_t)RTA_PAYLOAD(outer), type);
+  return find_attribute(RTA_DATA(outer), (uint32_t)RTA_PAYLOAD(outer), type);
 }

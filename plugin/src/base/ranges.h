@@ -19,7 +19,7 @@ struct harp_ranges {
   struct harp_range at[HARP_RANGES_MAX];
 };
 
-/* For harp_ranges_add: adds a number that does not extend the newest range. */
+/* Adds a number that does not extend the newest range; harp_ranges_add alone calls it. */
 bool harp_ranges_insert(struct harp_ranges *r, uint64_t number);
 
 /* Adds one number. Returns false when it is in the set already, or below a full set. */

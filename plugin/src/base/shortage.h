@@ -13,10 +13,10 @@ enum { HARP_SHORTAGE_TEXT_BYTES = 280 };
 
 /* Shortages have the system's errors (EMFILE, ENFILE, ENOMEM, ENOBUFS, EADDRINUSE), HARP_EFEWFILES, and these
  * where the system's has other meanings elsewhere: */
-#define HARP_EPORTS   EADDRNOTAVAIL /* of bind and connect */
-#define HARP_ETHREADS ECHILD        /* EAGAIN of pthread_create */
-#define HARP_EWATCHES ENOTUNIQ      /* ENOSPC of epoll_ctl */
-#define HARP_ELOCKED  ENOLCK        /* ENOBUFS of an AF_XDP socket: no more locked memory */
+#define HARP_EPORTS   EADDRNOTAVAIL /* the error of bind and connect */
+#define HARP_ETHREADS ECHILD        /* the error EAGAIN of pthread_create */
+#define HARP_EWATCHES ENOTUNIQ      /* the error ENOSPC of epoll_ctl */
+#define HARP_ELOCKED  ENOLCK        /* the error ENOBUFS of an AF_XDP socket: no more locked memory */
 
 /* Writes a clause for an error (positive); of one that is no shortage the system's text. Returns text. */
 const char *harp_shortage_text(int error, char text[HARP_SHORTAGE_TEXT_BYTES]);

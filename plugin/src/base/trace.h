@@ -25,7 +25,8 @@
 /* name, part, text: {field} stands for the number, {field:x|y} for the word of that number. */
 #define HARP_EVENTS(X)                                                                                       \
   X(TX_DATA, FLOW, "path {path} sends packets {number}+{count} of stream {stream} at line {a}, {b} lines")   \
-  X(TX_COPY, FLOW, "path {path} copies as packets {number}+{count} of stream {stream} line {a}, {b} lines")  \
+  X(TX_DUPLICATE, FLOW,                                                                                      \
+    "path {path} duplicates as packets {number}+{count} of stream {stream} line {a}, {b} lines")             \
   X(TX_ACK, FLOW, "path {path} acknowledges up to {number}, {b} ns old, as {a}; credit of {count} streams")  \
   X(RX_ACK, FLOW, "path {path} acked up to {number} by {a}, window {b} bytes")                               \
   X(RX_DATA, FLOW, "path {path} packet {number} brings line {a} count {b}")                                  \
@@ -89,16 +90,16 @@ struct harp_trace_entry {
   harp_ns at_ns;
   uint64_t number;
   uint32_t a, b;
-  uint16_t peer; /* whose session: its entry in the statistics; HARP_TRACE_NO_PEER */
+  uint16_t peer; /* the session's entry in the statistics; HARP_TRACE_NO_PEER */
   uint16_t stream;
   uint8_t event, path, count;
-  uint8_t order; /* how many events outside FLOW there were, this one included: the low byte */
+  uint8_t order; /* the number of events outside FLOW so far, this one included: the low byte */
 };
 _Static_assert(sizeof(struct harp_trace_entry) == 32, "half a cache line");
 
 struct harp_trace_head {
-  _Atomic uint64_t count;   /* ever written; the last ones are kept */
-  uint32_t at_bytes, slots; /* of the entries, in the ring; a power of two */
+  _Atomic uint64_t count;   /* the number of entries ever written; the last ones are kept */
+  uint32_t at_bytes, slots; /* the place of the entries in the ring, and their number, a power of two */
   uint8_t reserved[48];
 };
 
@@ -107,7 +108,7 @@ struct harp_trace_ring {
   struct harp_trace_entry recovery[HARP_TRACE_RECOVERY_SLOTS];
   struct harp_trace_entry state[HARP_TRACE_STATE_SLOTS];
   struct harp_trace_head heads[HARP_TRACE_PARTS];
-  uint8_t rare_count; /* of the entries outside FLOW, ever written */
+  uint8_t rare_count; /* the number of entries outside FLOW that were ever written */
 };
 
 /* Where one session's events, or the rest of an engine's, go. */
@@ -118,7 +119,7 @@ struct harp_trace {
   uint32_t message_min_bytes; /* shorter messages have no events */
 };
 
-/* Of a message the product records only what is long enough that its events do not count. */
+/* The product records a message only if it is long enough that its events do not count. */
 enum { HARP_TRACE_MESSAGE_BYTES = 65536 };
 
 /* Empties a ring. */

@@ -21,23 +21,24 @@ struct harp_link;
 struct harp_request;
 
 enum {
-  HARP_COPY_MAX_BYTES = 32 * 1024, /* of a message that is copied */
+  HARP_COPY_MAX_BYTES = 32 * 1024, /* the most bytes of a message that is copied */
   HARP_COPIES_MAX = 64,            /* as many as a link has requests */
-  /* Of a link's ring; powers of two. While a process has so many rings, further ones are smaller, so that
-   * thousands of connections fit a bounded memory. */
+  /* The bytes of a link's ring, which are powers of two. While a process has HARP_COPIES_LARGE_RINGS
+   * rings, further ones are small, so that thousands of connections fit a bounded memory. */
   HARP_COPIES_BYTES = 128 * 1024,
   HARP_COPIES_LARGE_RINGS = 256,
   HARP_COPIES_SMALL_BYTES = 64 * 1024,
 };
 
 struct harp_copies {
-  uint8_t *memory;     /* NULL: the link does not send */
-  uint32_t bytes;      /* of it */
-  uint32_t begin, end; /* positions of the oldest copy, and behind the newest; their low bits are the index */
-  uint32_t first, next; /* entries in use, oldest first */
+  uint8_t *memory; /* NULL: the link does not send */
+  uint32_t bytes;  /* the bytes of the memory */
+  uint32_t begin,
+      end; /* the positions of the oldest copy, and behind the newest; their low bits are the index */
+  uint32_t first, next; /* the entries in use, oldest first */
   struct {
     struct harp_request *request;
-    uint32_t end; /* position behind the copy */
+    uint32_t end; /* the position behind the copy */
   } entries[HARP_COPIES_MAX];
 };
 

@@ -81,7 +81,7 @@ void harp_engine_activate(struct harp_engine *e, struct harp_peer *peer) {
   e->active_last = peer;
 }
 
-static void deactivate(struct harp_engine *e, struct harp_peer *peer) {
+static void deactivate_peer(struct harp_engine *e, struct harp_peer *peer) {
   if (!peer->active) return;
   struct harp_peer **at = &e->active_first, *before = NULL;
   while (*at != peer) {
@@ -96,7 +96,7 @@ static void deactivate(struct harp_engine *e, struct harp_peer *peer) {
 
 void harp_engine_detach(struct harp_engine *e, struct harp_peer *peer) {
   HARP_ASSERT(e->peers[peer->slot] == peer && e->peer_count);
-  deactivate(e, peer);
+  deactivate_peer(e, peer);
   harp_engine_ignore_control(e, peer);
   e->peers[peer->slot] = NULL;
   e->peer_count--;

@@ -33,23 +33,23 @@
 #include "io/ready.h"
 
 enum {
-  HARP_DEVICES_MAX = 64, /* of a process, merged ones included */
+  HARP_DEVICES_MAX = 64, /* the most devices of a process, merged ones included */
   HARP_DEVICE_ENGINES_MAX = 16,
   HARP_ENGINE_ENIS_MAX = HARP_BUNDLE_MAX,
   HARP_ENGINE_NAME_BYTES = 96,
   HARP_ENGINE_MARK_BYTES = 32,
-  /* Words of doorbells that a summary bit stands for. */
+  /* The words of doorbells that a summary bit stands for. */
   HARP_DOORBELL_WORDS = HARP_ENGINE_LINKS_MAX / 64 / 64,
   HARP_BLOCK_BYTES = HARP_STAGING_BYTES, /* the pool's unit */
-  /* Memory of an engine without `bytes` in the conf, unless frames need more; its least part of `bytes` where
-   * several engines share it; and what it has beside the frames. */
+  /* The memory of an engine without `bytes` in the conf, unless frames need more; the least part of
+   * `bytes` where several engines share it; and what an engine has beside the frames. */
   HARP_ENGINE_MEMORY_BYTES = 16 << 20,
   HARP_ENGINE_MEMORY_BYTES_MIN = 1 << 20,
   HARP_ENGINE_BLOCKS_BYTES = 8 << 20,
 };
-/* An inline engine that NCCL's threads have not visited for so long is taken over by its watchdog. */
+/* The watchdog takes over an inline engine that NCCL's threads have not visited for so long. */
 #define HARP_WATCHDOG_NS HARP_US(100)
-/* But while they visit it as often as that, or hold its lock, the watchdog naps longer, up to this: a timer
+/* While they visit it as often as that, or hold its lock, the watchdog naps longer, up to this: a timer
  * that fires on their core costs them some 20 us (docs/explanation/decisions/0001-watchdog-naps.md). */
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 /* A control call that waits for the lock has to take it within this from its last try: longer than the tries
@@ -57,103 +57,114 @@ enum {
 #define HARP_LOCK_LEFT_NS HARP_US(50)
 
 struct harp_engine {
+  /* engine_open.c sets these once */
   struct harp_instance instance; /* its configuration: the first ENI's, a thread if any of them has one */
   unsigned eni_count;
-  struct harp_instance enis[HARP_ENGINE_ENIS_MAX];
-  unsigned number;       /* among the engines of its device, from 0 */
-  unsigned number_count; /* how many these can be */
-  int core;              /* that its thread is pinned to; -1: any */
-  /* For messages: "eth1+eth2"; " engine 2 (core 5)" where its device has several, else ""; both. */
+  struct harp_instance enis[HARP_ENGINE_ENIS_MAX]; /* numbering.c completes one that had no address */
+  unsigned number;                                 /* its number among the engines of its device, from 0 */
+  unsigned number_count;                           /* the number of these engines */
+  int core;                                        /* the core that its thread is pinned to; -1: any */
+  /* The parts of log lines: "eth1+eth2"; " engine 2 (core 5)" where its device has several, else ""; both. */
   char enis_name[HARP_ENGINE_NAME_BYTES - HARP_ENGINE_MARK_BYTES];
   char mark[HARP_ENGINE_MARK_BYTES];
   char name[HARP_ENGINE_NAME_BYTES];
   const struct harp_cc_ops *cc;
-  harp_ns (*clock)(void); /* the host's; a test's */
-  uint32_t token_prefix;  /* upper half of all its tokens; random */
+  harp_ns (*clock)(void); /* the clock of the host; in tests a clock of theirs */
+  uint32_t token_prefix;  /* the upper half of all its tokens; random */
 
   /* lock */
   HARP_CACHE_ALIGNED _Atomic uint32_t locked;
-  /* Until then passes leave the lock to a control call that waits for it; 0: none waits. */
+  /* Until this time passes leave the lock to a control call that waits for it; 0: none waits. */
   _Atomic harp_ns lock_left_until_ns;
 
-  /* links with submissions: a bit per slot, and a summary bit for some words of 64 */
+  /* links with submissions: a bit for each slot, and a summary bit for some words of 64 */
   HARP_CACHE_ALIGNED _Atomic uint64_t doorbell_words;
   _Atomic uint64_t doorbells[HARP_ENGINE_LINKS_MAX / 64];
 
   /* runner */
-  /* Visits of NCCL's threads, whether they came to a pass or not; wraps. Two at once may count as one. */
+  /* The visits of NCCL's threads, whether they did a pass or not; wraps. Two at once may count as one. */
   HARP_CACHE_ALIGNED _Atomic uint32_t visit_count;
   struct harp_stall_watch watch;
   _Atomic bool sleeping, stop;
   bool threaded, running;
   pthread_t thread;
-  _Atomic int32_t thread_id; /* of the kernel; 0: not known yet */
-  int wake_fd;               /* eventfd that ends the runner's sleep */
-  /* Set by the engine's owner before the runner starts; NULL: none. The runner calls it every
-   * HARP_RUNNER_TICK_NS without the lock, for work that no call of NCCL may ever come for. It may close the
-   * engine, and then returns true. */
-  bool (*on_tick)(struct harp_engine *e);
-  harp_ns tick_ns;       /* the runner's: the next call of on_tick */
-  harp_ns number_ns;     /* the runner's: when to look next whether ENIs have an address at last */
-  bool numbering_failed; /* the runner's: that one has, and cannot be used, was logged */
-  void *owner;           /* the owner's, for on_tick */
-  /* Its last user has left while links drain: once they have, the runner calls on_tick, which closes it.
-   * Written by the owner; true only under the lock. */
-  _Atomic bool is_unused;
-  /* Turns of the engine's own thread, its only writer; wraps. */
+  _Atomic int32_t thread_id; /* the kernel's id of the thread; 0: not known yet */
+  int wake_fd;               /* the eventfd that ends the runner's sleep */
+  harp_ns tick_ns;           /* the runner's: the time of the next call of on_tick */
+  harp_ns number_ns;         /* the runner's: the time to look whether ENIs have an address at last */
+  bool numbering_failed;     /* the runner's: it has logged that an ENI has an address that cannot be used */
+  /* The turns of the engine's own thread, which alone writes it; wraps. */
   HARP_CACHE_ALIGNED _Atomic uint32_t turn_count;
 
-  /* owned by the lock's holder */
-  struct harp_io *io; /* the ENI's driver, or a bundle of all ENIs' */
-  harp_ns looked_ns;  /* when the last pass looked for input */
-  /* The request whose test made the last pass, when that found nothing; else NULL. */
-  const void *looked_for;
-  harp_ns look_again_ns; /* until then such a pass stands for the tests of other requests; 0: not known */
+  /* the engine's owner, net/ */
+  /* The owner sets it before the runner starts; NULL: none. The runner calls it every HARP_RUNNER_TICK_NS
+   * without the lock, for work that no call of NCCL may ever come for. It may close the engine, and then
+   * returns true. */
+  bool (*on_tick)(struct harp_engine *e);
+  void *owner; /* the argument of on_tick that the owner needs */
+  /* The last user has left while links are closing: once they have closed, the runner calls on_tick, which
+   * closes the engine. The owner writes it; it is true only under the lock. */
+  _Atomic bool is_unused;
 
-  /* memory, its device's: frames, then blocks */
-  uint8_t *memory;
-  enum harp_page_size pages; /* for messages */
-  size_t blocks_used, block_count;
-  void *block_free; /* list of blocks given back */
+  /* the lock's holder owns all below */
 
+  /* input: pass.c, runner.c */
+  struct harp_io *io;         /* the driver of the ENI, or a bundle of the drivers of all ENIs */
   struct harp_io_ready ready; /* all sockets that something may come from */
+  harp_ns looked_ns;          /* the time when the last pass looked for input */
+  const void *looked_for; /* the request whose test made the last pass, if that found nothing; else NULL */
+  harp_ns look_again_ns;  /* until then such a pass stands for tests of other requests; 0: not known */
 
-  /* control, and the earliest time of each check */
-  int spare_fd; /* closed when there are no files, so that a listener can refuse a connection; -1: none */
-  bool is_spare_lent;              /* to a connection that is being refused */
-  _Atomic bool is_diverted_logged; /* that an interface sends by another one */
-  bool is_outside_ports_logged;    /* that a listener found no free port of `ports` */
-  harp_ns control_check_ns, pending_check_ns;
-  harp_ns tend_ns;                       /* peers with several interfaces */
-  harp_ns linger_ns;                     /* peers without links */
-  harp_ns inquire_ns;                    /* peers that are quiet while NCCL waits */
-  struct harp_shared_clock shared_clock; /* for the drains of the congestion control */
+  /* memory, which the device owns: frames, then blocks */
+  uint8_t *memory;
+  enum harp_page_size pages; /* the size of its pages, for log lines */
+  size_t blocks_used, block_count;
+  void *block_free; /* the list of blocks given back */
 
+  /* sending: superframe.c, transmit.c */
+  harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* the time since which an ENI lacks frames; 0: it has */
+  uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* packets are built here for an ENI that is stuck */
+
+  /* numbering: what the driver of an ENI without an address will get */
   struct {
     uint8_t *frames;
     uint8_t port_count;
-  } late[HARP_ENGINE_ENIS_MAX];                 /* kept for the driver of an ENI without an address */
-  harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* since when an ENI's driver has had no frame; 0: it had */
-  uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* where packets are built for an ENI that is stuck */
-  struct harp_tcp *tcp;                         /* its TCP connections with data; NULL: it has none */
-  struct harp_log_limit strangers_log;          /* of lines that whoever reaches a listener can cause */
+  } late[HARP_ENGINE_ENIS_MAX];
+
+  /* times: the earliest of the next call of each */
+  harp_ns control_ns;       /* pass.c: everything that is due by time alone */
+  harp_ns pending_drive_ns; /* receive.c: pending peers whose first packet has overtaken their handshake */
+  harp_ns silence_ns;       /* pass.c: peers that are silent, and probes that keep idle paths alive */
+  harp_ns linger_ns;        /* peer_life.c: peers without links */
+  harp_ns inquire_ns;       /* control/liveness.c: peers that are quiet while NCCL waits */
+  harp_ns closing_ns;       /* link_close.c: links that NCCL has closed; 0: now */
+
+  /* connecting: control/ */
+  struct harp_listener *listeners;     /* the listeners, whose pending peers the pass drives */
+  struct harp_listener *listener_turn; /* the listener whose timers are next; NULL: the first */
+  struct harp_connect *connects;       /* the connects under way */
+  struct harp_strangers strangers;     /* those who have not proved a secret */
+  int spare_fd; /* a file to be closed when there are none, so that a connection can be refused; -1: none */
+  bool is_spare_lent;                  /* a connection that is being refused uses the spare file */
+  struct harp_log_limit strangers_log; /* the limit of lines that whoever reaches a listener can cause */
+  _Atomic bool is_diverted_logged;     /* it has logged that an interface sends by another one */
+  bool is_outside_ports_logged;        /* it has logged that a listener found no free port of `ports` */
+
+  /* parts that have a file each */
+  struct harp_tcp *tcp;                  /* tcp/: the TCP connections with data; NULL: it has none */
+  struct harp_shared_clock shared_clock; /* the clock by which the drains of congestion control coincide */
   struct harp_outages outages;
-  uint64_t size_changes_seen; /* of the counter, up to the last look at packet sizes */
+  uint64_t size_changes_seen; /* watch/packet_sizes.c: the counter at the last look */
   struct harp_stats stats;
   struct harp_recorder recorder;
   struct harp_stalls stalls;
-  struct harp_listener *listeners;     /* whose pending peers the pass drives */
-  struct harp_connect *connects;       /* in progress */
-  struct harp_strangers strangers;     /* who has not proved a secret */
-  struct harp_listener *listener_turn; /* the next one to be tended; NULL: the first */
 
   /* peers and links by slot */
-  struct harp_peer *active_first, *active_last; /* that have something to do or to wait for */
-  uint32_t peer_count, peer_next;               /* slots that are taken; the next one to try */
-  uint32_t link_count, link_next;
-  struct harp_link *draining; /* that NCCL has closed, and that have copies to deliver */
-  harp_ns drain_check_ns;     /* when to check them; 0: now */
-  uint32_t outstanding;       /* requests of all links that NCCL waits for; 0: NCCL may make no calls */
+  struct harp_peer *active_first, *active_last; /* the peers that have something to do or to wait for */
+  uint32_t peer_count, peer_next;               /* the number of slots taken; the next slot to try */
+  uint32_t link_count, link_next;               /* the same of links */
+  struct harp_link *closing; /* the links that NCCL has closed, and that have copies to deliver */
+  uint32_t outstanding;      /* the requests of all links that NCCL waits for; 0: NCCL may make no calls */
   struct harp_peer *peers[HARP_ENGINE_PEERS_MAX]; /* HARP_SLOT_RESERVED until the handshake is done */
   struct harp_link *links[HARP_ENGINE_LINKS_MAX];
   struct harp_counters counters;
@@ -165,7 +176,7 @@ struct harp_engine {
 struct harp_peer_walk {
   const struct harp_engine *engine;
   uint32_t slot; /* the next one */
-  uint32_t left; /* taken slots not yet seen */
+  uint32_t left; /* the taken slots not yet seen */
 };
 
 /* Returns the driver of one ENI. */

@@ -19,9 +19,10 @@
 #include "engine/peer_life.h"
 #include "engine/watch/summary.h"
 #include "host/random.h"
+#include "io/xdp/config.h"
 
 enum {
-  DRIVER_BYTES = 640, /* of a line: the driver, and a sentence for each mode that was refused */
+  DRIVER_BYTES = 640, /* the bytes of a line: the driver, and a sentence for each mode that was refused */
 };
 
 /* Between two passes of who waits for copies to be delivered. */
@@ -67,8 +68,8 @@ static void set_place(struct harp_engine *e, const struct harp_engine_place *pla
   e->block_count = place->memory_bytes / HARP_BLOCK_BYTES;
 }
 
-static struct harp_engine *allocate(const struct harp_engine_enis *enis,
-                                    const struct harp_engine_place *place) {
+static struct harp_engine *allocate_engine(const struct harp_engine_enis *enis,
+                                           const struct harp_engine_place *place) {
   struct harp_engine *e = aligned_alloc(HARP_CACHE_LINE, harp_align_up(sizeof *e, HARP_CACHE_LINE));
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
@@ -82,7 +83,7 @@ static struct harp_engine *allocate(const struct harp_engine_enis *enis,
   return e;
 }
 
-static void release(struct harp_engine *e) {
+static void release_engine(struct harp_engine *e) {
   harp_tcp_close(e);
   if (e->wake_fd >= 0) close(e->wake_fd);
   harp_io_ready_close(&e->ready);
@@ -91,9 +92,9 @@ static void release(struct harp_engine *e) {
 }
 
 /* Makes an engine without drivers. */
-static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
-                const struct harp_engine_place *place, struct harp_error *error) {
-  struct harp_engine *e = allocate(enis, place);
+static int make_engine(struct harp_engine **out, const struct harp_engine_enis *enis,
+                       const struct harp_engine_place *place, struct harp_error *error) {
+  struct harp_engine *e = allocate_engine(enis, place);
   if (!e) return harp_shortage_set(error, -ENOMEM, "cannot open an engine");
   int err = harp_random_fill(&e->token_prefix, sizeof e->token_prefix);
   if (err) {
@@ -105,7 +106,7 @@ static int make(struct harp_engine **out, const struct harp_engine_enis *enis,
   *out = e;
   return 0;
 fail:
-  release(e);
+  release_engine(e);
   return err;
 }
 
@@ -124,8 +125,8 @@ static size_t share_of(size_t bytes, unsigned count) {
   return bytes ? HARP_MAX(bytes / count, (size_t)HARP_ENGINE_MEMORY_BYTES_MIN) : 0;
 }
 
-/* How many ports an engine requests: as many as are configured, or as are wanted and its part of the range
- * has. */
+/* Returns how many ports an engine requests: as many as are configured, or as are wanted and its part of
+ * the range has. */
 static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, unsigned count) {
   unsigned range = instance->ports.low ? instance->ports.high - instance->ports.low + 1u : UINT16_MAX;
   return harp_setting_is_set(&instance->settings, HARP_SETTING_PATHS)
@@ -133,36 +134,39 @@ static unsigned ports_of(const struct harp_instance *instance, unsigned wanted, 
              : HARP_MIN(wanted, HARP_MAX(range / count, 1u));
 }
 
-static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number,
-                                       unsigned count) {
+/* Returns what drivers are told of an interface, and fills `xdp`, which the result points to. */
+static struct harp_io_config io_config(const struct harp_instance *instance, unsigned number, unsigned count,
+                                       struct harp_io_xdp_config *xdp) {
   static const enum harp_io_xdp_mode modes[] = {
       [HARP_DRIVER_AUTO] = HARP_IO_XDP_AUTO,        [HARP_DRIVER_XDP] = HARP_IO_XDP_ANY,
       [HARP_DRIVER_XDP_ZC] = HARP_IO_XDP_ZERO_COPY, [HARP_DRIVER_XDP_COPY] = HARP_IO_XDP_COPY,
       [HARP_DRIVER_UDP] = HARP_IO_XDP_AUTO,         [HARP_DRIVER_UDP_TCP] = HARP_IO_XDP_AUTO,
       [HARP_DRIVER_TCP] = HARP_IO_XDP_AUTO,
   };
-  struct harp_io_config config = {
-      .addr = &instance->addr,
-      .port_low = instance->ports.low,
-      .port_high = instance->ports.high,
-      .port_count = ports_of(instance, instance->paths, count),
-      .ecn = instance->ecn == HARP_ECN_ON,
-      .xdp_mode = modes[instance->driver],
-      .ifname = instance->ifname,
-      .ifindex = (unsigned)instance->index,
+  const struct harp_local *local = &instance->local;
+  *xdp = (struct harp_io_xdp_config){
+      .mode = modes[instance->driver],
       .mtu = instance->mtu,
       .speed_mbps = instance->speed_mbps,
       .queues = instance->queues,
-      .process =
-          instance->local.has_rank ? instance->local.rank % HARP_MAX(instance->local.sharers, 1u) : UINT_MAX,
-      .process_count = instance->local.sharers,
+      .process = local->has_rank ? local->rank % HARP_MAX(local->sharers, 1u) : UINT_MAX,
+      .process_count = local->sharers,
       .sharer = number,
       .sharer_count = count,
       .shared_port_count = ports_of(instance, HARP_PAIR_PATHS_MAX, count),
       .memory_bytes = share_of(instance->memory_bytes, count),
   };
-  memcpy(config.mac, instance->mac, sizeof config.mac);
-  return config;
+  memcpy(xdp->mac, instance->mac, sizeof xdp->mac);
+  return (struct harp_io_config){
+      .addr = &instance->addr,
+      .port_low = instance->ports.low,
+      .port_high = instance->ports.high,
+      .port_count = ports_of(instance, instance->paths, count),
+      .ecn = instance->ecn == HARP_ECN_ON,
+      .ifname = instance->ifname,
+      .ifindex = (unsigned)instance->index,
+      .xdp = xdp,
+  };
 }
 
 static int check_mtu(const struct harp_instance *instance, struct harp_error *error) {
@@ -179,7 +183,8 @@ static size_t frames_bytes_of(const struct harp_io_ops *driver, const struct har
 size_t harp_engine_memory_bytes(const struct harp_engine_enis *enis, unsigned count) {
   size_t frames_bytes = 0, conf_bytes = 0;
   for (unsigned i = 0; i < enis->count; i++) {
-    struct harp_io_config config = io_config(enis->at[i], 0, count);
+    struct harp_io_xdp_config xdp;
+    struct harp_io_config config = io_config(enis->at[i], 0, count, &xdp);
     frames_bytes += frames_bytes_of(choose_driver(enis->at[i]), &config);
     conf_bytes += enis->at[i]->memory_bytes;
   }
@@ -196,12 +201,13 @@ static const char *describe_driver(const struct harp_io_info *info, char *text, 
   return text;
 }
 
+/* Returns the same with what this engine has. */
 static struct harp_io_config config_of(struct harp_engine *e, const struct harp_instance *instance,
-                                       uint8_t *frames) {
-  struct harp_io_config config = io_config(instance, e->number, e->number_count);
+                                       uint8_t *frames, struct harp_io_xdp_config *xdp) {
+  struct harp_io_config config = io_config(instance, e->number, e->number_count, xdp);
   config.counters = &e->counters;
   config.ready = &e->ready;
-  config.token_prefix = e->token_prefix;
+  xdp->token_prefix = e->token_prefix;
   config.frames = frames;
   config.frames_bytes = frames_bytes_of(choose_driver(instance), &config);
   return config;
@@ -224,7 +230,8 @@ static void log_driver(const struct harp_engine *e, unsigned i) {
 static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[i];
   const struct harp_io_ops *driver = instance->is_unnumbered ? &harp_io_none : choose_driver(instance);
-  struct harp_io_config config = config_of(e, instance, *frames);
+  struct harp_io_xdp_config xdp;
+  struct harp_io_config config = config_of(e, instance, *frames, &xdp);
   struct harp_error cause = {0};
   HARP_ASSERT(e->eni_count > 1 || !instance->is_unnumbered);
   e->late[i].frames = *frames;
@@ -240,7 +247,8 @@ static int open_eni(struct harp_engine *e, unsigned i, uint8_t **frames, struct 
 int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered,
                        struct harp_error *error) {
   struct harp_instance *own = &e->enis[eni];
-  struct harp_io_config config = config_of(e, numbered, e->late[eni].frames);
+  struct harp_io_xdp_config xdp;
+  struct harp_io_config config = config_of(e, numbered, e->late[eni].frames, &xdp);
   HARP_ASSERT(own->is_unnumbered && own->is_absent && !numbered->is_unnumbered && numbered->is_absent);
   if (choose_driver(numbered) != &harp_io_none) {
     int err = harp_io_bundle_replace(e->io, eni, choose_driver(numbered), &config, error);
@@ -249,7 +257,7 @@ int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_in
   const struct harp_instance before = *own;
   *own = *numbered;
   int err = harp_tcp_open_late(e, eni, error);
-  if (err) { /* of one that has TCP alone, so that no driver was opened */
+  if (err) { /* the interface has TCP alone, so that no driver was opened */
     *own = before;
     return err;
   }
@@ -274,7 +282,7 @@ static int open_io(struct harp_engine *e, struct harp_error *error) {
 int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *enis,
                      const struct harp_engine_place *place, struct harp_error *error) {
   struct harp_engine *e;
-  int err = make(&e, enis, place, error);
+  int err = make_engine(&e, enis, place, error);
   if (err) return err;
   err = open_io(e, error);
   if (err) goto fail;
@@ -286,27 +294,27 @@ int harp_engine_open(struct harp_engine **out, const struct harp_engine_enis *en
   return 0;
 fail:
   if (e->io) e->io->ops->close(e->io);
-  release(e);
+  release_engine(e);
   return err;
 }
 
 int harp_engine_open_with(struct harp_engine **out, const struct harp_engine_enis *enis, struct harp_io *io,
                           harp_ns (*clock)(void), struct harp_error *error) {
   static const struct harp_engine_place alone = {.count = 1, .core = -1};
-  int err = make(out, enis, &alone, error);
+  int err = make_engine(out, enis, &alone, error);
   if (err) return err;
   (*out)->clock = clock;
   (*out)->io = io;
   return 0;
 }
 
-void harp_engine_drain(struct harp_engine *e) {
+void harp_engine_await_closing(struct harp_engine *e) {
   const struct timespec rest = {.tv_nsec = (long)REST_NS};
-  harp_ns end_ns = e->clock() + HARP_DRAIN_AT_ONCE_NS;
+  harp_ns end_ns = e->clock() + HARP_CLOSING_AT_ONCE_NS;
   for (;;) {
     harp_engine_lock(e);
-    if (e->draining) harp_engine_pass(e);
-    bool over = !e->draining;
+    if (e->closing) harp_engine_pass(e);
+    bool over = !e->closing;
     harp_engine_unlock(e);
     if (over || e->clock() >= end_ns) return;
     nanosleep(&rest, NULL);
@@ -321,7 +329,7 @@ static void log_drivers(const struct harp_engine *e) {
 }
 
 void harp_engine_close(struct harp_engine *e) {
-  HARP_ASSERT(e->link_count == 0 && !e->draining && !e->running);
+  HARP_ASSERT(e->link_count == 0 && !e->closing && !e->running);
   harp_listeners_end(e);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) harp_peer_destroy(peer);
@@ -330,5 +338,5 @@ void harp_engine_close(struct harp_engine *e) {
   harp_outages_forget(&e->outages);
   if (e->io) e->io->ops->close(e->io); /* it may count something yet */
   harp_summary_of_engine(e);
-  release(e);
+  release_engine(e);
 }

@@ -6,9 +6,9 @@
 
 #include "engine/engine.h"
 
-/* Who closes an engine's last user waits so long for links that drain: enough for a peer that runs, so that
- * the engine is gone when the call returns; too short for anybody to miss the time. */
-#define HARP_DRAIN_AT_ONCE_NS HARP_MS(20)
+/* The call that closes an engine's last user waits so long for links that are closing: enough for a peer
+ * that runs, so that the engine is gone when the call returns; too short for anybody to miss the time. */
+#define HARP_CLOSING_AT_ONCE_NS HARP_MS(20)
 
 /* The configured ENIs of an engine, 1 to HARP_ENGINE_ENIS_MAX; copied. */
 struct harp_engine_enis {
@@ -18,11 +18,11 @@ struct harp_engine_enis {
 
 /* An engine's place among those of its device: its number, its core, and its part of the memory. */
 struct harp_engine_place {
-  unsigned number, count;    /* from 0; of how many */
+  unsigned number, count;    /* its number, from 0, and the number of engines */
   int core;                  /* -1: any */
-  uint8_t *memory;           /* borrowed until close, aligned to pages */
+  uint8_t *memory;           /* the memory, borrowed until close, aligned to pages */
   size_t memory_bytes;       /* at least harp_engine_memory_bytes */
-  enum harp_page_size pages; /* for messages */
+  enum harp_page_size pages; /* the size of its pages, for log lines */
 };
 
 /* Returns how many bytes of memory each of `count` engines over these ENIs is to have. */
@@ -39,9 +39,9 @@ int harp_engine_open_with(struct harp_engine **e, const struct harp_engine_enis 
  * it. Under the lock. Returns 0, or -errno with a sentence in `error` and nothing changed. */
 int harp_engine_number(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered,
                        struct harp_error *error) HARP_MUST_CHECK;
-/* Passes until the engine has no link that drains, HARP_DRAIN_AT_ONCE_NS at most. Takes the lock. For who is
- * about to stop the engine. */
-void harp_engine_drain(struct harp_engine *e);
+/* Passes until the engine has no link that is closing, HARP_CLOSING_AT_ONCE_NS at most. Takes the lock.
+ * Called before the engine is stopped. */
+void harp_engine_await_closing(struct harp_engine *e);
 /* Closes everything, peers too; no link may be left and no thread run. */
 void harp_engine_close(struct harp_engine *e);
 

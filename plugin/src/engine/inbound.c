@@ -13,7 +13,7 @@ static uint32_t buffer_window_bytes(const struct harp_engine *e) {
   return (uint32_t)HARP_MIN(bytes, HARP_WINDOW_MAX_BYTES + 0u);
 }
 
-/* Whether no other peer's packets come to the buffers that the peer's come to. */
+/* Returns whether no other peer's packets come to the buffers that the peer's come to. */
 static bool has_own_buffers(const struct harp_peer *peer) {
   struct harp_io *io = peer->engine->io;
   for (unsigned i = 0; i < peer->route_count; i++) /* tcp paths have none */
@@ -37,7 +37,8 @@ static struct sharers count_sharers(const struct harp_engine *e) {
   return n;
 }
 
-/* Each sender has a part; so have the idle ones together, since all may begin at once. */
+/* Returns a peer's part of a buffer: each sender has one, and the idle peers have one together, since all
+ * may begin at once. */
 static uint32_t part_bytes(uint32_t whole, struct sharers n, bool sends) {
   HARP_ASSERT(sends ? n.senders : n.idle); /* the peer itself was counted */
   uint32_t part = whole / (n.senders + (n.idle > 0));
@@ -66,7 +67,7 @@ void harp_inbound_on_data(struct harp_peer *peer, harp_ns now) {
   share_out(peer->engine);
 }
 
-void harp_inbound_review(struct harp_engine *e, harp_ns now) {
+void harp_inbound_on_time(struct harp_engine *e, harp_ns now) {
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
     if (now - peer->data_ns >= HARP_INBOUND_LATELY_NS) peer->sends = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the peers of an engine may have in flight towards it, so that its receive buffers hold all of it: the
- * window that each announces to its sender (proto/window.h).
+ * window that each announces to its sender (proto/receive_window.h).
  *
  * A peer whose packets come to a buffer of their own may fill it; those whose packets come to one buffer
  * share it: each of those that sent lately has its part. Called under the engine's lock. */
@@ -13,7 +13,7 @@ struct harp_engine;
 struct harp_peer;
 
 /* A peer counts as a sender for so long after its last data. Longer than a sender trusts a window that was
- * not announced again (WINDOW_STALE_NS in proto/send_window.c). */
+ * not announced again (HARP_WINDOW_STALE_NS in proto/send_window.h). */
 #define HARP_INBOUND_LATELY_NS HARP_MS(200)
 
 /* Returns the window of a peer that has sent nothing yet. */
@@ -24,6 +24,6 @@ void harp_inbound_on_data(struct harp_peer *peer, harp_ns now);
 
 /* Drops senders that have ceased to send or are gone, and divides their windows among the others. Called now
  * and then. */
-void harp_inbound_review(struct harp_engine *e, harp_ns now);
+void harp_inbound_on_time(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -8,11 +8,11 @@
 
 enum {
   HARP_ENGINE_LINKS_MAX = 8192,
-  HARP_ENGINE_PEERS_MAX = 4096, /* and handshakes under way */
-  HARP_PENDING_PEERS_MAX = 64,  /* of a listener */
-  HARP_STRANGERS_MAX = 256, /* of an engine: of all pending peers those that have not proved the secret, */
-  HARP_STRANGERS_FEW_FILES = 8, /* and where the process has few files left */
-  HARP_UNACCEPTED_MAX = 8,      /* of a listener: those that wait for accept, or only for their CONFIRM */
+  HARP_ENGINE_PEERS_MAX = 4096, /* the most peers, with the handshakes under way */
+  HARP_PENDING_PEERS_MAX = 64,  /* the most pending peers of a listener */
+  HARP_STRANGERS_MAX = 256,     /* the most pending peers of an engine that have not proved the secret, */
+  HARP_STRANGERS_FEW_FILES = 8, /* and the same where the process has few files left */
+  HARP_UNACCEPTED_MAX = 8,      /* the most of a listener that wait for accept, or only for their CONFIRM */
   /* HARP_STREAMS_MAX, of a peer in one direction: proto/limits.h */
   HARP_LIMIT_TEXT_BYTES = HARP_SHORTAGE_TEXT_BYTES,
 };

@@ -122,7 +122,7 @@ int harp_link_create(struct harp_link **out, struct harp_peer *peer, const struc
   link->is_open = true;
   join_peer(link);
   harp_stats_add_link(link);
-  harp_recorder_note_link(link, true);
+  harp_recorder_trace_link(link, true);
   *out = link;
   if (peer->session.state != HARP_SESSION_OPEN) harp_link_fail_with_peer(link);
   return 0;
@@ -156,26 +156,27 @@ static void send_close(struct harp_link *link) {
     close.reason = HARP_ERR_USAGE;
     close.detail[0] = link->rx->too_large_size;
     close.detail[1] = link->rx->too_large_capacity;
-  } else if (status != HARP_ERR_USAGE) { /* that is the peer's own */
+  } else if (status != HARP_ERR_USAGE) { /* USAGE is the peer's own error */
     close.reason = status;
   }
   harp_monitor_send_close(link->peer, &close);
 }
 
-/* Books requests as not outstanding any more, `copies` of them copies, for which NCCL does not wait. */
-static void settle_outstanding(struct harp_link *link, uint32_t count, uint32_t copies) {
+/* Subtracts requests that are not outstanding any more, and the copies among them, for which NCCL does not
+ * wait. */
+static void subtract_outstanding(struct harp_link *link, uint32_t count, uint32_t copies) {
   HARP_ASSERT(copies <= count && count <= link->outstanding && copies <= link->copies_outstanding);
   HARP_ASSERT(count <= link->peer->outstanding && count - copies <= link->engine->outstanding);
   link->outstanding -= count;
   link->copies_outstanding -= copies;
   link->peer->outstanding -= count;
   link->engine->outstanding -= count - copies;
-  if (harp_unlikely(link->is_draining) && !link->outstanding) link->engine->drain_check_ns = 0;
+  if (harp_unlikely(link->is_closing) && !link->outstanding) link->engine->closing_ns = 0;
 }
 
 /* Nothing will become of the requests that are left. */
 static void forget_outstanding(struct harp_link *link) {
-  settle_outstanding(link, link->outstanding, link->copies_outstanding);
+  subtract_outstanding(link, link->outstanding, link->copies_outstanding);
 }
 
 void harp_link_end(struct harp_link *link) {
@@ -187,7 +188,7 @@ void harp_link_end(struct harp_link *link) {
     link->answer->link = NULL;
     link->answer->reason = atomic_load_explicit(&link->status, memory_order_relaxed);
   }
-  harp_recorder_note_link(link, false);
+  harp_recorder_trace_link(link, false);
   close_stream(link);
   forget_outstanding(link);
   harp_stats_remove_link(link);
@@ -250,7 +251,7 @@ bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
     if (link->outstanding && !link->is_ended) return true;
     if (link->outstanding) fail_as_ended(link);
   }
-  harp_link_check(link);
+  harp_link_fail_if_misused(link);
   return false;
 }
 
@@ -282,7 +283,7 @@ unsigned harp_link_complete(struct harp_link *link) {
   }
   if (link->tx) publish_credit(link);
   if (n) count_done(link, n, done_bytes);
-  settle_outstanding(link, n, copies);
+  subtract_outstanding(link, n, copies);
   return n;
 }
 
@@ -309,7 +310,7 @@ int harp_link_move(struct harp_link *link, struct harp_peer *peer, const struct 
   unsigned count = posted_of(link->rx, posted);
   HARP_ASSERT(count == link->outstanding && !link->copies_outstanding);
   leave_peer(link);
-  harp_recorder_note_link(link, false);
+  harp_recorder_trace_link(link, false);
   harp_receiver_close(from->session.receiver, link->rx);
   forget_outstanding(link);
   if (!from->links) from->idle_ns = now;
@@ -317,7 +318,7 @@ int harp_link_move(struct harp_link *link, struct harp_peer *peer, const struct 
   link->is_ended = false;
   join_peer(link);
   begin_receiver(link, c);
-  harp_recorder_note_link(link, true);
+  harp_recorder_trace_link(link, true);
   for (unsigned i = 0; i < count; i++) {
     int err = submit_receive(link, posted[i], now);
     HARP_ASSERT(!err); /* the stream is new, and nothing has come early */
@@ -367,7 +368,7 @@ enum harp_status harp_link_error(struct harp_link *link) {
   return status;
 }
 
-void harp_link_check(struct harp_link *link) {
+void harp_link_fail_if_misused(struct harp_link *link) {
   const struct harp_rx_stream *r = link->rx;
   if (!r || !r->too_large || !link->is_open) return;
   harp_link_fail(link, HARP_ERR_USAGE,

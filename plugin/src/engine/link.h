@@ -26,47 +26,53 @@ struct harp_link {
   enum harp_role role;
 
   /* NCCL's thread */
-  uint64_t requests_free; /* one bit a request */
-  uint32_t submitted;     /* sends; wraps */
-  uint32_t test_count;    /* of tests that found nothing; wraps */
+  uint64_t requests_free; /* the free requests, a bit each */
+  uint32_t submitted;     /* the number of sends submitted; wraps */
+  uint32_t test_count;    /* the number of tests that found nothing; wraps */
   bool warned;            /* the error was logged */
   struct harp_copies copies;
 
   /* shared */
   struct harp_request requests[HARP_REQUESTS_MAX];
-  struct harp_spsc submit; /* of struct harp_request */
+  struct harp_spsc submit; /* the ring of submitted struct harp_request */
   /* (G) the engine's release of a status pairs with (H) the acquire in NCCL's thread, which then reads
    * `error`. */
-  _Atomic uint32_t status; /* enum harp_status; set once */
+  _Atomic uint32_t status; /* enum harp_status; the engine sets it once */
   bool failed_with_peer;   /* the peer has failed: one link logs the error for all */
   char error[HARP_ERROR_TEXT_BYTES];
   _Atomic uint32_t credit; /* the peer has room for small sends before this one; the engine writes it */
 
-  /* the engine */
-  uint32_t slot; /* in the engine's table: its doorbell */
+  /* the engine: its place in lists */
+  uint32_t slot; /* its slot in the engine's table: its doorbell */
   struct harp_link *next_of_peer;
-  struct harp_link *next_ready; /* connected, and waiting for its accept */
-  struct harp_answer *answer;   /* of a receiver whose sender may not know yet that it is there; else NULL */
-  struct harp_link *next_arrived;
-  bool has_arrived;            /* in the peer's list */
-  uint32_t outstanding;        /* requests taken from the ring and not done */
-  uint32_t copies_outstanding; /* those of them that are copies */
-  uint32_t first_message;      /* of the stream */
-  uint64_t messages, bytes;    /* done, since the link was made */
-  int stats_entry;             /* -1: none */
+  struct harp_link *next_ready;   /* the next link that is connected and waits for its accept */
+  struct harp_link *next_arrived; /* the next link of the peer that something came for */
+  bool has_arrived;               /* it is in that list */
+  struct harp_link *next_closing; /* the next link that is closing */
+
+  /* the engine: its stream */
+  bool is_open;                /* its stream is open */
+  struct harp_tx_stream *tx;   /* the stream of role SENDER, else NULL */
+  struct harp_rx_stream *rx;   /* the stream of role RECEIVER, else NULL */
+  uint8_t *staging;            /* the staging of a receiver, from the engine's pool */
+  uint32_t first_message;      /* the stream's first message */
+  uint32_t outstanding;        /* the requests taken from the ring and not done */
+  uint32_t copies_outstanding; /* the copies among them */
+  uint64_t messages, bytes;    /* what was done since the link was made */
+
+  /* the engine: its end */
+  struct harp_answer *answer; /* the answer that its sender may not have yet; else NULL (control/answers.h) */
+  bool close_sent;            /* CLOSE was sent to the peer */
+  bool is_ended;              /* the peer has closed its end */
+  bool is_closing;            /* NCCL has closed it, and copies are under way (link_close.h) */
+  harp_ns closing_until_ns;   /* the copies under way are given up then */
+
+  /* the engine: watch/ */
+  int stats_entry; /* its entry in the statistics; -1: none */
   struct harp_link_stall stall;
-  bool is_open;              /* its stream is open */
-  bool close_sent;           /* CLOSE was sent to the peer */
-  bool is_ended;             /* the peer has closed its end */
-  struct harp_tx_stream *tx; /* role SENDER, NULL else */
-  struct harp_rx_stream *rx; /* role RECEIVER, NULL else */
-  uint8_t *staging;          /* receiver only; from the engine's pool */
-  bool is_draining;          /* NCCL has closed it: link_close.h */
-  harp_ns drain_until_ns;
-  struct harp_link *next_draining;
 };
 
-/* Which stream of its peer a new link is. */
+/* The stream of its peer that a new link is. */
 struct harp_link_config {
   enum harp_role role;
   uint16_t stream;
@@ -112,12 +118,12 @@ void harp_link_fail(struct harp_link *link, enum harp_status status, const char 
 /* Fails the link with its peer, which has failed. */
 void harp_link_fail_with_peer(struct harp_link *link);
 /* Fails the link if the protocol found that it must. */
-void harp_link_check(struct harp_link *link);
+void harp_link_fail_if_misused(struct harp_link *link);
 /* Takes the peer's CLOSE of this stream. */
 void harp_link_on_close(struct harp_link *link, const struct harp_close *close, harp_ns now);
 
-/* Has the next settling of the peer complete the link's messages: something of it came. Under the lock. */
-static inline void harp_link_note_arrival(struct harp_link *link) {
+/* Has the next harp_peer_complete_news complete the link's messages: something of it came. Under the lock. */
+static inline void harp_link_on_arrival(struct harp_link *link) {
   if (link->has_arrived) return;
   link->has_arrived = true;
   link->next_arrived = link->peer->arrived;

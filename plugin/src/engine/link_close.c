@@ -5,34 +5,34 @@
 #include "engine/engine.h"
 #include "engine/peer_life.h"
 
-/* Whether a link that is to be closed has copies to deliver. */
-static bool must_drain(const struct harp_link *link) {
+/* Returns whether a link that is to be closed has copies to deliver. */
+static bool has_copies_to_deliver(const struct harp_link *link) {
   return link->is_open && link->copies_outstanding && link->copies_outstanding == link->outstanding;
 }
 
 /* Returns for how long copies are delivered: the process's end waits for it. */
-static harp_ns drain_max_ns(const struct harp_engine *e) {
-  return HARP_MIN(e->instance.peer_timeout_ns, HARP_LINK_DRAIN_MAX_NS);
+static harp_ns closing_max_ns(const struct harp_engine *e) {
+  return HARP_MIN(e->instance.peer_timeout_ns, HARP_LINK_CLOSING_MAX_NS);
 }
 
-static void begin_drain(struct harp_link *link, harp_ns now) {
+static void begin_closing(struct harp_link *link, harp_ns now) {
   struct harp_engine *e = link->engine;
-  HARP_ASSERT(must_drain(link) && !link->is_draining);
-  link->is_draining = true;
-  link->drain_until_ns = now + drain_max_ns(e);
-  link->next_draining = e->draining;
-  e->draining = link;
-  e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);
+  HARP_ASSERT(has_copies_to_deliver(link) && !link->is_closing);
+  link->is_closing = true;
+  link->closing_until_ns = now + closing_max_ns(e);
+  link->next_closing = e->closing;
+  e->closing = link;
+  e->closing_ns = HARP_MIN(e->closing_ns, link->closing_until_ns);
 }
 
 /* Returns whether nothing is left to be waited for. */
 static bool is_over(struct harp_link *link, harp_ns now) {
-  if (link->is_open && link->outstanding && now >= link->drain_until_ns)
+  if (link->is_open && link->outstanding && now >= link->closing_until_ns)
     harp_link_fail(link, HARP_ERR_REMOTE,
                    "%u messages that were sent to %s before their connection was closed have not arrived "
                    "there within %llu s",
                    link->outstanding, link->peer->name,
-                   (unsigned long long)(drain_max_ns(link->engine) / HARP_SEC(1)));
+                   (unsigned long long)(closing_max_ns(link->engine) / HARP_SEC(1)));
   return !link->is_open || !link->outstanding;
 }
 
@@ -48,18 +48,18 @@ static void report_end(struct harp_link *link, harp_ns now) {
                     link->error);
 }
 
-void harp_links_drain(struct harp_engine *e, harp_ns now) {
-  struct harp_link **at = &e->draining, *link;
-  e->drain_check_ns = HARP_NEVER;
+void harp_links_end_closed(struct harp_engine *e, harp_ns now) {
+  struct harp_link **at = &e->closing, *link;
+  e->closing_ns = HARP_NEVER;
   while ((link = *at)) {
-    HARP_ASSERT(link->is_draining && link->engine == e);
+    HARP_ASSERT(link->is_closing && link->engine == e);
     if (is_over(link, now)) {
-      *at = link->next_draining;
+      *at = link->next_closing;
       report_end(link, now);
       harp_link_end(link);
     } else {
-      e->drain_check_ns = HARP_MIN(e->drain_check_ns, link->drain_until_ns);
-      at = &link->next_draining;
+      e->closing_ns = HARP_MIN(e->closing_ns, link->closing_until_ns);
+      at = &link->next_closing;
     }
   }
 }
@@ -74,8 +74,8 @@ void harp_link_destroy(struct harp_link *link) {
   if (link->tx) harp_peer_take_submissions(link, now);
   harp_copies_collect(link);
   if (harp_copies_count(&link->copies)) (void)harp_link_error(link); /* no later call reports it */
-  if (must_drain(link)) {
-    begin_drain(link, now);
+  if (has_copies_to_deliver(link)) {
+    begin_closing(link, now);
     harp_peer_touch(peer);
   } else {
     harp_link_end(link);
@@ -84,7 +84,7 @@ void harp_link_destroy(struct harp_link *link) {
   harp_engine_unlock(e);
 }
 
-static bool overlaps(const struct harp_request *r, const void *data, size_t bytes) {
+static bool request_overlaps(const struct harp_request *r, const void *data, size_t bytes) {
   uintptr_t a = (uintptr_t)r->data, b = (uintptr_t)data;
   return a < b + bytes && b < a + HARP_MAX(r->capacity, 1u);
 }
@@ -96,7 +96,7 @@ void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes) {
   for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) {
     struct harp_request *r = &link->requests[i];
     if (atomic_load_explicit(&r->state, memory_order_relaxed) != HARP_REQUEST_POSTED ||
-        !overlaps(r, data, bytes))
+        !request_overlaps(r, data, bytes))
       continue;
     harp_link_fail(link, HARP_ERR_INTERNAL,
                    "a buffer was deregistered while the connection with %s still used it", link->peer->name);

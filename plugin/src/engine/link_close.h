@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL takes a link's buffers back: it closes the link, or deregisters memory.
  *
- * A link that is closed while copies of its messages are under way drains: NCCL counts them as sent, so the
- * engine delivers them, then sends CLOSE and frees the link. It stops when the peer is gone, when the link
- * fails, and after the peer timeout or HARP_LINK_DRAIN_MAX_NS. Links with a request whose buffer is NCCL's
- * never drain: that buffer may be gone. No call waits for that for long: an engine that nobody uses any more
- * lives on until its links have drained (net/device_engines.h). */
+ * A link that NCCL closes while copies of its messages are under way stays as a closing link: NCCL counts
+ * them as sent, so the engine delivers them, then sends CLOSE and frees the link. It stops when the peer is
+ * gone, when the link fails, and after the peer timeout or HARP_LINK_CLOSING_MAX_NS. A link with a request
+ * whose buffer is NCCL's is freed at once: that buffer may be gone. No call waits for closing links for long:
+ * an engine that nobody uses any more lives on until they are freed (net/device_engines.h). */
 #ifndef HARP_LINK_CLOSE_H
 #define HARP_LINK_CLOSE_H
 
 #include "engine/link.h"
 
-#define HARP_LINK_DRAIN_MAX_NS HARP_SEC(10)
+#define HARP_LINK_CLOSING_MAX_NS HARP_SEC(10)
 
 /* Tells the peer that the stream is closed, and frees. Pending requests are forgotten. Takes the engine's
  * lock, so after it the engine touches no buffer of NCCL's. Where only copies are under way, the engine keeps
@@ -23,8 +23,8 @@ void harp_link_destroy(struct harp_link *link);
  * or reads there. A link that had such a request fails. Takes the engine's lock. */
 void harp_link_quiesce(struct harp_link *link, const void *data, size_t bytes);
 
-/* Frees the links that have drained, and those whose time is over; logs the latter at WARN. Called by the
- * pass, under the engine's lock. */
-void harp_links_drain(struct harp_engine *e, harp_ns now);
+/* Frees the closing links whose copies are delivered, and those whose time is over; logs the latter at
+ * WARN. Called by the pass, under the engine's lock. */
+void harp_links_end_closed(struct harp_engine *e, harp_ns now);
 
 #endif

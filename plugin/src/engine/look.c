@@ -13,7 +13,7 @@ static bool is_of_tcp_paths(const struct epoll_event *event) {
 static void on_peer_event(struct harp_peer *peer, uint32_t events, harp_ns now) {
   if (events & EPOLLOUT) harp_monitor_on_writable(peer, now);
   if (events & ~(uint32_t)EPOLLOUT) harp_dispatch_control(peer, now);
-  harp_peer_settle(peer);
+  harp_peer_complete_news(peer);
 }
 
 static void on_control_event(struct harp_engine *e, const struct epoll_event *event, harp_ns now) {

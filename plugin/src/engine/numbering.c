@@ -14,7 +14,8 @@ static bool any_unnumbered(const struct harp_engine *e) {
 }
 
 /* Has an interface join all connections. A failure is logged, and tried again at the next look. */
-static void join(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered, harp_ns now) {
+static void join_connections(struct harp_engine *e, unsigned eni, const struct harp_instance *numbered,
+                             harp_ns now) {
   struct harp_error error;
   harp_engine_lock(e);
   int err = harp_engine_number(e, eni, numbered, &error);
@@ -26,16 +27,16 @@ static void join(struct harp_engine *e, unsigned eni, const struct harp_instance
   e->numbering_failed = err != 0;
 }
 
-void harp_numbering_review(struct harp_engine *e, harp_ns now) {
+void harp_numbering_on_time(struct harp_engine *e, harp_ns now) {
   if (now < e->number_ns) return;
   e->number_ns = any_unnumbered(e) ? now + HARP_NUMBERING_NS : HARP_NEVER;
   if (e->number_ns == HARP_NEVER) return;
   struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
   int count = enis ? harp_eni_list(enis, HARP_ENI_LIST_MAX) : 0;
   for (unsigned i = 0; i < e->eni_count && count > 0; i++) {
-    struct harp_instance numbered = e->enis[i]; /* which this thread alone changes */
+    struct harp_instance numbered = e->enis[i]; /* this thread alone changes it */
     if (numbered.is_unnumbered && harp_instance_number(&numbered, enis, (unsigned)count))
-      join(e, i, &numbered, now);
+      join_connections(e, i, &numbered, now);
   }
   free(enis);
 }

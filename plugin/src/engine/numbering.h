@@ -11,9 +11,9 @@
 
 struct harp_engine;
 
-/* Between two looks. */
+/* The time between two looks. */
 #define HARP_NUMBERING_NS HARP_SEC(1)
 
-void harp_numbering_review(struct harp_engine *e, harp_ns now);
+void harp_numbering_on_time(struct harp_engine *e, harp_ns now);
 
 #endif

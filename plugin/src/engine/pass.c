@@ -14,8 +14,10 @@
 #include "engine/watch/dump.h"
 #include "engine/watch/packet_sizes.h"
 
-enum { KEEPALIVES = 4 /* of idle paths, in the time after which silence means that the peer is lost */ };
-#define CONTROL_CHECK_NS HARP_MS(1)
+enum {
+  KEEPALIVES = 4 /* the probes of idle paths in the time after which silence means that the peer is lost */
+};
+#define CONTROL_NS HARP_MS(1)
 
 _Static_assert(HARP_ENGINE_LINKS_MAX % (64 * 64) == 0, "each summary bit stands for as many words");
 
@@ -49,8 +51,8 @@ static void take_submissions(struct harp_engine *e, harp_ns now) {
  * stopped, the machine paused) does not count: peers may have been stopped as well. */
 static void expire_silent_peers(struct harp_engine *e, harp_ns now) {
   harp_ns quiet_ns = e->instance.peer_timeout_ns / KEEPALIVES, period_ns = quiet_ns / 2;
-  harp_ns late_ns = e->tend_ns ? now - e->tend_ns : 0;
-  e->tend_ns = now + period_ns;
+  harp_ns late_ns = e->silence_ns ? now - e->silence_ns : 0;
+  e->silence_ns = now + period_ns;
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (peer->session.state != HARP_SESSION_OPEN) continue;
@@ -62,21 +64,21 @@ static void expire_silent_peers(struct harp_engine *e, harp_ns now) {
     harp_liveness_on_silence(peer, now);
     if (!peer->is_multihomed && !peer->monitor.lost) continue;
     harp_sender_keepalive(peer->session.sender, quiet_ns, now);
-    harp_peer_settle(peer);
+    harp_peer_complete_news(peer);
   }
 }
 
-static void check_control(struct harp_engine *e, harp_ns now) {
-  e->control_check_ns = now + CONTROL_CHECK_NS;
-  harp_listeners_tend(e, now);
-  harp_tcp_tend(e, now);
+static void run_control_timers(struct harp_engine *e, harp_ns now) {
+  e->control_ns = now + CONTROL_NS;
+  harp_listeners_on_time(e, now);
+  harp_tcp_accepts_on_time(e, now);
   if (e->linger_ns <= now) {
-    harp_peers_tend(e, now);
-    harp_inbound_review(e, now);
+    harp_peers_on_time(e, now);
+    harp_inbound_on_time(e, now);
   }
   if (e->inquire_ns <= now) harp_liveness_inquire(e, now);
-  if (e->tend_ns <= now) expire_silent_peers(e, now);
-  struct harp_peer *stalled = harp_stalls_review(e, now);
+  if (e->silence_ns <= now) expire_silent_peers(e, now);
+  struct harp_peer *stalled = harp_stalls_on_time(e, now);
   if (stalled) harp_dump_make(stalled, "NCCL waits", now);
   harp_stats_update(e, now);
 }
@@ -92,11 +94,11 @@ unsigned harp_engine_pass(struct harp_engine *e) {
   if (e->tcp) moved += harp_receive_records(e, &now);
   take_submissions(e, now);
   moved += harp_transmit_due(e, now);
-  if (harp_unlikely(e->control_check_ns <= now)) check_control(e, now);
-  if (harp_unlikely(e->draining && e->drain_check_ns <= now)) harp_links_drain(e, now);
-  harp_outages_review(e, now);
-  harp_packet_sizes_review(e, now);
-  harp_recorder_note_refused(e, now);
+  if (harp_unlikely(e->control_ns <= now)) run_control_timers(e, now);
+  if (harp_unlikely(e->closing && e->closing_ns <= now)) harp_links_end_closed(e, now);
+  harp_outages_on_pass(e, now);
+  harp_packet_sizes_on_pass(e, now);
+  harp_recorder_trace_refused(e, now);
   return moved;
 }
 

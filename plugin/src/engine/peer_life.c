@@ -30,8 +30,8 @@ static void name_peer(struct harp_peer *peer, const struct harp_peer_config *c) 
   snprintf(peer->build, sizeof peer->build, "%s", c->peer->build);
 }
 
-/* Whether our first ENI is for us before the other processes that share the ENIs: it is near our GPU, or ours
- * by our rank. */
+/* Returns whether our first ENI is for us before the other processes that share the ENIs: it is near our GPU,
+ * or ours by our rank. */
 static bool prefers_first(const struct harp_engine *e) {
   const struct harp_instance *first = &e->enis[0];
   bool is_ours = first->local.has_rank || first->gpu_nearness > e->enis[e->eni_count - 1].gpu_nearness;
@@ -54,7 +54,7 @@ static bool make_sender(struct harp_peer *peer, const struct harp_peer_config *c
   struct harp_sender *s = peer->session.sender = harp_sparse_map(peer->sender_bytes);
   if (!s) return false;
   harp_sender_init(s, &config, NULL, &e->counters, e->clock());
-  (void)harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, e->clock());
+  (void)harp_shared_clock_on_time(&e->shared_clock, e->instance.shared_clock, e->clock());
   harp_sender_set_clock(s, e->shared_clock.offset_ns, e->shared_clock.is_own);
   return true;
 }
@@ -119,7 +119,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   int err = harp_engine_attach(e, peer);
   if (err) fail_unwatched(peer, err);
   harp_routes_tell_news(peer, c->local);
-  harp_inbound_review(e, e->clock());
+  harp_inbound_on_time(e, e->clock());
   harp_peer_touch(peer); /* its paths are to be probed */
   return peer;
 free_peer:
@@ -149,11 +149,11 @@ static void complete_arrived(struct harp_peer *peer) {
     peer->arrived = link->next_arrived;
     link->has_arrived = false;
     harp_link_complete(link);
-    harp_link_check(link);
+    harp_link_fail_if_misused(link);
   }
 }
 
-void harp_peer_settle(struct harp_peer *peer) {
+void harp_peer_complete_news(struct harp_peer *peer) {
   struct harp_tx_stream *st;
   if (peer->arrived) complete_arrived(peer);
   while ((st = harp_sender_take_changed(peer->session.sender))) {
@@ -181,8 +181,8 @@ void harp_peer_fail(struct harp_peer *peer, enum harp_status status, harp_ns now
   harp_connects_on_silence(peer, now);
 }
 
-/* Whether somebody may ask again for one of the peer's links, over another connection. One who has left in
- * order does not. */
+/* Returns whether somebody may ask again for one of the peer's links, over another connection. One who has
+ * left in order does not. */
 static bool may_be_asked_again(const struct harp_peer *peer, harp_ns now) {
   if (peer->monitor.final_received || now - peer->gone_ns >= HARP_PEER_AGAIN_NS) return false;
   const struct harp_link *link = peer->links;
@@ -230,9 +230,9 @@ static void rest_peer(struct harp_peer *peer, harp_ns now) {
   for (struct harp_link *link = peer->links; link; link = link->next_of_peer) harp_link_rest(link);
 }
 
-void harp_peers_tend(struct harp_engine *e, harp_ns now) {
-  e->linger_ns = now + HARP_PEERS_TEND_NS;
-  bool is_new_clock = harp_shared_clock_look(&e->shared_clock, e->instance.shared_clock, now);
+void harp_peers_on_time(struct harp_engine *e, harp_ns now) {
+  e->linger_ns = now + HARP_PEERS_TIME_NS;
+  bool is_new_clock = harp_shared_clock_on_time(&e->shared_clock, e->instance.shared_clock, now);
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));) {
     if (is_new_clock)

@@ -31,15 +31,16 @@ static inline void harp_peer_take_submissions(struct harp_link *link, harp_ns no
 /* Marks what is done on all its links. */
 void harp_peer_complete(struct harp_peer *peer);
 
-/* Marks what came and what was acknowledged on its links, publishes their credit, and touches it. */
-void harp_peer_settle(struct harp_peer *peer);
+/* Completes what came and what was acknowledged on its links since the last call, publishes their credit,
+ * and touches the peer. */
+void harp_peer_complete_news(struct harp_peer *peer);
 
 #define HARP_PEER_AGAIN_NS HARP_MS(500)
 
-/* Between two calls of harp_peers_tend, and of what else looks at all peers. */
-#define HARP_PEERS_TEND_NS HARP_MS(100)
+/* The time between two calls of harp_peers_on_time, and of what else looks at all peers. */
+#define HARP_PEERS_TIME_NS HARP_MS(100)
 
 /* Ends peers that have had no link for HARP_PEER_LINGER_NS; tells all how far the shared clock is ahead. */
-void harp_peers_tend(struct harp_engine *e, harp_ns now);
+void harp_peers_on_time(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -10,9 +10,9 @@
 enum {
   RX_BUDGET = 2, /* superframes of 64 KB (with single packets, batches): then acknowledge */
   RX_AGAIN_BYTES = 16384,
-  RECORD_READS = 2, /* of one tcp path in a pass */
+  RECORD_READS = 2, /* the reads of one tcp path in a pass */
 };
-#define PENDING_CHECK_NS HARP_US(50)
+#define PENDING_DRIVE_NS HARP_US(50)
 
 _Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name the slot");
 
@@ -21,25 +21,25 @@ _Static_assert(HARP_ENGINE_PEERS_MAX <= 65536, "the low 16 bits of a token name 
 static struct harp_peer *peer_of_token(struct harp_engine *e, uint64_t token, harp_ns now) {
   uint32_t slot = token & 0xffff;
   if (slot >= HARP_ENGINE_PEERS_MAX) return NULL;
-  if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->pending_check_ns) {
+  if (e->peers[slot] == HARP_SLOT_RESERVED && now >= e->pending_drive_ns) {
     /* The peer's first packet has overtaken the end of its handshake, unless it is from another process. */
-    e->pending_check_ns = now + PENDING_CHECK_NS;
+    e->pending_drive_ns = now + PENDING_DRIVE_NS;
     harp_listeners_drive(e, now);
   }
   struct harp_peer *peer = e->peers[slot];
   return peer && peer != HARP_SLOT_RESERVED && peer->session.keys.rx_token == token ? peer : NULL;
 }
 
-/* What a superframe has brought so far: whose it is, and the link that the last packet was for. */
+/* What a superframe has brought so far: the peer, and the link that the last packet was for. */
 struct arrival {
   struct harp_peer *peer;
   struct harp_link *link;
 };
 
-/* Marks what is done before the next packet may be another's. */
-static void settle(struct arrival *a) {
+/* Completes what has come, before the next packet may be another's. */
+static void complete_arrival(struct arrival *a) {
   if (a->link) harp_link_complete(a->link);
-  if (a->peer) harp_peer_settle(a->peer);
+  if (a->peer) harp_peer_complete_news(a->peer);
   *a = (struct arrival){0};
 }
 
@@ -61,22 +61,22 @@ static void receive_packet(struct harp_engine *e, const struct harp_rx_superfram
   p.detour = sf->detour;
   p.ce = sf->ce;
   drop = harp_session_on_packet(&peer->session, wire, &p, &where, now);
-  harp_peer_note_drop(peer, drop);
+  harp_peer_on_drop(peer, drop);
   if (drop && drop != HARP_DROP_CONTRADICTION && drop != HARP_DROP_DUPLICATE && drop != HARP_DROP_STREAM)
     return;
   if (peer != a->peer) {
-    settle(a);
+    complete_arrival(a);
     a->peer = peer;
     peer->last_received_ns = now;
     peer->is_confirmed = true;
     if (p.type == HARP_PACKET_DATA) harp_inbound_on_data(peer, now);
   }
   if (p.type != HARP_PACKET_DATA || drop == HARP_DROP_STREAM) return;
-  if (harp_likely(!drop) && !where.is_copied) harp_placement_copy(&where, p.data.payload);
+  if (harp_likely(!drop) && !where.is_placed) harp_placement_copy(&where, p.data.payload);
   struct harp_link *link = harp_receiver_stream(peer->session.receiver, p.data.stream)->owner;
   if (link != a->link && a->link) harp_link_complete(a->link);
   a->link = link;
-  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_check(link);
+  if (harp_unlikely(drop == HARP_DROP_CONTRADICTION)) harp_link_fail_if_misused(link);
 }
 
 static void receive_superframe(struct harp_engine *e, const struct harp_rx_superframe *sf) {
@@ -87,7 +87,7 @@ static void receive_superframe(struct harp_engine *e, const struct harp_rx_super
     receive_packet(e, sf, sf->data + at, HARP_MIN(sf->segment_bytes, sf->bytes - at), &a, now);
     e->counters.rx_packets++;
   }
-  settle(&a);
+  complete_arrival(&a);
   e->counters.rx_superframes++;
   e->counters.rx_bytes += sf->bytes;
 }
@@ -118,7 +118,7 @@ unsigned harp_receive_records(struct harp_engine *e, harp_ns *now) {
     enum harp_tcp_read what = harp_tcp_read_once(p, now);
     if (what == HARP_TCP_READ_NOTHING) break;
     last = what;
-    harp_peer_settle(p->peer);
+    harp_peer_complete_news(p->peer);
     if (what != HARP_TCP_READ_MORE) break;
   }
   harp_tcp_end_turn(p, last);

@@ -26,7 +26,7 @@ static struct harp_request *take_free(struct harp_link *link, void *data, uint32
 }
 
 /* Pushes a request into the submit ring and rings the engine's doorbell. */
-static void submit(struct harp_request *r) {
+static void submit_request(struct harp_request *r) {
   struct harp_link *link = r->link;
   atomic_store_explicit(&r->state, HARP_REQUEST_POSTED, memory_order_relaxed);
   bool pushed = harp_spsc_push(&link->submit, r);
@@ -43,7 +43,7 @@ struct harp_request *harp_request_send(struct harp_link *link, void *data, uint3
     harp_gpu_load_fence(); /* (O) pairs with the GPU's stores: NCCL has no fence between flag and isend */
     (void)harp_copies_take(link, r);
     link->submitted++;
-    submit(r);
+    submit_request(r);
   }
   if (looks)
     harp_runner_inline_pass_mt(link->engine, NULL);
@@ -59,7 +59,7 @@ struct harp_request *harp_request_receive(struct harp_link *link, void *data, ui
   struct harp_request *r = take_free(link, data, capacity);
   if (harp_unlikely(!r)) return NULL;
   r->is_watched = is_watched;
-  submit(r);
+  submit_request(r);
   harp_engine_wake_mt(link->engine);
   return r;
 }

@@ -31,7 +31,7 @@ void harp_routes_describe(const struct harp_engine *e, unsigned eni, struct harp
   out->tcp_port = e->tcp && harp_tcp_is_wanted(e, eni);
 }
 
-static void tell(struct harp_peer *peer, unsigned eni) {
+static void tell_address(struct harp_peer *peer, unsigned eni) {
   struct harp_numbered numbered = {.index = (uint16_t)eni};
   harp_routes_describe(peer->engine, eni, &numbered.eni);
   (void)harp_monitor_send_address(peer, &numbered); /* without a control connection it stays out */
@@ -39,7 +39,7 @@ static void tell(struct harp_peer *peer, unsigned eni) {
 
 void harp_routes_tell_news(struct harp_peer *peer, const struct harp_endpoint *told) {
   for (unsigned eni = 0; eni < told->eni_count; eni++)
-    if (told->enis[eni].is_unnumbered && !peer->engine->enis[eni].is_unnumbered) tell(peer, eni);
+    if (told->enis[eni].is_unnumbered && !peer->engine->enis[eni].is_unnumbered) tell_address(peer, eni);
 }
 
 /* ---- the paths of a peer ---- */
@@ -99,7 +99,7 @@ static uint32_t speed_of(const struct harp_instance *eni) {
   return known ? (uint32_t)eni->speed_mbps : 0;
 }
 
-/* Whether both ends of a path have an address. */
+/* Returns whether both ends of a path have an address. */
 static bool is_numbered(const struct harp_peer *peer, unsigned path) {
   const struct harp_path_ends *ends = &peer->ends[path];
   return !peer->engine->enis[ends->local_eni].is_unnumbered &&
@@ -168,7 +168,8 @@ static bool open_routes(struct harp_peer *peer, const struct harp_peer_config *c
 }
 
 /* The first path of datagrams between the ENIs of a tcp path; the path itself where there is none. */
-static unsigned beside(const struct harp_peer *peer, const struct harp_path_config *paths, unsigned tcp) {
+static unsigned datagram_path_beside(const struct harp_peer *peer, const struct harp_path_config *paths,
+                                     unsigned tcp) {
   unsigned i = 0;
   while (i < peer->route_count &&
          (paths[i].local_eni != paths[tcp].local_eni || paths[i].remote_eni != paths[tcp].remote_eni))
@@ -184,7 +185,7 @@ static bool make_tcp(struct harp_peer *peer, const struct harp_path_config *path
   if (!peer->tcp) return false;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     unsigned path = peer->route_count + i;
-    harp_tcp_path_init(&peer->tcp[i], peer, path, beside(peer, paths, path));
+    harp_tcp_path_init(&peer->tcp[i], peer, path, datagram_path_beside(peer, paths, path));
     if (is_numbered(peer, path)) set_remote(peer, &peer->tcp[i]);
   }
   return true;
@@ -222,7 +223,7 @@ static void open_waiting(struct harp_peer *peer, harp_ns now) {
 void harp_routes_number(struct harp_peer *peer, unsigned eni, harp_ns now) {
   if (peer->session.state != HARP_SESSION_OPEN) return;
   open_waiting(peer, now);
-  tell(peer, eni);
+  tell_address(peer, eni);
 }
 
 void harp_routes_on_address(struct harp_peer *peer, const struct harp_numbered *numbered, harp_ns now) {

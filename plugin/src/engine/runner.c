@@ -18,17 +18,17 @@
 
 /* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
 #define SPIN_NS HARP_US(50)
-/* And sleeps no longer than this, in case anything was missed. */
+/* It sleeps no longer than this, in case anything was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
 
-/* What a thread sleeps on: the wake-up, then for packets the sockets and the driver. */
+/* The sources that a thread sleeps on: the wake-up, then for packets the sockets and the driver. */
 struct sleep_fds {
   struct pollfd at[HARP_IO_FDS_MAX + 2];
   nfds_t count;
 };
 
 /* Names what a thread sleeps on; for packets with the lock held, since a pass may close sockets. */
-static void gather(const struct harp_engine *e, struct sleep_fds *fds, bool for_packets) {
+static void gather_sources(const struct harp_engine *e, struct sleep_fds *fds, bool for_packets) {
   nfds_t n = 0;
   fds->at[n++] = (struct pollfd){.fd = e->wake_fd, .events = POLLIN};
   if (for_packets) {
@@ -51,7 +51,7 @@ static void sleep_until(struct harp_engine *e, struct sleep_fds *fds, harp_ns un
 
 /* Releases the lock; an engine that found nothing to do is marked as sleeping before that, so that from
  * here on whoever brings work wakes it. */
-static void unlock(struct harp_engine *e, bool idle) {
+static void unlock_after_pass(struct harp_engine *e, bool idle) {
   if (idle) atomic_store_explicit(&e->sleeping, true, memory_order_seq_cst); /* (J) */
   harp_engine_unlock(e);
 }
@@ -62,19 +62,19 @@ static void sleep_idle(struct harp_engine *e, struct sleep_fds *fds, harp_ns unt
   atomic_store_explicit(&e->sleeping, false, memory_order_relaxed);
 }
 
-static bool stopping(struct harp_engine *e) {
+static bool is_stopping(struct harp_engine *e) {
   return atomic_load_explicit(&e->stop, memory_order_relaxed);
 }
 
-/* Whether nobody uses the engine any more, and its links have drained: on_tick is to close it. Under the
- * lock. */
+/* Returns whether nobody uses the engine any more, and its closing links are freed: on_tick is to close
+ * it. Under the lock. */
 static bool is_over(const struct harp_engine *e) {
-  return !e->draining && atomic_load_explicit(&e->is_unused, memory_order_relaxed);
+  return !e->closing && atomic_load_explicit(&e->is_unused, memory_order_relaxed);
 }
 
 /* Returns true when the engine's owner has closed it: nothing of it may be touched then. */
-static bool tick(struct harp_engine *e, harp_ns now) {
-  harp_numbering_review(e, now);
+static bool call_on_tick(struct harp_engine *e, harp_ns now) {
+  harp_numbering_on_time(e, now);
   if (!e->on_tick || now < e->tick_ns) return false;
   e->tick_ns = now + HARP_RUNNER_TICK_NS;
   return e->on_tick(e);
@@ -84,7 +84,7 @@ static void run_thread(struct harp_engine *e) {
   struct sleep_fds fds;
   harp_ns busy_ns = e->clock();
   bool has_slept = false;
-  for (uint32_t turns = 1; !stopping(e); turns++) {
+  for (uint32_t turns = 1; !is_stopping(e); turns++) {
     atomic_store_explicit(&e->turn_count, turns, memory_order_relaxed);
     if (!harp_engine_try_lock(e)) {
       sched_yield(); /* a control call is at work */
@@ -96,12 +96,12 @@ static void run_thread(struct harp_engine *e) {
     if (moved || deadline_ns <= now + SPIN_NS) busy_ns = now;
     if (is_over(e)) e->tick_ns = busy_ns = now;
     bool idle = now - busy_ns > SPIN_NS;
-    if (idle) gather(e, &fds, true);
-    unlock(e, idle);
+    if (idle) gather_sources(e, &fds, true);
+    unlock_after_pass(e, idle);
     has_slept = idle;
     if (idle) sleep_idle(e, &fds, deadline_ns);
     if (idle) busy_ns = e->clock();
-    if (tick(e, now)) return;
+    if (call_on_tick(e, now)) return;
   }
 }
 
@@ -119,8 +119,8 @@ static void run_watchdog(struct harp_engine *e) {
   uint32_t seen = 0, wakeups = 0;
   harp_ns nap_ns = HARP_WATCHDOG_NS;
   struct sleep_fds fds;
-  while (!stopping(e)) {
-    if (tick(e, e->clock())) return;
+  while (!is_stopping(e)) {
+    if (call_on_tick(e, e->clock())) return;
     uint32_t visited = atomic_load_explicit(&e->visit_count, memory_order_relaxed), visits = visited - seen;
     wakeups++;
     seen = visited;
@@ -128,7 +128,7 @@ static void run_watchdog(struct harp_engine *e) {
     harp_ns next_ns = harp_runner_next_nap_ns(nap_ns, visits, busy);
     nap_ns = next_ns ? next_ns : HARP_WATCHDOG_NS;
     if (next_ns || !harp_engine_try_lock(e)) {
-      gather(e, &fds, false);
+      gather_sources(e, &fds, false);
       sleep_until(e, &fds, e->clock() + nap_ns);
       continue;
     }
@@ -141,8 +141,8 @@ static void run_watchdog(struct harp_engine *e) {
     wakeups = 0;
     bool idle = !moved && !is_over(e);
     if (is_over(e)) e->tick_ns = 0;
-    if (idle) gather(e, &fds, true);
-    unlock(e, idle);
+    if (idle) gather_sources(e, &fds, true);
+    unlock_after_pass(e, idle);
     if (idle) sleep_idle(e, &fds, deadline_ns);
   }
 }
@@ -154,8 +154,8 @@ static void count_visit(struct harp_engine *e) {
   atomic_store_explicit(&e->visit_count, count + 1, memory_order_relaxed);
 }
 
-/* Whether a pass now would most likely find nothing. The test of the same request begins a new round of
- * tests, and a thread with one request open looks each time. */
+/* Returns whether a pass now would most likely find nothing. The test of the same request begins a new round
+ * of tests, and a thread with one request open looks each time. */
 static bool has_just_looked(struct harp_engine *e, const void *request) {
   if (!e->looked_for || e->looked_for == request) return false;
   if (atomic_load_explicit(&e->doorbell_words, memory_order_relaxed)) return false;
@@ -196,17 +196,17 @@ void harp_runner_inline_transmit_mt(struct harp_engine *e) {
 
 /* ---- the thread ---- */
 
-static void pin(const struct harp_engine *e) {
+static void pin_thread(const struct harp_engine *e) {
   uint16_t core = (uint16_t)e->core;
   if (e->core >= 0 && harp_cpu_pin_self(&core, 1))
     HARP_INFO("%s: core %d is no longer available to this process; the engine runs on any", e->name, e->core);
 }
 
-static void *run(void *arg) {
+static void *thread_main(void *arg) {
   struct harp_engine *e = arg;
   atomic_store_explicit(&e->thread_id, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
   if (e->threaded) {
-    pin(e);
+    pin_thread(e);
     run_thread(e);
   } else {
     prctl(PR_SET_TIMERSLACK, 1000UL);
@@ -223,7 +223,7 @@ int harp_runner_start(struct harp_engine *e, struct harp_error *error) {
   /* The trainer's signals are the trainer's: none is delivered to our thread. */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int err = pthread_create(&e->thread, NULL, run, e);
+  int err = pthread_create(&e->thread, NULL, thread_main, e);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (err)
     return harp_shortage_set(error, err == EAGAIN ? -HARP_ETHREADS : -err,

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "engine/engine.h"
 
-/* From this payload on, the kernel fetches it: one copy less, but two pieces a packet. */
+/* The kernel fetches a payload from this size on: that saves a copy, but makes two pieces of a packet. */
 enum { GATHER_MIN_BYTES = 3072 };
 /* A driver without a frame for so long has a queue that is stuck: where there are other interfaces, and where
  * there is one, which may be slow. */
@@ -15,7 +15,7 @@ enum { GATHER_MIN_BYTES = 3072 };
 
 /* ---- frames ---- */
 
-/* What is built here is lost. */
+/* Superframes that are built here are lost. */
 static void use_scrap(struct harp_engine *e, uint32_t segment_bytes, struct harp_tx_superframe *sf) {
   *sf = (struct harp_tx_superframe){
       .base = e->scrap, .stride = segment_bytes, .segment_bytes = segment_bytes, .count_max = 1};
@@ -96,8 +96,8 @@ static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe
   sf->count++;
 }
 
-/* Whether a short packet at the end of the superframe may be padded so that more can follow: when that costs
- * little. */
+/* Returns whether a short packet at the end of the superframe may be padded so that more can follow: when
+ * that costs little. */
 static bool may_follow(const struct harp_tx_superframe *sf, uint32_t packet_bytes) {
   uint32_t padding = sf->segment_bytes - sf->last_bytes;
   if (packet_bytes > sf->segment_bytes || (sf->gather && padding)) return false;
@@ -116,7 +116,8 @@ static uint32_t riding_ack_bytes(const struct harp_peer *peer, const struct harp
   return harp_receiver_ride_bytes(peer->session.receiver, choice->path, now);
 }
 
-/* Has the end of a packet that stands behind the other headers fetched like payload. */
+/* Adds the end of a packet, which stands behind the other headers, to the payload pieces that the driver
+ * fetches. */
 static void split_at_head(struct harp_tx_superframe *sf, uint8_t *wire) {
   uint32_t bytes = HARP_MAX(sf->last_bytes, sf->head_bytes);
   memset(wire + sf->last_bytes, 0, bytes - sf->last_bytes);
@@ -143,8 +144,8 @@ static void build_riding_ack(struct harp_peer *peer, struct harp_tx_superframe *
 /* ---- superframes ---- */
 
 /* Builds what was chosen, and what follows on the same path, until `room` segments are built. */
-static void fill(const struct harp_peer *peer, struct harp_tx_superframe *sf, struct harp_tx_choice choice,
-                 uint32_t room, harp_ns now) {
+static void fill_superframe(const struct harp_peer *peer, struct harp_tx_superframe *sf,
+                            struct harp_tx_choice choice, uint32_t room, harp_ns now) {
   struct harp_sender *s = peer->session.sender;
   struct harp_tx_run run;
   do {
@@ -174,7 +175,7 @@ bool harp_superframe_send(struct harp_peer *peer, const struct harp_tx_choice *c
   if (sf.count_max == 1) ack_bytes = 0;
   sf.gather = e->io->info.gather && choice->bytes >= GATHER_MIN_BYTES && choice->kind != HARP_TX_SIZE_PROBE;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
-  fill(peer, &sf, *choice, sf.count_max - (ack_bytes > 0), now);
+  fill_superframe(peer, &sf, *choice, sf.count_max - (ack_bytes > 0), now);
   if (ack_bytes && may_follow(&sf, ack_bytes)) build_riding_ack(peer, &sf, choice->path, now);
   count_sent(&e->counters, &sf);
   submit_frame(e, &sf);

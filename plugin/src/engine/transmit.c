@@ -15,7 +15,7 @@ enum {
 /* Between two looks whether a tcp path can repeat an acknowledgement. */
 #define REPEAT_NS HARP_MS(1)
 
-/* Whether a path is a kernel TCP connection: those come after the paths with routes. */
+/* Returns whether a path is a kernel TCP connection: those come after the paths with routes. */
 static bool is_tcp(const struct harp_peer *peer, unsigned path) {
   HARP_ASSERT(path < peer->path_count);
   return harp_unlikely(path >= peer->route_count);
@@ -70,7 +70,7 @@ static unsigned transmit_acks(struct harp_peer *peer, harp_ns now) {
       harp_tcp_send_ack(peer, (unsigned)over, (unsigned)path, now);
     else if (!harp_superframe_send_ack(peer, (unsigned)over, (unsigned)path, now))
       break;
-    if (over != path) harp_receiver_note_elsewhere(r, (unsigned)path);
+    if (over != path) harp_receiver_on_ack_elsewhere(r, (unsigned)path);
     sent++;
   }
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, harp_receiver_deadline_ns(r, held));
@@ -98,7 +98,7 @@ static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns n
       sent++;
     }
   }
-  if (is_measured && sent) harp_sender_note_time(peer->session.sender, peer->engine->clock() - from_ns);
+  if (is_measured && sent) harp_sender_on_cpu_time(peer->session.sender, peer->engine->clock() - from_ns);
   return sent;
 }
 
@@ -106,12 +106,12 @@ static unsigned transmit_data(struct harp_peer *peer, unsigned budget, harp_ns n
 static unsigned transmit_peer(struct harp_peer *peer, unsigned budget, harp_ns now) {
   peer->deadline_ns = HARP_NEVER;
   if (peer->session.state != HARP_SESSION_OPEN) return 0;
-  if (peer->tcp_count) harp_tcp_note_progress(peer, now);
+  if (peer->tcp_count) harp_tcp_report_progress(peer, now);
   harp_session_on_timeout(&peer->session, now);
-  harp_ns review_ns = peer->tcp_count ? harp_tcp_review(peer, now) : HARP_NEVER;
+  harp_ns review_ns = peer->tcp_count ? harp_tcp_on_time(peer, now) : HARP_NEVER;
   unsigned sent = transmit_data(peer, budget, now);
   sent += transmit_acks(peer, now);
-  harp_liveness_review(peer, now);
+  harp_liveness_on_visit(peer, now);
   peer->deadline_ns = HARP_MIN(peer->deadline_ns, review_ns);
   return sent;
 }
@@ -131,7 +131,7 @@ unsigned harp_transmit_due(struct harp_engine *e, harp_ns now) {
     if (peer->deadline_ns != HARP_NEVER) harp_engine_activate(e, peer);
     peer = next;
   }
-  if (peer) { /* not reached */
+  if (peer) { /* the loop ends before this */
     last->next_active = e->active_first;
     if (!e->active_last) e->active_last = last;
     e->active_first = peer;

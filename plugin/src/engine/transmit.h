@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which peer sends next, and over which carrier: for the active peers in turn runs their timers, sends data
- * and acknowledgements. Datagrams go by superframe.h, records by tcp.h. Called by the pass, under the
- * engine's lock. */
+/* The order of peers that send, and the carrier of each: for the active peers in turn runs their timers,
+ * sends data and acknowledgements. Datagrams go by superframe.h, records by tcp.h. Called by the pass,
+ * under the engine's lock. */
 #ifndef HARP_TRANSMIT_H
 #define HARP_TRANSMIT_H
 
@@ -9,8 +9,8 @@
 
 struct harp_engine;
 
-/* Acknowledgements that travel alone to one peer in a pass, at most: a peer may have dozens of paths. Those
- * left over are due longest, and so are first in the next pass. */
+/* The most acknowledgements that travel alone to one peer in a pass: a peer may have dozens of paths.
+ * Those left over are due longest, and so are first in the next pass. */
 enum { HARP_TRANSMIT_PEER_ACKS = 8 };
 
 /* Sends what is due, a bounded part of it. Returns how many superframes and acknowledgements were sent; a

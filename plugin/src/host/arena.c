@@ -53,7 +53,7 @@ static bool is_hugetlb(enum harp_page_size size) {
 }
 
 /* Appends one refusal to the note: "1G pages: mmap: Cannot allocate memory (0 free on this host)". */
-static void note_refusal(struct harp_arena *arena, enum harp_page_size size, const char *step, int error) {
+static void record_refusal(struct harp_arena *arena, enum harp_page_size size, const char *step, int error) {
   size_t used = strlen(arena->note);
   char extra[96] = "";
   if (is_hugetlb(size)) {
@@ -104,7 +104,7 @@ static int touch_in_child(uint8_t *base, size_t bytes, size_t page_bytes) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENOMEM;
 }
 
-static int populate(uint8_t *base, size_t bytes, enum harp_page_size size) {
+static int populate_pages(uint8_t *base, size_t bytes, enum harp_page_size size) {
   int rc;
   do rc = madvise(base, bytes, ADVICE_POPULATE_WRITE);
   while (rc < 0 && (errno == EINTR || errno == EAGAIN));
@@ -167,7 +167,7 @@ static int prepare_pages(uint8_t *base, size_t bytes, enum harp_page_size size, 
   if (size == HARP_PAGE_THP && madvise(base, bytes, MADV_HUGEPAGE) < 0) return -errno;
   prefer_node(base, bytes, numa);
   *step = "populate";
-  int rc = populate(base, bytes, size);
+  int rc = populate_pages(base, bytes, size);
   if (rc < 0) return rc;
   /* After populating: the child that populates on old kernels needs the mapping. */
   *step = "dontfork";
@@ -178,26 +178,26 @@ static int prepare_pages(uint8_t *base, size_t bytes, enum harp_page_size size, 
 static int try_size(struct harp_arena *arena, enum harp_page_size size) {
   size_t page_bytes = page_bytes_of(size);
   if (arena->requested_bytes > SIZE_MAX / 2) {
-    note_refusal(arena, size, "size", ENOMEM);
+    record_refusal(arena, size, "size", ENOMEM);
     return -ENOMEM;
   }
   size_t bytes = harp_align_up(arena->requested_bytes, page_bytes);
   const char *thp_refusal = size == HARP_PAGE_THP ? harp_arena_thp_refusal("/sys") : NULL;
   if (thp_refusal) {
-    note_refusal(arena, size, thp_refusal, EOPNOTSUPP);
+    record_refusal(arena, size, thp_refusal, EOPNOTSUPP);
     return -EOPNOTSUPP;
   }
   uint8_t *base = map_pages(size, bytes);
   if (!base) {
     int error = errno;
-    note_refusal(arena, size, "mmap", error);
+    record_refusal(arena, size, "mmap", error);
     return -error;
   }
   const char *step;
   int rc = prepare_pages(base, bytes, size, arena->numa, &step);
   if (rc < 0) {
     munmap(base, bytes);
-    note_refusal(arena, size, step, -rc);
+    record_refusal(arena, size, step, -rc);
     if (is_hugetlb(size)) arena->limited = true;
     return rc;
   }

@@ -25,12 +25,12 @@ enum {
 };
 
 struct harp_arena {
-  void *base;             /* aligned to its page size; NULL when closed */
+  void *base;             /* the memory, aligned to its page size; NULL when closed */
   size_t bytes;           /* requested_bytes, rounded up to whole pages */
   size_t requested_bytes; /* as given to harp_arena_open */
   enum harp_page_size page_size;
   bool limited; /* huge pages could be mapped but not populated: a limit applies */
-  int numa;     /* preferred node, -1: none */
+  int numa;     /* the preferred node; -1: none */
   /* One line: why larger pages were refused; "" when none was. */
   char note[HARP_ARENA_NOTE_BYTES];
 };

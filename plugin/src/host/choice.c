@@ -16,14 +16,14 @@
 
 enum {
   SLOW_PARTS = 4,     /* an interface with less than this part of the fastest one's speed is left out */
-  LINE_BYTES = 400,   /* of names and reasons */
-  ENOUGH_BYTES = 320, /* behind which the others are not listed */
+  LINE_BYTES = 400,   /* the bytes of a line of names and reasons */
+  ENOUGH_BYTES = 320, /* the others are not listed behind so many */
 };
 
 /* Sorts, from the best. */
 enum sort { SORT_NIC, SORT_ABOVE_NIC, SORT_CONTAINER, SORT_NONE };
 
-/* What was found out of an interface. */
+/* What is known of an interface. */
 struct candidate {
   const struct harp_eni *eni;
   struct harp_eni_kind kind;
@@ -59,7 +59,7 @@ static bool has_global_address(const struct harp_eni *eni, int family) {
   return address.ss_family != AF_INET || ntohl(ip4->sin_addr.s_addr) >> 16 != 0xa9fe; /* 169.254.0.0/16 */
 }
 
-static void examine(struct candidate *c, const struct harp_eni_source *source, int family) {
+static void examine_candidate(struct candidate *c, const struct harp_eni_source *source, int family) {
   enum harp_speed_source speed_source;
   if (c->eni->flags & IFF_LOOPBACK) {
     c->why = "loopback";
@@ -105,7 +105,7 @@ static void leave_out_slow(struct candidate *of, unsigned count) {
 }
 
 /* Writes the names that are used, or those that are not with their reasons, as far as there is room. */
-static const char *list(const struct candidate *of, unsigned count, bool used, char line[LINE_BYTES]) {
+static const char *list_names(const struct candidate *of, unsigned count, bool used, char line[LINE_BYTES]) {
   size_t at = 0;
   line[0] = 0;
   for (unsigned i = 0; i < count; i++) {
@@ -123,8 +123,8 @@ static const char *list(const struct candidate *of, unsigned count, bool used, c
   return at ? line : "none";
 }
 
-static int choose(struct candidate *of, unsigned count, struct harp_ifname_choice *choices, unsigned max,
-                  struct harp_error *error) {
+static int choose_candidates(struct candidate *of, unsigned count, struct harp_ifname_choice *choices,
+                             unsigned max, struct harp_error *error) {
   char used[LINE_BYTES], left_out[LINE_BYTES];
   unsigned chosen = 0;
   leave_out_worse_sorts(of, count);
@@ -143,9 +143,9 @@ static int choose(struct candidate *of, unsigned count, struct harp_ifname_choic
     return harp_error_set(
         error, -ENODEV,
         "no interface fits of this network namespace's: %s; name those to use with HARP_IFNAME",
-        list(of, count, false, left_out));
+        list_names(of, count, false, left_out));
   HARP_INFO("neither conf files nor HARP_IFNAME name interfaces: using %s; left out: %s",
-            list(of, count, true, used), list(of, count, false, left_out));
+            list_names(of, count, true, used), list_names(of, count, false, left_out));
   return (int)chosen;
 }
 
@@ -155,9 +155,9 @@ int harp_choice_make(const struct harp_eni_source *source, const struct harp_eni
   if (!of) return harp_shortage_set(error, -ENOMEM, "cannot choose among the network interfaces");
   for (unsigned i = 0; i < count; i++) {
     of[i] = (struct candidate){.eni = &enis[i], .sort = SORT_NONE};
-    examine(&of[i], source, family);
+    examine_candidate(&of[i], source, family);
   }
-  int rc = choose(of, count, choices, max, error);
+  int rc = choose_candidates(of, count, choices, max, error);
   free(of);
   return rc;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which interfaces to use where HARP was asked for by name, and neither conf files nor HARP_IFNAME name them.
+/* The choice of interfaces where HARP was asked for by name, and neither conf files nor HARP_IFNAME name
+ * them.
  *
  * Rules:
  *   1. An interface fits that is Ethernet, up, has a link and a global address. Of the virtual ones only

@@ -94,7 +94,7 @@ static bool is_space(char c) {
 }
 
 /* Cuts spaces off both ends, in place. */
-static char *trim(char *text) {
+static char *trim_spaces(char *text) {
   while (is_space(*text)) text++;
   size_t length = strlen(text);
   while (length > 0 && is_space(text[length - 1])) length--;
@@ -105,7 +105,7 @@ static char *trim(char *text) {
 /* Parses one NUL-terminated line, which it modifies. */
 static int parse_line(struct parser *parser, char *text) {
   char quote[HARP_QUOTE_BYTES];
-  text = trim(text);
+  text = trim_spaces(text);
   if (*text == 0 || *text == '#' || *text == ';') return 0;
   if (*text == '[') return parse_section(parser, text);
   char *equals = strchr(text, '=');
@@ -113,7 +113,7 @@ static int parse_line(struct parser *parser, char *text) {
     return harp_error_set(parser->error, -EINVAL, "%s:%u: '%s': expected key = value", parser->conf->file,
                           parser->line, harp_error_quote(text, quote));
   *equals = 0;
-  return set_key(parser, trim(text), trim(equals + 1));
+  return set_key(parser, trim_spaces(text), trim_spaces(equals + 1));
 }
 
 int harp_conf_parse(struct harp_conf *conf, const char *file, const char *text, size_t bytes,

@@ -13,13 +13,13 @@
 
 enum {
   HARP_CONF_FILE_BYTES_MAX = 64 << 10,
-  HARP_CONF_LINE_BYTES_MAX = 512, /* without its line end */
-  HARP_CONF_NAME_BYTES = 320,     /* of the path shown in messages */
+  HARP_CONF_LINE_BYTES_MAX = 512, /* the bytes of a line without its end */
+  HARP_CONF_NAME_BYTES = 320,     /* the bytes of the path shown in messages */
 };
 
 struct harp_conf {
-  char file[HARP_CONF_NAME_BYTES];    /* for messages */
-  uint32_t lines[HARP_SETTING_COUNT]; /* where each key was set, from 1; 0: not set */
+  char file[HARP_CONF_NAME_BYTES];    /* the path, for messages */
+  uint32_t lines[HARP_SETTING_COUNT]; /* the line where each key was set, from 1; 0: not set */
   struct harp_settings values;        /* what is not set is 0 */
 };
 

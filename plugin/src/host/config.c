@@ -60,7 +60,7 @@ static const char *base_name(const char *path) {
 }
 
 /* Writes "file:line" of a key; without the line where the key was not set in a file. */
-static const char *where(const struct harp_conf *conf, enum harp_setting_id id, char text[PLACE_BYTES]) {
+static const char *place_of(const struct harp_conf *conf, enum harp_setting_id id, char text[PLACE_BYTES]) {
   if (harp_setting_is_set(&conf->values, id))
     snprintf(text, PLACE_BYTES, "%s:%u", conf->file, conf->lines[id]);
   else
@@ -185,11 +185,11 @@ static int gather_choice(struct loader *loader, const char *asked_by) {
 
 /* Sets the error for a key that contradicts the host: the file is another host's, or interfaces were
  * renamed. */
-static int contradiction(const struct loader *loader, const struct harp_conf *conf, enum harp_setting_id id,
-                         const char *value, const char *have) {
+static int set_contradiction(const struct loader *loader, const struct harp_conf *conf,
+                             enum harp_setting_id id, const char *value, const char *have) {
   char place[PLACE_BYTES];
   return harp_error_set(loader->error, -ENODEV, "%s: key '%s' = '%s': expected %s, which interface '%s' has",
-                        where(conf, id, place), harp_setting_table[id].key, value, have,
+                        place_of(conf, id, place), harp_setting_table[id].key, value, have,
                         conf->values.interface);
 }
 
@@ -207,14 +207,16 @@ static int resolve_address(const struct loader *loader, const struct draft *draf
   char place[PLACE_BYTES], text[HARP_IP_TEXT_BYTES];
   if (harp_setting_is_set(&conf->values, HARP_SETTING_ADDRESS)) {
     if (eni && harp_eni_has_address(eni, wanted, &instance->addr)) return 0;
-    if (!is_link_local(wanted)) instance->addr = *wanted; /* which needs the interface for its scope */
-    return harp_error_set(
-        why, -EADDRNOTAVAIL, "%s: key 'address' = '%s': expected an address that interface '%s' has",
-        where(conf, HARP_SETTING_ADDRESS, place), harp_address_ip_text(wanted, text), conf->values.interface);
+    if (!is_link_local(wanted))
+      instance->addr = *wanted; /* a link-local address needs the interface for its scope */
+    return harp_error_set(why, -EADDRNOTAVAIL,
+                          "%s: key 'address' = '%s': expected an address that interface '%s' has",
+                          place_of(conf, HARP_SETTING_ADDRESS, place), harp_address_ip_text(wanted, text),
+                          conf->values.interface);
   }
   if (eni && harp_eni_choose_address(eni, loader->family, draft->is_explicit, &instance->addr) == 0) return 0;
   return harp_error_set(why, -EADDRNOTAVAIL, "%s: interface '%s' has no %s address to use",
-                        where(conf, HARP_SETTING_INTERFACE, place), conf->values.interface,
+                        place_of(conf, HARP_SETTING_INTERFACE, place), conf->values.interface,
                         loader->family == AF_INET    ? "IPv4"
                         : loader->family == AF_INET6 ? "IPv6"
                                                      : "IP");
@@ -229,7 +231,8 @@ static int resolve_pci(const struct loader *loader, const struct harp_conf *conf
   if (harp_setting_is_set(&conf->values, HARP_SETTING_PCI)) {
     char link[PATH_MAX], real[PATH_MAX];
     if (instance->pci_path[0] && strcmp(base_name(instance->pci_path), conf->values.pci) != 0)
-      return contradiction(loader, conf, HARP_SETTING_PCI, conf->values.pci, base_name(instance->pci_path));
+      return set_contradiction(loader, conf, HARP_SETTING_PCI, conf->values.pci,
+                               base_name(instance->pci_path));
     snprintf(link, sizeof link, "%s/bus/pci/devices/%s", sysfs_root, conf->values.pci);
     if (!instance->pci_path[0] && realpath(link, real) && strlen(real) < sizeof instance->pci_path)
       memcpy(instance->pci_path, real, strlen(real) + 1);
@@ -250,13 +253,13 @@ static int resolve_link(const struct loader *loader, const struct harp_conf *con
     char value[HARP_ENI_MAC_TEXT_BYTES], have[HARP_ENI_MAC_TEXT_BYTES];
     harp_eni_format_mac(conf->values.mac, value);
     harp_eni_format_mac(eni->mac, have);
-    return contradiction(loader, conf, HARP_SETTING_MAC, value, have);
+    return set_contradiction(loader, conf, HARP_SETTING_MAC, value, have);
   }
   if (harp_setting_is_set(&conf->values, HARP_SETTING_MTU) && conf->values.mtu > eni->mtu) {
     char value[16], have[32];
     snprintf(value, sizeof value, "%d", conf->values.mtu);
     snprintf(have, sizeof have, "at most the MTU %d", eni->mtu);
-    return contradiction(loader, conf, HARP_SETTING_MTU, value, have);
+    return set_contradiction(loader, conf, HARP_SETTING_MTU, value, have);
   }
   memcpy(instance->mac, eni->mac, sizeof instance->mac);
   instance->index = eni->index;
@@ -266,12 +269,12 @@ static int resolve_link(const struct loader *loader, const struct harp_conf *con
   return resolve_pci(loader, conf, eni, instance);
 }
 
-/* Fills in the interface, and whether it is absent: with the first reason. */
+/* Fills in the interface. Where it is absent, the first reason is kept. */
 static int resolve_eni(const struct loader *loader, struct draft *draft, struct harp_instance *instance) {
   struct harp_conf *conf = &draft->conf;
   char place[PLACE_BYTES];
   struct harp_error no_address;
-  where(conf, HARP_SETTING_INTERFACE, place);
+  place_of(conf, HARP_SETTING_INTERFACE, place);
   const struct harp_eni *eni = harp_eni_find(loader->enis, loader->eni_count, conf->values.interface);
   if (eni) memcpy(conf->values.interface, eni->name, sizeof eni->name); /* in place of an alternative one */
   memcpy(instance->ifname, conf->values.interface, sizeof instance->ifname);
@@ -318,8 +321,8 @@ static int resolve_instance(const struct loader *loader, struct draft *draft,
 }
 
 /* Completes what an absent interface does not tell by what one that works has. */
-static void complete(const struct loader *loader, struct harp_instance *instance,
-                     const struct harp_instance *like) {
+static void complete_absent(const struct loader *loader, struct harp_instance *instance,
+                            const struct harp_instance *like) {
   bool is_gone = !instance->index;
   if (instance->is_unnumbered)
     instance->addr.ss_family = harp_setting_is_set(&instance->settings, HARP_SETTING_ADDRESS)
@@ -355,8 +358,8 @@ static int check_pair(const struct loader *loader, const struct harp_conf *first
   if (strcmp(first->values.interface, second->values.interface) == 0)
     return harp_error_set(loader->error, -EINVAL,
                           "%s: key 'interface' = '%s': expected another interface, this one is taken by %s",
-                          where(second, HARP_SETTING_INTERFACE, place), second->values.interface,
-                          where(first, HARP_SETTING_INTERFACE, other));
+                          place_of(second, HARP_SETTING_INTERFACE, place), second->values.interface,
+                          place_of(first, HARP_SETTING_INTERFACE, other));
   uint64_t both = first->values.set & second->values.set & ~loader->env.values.set;
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
     if (harp_setting_table[id].scope != HARP_SCOPE_JOB || !(both >> id & 1)) continue;
@@ -364,8 +367,8 @@ static int check_pair(const struct loader *loader, const struct harp_conf *first
     harp_settings_format(&second->values, id, value);
     if (strcmp(expected, value) != 0)
       return harp_error_set(loader->error, -EINVAL, "%s: key '%s' = '%s': expected '%s' as in %s",
-                            where(second, id, place), harp_setting_table[id].key, value, expected,
-                            where(first, id, other));
+                            place_of(second, id, place), harp_setting_table[id].key, value, expected,
+                            place_of(first, id, other));
   }
   return 0;
 }
@@ -458,7 +461,7 @@ static void leave_link_local(struct draft *draft, struct harp_instance *instance
   if (harp_setting_is_set(&instance->settings, HARP_SETTING_ADDRESS)) return;
   if (!draft->absent_rc)
     (void)harp_error_set(&draft->absence, 0, "%s: interface '%s' has no address to use but a link-local one",
-                         where(&draft->conf, HARP_SETTING_INTERFACE, place), instance->ifname);
+                         place_of(&draft->conf, HARP_SETTING_INTERFACE, place), instance->ifname);
   instance->addr = (struct sockaddr_storage){.ss_family = AF_UNSPEC};
   instance->is_absent = instance->is_unnumbered = true;
 }
@@ -476,7 +479,7 @@ static int complete_instances(struct loader *loader) {
   const struct harp_instance like = *works;
   for (unsigned i = 0; i < loader->draft_count; i++) {
     leave_link_local(&loader->drafts[i], &cfg->instances[i], &like);
-    complete(loader, &cfg->instances[i], &like);
+    complete_absent(loader, &cfg->instances[i], &like);
     if (cfg->instances[i].is_absent)
       HARP_INFO("%s; continuing without it until it works", loader->drafts[i].absence.text);
   }
@@ -494,7 +497,7 @@ static int resolve_instances(struct loader *loader) {
   return rc < 0 ? rc : complete_instances(loader);
 }
 
-static int load(struct loader *loader) {
+static int load_instances(struct loader *loader) {
   int rc = harp_env_read(&loader->env, loader->sources->environment, loader->error);
   if (rc < 0) return rc;
   loader->family = wanted_family(loader->sources->environment);
@@ -542,7 +545,7 @@ static bool works_now(const struct harp_instance *instance, const struct harp_en
          harp_eni_has_address(eni, &instance->addr, NULL);
 }
 
-void harp_instances_look_again(struct harp_instance *instances, unsigned count) {
+void harp_instances_refresh(struct harp_instance *instances, unsigned count) {
   struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
   int found = enis ? harp_eni_list(enis, HARP_ENI_LIST_MAX) : -ENOMEM;
   for (unsigned i = 0; i < count && found >= 0; i++) {
@@ -573,13 +576,14 @@ int harp_config_load_from(struct harp_config *cfg, const struct harp_config_sour
                           struct harp_error *error) {
   memset(cfg, 0, sizeof *cfg);
   error->text[0] = 0;
-  /* On the heap: together some 2 MB, which a thread of the host process need not have on its stack. */
+  /* They lie on the heap: together they have some 2 MB, which a thread of the host process need not have
+   * on its stack. */
   struct loader *loader = calloc(1, sizeof *loader);
   struct harp_eni *enis = calloc(HARP_ENI_LIST_MAX, sizeof *enis);
   int rc = -ENOMEM;
   if (loader && enis) {
     *loader = (struct loader){.cfg = cfg, .sources = sources, .error = error, .enis = enis};
-    rc = load(loader);
+    rc = load_instances(loader);
   } else {
     harp_shortage_set(error, rc, "cannot read the configuration");
   }

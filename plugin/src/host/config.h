@@ -33,8 +33,8 @@ struct harp_instance {
   struct sockaddr_storage addr; /* the address to bind, port 0 */
   enum harp_speed_source speed_source;
   char pci_path[HARP_ENI_PCI_BYTES]; /* "" when the ENI is no PCI device */
-  struct harp_local local;           /* of this process, the same in all instances */
-  unsigned gpu_nearness;             /* to the GPU of this process, by harp_gpu_nearness; 0: unknown */
+  struct harp_local local;           /* the place of this process, the same in all instances */
+  unsigned gpu_nearness; /* the nearness to the GPU of this process (harp_gpu_nearness); 0: unknown */
   /* The interface cannot carry traffic yet: it is down, has no link or not this address, or does not exist
    * (index 0). What it does not tell is as on one that works. Its paths begin without an answer. */
   bool is_absent;
@@ -60,13 +60,13 @@ struct harp_config {
   char stats_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES]; /* the first that works is used */
   unsigned dump_dir_count;                                    /* 0: no dumps */
   char dump_dirs[HARP_STATS_DIRS_MAX][HARP_STATS_DIR_BYTES];  /* the same */
-  char conf_dir[HARP_CONF_DIR_BYTES]; /* the directory that was read; "" when a variable is the reason for the
-                                         ENIs */
+  /* The directory that was read; "" when a variable is the reason for the configuration. */
+  char conf_dir[HARP_CONF_DIR_BYTES];
 };
 
 /* Where the configuration is read from; tests use their own. */
 struct harp_config_sources {
-  const char *conf_dir;           /* when HARP_CONF_DIR is not set */
+  const char *conf_dir;           /* the folder when HARP_CONF_DIR is not set */
   const char *const *environment; /* "NAME=value" strings, NULL at the end */
   struct harp_eni_source eni;
   const char *proc_root; /* "/proc" */
@@ -93,6 +93,6 @@ bool harp_instance_number(struct harp_instance *instance, const struct harp_eni 
 
 /* Looks which interfaces are absent now, whether they have another index, and which have an address at last.
  * Logs at INFO each that has become absent. */
-void harp_instances_look_again(struct harp_instance *instances, unsigned count);
+void harp_instances_refresh(struct harp_instance *instances, unsigned count);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cores: to which ones a thread can be pinned, and pinning the calling thread.
+/* The cores that a thread can be pinned to, and the pinning of the calling thread.
  *
  * No state; any thread. Called by engine/ and net/ when they start a thread. Only threads of HARP are pinned,
  * never one of NCCL or the host process. */

@@ -177,7 +177,7 @@ bool harp_eni_has_address(const struct harp_eni *eni, const struct sockaddr_stor
 /* Reads the first line of a file, without its newline. Returns 0 or -errno. */
 static int read_line(const char *path, char *text, size_t text_bytes) {
   ssize_t got = harp_text_file_read(path, text, text_bytes);
-  if (got < 0) return (int)got; /* of "speed": EINVAL when the driver reports none */
+  if (got < 0) return (int)got; /* reading "speed" gives EINVAL when the driver reports none */
   text[strcspn(text, "\n")] = 0;
   return 0;
 }

@@ -13,7 +13,7 @@
 #include "base/base.h"
 
 enum {
-  HARP_ENI_NAME_BYTES = 16,      /* IF_NAMESIZE */
+  HARP_ENI_NAME_BYTES = 16,      /* the bytes of a name: IF_NAMESIZE */
   HARP_ENI_PCI_BYTES = 256,      /* a real path under /sys/devices */
   HARP_ENI_MAC_TEXT_BYTES = 18,  /* "52:54:00:12:34:56" */
   HARP_ENI_LIST_MAX = 4096,      /* interfaces of one host; more are ignored */
@@ -25,13 +25,13 @@ enum {
 struct harp_eni {
   char name[HARP_ENI_NAME_BYTES];
   int index;
-  unsigned flags;    /* IFF_* */
-  unsigned hardware; /* ARPHRD_* */
+  unsigned flags;    /* the flags IFF_* */
+  unsigned hardware; /* the type ARPHRD_* */
   int mtu;           /* bytes, IP packet */
   uint8_t mac[6];    /* all 0 when it has none */
   unsigned ip4_count, ip6_count;
   struct sockaddr_in ip4[HARP_ENI_ADDRESS_MAX];
-  struct sockaddr_in6 ip6[HARP_ENI_ADDRESS_MAX]; /* link-local ones carry their scope */
+  struct sockaddr_in6 ip6[HARP_ENI_ADDRESS_MAX]; /* the addresses; link-local ones carry their scope */
 };
 
 /* What makes an interface. */
@@ -45,9 +45,9 @@ enum harp_speed_source { HARP_SPEED_CONF, HARP_SPEED_SYSFS, HARP_SPEED_ETHTOOL, 
 /* Where interfaces are read from; harp_eni_source_system is the system. */
 struct harp_eni_source {
   const char *sysfs_root;                              /* "/sys" */
-  int (*list)(struct harp_eni *enis, unsigned max);    /* harp_eni_list */
-  int (*ethtool_mbps)(const char *name, int index);    /* harp_eni_ethtool_mbps */
-  void (*kind)(int index, struct harp_eni_kind *kind); /* harp_eni_find_kind */
+  int (*list)(struct harp_eni *enis, unsigned max);    /* what harp_eni_list fills */
+  int (*ethtool_mbps)(const char *name, int index);    /* what harp_eni_ethtool_mbps asks */
+  void (*kind)(int index, struct harp_eni_kind *kind); /* what harp_eni_find_kind asks */
 };
 extern const struct harp_eni_source harp_eni_source_system;
 

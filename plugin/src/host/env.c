@@ -46,7 +46,7 @@ static unsigned edit_distance(const char *a, size_t a_bytes, const char *b, size
   return row[b_bytes];
 }
 
-static const char *suggest(const char *name, size_t bytes) {
+static const char *suggest_name(const char *name, size_t bytes) {
   unsigned best = SUGGEST_DISTANCE_MAX + 1;
   const char *suggestion = NULL;
   if (bytes > VARIABLE_NAME_MAX) return NULL;
@@ -74,7 +74,7 @@ static void report_unknown(const char *const *environment) {
     const char *name = *environment;
     size_t bytes = strcspn(name, "=");
     if (strncmp(name, "HARP_", 5) != 0 || is_known(name, bytes)) continue;
-    const char *meant = suggest(name, bytes);
+    const char *meant = suggest_name(name, bytes);
     lines++;
     HARP_INFO("environment: unknown variable %.*s%s%s%s", (int)HARP_MIN(bytes, 64), name,
               meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");

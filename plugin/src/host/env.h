@@ -11,7 +11,7 @@
 #include "host/setting.h"
 
 struct harp_env {
-  const char *text[HARP_SETTING_COUNT]; /* points into the environment; NULL: not set */
+  const char *text[HARP_SETTING_COUNT]; /* the value, which points into the environment; NULL: not set */
   struct harp_settings values;          /* what is not set is 0 */
 };
 

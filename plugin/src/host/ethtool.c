@@ -23,8 +23,8 @@ enum {
 };
 
 /* Sends a request to a family of generic netlink; the answer has the same type. */
-static int request(struct harp_netlink_request *r, uint16_t family, uint8_t command, uint16_t attribute,
-                   const void *data, uint32_t bytes, void *reply) {
+static int send_request(struct harp_netlink_request *r, uint16_t family, uint8_t command, uint16_t attribute,
+                        const void *data, uint32_t bytes, void *reply) {
   harp_netlink_begin(r, family, sizeof r->body.generic);
   r->body.generic = (struct genlmsghdr){.cmd = command, .version = 1};
   harp_netlink_add(r, attribute, data, bytes);
@@ -32,7 +32,7 @@ static int request(struct harp_netlink_request *r, uint16_t family, uint8_t comm
 }
 
 /* Copies the first `bytes` bytes of an attribute. Returns -ENODATA when it is not there or shorter. */
-static int take(const void *reply, uint16_t type, void *out, size_t bytes) {
+static int copy_attribute(const void *reply, uint16_t type, void *out, size_t bytes) {
   const struct rtattr *found = harp_netlink_find(reply, sizeof(struct genlmsghdr), type);
   if (!found || RTA_PAYLOAD(found) < bytes) return -ENODATA;
   memcpy(out, RTA_DATA(found), bytes);
@@ -49,12 +49,13 @@ static int netlink_speed(int index, uint32_t *mbps) {
     int index;
   } device = {{.rta_len = sizeof device, .rta_type = ATTR_HEADER_DEV_INDEX}, index};
   uint16_t family = 0;
-  int rc = request(&r, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, name, sizeof name, reply);
-  if (!rc) rc = take(reply, CTRL_ATTR_FAMILY_ID, &family, sizeof family);
+  int rc =
+      send_request(&r, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, name, sizeof name, reply);
+  if (!rc) rc = copy_attribute(reply, CTRL_ATTR_FAMILY_ID, &family, sizeof family);
   if (!rc)
-    rc = request(&r, family, MSG_LINKMODES_GET, ATTR_LINKMODES_HEADER | NLA_F_NESTED, &device, sizeof device,
-                 reply);
-  return rc ? rc : take(reply, ATTR_LINKMODES_SPEED, mbps, sizeof *mbps);
+    rc = send_request(&r, family, MSG_LINKMODES_GET, ATTR_LINKMODES_HEADER | NLA_F_NESTED, &device,
+                      sizeof device, reply);
+  return rc ? rc : copy_attribute(reply, ATTR_LINKMODES_SPEED, mbps, sizeof *mbps);
 }
 
 static int ioctl_speed(const char *name, uint32_t *mbps) {

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "host/option.h"
 
-#define BLANKS " \t\r\n" /* beside names: files and lists that were put together have them */
+#define BLANKS " \t\r\n" /* spaces stand beside names where files and lists were put together */
 
 int harp_ifname_parse(struct harp_ifname_filter *filter, const char *variable, const char *text,
                       struct harp_error *error) {
@@ -75,7 +75,7 @@ int harp_ifname_missing(const char *name, const char *where, const struct harp_e
                         name, count ? list : "none");
 }
 
-static bool matches(const struct harp_ifname_filter *filter, unsigned entry, const char *name) {
+static bool filter_matches(const struct harp_ifname_filter *filter, unsigned entry, const char *name) {
   const char *want = filter->entries[entry];
   return filter->is_exact ? strcmp(name, want) == 0 : strncmp(name, want, strlen(want)) == 0;
 }
@@ -100,7 +100,7 @@ static bool has_address(const struct selection *selection, const struct harp_eni
 }
 
 /* Adds an interface. Returns 0, or -E2BIG with the sentence if there is no more room. */
-static int choose(struct selection *selection, const char *name, bool is_explicit) {
+static int add_choice(struct selection *selection, const char *name, bool is_explicit) {
   if (is_chosen(selection, name)) return 0;
   if (selection->count == selection->max)
     return harp_error_set(selection->error, -E2BIG, "%s: too many interfaces: expected at most %u",
@@ -112,12 +112,12 @@ static int choose(struct selection *selection, const char *name, bool is_explici
 }
 
 /* Says why a prefix selects nothing. Returns -errno. */
-static int explain(const struct harp_ifname_filter *filter, unsigned entry, const struct harp_eni *enis,
-                   unsigned count, struct harp_error *why) {
+static int explain_prefix(const struct harp_ifname_filter *filter, unsigned entry,
+                          const struct harp_eni *enis, unsigned count, struct harp_error *why) {
   const char *name = filter->entries[entry];
   bool is_matched = false;
   for (unsigned i = 0; i < count; i++)
-    is_matched |= matches(filter, entry, enis[i].name) && !(enis[i].flags & IFF_LOOPBACK);
+    is_matched |= filter_matches(filter, entry, enis[i].name) && !(enis[i].flags & IFF_LOOPBACK);
   return harp_error_set(why, is_matched ? -EADDRNOTAVAIL : -ENODEV,
                         is_matched ? "%s: no interface that begins with '%s' has an address to use"
                                    : "%s: no interface of this network namespace begins with '%s' "
@@ -132,15 +132,16 @@ static int select_entry(struct selection *selection, const struct harp_ifname_fi
   int rc = 1;
   for (unsigned i = 0; i < count && rc >= 0; i++) {
     bool is_explicit = strcmp(enis[i].name, filter->entries[entry]) == 0;
-    if (!matches(filter, entry, enis[i].name) || (enis[i].flags & IFF_LOOPBACK && !is_explicit)) continue;
+    if (!filter_matches(filter, entry, enis[i].name) || (enis[i].flags & IFF_LOOPBACK && !is_explicit))
+      continue;
     if (is_explicit || has_address(selection, &enis[i], is_explicit))
-      rc = choose(selection, enis[i].name, is_explicit);
+      rc = add_choice(selection, enis[i].name, is_explicit);
     else
       HARP_INFO("%s: interface '%s' is left out: it has no address to use", filter->variable, enis[i].name);
   }
   const struct harp_eni *alternative = harp_eni_find(enis, count, filter->entries[entry]);
-  if (rc == 1 && alternative) rc = choose(selection, alternative->name, true);
-  return rc == 1 && filter->is_exact ? choose(selection, filter->entries[entry], true) : rc;
+  if (rc == 1 && alternative) rc = add_choice(selection, alternative->name, true);
+  return rc == 1 && filter->is_exact ? add_choice(selection, filter->entries[entry], true) : rc;
 }
 
 static int select_listed(struct selection *selection, const struct harp_ifname_filter *filter,
@@ -151,7 +152,7 @@ static int select_listed(struct selection *selection, const struct harp_ifname_f
     int rc = select_entry(selection, filter, entry, enis, count);
     if (rc < 0) return rc;
     if (rc == 0) continue;
-    rc = explain(filter, entry, enis, count, &why);
+    rc = explain_prefix(filter, entry, enis, count, &why);
     if (filter->count > 1) HARP_INFO("%s; the other names count", why.text);
     if (!first_rc) *selection->error = why;
     if (!first_rc) first_rc = rc;
@@ -166,9 +167,9 @@ static int select_not_excluded(struct selection *selection, const struct harp_if
   for (unsigned i = 0; i < count; i++) {
     bool is_excluded = enis[i].flags & IFF_LOOPBACK || !harp_eni_is_up(&enis[i]);
     for (unsigned entry = 0; entry < filter->count && !is_excluded; entry++)
-      is_excluded = matches(filter, entry, enis[i].name);
+      is_excluded = filter_matches(filter, entry, enis[i].name);
     if (is_excluded || !has_address(selection, &enis[i], false)) continue;
-    int rc = choose(selection, enis[i].name, false);
+    int rc = add_choice(selection, enis[i].name, false);
     if (rc < 0) return rc;
   }
   if (selection->count == 0)

@@ -13,7 +13,7 @@
 enum { HARP_IFNAME_ENTRIES_MAX = 32 };
 
 struct harp_ifname_filter {
-  const char *variable; /* for messages */
+  const char *variable; /* the variable, for messages */
   bool is_exclude, is_exact;
   unsigned count;
   char entries[HARP_IFNAME_ENTRIES_MAX][HARP_ENI_NAME_BYTES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of the processes of this host's job this one is, as its launcher says.
+/* The place of this process among those of this host's job, as its launcher says.
  *
  * Cores, NIC queues and interfaces are divided by it. No state. Called by config.c at init. */
 #ifndef HARP_HOST_LOCAL_H
@@ -9,9 +9,11 @@
 
 struct harp_local {
   bool has_rank;
-  unsigned rank;    /* among the job's processes on this host, from 0; below `count` where that is known */
-  unsigned count;   /* of these processes; 0: unknown */
-  unsigned sharers; /* of an interface, probably; at least 1: all processes, by count or number of GPUs */
+  unsigned rank;  /* its number among the job's processes on this host, below `count` where that is known */
+  unsigned count; /* the number of these processes; 0: unknown */
+  /* The number of processes that probably share an interface, at least 1: all of them, by count or number
+   * of GPUs. */
+  unsigned sharers;
 };
 
 /* Reads the environment, and where it does not tell the count, the number of GPUs below proc_root. */

@@ -10,9 +10,9 @@
 
 /* The best first. */
 enum harp_route_kind {
-  HARP_ROUTE_LINK,    /* in the interface's subnet */
-  HARP_ROUTE_GATEWAY, /* by the interface and a gateway */
-  HARP_ROUTE_OTHER,   /* by another interface than the one that has the local address */
+  HARP_ROUTE_LINK,    /* the peer is in the interface's subnet */
+  HARP_ROUTE_GATEWAY, /* the route leads by the interface and a gateway */
+  HARP_ROUTE_OTHER,   /* the route leads by another interface than the one that has the local address */
   HARP_ROUTE_SELF, /* the address is this host's own; the peer may be on this host, or its host have it too */
   HARP_ROUTE_NONE, /* there is none, or the kernel does not say */
   HARP_ROUTES

@@ -42,7 +42,7 @@ static const size_t kind_bytes[] = {
 #undef VARIABLE
 _Static_assert(HARP_SETTING_COUNT <= 64, "struct harp_settings has one bit for each");
 
-static const struct harp_setting *row(enum harp_setting_id id) {
+static const struct harp_setting *row_of(enum harp_setting_id id) {
   HARP_ASSERT((unsigned)id < HARP_SETTING_COUNT);
   return &harp_setting_table[id];
 }
@@ -108,14 +108,14 @@ static void *value_of(struct harp_settings *settings, const struct harp_setting 
 void harp_settings_init(struct harp_settings *settings) {
   memset(settings, 0, sizeof *settings);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
-    const struct harp_setting *s = row(id);
+    const struct harp_setting *s = row_of(id);
     bool is_read = !s->initial || read_value(s, s->initial, value_of(settings, s));
     HARP_ASSERT(is_read);
   }
 }
 
 bool harp_settings_read(struct harp_settings *settings, enum harp_setting_id id, const char *text) {
-  if (!read_value(row(id), text, value_of(settings, row(id)))) return false;
+  if (!read_value(row_of(id), text, value_of(settings, row_of(id)))) return false;
   settings->set |= UINT64_C(1) << id;
   return true;
 }
@@ -123,7 +123,7 @@ bool harp_settings_read(struct harp_settings *settings, enum harp_setting_id id,
 void harp_settings_overlay(struct harp_settings *settings, const struct harp_settings *from,
                            enum harp_setting_scope scope) {
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
-    const struct harp_setting *s = row(id);
+    const struct harp_setting *s = row_of(id);
     if (s->scope != scope || !harp_setting_is_set(from, id)) continue;
     if (s->offset != SIZE_MAX)
       memcpy((char *)settings + s->offset, (const char *)from + s->offset, kind_bytes[s->kind]);
@@ -134,7 +134,7 @@ void harp_settings_overlay(struct harp_settings *settings, const struct harp_set
 /* ---- words ---- */
 
 const char *harp_setting_word(enum harp_setting_id id, unsigned value) {
-  const char *const *words = row(id)->words;
+  const char *const *words = row_of(id)->words;
   HARP_ASSERT(words);
   for (unsigned i = 0; words[i]; i++)
     if (i == value) return words[i];
@@ -143,7 +143,7 @@ const char *harp_setting_word(enum harp_setting_id id, unsigned value) {
 
 const char *harp_settings_format(const struct harp_settings *settings, enum harp_setting_id id,
                                  char text[24]) {
-  const struct harp_setting *s = row(id);
+  const struct harp_setting *s = row_of(id);
   const void *value = (const char *)settings + s->offset;
   HARP_ASSERT(s->offset != SIZE_MAX);
   if (s->kind == HARP_KIND_WORD) {
@@ -168,7 +168,7 @@ static void list_words(const char *const *words, char text[HARP_EXPECTED_BYTES])
 }
 
 const char *harp_setting_expected(enum harp_setting_id id, char text[HARP_EXPECTED_BYTES]) {
-  const struct harp_setting *s = row(id);
+  const struct harp_setting *s = row_of(id);
   int n = 0;
   switch (s->kind) {
   case HARP_KIND_WORD:

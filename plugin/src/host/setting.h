@@ -17,11 +17,11 @@
 #define HARP_CONF_DIR_DEFAULT "/usr/local/tfabric/tools/config"
 
 enum {
-  HARP_CORES_MAX = 64,      /* of one instance */
+  HARP_CORES_MAX = 64,      /* the most cores of one instance */
   HARP_PAIR_PATHS_MAX = 16, /* source ports per pair of ENIs */
   HARP_CONF_DIR_BYTES = 256,
   HARP_STATS_DIR_BYTES = 256,
-  HARP_EXPECTED_BYTES = 96, /* of harp_setting_expected */
+  HARP_EXPECTED_BYTES = 96, /* the bytes of the text of harp_setting_expected */
 };
 
 /* The values of words, in their order in settings.def. */
@@ -44,11 +44,11 @@ enum harp_zerocopy_mode { HARP_ZEROCOPY_MODE_AUTO, HARP_ZEROCOPY_MODE_ON, HARP_Z
 
 struct harp_cores {
   unsigned count;
-  uint16_t at[HARP_CORES_MAX]; /* in the order given */
+  uint16_t at[HARP_CORES_MAX]; /* the cores, in the order given */
 };
 
 struct harp_ports {
-  uint16_t low, high; /* both included; 0 and 0: the kernel chooses */
+  uint16_t low, high; /* the ports, both included; 0 and 0: the kernel chooses */
 };
 
 enum harp_setting_id {
@@ -93,17 +93,18 @@ enum harp_setting_scope { HARP_SCOPE_ENI, HARP_SCOPE_JOB };
 #define HARP_WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 struct harp_setting {
-  const char *section, *key; /* in the conf file; NULL: none */
-  const char *variable;      /* overrides the files; NULL: none */
+  const char *section, *key; /* its place in the conf file; NULL: none */
+  const char *variable;      /* the variable that overrides the files; NULL: none */
   enum harp_setting_kind kind;
   enum harp_setting_scope scope;
-  const char *const *words; /* of WORD: ends with NULL; a word's index is its value */
-  uint64_t min, max;        /* of the value as written; of SIZE in bytes */
-  const char *unit;         /* NULL: none */
-  const char *initial;      /* default, as text; NULL: it depends on the host */
-  const char *otherwise;    /* then its description */
+  const char *const
+      *words;            /* the words of WORD, with NULL behind the last; the index of a word is its value */
+  uint64_t min, max;     /* the bounds of the value as written; those of SIZE are bytes */
+  const char *unit;      /* NULL: none */
+  const char *initial;   /* the default, as text; NULL: it depends on the host */
+  const char *otherwise; /* the description of a default that depends on the host */
   const char *help;
-  size_t offset; /* of the value in struct harp_settings; SIZE_MAX: the text is the value */
+  size_t offset; /* the offset of the value in struct harp_settings; SIZE_MAX: the text is the value */
 };
 
 extern const struct harp_setting harp_setting_table[HARP_SETTING_COUNT];

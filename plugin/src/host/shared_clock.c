@@ -14,7 +14,7 @@ static harp_ns read_ns(clockid_t id) {
   return HARP_SEC(t.tv_sec) + (harp_ns)t.tv_nsec;
 }
 
-bool harp_shared_clock_look(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now) {
+bool harp_shared_clock_on_time(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now) {
   struct harp_shared_clock was = *c;
   c->offset_ns = read_ns(CLOCK_REALTIME) - read_ns(CLOCK_MONOTONIC);
   if (mode != HARP_SHARED_CLOCK_AUTO) {

@@ -15,14 +15,14 @@
 #define HARP_SHARED_CLOCK_ASK_NS HARP_SEC(10)
 
 struct harp_shared_clock {
-  harp_ns offset_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC */
+  harp_ns offset_ns; /* the offset: CLOCK_REALTIME - CLOCK_MONOTONIC */
   bool is_own;       /* nothing disciplines it: hosts share none */
-  harp_ns ask_ns;    /* when to ask next; 0: now */
+  harp_ns ask_ns;    /* the time to ask next; 0: now */
 };
 
 /* Looks at the clock; `c` is zeroed before the first call. Returns whether offset_ns differs by more than a
  * millisecond, or is_own, from the look before. Cannot fail. */
-bool harp_shared_clock_look(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now);
+bool harp_shared_clock_on_time(struct harp_shared_clock *c, enum harp_shared_clock_mode mode, harp_ns now);
 
 /* Returns whether what adjtimex(2) returned and its status say that nothing disciplines the clock. */
 bool harp_shared_clock_is_own(int state, int status);

@@ -111,7 +111,7 @@ static int64_t written_ns(int dir_fd, const char *name) {
 }
 
 /* Puts a time into the list of the newest, which is descending. */
-static void note_time(int64_t newest_ns[HARP_DUMPS_MAX], int64_t at) {
+static void keep_newest(int64_t newest_ns[HARP_DUMPS_MAX], int64_t at) {
   for (unsigned i = 0; i < HARP_DUMPS_MAX; i++) {
     if (at <= newest_ns[i]) continue;
     int64_t older = newest_ns[i];
@@ -128,7 +128,7 @@ static void make_room(const char *dir) {
   DIR *d = opendir(dir);
   if (!d) return;
   for (unsigned i = 0; i < NAMES_MAX && (entry = readdir(d)); i++)
-    if (is_dump_name(entry->d_name)) note_time(newest_ns, written_ns(dirfd(d), entry->d_name));
+    if (is_dump_name(entry->d_name)) keep_newest(newest_ns, written_ns(dirfd(d), entry->d_name));
   int64_t limit_ns = newest_ns[HARP_DUMPS_MAX - 1]; /* 0: there is room */
   unsigned equal = 0;                               /* dumps of that time that stay */
   while (newest_ns[HARP_DUMPS_MAX - 2 - equal] == limit_ns && equal < HARP_DUMPS_MAX - 2) equal++;

@@ -24,11 +24,11 @@
 
 enum {
   PATH_BYTES = HARP_STATS_DIR_BYTES + 64,
-  TABLE_ALIGN = 65536, /* of a table in the file: no system's pages are larger */
+  TABLE_ALIGN = 65536, /* the alignment of a table in the file: no system's pages are larger */
   GROW_BYTES = 32768,  /* unit of a table's disk space */
   ENTRIES_MAX = 65536,
-  SWEEP_NAMES_MAX = 1 << 17, /* of the directory that are read */
-  SWEEP_FILES_MAX = 4096,    /* and of these, that are examined */
+  SWEEP_NAMES_MAX = 1 << 17, /* the most names of the directory that are read */
+  SWEEP_FILES_MAX = 4096,    /* the most of these that are examined */
   RING_BYTES = (sizeof(struct harp_trace_ring) + 4095) & ~4095u,
 };
 #define STALE_NS (int64_t) HARP_SEC(600)
@@ -121,7 +121,7 @@ static bool has_suffix(const char *name, const char *suffix) {
 
 /* Removes stale files. Of a directory with more names than are examined, those from another one on each time,
  * so that all are examined in the end, whatever else is in it. */
-static void sweep(const char *dir) {
+static void sweep_directory(const char *dir) {
   DIR *d = opendir(dir);
   int64_t namespace = pid_namespace();
   const struct dirent *entry;
@@ -202,7 +202,7 @@ static size_t file_bytes(void) {
 }
 
 /* Allocates disk space; returns 0 or -errno. */
-static int allocate(int fd, uint64_t at, size_t bytes) {
+static int allocate_space(int fd, uint64_t at, size_t bytes) {
   int err;
   do err = posix_fallocate(fd, (off_t)at, (off_t)bytes);
   while (err == EINTR);
@@ -232,7 +232,7 @@ static int map_rings(struct harp_stats_file *file) {
 /* Sizes, maps and fills in a new file, which has no reader yet. */
 static int map_file(struct harp_stats_file *file) {
   if (ftruncate(file->fd, (off_t)file->bytes)) return -errno;
-  int err = allocate(file->fd, 0, HARP_STATS_HEADER_BYTES);
+  int err = allocate_space(file->fd, 0, HARP_STATS_HEADER_BYTES);
   if (err) return err;
   void *at = mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
   if (at == MAP_FAILED) return -errno;
@@ -250,7 +250,7 @@ static int create_in_memory(struct harp_stats_file *file) {
 }
 
 /* Creates the file under a temporary name that readers ignore, then renames it. */
-static int create(struct harp_stats_file *file, const char *dir) {
+static int create_file(struct harp_stats_file *file, const char *dir) {
   char temporary[PATH_BYTES];
   long long start = (long long)start_ticks_of(file->pid);
   snprintf(temporary, sizeof temporary, "%s/.%d-%lld.new", dir, file->pid, start);
@@ -260,14 +260,14 @@ static int create(struct harp_stats_file *file, const char *dir) {
   file->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file->fd < 0) return -errno;
   harp_files_own(file->fd);
-  (void)!flock(file->fd, LOCK_EX | LOCK_NB); /* until the process ends; see has_ended() */
+  (void)!flock(file->fd, LOCK_EX | LOCK_NB); /* the lock holds until the process ends; see has_ended() */
   int err = map_file(file);
   if (!err && rename(temporary, file->path)) err = -errno;
   if (err) unlink(temporary);
   return err;
 }
 
-static void release(struct harp_stats_file *file) {
+static void release_file(struct harp_stats_file *file) {
   if (file->rings) munmap(file->rings, (size_t)tables[HARP_STATS_ENGINES].entry_max * RING_BYTES);
   if (file->rings_fd >= 0 && file->rings_fd != file->fd) harp_files_close(file->rings_fd);
   if (file->header) munmap(file->header, file->bytes);
@@ -283,9 +283,9 @@ int harp_stats_file_open(struct harp_stats_file **out, const char *dir, struct h
     *file = (struct harp_stats_file){
         .fd = -1, .rings_fd = -1, .pid = getpid(), .bytes = file_bytes(), .id_next = 1};
     pthread_mutex_init(&file->lock, NULL);
-    if (dir) sweep(dir);
-    err = dir ? create(file, dir) : create_in_memory(file);
-    if (err) release(file);
+    if (dir) sweep_directory(dir);
+    err = dir ? create_file(file, dir) : create_in_memory(file);
+    if (err) release_file(file);
   }
   if (err)
     return harp_error_set(error, err, "no statistics file in %s: %s", dir ? dir : "memory", strerror(-err));
@@ -302,7 +302,7 @@ void harp_stats_file_close(struct harp_stats_file *file) {
     atomic_store(&own.pid, 0);
     if (file->path[0]) unlink(file->path);
   }
-  release(file);
+  release_file(file);
 }
 
 const struct harp_stats_header *harp_stats_file_header(const struct harp_stats_file *file) {
@@ -319,8 +319,8 @@ static bool is_taken(const struct harp_stats_file *file, enum harp_stats_table t
   return file->taken[table][i / 64] >> i % 64 & 1;
 }
 
-static void mark(struct harp_stats_file *file, enum harp_stats_table table, unsigned first, unsigned count,
-                 bool taken) {
+static void mark_entries(struct harp_stats_file *file, enum harp_stats_table table, unsigned first,
+                         unsigned count, bool taken) {
   for (unsigned i = first; i < first + count; i++) {
     uint64_t bit = 1ull << i % 64, *word = &file->taken[table][i / 64];
     *word = taken ? *word | bit : *word & ~bit;
@@ -328,7 +328,7 @@ static void mark(struct harp_stats_file *file, enum harp_stats_table table, unsi
 }
 
 /* Finds the first run of free entries; -1: there is none. */
-static int find(const struct harp_stats_file *file, enum harp_stats_table table, unsigned count) {
+static int find_free_run(const struct harp_stats_file *file, enum harp_stats_table table, unsigned count) {
   for (unsigned i = 0, run = 0; i < tables[table].entry_max; i++) {
     run = is_taken(file, table, i) ? 0 : run + 1;
     if (run == count) return (int)(i + 1 - count);
@@ -337,11 +337,11 @@ static int find(const struct harp_stats_file *file, enum harp_stats_table table,
 }
 
 /* Allocates the disk space of the entries before `end`. */
-static int grow(struct harp_stats_file *file, enum harp_stats_table table, unsigned end) {
+static int grow_table(struct harp_stats_file *file, enum harp_stats_table table, unsigned end) {
   size_t *backed = &file->backed_bytes[table], bytes = (size_t)end * tables[table].entry_bytes;
   if (bytes <= *backed) return 0;
   bytes = harp_align_up(bytes, GROW_BYTES);
-  int err = allocate(file->fd, file->header->tables[table].at + *backed, bytes - *backed);
+  int err = allocate_space(file->fd, file->header->tables[table].at + *backed, bytes - *backed);
   if (!err) *backed = bytes;
   return err;
 }
@@ -354,7 +354,7 @@ static void begin_use(struct harp_stats_file *file, enum harp_stats_table table,
     head->id = file->id_next++;
     harp_stats_end(head);
   }
-  mark(file, table, (unsigned)first, count, true);
+  mark_entries(file, table, (unsigned)first, count, true);
   struct harp_stats_table_header *t = &file->header->tables[table];
   uint32_t used = atomic_load_explicit(&t->used, memory_order_relaxed);
   atomic_store_explicit(&t->used, HARP_MAX(used, (uint32_t)first + count), memory_order_release);
@@ -370,8 +370,8 @@ static void log_full(struct harp_stats_file *file, enum harp_stats_table table, 
 int harp_stats_take(struct harp_stats_file *file, enum harp_stats_table table, unsigned count) {
   int err = 0;
   pthread_mutex_lock(&file->lock);
-  int first = find(file, table, count);
-  if (first >= 0 && (err = grow(file, table, (unsigned)first + count))) first = -1;
+  int first = find_free_run(file, table, count);
+  if (first >= 0 && (err = grow_table(file, table, (unsigned)first + count))) first = -1;
   if (first >= 0)
     begin_use(file, table, first, count);
   else
@@ -390,7 +390,7 @@ void harp_stats_give(struct harp_stats_file *file, enum harp_stats_table table, 
     head->id = 0;
     harp_stats_end(head);
   }
-  if (first >= 0) mark(file, table, (unsigned)first, count, false);
+  if (first >= 0) mark_entries(file, table, (unsigned)first, count, false);
   pthread_mutex_unlock(&file->lock);
 }
 
@@ -406,8 +406,8 @@ struct harp_trace_ring *harp_stats_file_ring(struct harp_stats_file *file, int e
   int err = 0;
   pthread_mutex_lock(&file->lock);
   if (end > file->rings_backed_bytes)
-    err = allocate(file->rings_fd, file->header->rings.at + file->rings_backed_bytes,
-                   end - file->rings_backed_bytes);
+    err = allocate_space(file->rings_fd, file->header->rings.at + file->rings_backed_bytes,
+                         end - file->rings_backed_bytes);
   if (!err) file->rings_backed_bytes = HARP_MAX(file->rings_backed_bytes, end);
   bool must_log = err && !file->logged_no_ring;
   file->logged_no_ring |= must_log;

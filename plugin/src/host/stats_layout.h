@@ -23,7 +23,7 @@
 
 #define HARP_STATS_MAGIC "HARPSTAT"
 enum {
-  HARP_STATS_FORMAT = 1, /* of header and entry heads; the schema describes the fields */
+  HARP_STATS_FORMAT = 1, /* the format of header and entry heads; the schema describes the fields */
   HARP_STATS_HEADER_BYTES = 16384,
   HARP_STATS_SCHEMA_AT = 512,
   HARP_STATS_EVENTS_AT = 12288,
@@ -47,7 +47,7 @@ enum {
   G(session_count, "sessions", "sessions that it has, handshakes under way included") \
   G(stream_count, "streams", "NCCL connections that it has") \
   G(outstanding, "requests", "requests that NCCL waits for")
-/* And all of HARP_COUNTERS and HARP_DROPS, as counters; of the latter as drop_NAME. */
+/* The entry has all of HARP_COUNTERS and HARP_DROPS, too, as counters; the latter as drop_NAME. */
 
 #define HARP_STATS_ENI(C, G, T) \
   T(name, 16, "name of the interface") \
@@ -122,7 +122,7 @@ enum {
 
 #define HARP_STATS_STREAM(C, G, T) \
   T(direction, 8, "send or receive") \
-  T(state, 16, "open, ended, draining or failed") \
+  T(state, 16, "open, ended, closing or failed") \
   G(session, "-", "index of its session's entry, -1: that has none") \
   G(stream, "-", "its number in the session") \
   G(outstanding, "requests", "requests that NCCL waits for") \
@@ -181,11 +181,11 @@ struct harp_stats_header {
   char magic[8];
   uint32_t format, header_bytes;
   int64_t pid;                /* as its own namespace numbers it */
-  int64_t start_ticks;        /* when the process started: field 22 of /proc/PID/stat */
+  int64_t start_ticks;        /* the time when the process started: field 22 of /proc/PID/stat */
   int64_t pid_namespace;      /* inode of /proc/self/ns/pid */
   int64_t created_unix_ns;    /* CLOCK_REALTIME */
   int64_t created_ns;         /* CLOCK_MONOTONIC */
-  _Atomic int64_t updated_ns; /* when an engine wrote its entries last, CLOCK_MONOTONIC */
+  _Atomic int64_t updated_ns; /* the time when an engine wrote its entries last, CLOCK_MONOTONIC */
   uint32_t schema_at, schema_bytes;
   char version[32], host[64];
   uint32_t table_count, reserved;
@@ -196,15 +196,15 @@ struct harp_stats_header {
     _Atomic uint32_t missing; /* entries that are requested now and did not fit */
   } tables[HARP_STATS_TABLE_COUNT];
   struct harp_stats_rings_header {
-    uint64_t at;                     /* of ring 0 */
+    uint64_t at;                     /* the place of ring 0 */
     uint32_t ring_bytes, ring_count; /* ring i is that of entry `first` + i of the table engine */
     uint32_t first;
     uint32_t head_bytes, entry_bytes;
     uint32_t events_at, events_bytes; /* a text: one line for each event, "NAME PART TEXT" */
-    int32_t heads_at;                 /* of a ring, from its beginning */
+    int32_t heads_at;                 /* the place of a ring's heads, from its beginning */
     int32_t fd;                       /* file of the process that the rings are in; -1: this one */
     uint32_t reserved;
-    int64_t dumped_ns; /* of a dump: when it was made, CLOCK_MONOTONIC; 0: this is no dump */
+    int64_t dumped_ns; /* the time when a dump was made, CLOCK_MONOTONIC; 0: this is no dump */
     int64_t dumped_unix_ns;
     char why[96];
   } rings;

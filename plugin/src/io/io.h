@@ -27,20 +27,21 @@ enum {
   HARP_SUPERFRAME_MAX_BYTES = 65000, /* UDP payload of one GSO send, which with headers must fit 65535 */
   HARP_IO_PORTS_MAX = 16,
   HARP_RX_BATCH_MAX = 32,
-  HARP_IO_FDS_MAX = 160, /* of one driver, see fds: NIC queues, full sockets, an epoll set */
+  HARP_IO_FDS_MAX = 160, /* the most files of one driver (fds): NIC queues, full sockets, an epoll set */
 };
 
 struct harp_io;
 struct harp_io_ready;
+struct harp_io_xdp_config;
 struct harp_io_route; /* one destination, reached from one local port; defined by the driver */
 
 struct harp_tx_superframe {
   struct harp_io_route *route;
   uint8_t *base; /* segment i is built at base + i * stride */
   uint32_t stride;
-  uint32_t segment_bytes; /* of every segment but the last */
-  uint32_t last_bytes;    /* of the last one, set before tx_submit */
-  uint32_t count;         /* segments built, at most count_max */
+  uint32_t segment_bytes; /* the bytes of every segment but the last */
+  uint32_t last_bytes;    /* the bytes of the last one, set before tx_submit */
+  uint32_t count;         /* the number of segments built, at most count_max */
   uint32_t count_max;
   /* With gather the caller builds only the headers, of head_bytes each; the driver reads the payload of
    * segment i, payload_bytes[i] at payload[i], during tx_submit. */
@@ -48,14 +49,14 @@ struct harp_tx_superframe {
   uint32_t head_bytes;
   const void *payload[HARP_SEGMENTS_MAX];
   uint32_t payload_bytes[HARP_SEGMENTS_MAX];
-  bool ect;       /* mark the packets as ECN-capable (ecn.h); false after tx_take, set before tx_submit */
+  bool ect; /* the packets are to leave as ECN-capable (ecn.h); false after tx_take, set before tx_submit */
   uint32_t frame; /* the driver's own */
 };
 
 struct harp_rx_superframe {
   const uint8_t *data;
-  uint32_t bytes;         /* all segments together */
-  uint32_t segment_bytes; /* of every segment but the last, which may be shorter; contiguous */
+  uint32_t bytes;         /* the bytes of all segments together */
+  uint32_t segment_bytes; /* the bytes of every segment but the last, which may be shorter; contiguous */
   uint32_t frame;         /* the driver's own */
   /* Received through a socket though the driver has AF_XDP queues: another port may lead to one of these. */
   bool detour;
@@ -66,17 +67,14 @@ struct harp_rx_superframe {
 struct harp_io_info {
   const char *mode;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
   char queues[64];       /* NIC queues with AF_XDP sockets, "queues 0-3,6"; "" without any */
-  char why_not[480];     /* why better modes failed; "" if none did */
-  uint32_t segments_max; /* of one superframe */
-  bool gather;           /* supports harp_tx_superframe.gather */
+  char why_not[480];     /* the reasons why better modes failed; "" if none did */
+  uint32_t segments_max; /* the most segments of one superframe */
+  bool gather;           /* the driver supports harp_tx_superframe.gather */
   uint32_t rx_batch;     /* superframes to request in one rx call */
   uint32_t buffer_bytes; /* received bytes that one port can hold until rx */
   unsigned port_count;
-  uint16_t ports[HARP_IO_PORTS_MAX]; /* by local port: the UDP port that peers send to, host byte order */
+  uint16_t ports[HARP_IO_PORTS_MAX]; /* the UDP port that peers send to, by local port, host byte order */
 };
-
-/* Modes that the xdp driver may use. AUTO: zero-copy, else it opens the udp driver instead. */
-enum harp_io_xdp_mode { HARP_IO_XDP_AUTO, HARP_IO_XDP_ANY, HARP_IO_XDP_ZERO_COPY, HARP_IO_XDP_COPY };
 
 struct harp_io_config {
   const struct sockaddr_storage *addr; /* local address of the ENI; its port is ignored */
@@ -87,7 +85,7 @@ struct harp_io_config {
   uint8_t *frames; /* memory for frames, borrowed until close */
   size_t frames_bytes;
   struct harp_counters *counters;
-  uint32_t disable; /* HARP_IO_NO_*, for tests and for hosts with a faulty offload */
+  uint32_t disable; /* the flags HARP_IO_NO_*, for tests and for hosts with a faulty offload */
   bool ecn;         /* most superframes will have `ect` set */
   /* Set to which the driver adds its sockets, refreshed by its owner before rx; NULL: the driver has its own.
    */
@@ -95,23 +93,10 @@ struct harp_io_config {
 
   /* Packets must leave by this interface, even if the routing tables prefer another one. */
   bool is_one_of_many;
-  const char *ifname; /* copied */
+  const char *ifname; /* the interface's name, copied */
   unsigned ifindex;   /* 0: the interface does not exist yet */
 
-  /* For the xdp driver only: */
-  enum harp_io_xdp_mode xdp_mode;
-  uint8_t mac[6];
-  int mtu;                    /* bytes, IP packet */
-  int speed_mbps;             /* 0: unknown */
-  unsigned queues;            /* limit of NIC queues for the process; 0: its share of all */
-  unsigned process;           /* index of this process among those that share all queues; UINT_MAX: unknown */
-  unsigned process_count;     /* number of these processes; 0 counts as 1 */
-  unsigned sharer;            /* index of this engine among those of the process that share the queues */
-  unsigned sharer_count;      /* number of these engines; 0 counts as 1 */
-  unsigned shared_port_count; /* port_count if there are several engines or processes: some ports lead to the
-                               * others' queues */
-  size_t memory_bytes;        /* configured limit of all memory; 0: the driver's default */
-  uint32_t token_prefix;      /* upper half of the engine's tokens; packets with another one are dropped */
+  const struct harp_io_xdp_config *xdp; /* what the xdp driver needs (xdp/config.h); others ignore it */
 };
 
 enum { HARP_IO_NO_GSO = 1, HARP_IO_NO_GRO = 2, HARP_IO_NO_GATHER = 4 };
@@ -162,12 +147,6 @@ struct harp_io {
   const struct harp_io_ops *ops;
   struct harp_io_info info;
 };
-
-/* Returns whether the interface's kernel driver is known to support zero-copy AF_XDP. */
-bool harp_io_xdp_has_zero_copy_driver(unsigned ifindex);
-
-/* Disables GRO on the ports of a udp driver; only before the first rx. */
-void harp_io_udp_stop_merging(struct harp_io *io);
 
 extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_none, harp_io_bundle, harp_io_sim;
 

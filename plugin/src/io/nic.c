@@ -24,7 +24,7 @@ enum {
 
 /* Runs a command of linux/ethtool.h: a struct with `cmd` first, where the kernel driver writes its answer.
  * Returns 0 or -errno. */
-static int ethtool(unsigned ifindex, void *command) {
+static int run_ethtool(unsigned ifindex, void *command) {
   struct ifreq request = {.ifr_data = command};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
@@ -37,14 +37,14 @@ static int ethtool(unsigned ifindex, void *command) {
 void harp_nic_driver(unsigned ifindex, char name[HARP_NIC_DRIVER_BYTES]) {
   struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
   name[0] = 0;
-  if (ethtool(ifindex, &info)) return;
+  if (run_ethtool(ifindex, &info)) return;
   memcpy(name, info.driver, HARP_NIC_DRIVER_BYTES);
   name[HARP_NIC_DRIVER_BYTES - 1] = 0;
 }
 
 unsigned harp_nic_queues(unsigned ifindex) {
   struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
-  if (ethtool(ifindex, &channels)) return 1;
+  if (run_ethtool(ifindex, &channels)) return 1;
   return HARP_MAX(channels.combined_count + channels.rx_count, 1u);
 }
 
@@ -82,7 +82,7 @@ unsigned harp_nic_index(const char *ifname) {
       ->ifi_index;
 }
 
-/* By ioctl: netlink's answer waits for whoever changes the kernel's network configuration. */
+/* It uses ioctl: netlink's answer waits for whoever changes the kernel's network configuration. */
 int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
   struct ifreq request = {0};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

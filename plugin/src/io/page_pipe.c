@@ -80,7 +80,7 @@ static void take_sigpipe(const sigset_t *sigpipe) {
   }
 }
 
-/* Whether a SIGPIPE would reach the process. */
+/* Returns whether a SIGPIPE would reach the process. */
 static bool heeds_sigpipe(struct harp_page_pipe *p, harp_ns now) {
   struct sigaction action;
   if (p->looked_ns && now - p->looked_ns < HARP_PAGE_PIPE_LOOK_NS) return p->masks_sigpipe;

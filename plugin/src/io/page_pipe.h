@@ -16,16 +16,16 @@
 
 #include "base/base.h"
 
-/* Between two looks whether the process ignores SIGPIPE, as Python's programs do. */
+/* The time between two looks whether the process ignores SIGPIPE, as Python's programs do. */
 #define HARP_PAGE_PIPE_LOOK_NS HARP_MS(10)
 
 struct harp_page_pipe {
   int in, out;        /* its ends: references are written to `in`; -1: not open */
   int null;           /* /dev/null, which takes what is dropped */
   bool masks_sigpipe; /* a SIGPIPE would not be ignored */
-  harp_ns looked_ns;  /* when that was looked up; 0: never */
-  uint32_t bytes;     /* that it holds */
-  const void *holder; /* whose they are; meaningless while it holds none */
+  harp_ns looked_ns;  /* the time when that was looked up; 0: never */
+  uint32_t bytes;     /* the bytes that it holds */
+  const void *holder; /* the file of these bytes; it means nothing while the pipe holds none */
 };
 
 /* Begins with a pipe that is not open. */

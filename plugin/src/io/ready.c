@@ -42,14 +42,14 @@ void harp_io_ready_remove(struct harp_io_ready *r, int fd, unsigned number) {
 }
 
 /* Marks a socket. Returns false for another source. */
-static bool mark(struct harp_io_ready *r, uint64_t name) {
+static bool mark_socket(struct harp_io_ready *r, uint64_t name) {
   if (harp_io_ready_kind(name) != HARP_READY_SOCKET) return false;
   r->marks[harp_io_ready_rest(name) / 64] |= 1ull << harp_io_ready_rest(name) % 64;
   return true;
 }
 
-/* Whether the source that brought something last is worth a try. A connection for data is tried once: what
- * answers its records comes as a datagram. */
+/* Returns whether the source that brought something last is worth a try. A connection for data is tried once:
+ * what answers its records comes as a datagram. */
 static bool is_promising(const struct harp_io_ready *r) {
   bool is_of_datagrams = harp_io_ready_kind(r->last) <= HARP_READY_RINGS;
   return r->is_steady && (is_of_datagrams || !r->misses);
@@ -63,7 +63,7 @@ unsigned harp_io_ready_refresh(struct harp_io_ready *r, bool has_work, harp_ns n
     if (has_work || harp_io_ready_has_marks(r)) return 0;
     if (is_promising(r)) {
       r->misses++;
-      if (!mark(r, r->last)) r->tried = r->last;
+      if (!mark_socket(r, r->last)) r->tried = r->last;
       return 0;
     }
   }
@@ -72,6 +72,6 @@ unsigned harp_io_ready_refresh(struct harp_io_ready *r, bool has_work, harp_ns n
   r->misses = 0;
   int n = epoll_wait(r->fd, others, HARP_READY_EVENTS, 0);
   for (int i = 0; i < n; i++)
-    if (!mark(r, others[i].data.u64)) others[count++] = others[i];
+    if (!mark_socket(r, others[i].data.u64)) others[count++] = others[i];
   return count;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of an engine's sources have something: one epoll set for all of its sockets, and one rule for what a
+/* The sources of an engine that have something: one epoll set for all of its sockets, and one rule for what a
  * pass tries.
  *
  *  1. What is known to have something, from an earlier look, is tried first.
@@ -22,18 +22,18 @@
 enum {
   HARP_READY_MAX = 256, /* datagram sockets */
   HARP_READY_EVERY = 8,
-  HARP_READY_EVENTS = 16, /* of one look; epoll_wait returns the others first at the next one */
+  HARP_READY_EVENTS = 16, /* the most events of one look; the next look returns the others first */
 };
 #define HARP_READY_LOOK_NS HARP_US(50)
 
-/* The kind of a source: the lowest bits of its name. What the rest is: */
+/* The kind of a source, in the lowest bits of its name, and what the rest of the name is. */
 enum harp_ready_kind {
-  HARP_READY_SOCKET,       /* for datagrams: its number in the set */
-  HARP_READY_RINGS,        /* of AF_XDP, which have no events: 0 */
+  HARP_READY_SOCKET,       /* a socket for datagrams: its number in the set */
+  HARP_READY_RINGS,        /* the rings of AF_XDP, which have no events: 0 */
   HARP_READY_PEER,         /* a control connection: the peer's slot */
   HARP_READY_LISTENER,     /* the address of the listener */
-  HARP_READY_PENDING,      /* of the pending peer */
-  HARP_READY_TCP_PATH,     /* of the tcp path */
+  HARP_READY_PENDING,      /* the address of the pending peer */
+  HARP_READY_TCP_PATH,     /* the address of the tcp path */
   HARP_READY_TCP_LISTENER, /* number of the interface */
   HARP_READY_TCP_ACCEPTED, /* number of the accepted connection */
   HARP_READY_KINDS,
@@ -44,12 +44,12 @@ _Static_assert(HARP_READY_KINDS == 8, "the names of sources have three bits for 
 
 struct harp_io_ready {
   int fd;                              /* epoll set; readable when a source is */
-  unsigned calls;                      /* of refresh since the last look */
-  harp_ns look_ns;                     /* when the next one is due in any case; 0: now */
+  unsigned calls;                      /* the calls of refresh since the last look */
+  harp_ns look_ns;                     /* the time when the next look is due in any case; 0: now */
   uint64_t last;                       /* the source that brought something last */
-  bool is_steady;                      /* so did it the time before */
-  unsigned misses;                     /* tries of it since, by rule 2, that brought nothing */
-  uint64_t tried;                      /* by rule 2 in this pass */
+  bool is_steady;                      /* the same source brought something the time before, too */
+  unsigned misses;                     /* the tries of that source since, by rule 2, that brought nothing */
+  uint64_t tried;                      /* the source that was tried by rule 2 in this pass */
   uint64_t marks[HARP_READY_MAX / 64]; /* readable sockets, by number */
   uint64_t taken[HARP_READY_MAX / 64]; /* numbers in use */
 };

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-/* Who has a frame. */
+/* The owner of a frame. */
 enum owner { POOL, RX_QUEUED, RX_HELD, TX_BUILD, TX_RING, TX_DONE };
 
 enum { SEGMENTS_FRAMED = 16 }; /* frames of one framed superframe; consecutive */
@@ -21,10 +21,10 @@ struct sim {
   struct harp_io io;
   struct harp_io_sim_config config;
   uint8_t owner[HARP_SIM_FRAMES];
-  uint32_t frame_bytes[HARP_SIM_FRAMES]; /* of the datagram in it */
+  uint32_t frame_bytes[HARP_SIM_FRAMES]; /* the bytes of the datagram in each frame */
   struct harp_io_route *frame_route[HARP_SIM_FRAMES];
   bool frame_ecn[HARP_SIM_FRAMES]; /* to be sent: it is ECN-capable; received: it is marked as CE */
-  uint32_t queue[HARP_SIM_QUEUE];  /* of received frames */
+  uint32_t queue[HARP_SIM_QUEUE];  /* the queue of received frames */
   uint32_t queue_head, queue_tail;
   unsigned refuse;
   bool hold_completions;
@@ -213,7 +213,7 @@ void harp_io_sim_hold_completions(struct harp_io *io, bool hold) {
 bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes, bool ce) {
   struct sim *s = sim_of(io);
   uint32_t f = HARP_SIM_FRAMES;
-  /* From the top, so that runs for sending stay whole at the bottom. */
+  /* It begins at the top, so that runs for sending stay whole at the bottom. */
   while (f-- > 0 && s->owner[f] != POOL) {
   }
   if (f == UINT32_MAX || s->queue_tail - s->queue_head == HARP_SIM_QUEUE || bytes > HARP_SIM_FRAME_BYTES)

@@ -14,7 +14,7 @@ int harp_socket_set(int fd, int level, int option, int value) {
 }
 
 int harp_socket_set_free_bind(int fd) {
-  return harp_socket_set(fd, IPPROTO_IP, IP_FREEBIND, 1); /* of IPv6 sockets, too */
+  return harp_socket_set(fd, IPPROTO_IP, IP_FREEBIND, 1); /* IPv6 sockets have this option, too */
 }
 
 int harp_socket_set_interface(int fd, int family, unsigned ifindex) {

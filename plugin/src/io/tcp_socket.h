@@ -15,7 +15,7 @@ struct harp_tcp_options {
   const struct sockaddr_storage *local; /* address of the interface; its port is ignored */
   unsigned ifindex;                     /* interface that they send by; 0: as the routing tables say */
   int traffic_class;                    /* DSCP << 2, or -1 */
-  harp_ns timeout_ns;                   /* of harp_tcp_socket_set_timeouts */
+  harp_ns timeout_ns;                   /* the argument of harp_tcp_socket_set_timeouts */
   bool spares_files;                    /* connect leaves the process a quarter of its files */
 };
 
@@ -66,11 +66,12 @@ uint64_t harp_tcp_socket_acked(int fd, uint64_t sent_bytes);
 
 /* The kernel's counters since the connection was opened. */
 struct harp_tcp_stats {
-  uint64_t acked_bytes;   /* by the peer's kernel; before Linux 4.1: sent and no longer queued */
+  /* The bytes that the peer's kernel acknowledged; before Linux 4.1 those sent and no longer queued. */
+  uint64_t acked_bytes;
   uint32_t retransmitted; /* segments */
   uint32_t segments;      /* sent with data; before Linux 4.6: estimated from acked_bytes and the MSS */
-  harp_ns rtt_ns;         /* smoothed */
-  harp_ns rtt_min_ns;     /* of the last minutes; 0: unknown, and before Linux 4.6 */
+  harp_ns rtt_ns;         /* the smoothed RTT */
+  harp_ns rtt_min_ns;     /* the lowest RTT of the last minutes; 0: unknown, and before Linux 4.6 */
 };
 
 /* Reads the counters of a connection on which `sent_bytes` bytes were sent; zeros when they cannot be

@@ -35,9 +35,9 @@
 #include "base/files.h"
 #include "base/shortage.h"
 #include "io/ecn.h"
-#include "io/io.h"
 #include "io/nic.h"
 #include "io/ready.h"
+#include "io/udp.h"
 #include "io/udp_socket.h"
 
 enum {
@@ -60,18 +60,18 @@ struct udp_socket {
   unsigned number; /* in the ready set */
   bool receives;
   bool is_watched; /* it is in the ready set */
-  /* Of a connected one: */
-  unsigned users; /* routes */
+  /* The fields of a connected socket: */
+  unsigned users; /* the number of its routes */
   unsigned port;
   struct sockaddr_storage peer;
-  int traffic_class; /* of all that it sends */
+  int traffic_class; /* the traffic class of all that it sends */
 };
 
 struct harp_io_route {
   struct sockaddr_storage peer;
   unsigned port;
   unsigned socket;       /* index of the socket that sends: its port's, or a connected one */
-  bool is_socket_chosen; /* by choose_socket, at the first send */
+  bool is_socket_chosen; /* choose_socket has chosen it, at the first send */
   int traffic_class;
 };
 
@@ -87,23 +87,23 @@ struct udp {
   struct harp_counters *counters;
   bool gso;
   struct harp_udp_options options;
-  char ifname[IF_NAMESIZE]; /* of the interface that it is bound to; "": none */
+  char ifname[IF_NAMESIZE]; /* the interface that it is bound to; "": none */
   unsigned next_socket;     /* where the next rx starts, for fairness */
   unsigned gro_batch;       /* superframes to request by the next call: 1 while they are large */
   uint8_t *tx_frames, *rx_frames;
-  uint32_t tx_free;                    /* frames, a bit each */
-  uint32_t tx_deferred;                /* frames whose superframe is deferred, a bit each */
-  harp_ns retry_ns;                    /* when to try these again; 0: at each flush */
-  struct deferred deferred[TX_FRAMES]; /* by frame */
+  uint32_t tx_free;                    /* the free frames, a bit each */
+  uint32_t tx_deferred;                /* the frames whose superframe is deferred, a bit each */
+  harp_ns retry_ns;                    /* the time to try these again; 0: at each flush */
+  struct deferred deferred[TX_FRAMES]; /* the deferred superframes, by frame */
   /* Full sockets, by frame of the superframe that is deferred; -1: none. Read by fds without the lock. */
   _Atomic int full_fds[TX_FRAMES];
-  struct udp_socket sockets[SOCKETS_MAX]; /* of the ports, then connected ones */
-  unsigned socket_end;                    /* sockets from here on were never open */
+  struct udp_socket sockets[SOCKETS_MAX]; /* the sockets of the ports, then connected ones */
+  unsigned socket_end;                    /* the sockets from here on were never open */
   struct harp_io_ready *ready;            /* the engine's; own_ready of a driver that is used alone */
   struct harp_io_ready own_ready;
 };
 
-static _Atomic unsigned connected_count; /* of all instances of the process */
+static _Atomic unsigned connected_count; /* the number of connected sockets of all instances of the process */
 
 static struct udp *udp_of(struct harp_io *io) {
   return HARP_CONTAINER_OF(io, struct udp, io);
@@ -202,11 +202,11 @@ void harp_io_udp_stop_merging(struct harp_io *io) {
   fill_info(u, &none);
 }
 
-static void disconnect(struct udp *u, unsigned socket);
+static void close_connected(struct udp *u, unsigned socket);
 
 static void udp_close(struct harp_io *io) {
   struct udp *u = udp_of(io);
-  for (unsigned i = u->io.info.port_count; i < u->socket_end; i++) disconnect(u, i);
+  for (unsigned i = u->io.info.port_count; i < u->socket_end; i++) close_connected(u, i);
   for (unsigned i = 0; i < u->io.info.port_count; i++) {
     const struct udp_socket *s = &u->sockets[i];
     if (s->is_watched) harp_io_ready_remove(u->ready, s->fd, s->number);
@@ -291,7 +291,7 @@ static unsigned connect_route(struct udp *u, const struct harp_io_route *r) {
 }
 
 /* Closes a connected socket; its deferred superframes move to the port's socket. */
-static void disconnect(struct udp *u, unsigned socket) {
+static void close_connected(struct udp *u, unsigned socket) {
   struct udp_socket *s = &u->sockets[socket];
   if (s->fd < 0) return;
   for (uint32_t bits = u->tx_deferred; bits; bits &= bits - 1) {
@@ -333,7 +333,7 @@ static struct harp_io_route *udp_route_open(struct harp_io *io, unsigned port,
 static void udp_route_close(struct harp_io *io, struct harp_io_route *route) {
   struct udp *u = udp_of(io);
   if (route->is_socket_chosen && !--u->sockets[route->socket].users && route->socket != route->port)
-    disconnect(u, route->socket);
+    close_connected(u, route->socket);
   free(route);
 }
 
@@ -360,7 +360,7 @@ static bool udp_tx_take(struct harp_io *io, struct harp_io_route *route, uint32_
   struct udp *u = udp_of(io);
   if (harp_unlikely(!route->is_socket_chosen)) choose_socket(u, route);
   if (!u->tx_free || is_full(u, route->socket)) return false;
-  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest, which is most likely cached */
+  uint32_t frame = (uint32_t)__builtin_ctz(u->tx_free); /* the lowest is likely cached */
   u->tx_free &= ~(1u << frame);
   sf->route = route;
   sf->base = u->tx_frames + (size_t)frame * FRAME_BYTES;
@@ -395,7 +395,8 @@ static size_t put_traffic_class(uint8_t *control, int family, int traffic_class)
 }
 
 /* Writes the iovec of segments [from, to); returns its length. */
-static unsigned pieces(const struct harp_tx_superframe *sf, uint32_t from, uint32_t to, struct iovec *iov) {
+static unsigned write_pieces(const struct harp_tx_superframe *sf, uint32_t from, uint32_t to,
+                             struct iovec *iov) {
   unsigned n = 0;
   if (!sf->gather) {
     size_t end =
@@ -427,7 +428,8 @@ static size_t set_destination(const struct udp *u, const struct harp_tx_superfra
 static int send_gso(const struct udp *u, const struct harp_tx_superframe *sf, int fd, bool is_connected) {
   struct iovec iov[2 * HARP_SEGMENTS_MAX];
   _Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
-  struct msghdr m = {.msg_iov = iov, .msg_iovlen = pieces(sf, 0, sf->count, iov), .msg_control = control};
+  struct msghdr m = {
+      .msg_iov = iov, .msg_iovlen = write_pieces(sf, 0, sf->count, iov), .msg_control = control};
   size_t n = set_destination(u, sf, &m, is_connected, control);
   uint16_t segment = (uint16_t)sf->segment_bytes;
   if (sf->count > 1) n = put_control(control, n, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
@@ -437,7 +439,7 @@ static int send_gso(const struct udp *u, const struct harp_tx_superframe *sf, in
 }
 
 /* Removes the first segments of a superframe, which are sent. */
-static void skip(struct harp_tx_superframe *sf, uint32_t segments) {
+static void skip_segments(struct harp_tx_superframe *sf, uint32_t segments) {
   sf->base += (size_t)segments * sf->stride;
   sf->count -= segments;
   memmove(sf->payload, sf->payload + segments, sf->count * sizeof *sf->payload);
@@ -456,13 +458,13 @@ static int send_each(const struct udp *u, struct harp_tx_superframe *sf, int fd,
   for (uint32_t i = 0; i < sf->count; i++) {
     m[i].msg_hdr = common;
     m[i].msg_hdr.msg_iov = iov + at;
-    m[i].msg_hdr.msg_iovlen = pieces(sf, i, i + 1, iov + at);
+    m[i].msg_hdr.msg_iovlen = write_pieces(sf, i, i + 1, iov + at);
     at += (unsigned)m[i].msg_hdr.msg_iovlen;
   }
   int sent = sendmmsg(fd, m, sf->count, MSG_DONTWAIT);
   if (sent < 0) return -errno;
   if ((uint32_t)sent == sf->count) return 0;
-  skip(sf, (uint32_t)sent);
+  skip_segments(sf, (uint32_t)sent);
   return -EAGAIN;
 }
 
@@ -494,7 +496,7 @@ static int send_superframe(struct udp *u, struct harp_tx_superframe *sf) {
 
 /* Copies the gathered payload into the frame, because its owner may reuse it after tx_submit. Backwards,
  * because each segment moves to a higher address. */
-static void pack(struct harp_tx_superframe *sf) {
+static void pack_payload(struct harp_tx_superframe *sf) {
   for (uint32_t i = sf->count; i-- > 0;) {
     uint8_t *to = sf->base + (size_t)i * sf->segment_bytes;
     memmove(to, sf->base + (size_t)i * sf->stride, sf->head_bytes);
@@ -506,24 +508,24 @@ static void pack(struct harp_tx_superframe *sf) {
 
 /* Notes why a deferred superframe was not sent. A socket without room is waited for; one whose packet found
  * no memory may be writable all the time. */
-static void note_refusal(struct udp *u, uint32_t frame, int e) {
+static void record_refusal(struct udp *u, uint32_t frame, int e) {
   int fd = e == -EAGAIN ? u->sockets[u->deferred[frame].route.socket].fd : -1;
   atomic_store_explicit(&u->full_fds[frame], fd, memory_order_relaxed);
   if (harp_unlikely(e == -ENOBUFS)) u->retry_ns = harp_clock_ns() + RETRY_NS;
 }
 
-static void defer(struct udp *u, const struct harp_tx_superframe *sf, int e) {
+static void defer_superframe(struct udp *u, const struct harp_tx_superframe *sf, int e) {
   struct deferred *d = &u->deferred[sf->frame];
   *d = (struct deferred){.route = *sf->route, .sf = *sf};
   d->sf.route = &d->route;
-  if (sf->gather) pack(&d->sf);
+  if (sf->gather) pack_payload(&d->sf);
   u->tx_deferred |= 1u << sf->frame;
-  note_refusal(u, sf->frame, e);
+  record_refusal(u, sf->frame, e);
   u->counters->tx_deferred++;
 }
 
 /* Frees the frame of a superframe that was sent (e is 0) or dropped. */
-static void finish(struct udp *u, struct harp_tx_superframe *sf, int e) {
+static void finish_superframe(struct udp *u, struct harp_tx_superframe *sf, int e) {
   udp_tx_give_back(&u->io, sf);
   if (harp_unlikely(e)) u->counters->tx_busy++;
   if (harp_unlikely(e == -ENODEV || e == -ENETUNREACH)) follow_interface(u);
@@ -535,10 +537,10 @@ static int udp_tx_submit(struct harp_io *io, struct harp_tx_superframe *sf) {
   if (harp_unlikely(u->ifname[0] && !u->options.ifindex)) follow_interface(u);
   int e = send_superframe(u, sf);
   if (harp_unlikely(is_retryable(e))) {
-    defer(u, sf, e);
+    defer_superframe(u, sf, e);
     return 0;
   }
-  finish(u, sf, e);
+  finish_superframe(u, sf, e);
   return e;
 }
 
@@ -551,12 +553,12 @@ static void udp_tx_flush(struct harp_io *io) {
     unsigned frame = (unsigned)__builtin_ctz(bits);
     int e = send_superframe(u, &u->deferred[frame].sf);
     if (is_retryable(e)) {
-      note_refusal(u, frame, e);
+      record_refusal(u, frame, e);
       continue;
     }
     u->tx_deferred &= ~(1u << frame);
     atomic_store_explicit(&u->full_fds[frame], -1, memory_order_relaxed);
-    finish(u, &u->deferred[frame].sf, e);
+    finish_superframe(u, &u->deferred[frame].sf, e);
   }
 }
 

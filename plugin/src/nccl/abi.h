@@ -375,7 +375,7 @@ struct harp_nccl_properties_v12 {
   enum harp_nccl_device_type netDeviceType;
   int netDeviceVersion;
   struct harp_nccl_vdevice_props_v12 vProps; /* the physical devices in this one; itself when plain */
-  size_t maxP2pBytes;                        /* of one message */
+  size_t maxP2pBytes;                        /* the most bytes of one message */
   size_t maxCollBytes;
   int maxMultiRequestSize;
   int16_t railId;  /* HARP_NCCL_UNDEFINED when unknown */

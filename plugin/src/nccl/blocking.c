@@ -12,7 +12,7 @@
 /* Longer than ranks differ at start, short enough to be reported as an error. */
 #define ACCEPT_LIMIT_NS HARP_SEC(600)
 
-static void nap(void) {
+static void sleep_briefly(void) {
   nanosleep(&(struct timespec){.tv_nsec = (long)NAP_NS}, NULL);
 }
 
@@ -21,7 +21,7 @@ enum harp_nccl_result harp_nccl_blocking_connect(int dev, void *handle, void **c
     enum harp_nccl_result result = harp_nccl_connect(harp_nccl_process(), dev, handle,
                                                      HARP_NCCL_HANDLE_BYTES_V4, HARP_NCCL_UNDEFINED, comm);
     if (result != HARP_NCCL_SUCCESS || *comm) return result;
-    nap();
+    sleep_briefly();
   }
 }
 
@@ -35,6 +35,6 @@ enum harp_nccl_result harp_nccl_blocking_accept(void *listen, void **comm) {
                 (unsigned long long)(ACCEPT_LIMIT_NS / HARP_SEC(1)));
       return HARP_NCCL_REMOTE_ERROR;
     }
-    nap();
+    sleep_briefly();
   }
 }

@@ -11,14 +11,14 @@
 #include "nccl/profile.h"
 #include "nccl/result.h"
 
-/* Of the versions without contexts. Set once, by an exchange and not under a lock: a lock could be held by
- * another thread at the moment the trainer forks. */
+/* The context of the versions without contexts. It is set once, by an exchange and not under a lock: a
+ * lock could be held by another thread at the moment the trainer forks. */
 static _Atomic(struct harp_context *) process_context;
 
 /* NCCL passes no hint which receives are watched. Read when a context is opened. */
 static _Atomic bool is_without_hints;
 
-/* What flush returns: never dereferenced. */
+/* The request that flush returns: never dereferenced. */
 static const char flush_request;
 
 enum harp_nccl_result harp_nccl_misuse(const char *what) {
@@ -34,7 +34,7 @@ enum harp_nccl_result harp_nccl_negative(const char *what, int size) {
 /* ---- contexts ---- */
 
 /* Logs version and build. Returns whether HARP is enabled. */
-static bool begin(void) {
+static bool begin_process(void) {
   char build[HARP_BUILD_ID_TEXT_BYTES];
   if (harp_net_is_disabled()) {
     HARP_INFO("HARP %s is disabled by HARP_DISABLE=1; %s uses another network", harp_version(),
@@ -65,7 +65,7 @@ enum harp_nccl_result harp_nccl_open(void **ctx, int traffic_class, harp_nccl_lo
   harp_nccl_profile_use(profiler);
   if (!ctx) return harp_nccl_misuse("init: no place for the context");
   *ctx = NULL;
-  if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
+  if (!begin_process()) return HARP_NCCL_SYSTEM_ERROR;
   enum harp_status status = harp_net_open(&c, traffic_class);
   if (status == HARP_OK) *ctx = c;
   return harp_nccl_result_of(status);
@@ -82,7 +82,7 @@ enum harp_nccl_result harp_nccl_open_process(harp_nccl_logger log, harp_nccl_pro
   harp_user_learn((uintptr_t)log);
   harp_nccl_log_use(log);
   harp_nccl_profile_use(profiler);
-  if (!begin()) return HARP_NCCL_SYSTEM_ERROR;
+  if (!begin_process()) return HARP_NCCL_SYSTEM_ERROR;
   enum harp_status status = harp_net_open(&mine, HARP_NCCL_UNDEFINED);
   if (status == HARP_OK && !atomic_compare_exchange_strong(&process_context, &none, mine))
     harp_net_close(mine);

@@ -8,7 +8,7 @@
 
 enum { EVENT_TRANSFER = 1, NO_FD = -1 };
 
-static _Atomic(harp_nccl_profiler) process_profiler; /* of the first NCCL; set once */
+static _Atomic(harp_nccl_profiler) process_profiler; /* the profiler of the first NCCL; set once */
 static _Atomic bool is_ambiguous;                    /* another NCCL has another one */
 
 static harp_nccl_profiler in_use(void) {
@@ -27,7 +27,7 @@ void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profil
                              size_t bytes) {
   harp_nccl_profiler profiler = in_use();
   if (harp_likely(!profiler)) return;
-  void **event = harp_net_note(request);
+  void **event = harp_net_profiler_note(request);
   *event = NULL;
   if (!phandle || atomic_load_explicit(&is_ambiguous, memory_order_relaxed)) return;
   struct harp_nccl_profiler_socket what = {.type = EVENT_TRANSFER,
@@ -36,7 +36,7 @@ void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profil
 }
 
 /* NCCL passes an event only where the profiler plugin wants such ones. */
-static void stop(void **event) {
+static void stop_event(void **event) {
   if (!*event) return;
   (void)in_use()(event, HARP_NCCL_PROFILER_STOP, NULL, 0, NULL);
   *event = NULL;
@@ -44,9 +44,9 @@ static void stop(void **event) {
 
 void harp_nccl_profile_stop(struct harp_request *request) {
   if (harp_likely(!in_use())) return;
-  stop(harp_net_note(request));
+  stop_event(harp_net_profiler_note(request));
 }
 
 void harp_nccl_profile_stop_all(struct harp_comm *comm) {
-  if (in_use()) harp_net_each_note(comm, stop);
+  if (in_use()) harp_net_each_profiler_note(comm, stop_event);
 }

@@ -200,7 +200,7 @@ HARP_EXPORT const struct harp_nccl_net_v6 ncclNetPlugin_v6 = {
     .closeListen = harp_nccl_close_listen,
 };
 
-/* What v7 and newer add with one signature. */
+/* The functions that v7 and newer add with one signature. */
 #define COMMON_V7                                                                                            \
   HARP_NCCL_COMMON, .accept = accept_v7, .regMrDmaBuf = reg_mr_dma_buf_v6, .iflush = harp_nccl_iflush_v5,    \
                     .test = harp_nccl_test, .closeListen = harp_nccl_close_listen,                           \
@@ -252,7 +252,7 @@ HARP_EXPORT const struct harp_nccl_net_v10 ncclNetPlugin_v10 = {
     .makeVDevice = make_vdevice_v9,
 };
 
-/* What v11 and newer add with one signature. */
+/* The functions that v11 and newer add with one signature. */
 #define COMMON_V11                                                                                           \
   COMMON_V7, .init = init_v11, .listen = listen_v11, .connect = connect_v11, .regMr = harp_nccl_register,    \
              .isend = isend_v10, .irecv = irecv_v10, .finalize = finalize_v11,                               \

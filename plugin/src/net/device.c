@@ -19,7 +19,7 @@ enum { DEVICE_NAME_BYTES = 64 };
  * engines. */
 struct device {
   char name[DEVICE_NAME_BYTES];
-  struct harp_engine_enis enis; /* that its connections use; the first one gives it speed and guid */
+  struct harp_engine_enis enis; /* its connections use these; the first gives it speed and guid */
   unsigned part_count;
   int parts[HARP_NET_PARTS_MAX];
   unsigned hold_count;
@@ -31,9 +31,10 @@ struct device {
 /* All of a process. */
 static struct {
   struct harp_config config;
-  _Atomic int device_count; /* those that harp_net_device_count reports */
-  _Atomic int made_count;   /* and those that it may know from before the last context went; never fewer */
-  int offered_count;        /* by the configuration, before any was merged */
+  _Atomic int device_count; /* the devices that harp_net_device_count reports */
+  _Atomic int
+      made_count;    /* these, and those that NCCL may know from before the last context went; never fewer */
+  int offered_count; /* the devices by the configuration, before any was merged */
   struct device devices[HARP_DEVICES_MAX];
 } table;
 
@@ -167,8 +168,9 @@ static bool parts_have_places(const int *parts, int part_count) {
   return true;
 }
 
-/* Whether the parts are striped over the same ENIs: then a merged device is what each of them is, and NCCL
- * opens fewer connections. NCCL merges devices of one place by itself, and leaves those that we refuse. */
+/* Returns whether the parts are striped over the same ENIs: then a merged device is what each of them is, and
+ * NCCL opens fewer connections. NCCL merges devices of one place by itself, and leaves those that we refuse.
+ */
 static bool parts_are_striped(const int *parts, int part_count) {
   int home = table.devices[parts[0]].home;
   for (int i = 1; i < part_count; i++)
@@ -183,15 +185,15 @@ static bool is_made_of(const struct device *d, const int *parts, int part_count)
          memcmp(d->parts, parts, (size_t)part_count * sizeof parts[0]) == 0;
 }
 
-/* Whether anything is open on a device of this number or a higher one. */
+/* Returns whether anything is open on a device of this number or a higher one. */
 static bool is_held_from(int dev) {
   int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
   while (dev < made && !table.devices[dev].hold_count) dev++;
   return dev < made;
 }
 
-/* Whether engines of a device run, which may have outlived all that was open on it. Who has the mutex opens
- * or closes one. */
+/* Returns whether engines of a device run, which may have outlived all that was open on it. Who has the mutex
+ * opens or closes one. */
 static bool has_engines(struct device *d) {
   if (pthread_mutex_trylock(&d->lock)) return true;
   bool has = d->engines.count != 0;
@@ -199,7 +201,7 @@ static bool has_engines(struct device *d) {
   return has;
 }
 
-/* Whether a device of this number or a higher one has to stay as it is. */
+/* Returns whether a device of this number or a higher one has to stay as it is. */
 static bool is_kept_from(int dev) {
   int made = atomic_load_explicit(&table.made_count, memory_order_relaxed);
   while (dev < made && !table.devices[dev].hold_count && !has_engines(&table.devices[dev])) dev++;
@@ -249,7 +251,7 @@ enum harp_status harp_devices_merge(const int *parts, int part_count, int *dev) 
 
 /* ---- configuration ---- */
 
-/* Whether the configuration has the same interfaces as another, offered in the same way. */
+/* Returns whether the configuration has the same interfaces as another, offered in the same way. */
 static bool offers_the_same(const struct harp_config *a, const struct harp_config *b) {
   if (a->instance_count != b->instance_count || a->job.devices != b->job.devices) return false;
   for (unsigned i = 0; i < a->instance_count; i++)

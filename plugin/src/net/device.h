@@ -42,13 +42,13 @@ struct harp_engine *harp_devices_use(int dev, const struct harp_contact *to,
 void harp_devices_share(int dev, const struct harp_engine *e);
 
 /* Removes a user; the last one stops the engine, so that an idle process has no thread, file or mapping of
- * HARP's, and then it returns true. Where links drain, the engine's thread does so once they have
+ * HARP's, and then it returns true. Where links are closing, the engine's thread does so once they are freed
  * (harp_devices_end_unused). May be called in the engine's own thread, by on_tick. */
 bool harp_devices_drop(int dev, struct harp_engine *e);
 
-/* Closes an engine that nobody uses any more, once its links have drained; returns whether it did. For its
- * own thread, by on_tick. Waits for nobody, since who has the engines' mutex may wait for that thread: it is
- * called again. */
+/* Closes an engine that nobody uses any more, once its closing links are freed; returns whether it did. For
+ * its own thread, by on_tick. Waits for nobody, since who has the engines' mutex may wait for that thread: it
+ * is called again. */
 bool harp_devices_end_unused(struct harp_engine *e);
 
 #endif

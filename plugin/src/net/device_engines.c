@@ -22,10 +22,11 @@
 
 /* A process that does not know how many there are on its host leaves them time to get a core each. */
 #define GROW_NS HARP_SEC(1)
-/* Between two looks of the process's end at engines that drain. */
+/* The time between two looks of the process's end at engines with closing links. */
 #define REST_NS HARP_MS(1)
 
-static _Atomic unsigned unused_count; /* engines of this process that nobody uses, and whose links drain */
+static _Atomic unsigned
+    unused_count; /* the engines of this process that nobody uses, and that have closing links */
 
 /* ---- cores ---- */
 
@@ -168,13 +169,13 @@ static bool open_arenas(struct harp_device_engines *d, const struct harp_engine_
 
 /* Chooses what all engines share: the order of the ENIs, the cores, and the memory. The configuration may be
  * old: with older tables NCCL reads it once in a process. */
-static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
+static bool prepare_engines(struct harp_device_engines *d, const struct harp_engine_enis *enis) {
   d->enis.count = enis->count;
   for (unsigned i = 0; i < enis->count; i++) {
     d->instances[i] = *enis->at[i];
     d->enis.at[i] = &d->instances[i];
   }
-  harp_instances_look_again(d->instances, enis->count);
+  harp_instances_refresh(d->instances, enis->count);
   choose_cores(d, enis); /* in an order that all processes have */
   harp_near_first(&d->enis);
   find_nodes(d, &d->enis);
@@ -183,7 +184,7 @@ static bool prepare(struct harp_device_engines *d, const struct harp_engine_enis
   return false;
 }
 
-static void release(struct harp_device_engines *d) {
+static void release_engines(struct harp_device_engines *d) {
   close_arenas(d);
   *d = (struct harp_device_engines){.on_tick = d->on_tick, .sysfs_root = d->sysfs_root};
 }
@@ -242,7 +243,7 @@ static struct harp_engine_slot *choose_slot(struct harp_device_engines *d, bool 
   return best;
 }
 
-/* Whether an engine has this core as its own, with the memory, or runs on it. */
+/* Returns whether an engine has this core as its own, with the memory, or runs on it. */
 static bool uses_core(const struct harp_device_engines *d, unsigned core_at) {
   for (unsigned i = 0; i < d->count; i++)
     if (d->slots[i].engine && (d->slots[i].core_at == core_at || d->slots[i].core == d->cores[core_at]))
@@ -299,7 +300,7 @@ static void leave_core(struct harp_engine_slot *s) {
   s->claim_fd = -1;
 }
 
-/* An engine that nobody used may still run: its links drain. */
+/* An engine that nobody used may still run: it has closing links. */
 static void use_again(struct harp_engine *e) {
   if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed)) return;
   atomic_store_explicit(&e->is_unused, false, memory_order_relaxed);
@@ -310,7 +311,7 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
                                             const struct harp_engine_enis *enis,
                                             const struct harp_contact *to) {
   struct harp_error error;
-  if (!d->count && !prepare(d, enis)) return NULL;
+  if (!d->count && !prepare_engines(d, enis)) return NULL;
   for (bool may_open = true;;) {
     struct harp_engine_slot *s = choose_slot(d, may_open, to);
     if (!s->engine && !running_count(d)) {
@@ -330,7 +331,7 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
     HARP_INFO("%s; continuing with %u engine(s), and none on core %d", error.text, running_count(d), s->core);
   }
   HARP_WARN("%s", error.text);
-  release(d);
+  release_engines(d);
   return NULL;
 }
 
@@ -355,26 +356,26 @@ static void close_slot(struct harp_device_engines *d, struct harp_engine_slot *s
   harp_runner_stop(e);
   harp_engine_close(e);
   leave_core(s);
-  if (!running_count(d)) release(d);
+  if (!running_count(d)) release_engines(d);
 }
 
-/* Leaves the engine to its own thread where links drain for longer. Returns whether they do. */
-static bool leave_draining(struct harp_engine *e) {
-  harp_engine_drain(e);
+/* Leaves the engine to its own thread where links are closing for longer. Returns whether they are. */
+static bool leave_to_closing(struct harp_engine *e) {
+  harp_engine_await_closing(e);
   harp_engine_lock(e);
-  bool drains = e->draining != NULL;
-  if (drains) {
+  bool closes = e->closing != NULL;
+  if (closes) {
     atomic_store_explicit(&e->is_unused, true, memory_order_relaxed);
     atomic_fetch_add(&unused_count, 1);
   }
   harp_engine_unlock(e);
-  return drains;
+  return closes;
 }
 
 bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e) {
   struct harp_engine_slot *s = slot_of(d, e);
   HARP_ASSERT(s->users);
-  if (--s->users || leave_draining(e)) return false;
+  if (--s->users || leave_to_closing(e)) return false;
   close_slot(d, s);
   return true;
 }
@@ -382,19 +383,19 @@ bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine 
 bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_engine *e) {
   if (!atomic_load_explicit(&e->is_unused, memory_order_relaxed)) return false;
   harp_engine_lock(e);
-  bool drains = e->draining != NULL;
+  bool closes = e->closing != NULL;
   harp_engine_unlock(e);
-  if (drains) return false;
+  if (closes) return false;
   HARP_ASSERT(!slot_of(d, e)->users);
   close_slot(d, slot_of(d, e));
   atomic_fetch_sub(&unused_count, 1);
   return true;
 }
 
-/* At the process's end, with the engines' threads still at work. No link drains for longer. */
+/* Closes engines at the process's end, with their threads still at work. No link is closing for longer. */
 __attribute__((destructor)) static void await_unused_engines(void) {
   const struct timespec rest = {.tv_nsec = (long)REST_NS};
-  harp_ns end_ns = harp_clock_ns() + HARP_LINK_DRAIN_MAX_NS;
+  harp_ns end_ns = harp_clock_ns() + HARP_LINK_CLOSING_MAX_NS;
   if (harp_files_in_child()) return;
   while (atomic_load(&unused_count) && harp_clock_ns() < end_ns) nanosleep(&rest, NULL);
 }

@@ -11,9 +11,9 @@
  * while any engine runs. All calls under the lock of the device, since opening or closing an engine may take
  * seconds.
  *
- * An engine whose last user leaves while links drain (engine/link_close.h), since a peer is slow or stopped,
- * goes on until they have, in its own thread, and is another user's meanwhile. The process's end waits for
- * such engines, since what they deliver was sent as far as NCCL knows. */
+ * An engine whose last user leaves while links are closing (engine/link_close.h), since a peer is slow or
+ * stopped, goes on until they have, in its own thread, and is another user's meanwhile. The process's end
+ * waits for such engines, since what they deliver was sent as far as NCCL knows. */
 #ifndef HARP_DEVICE_ENGINES_H
 #define HARP_DEVICE_ENGINES_H
 
@@ -24,27 +24,26 @@ enum { HARP_DEVICE_CORES_MAX = 64 };
 
 /* All zero but for on_tick and sysfs_root: no engine runs. */
 struct harp_device_engines {
-  bool (*on_tick)(struct harp_engine *e); /* of its engines; NULL: none */
+  bool (*on_tick)(struct harp_engine *e); /* what its engines call on a tick; NULL: none */
   const char *sysfs_root;                 /* NULL: /sys */
-  unsigned count;                         /* of engines that may run; 0 while none does */
-  unsigned core_count;                    /* of `cores` */
+  unsigned count;                         /* the number of engines that may run; 0 while none does */
+  unsigned core_count;                    /* the number of `cores` */
   unsigned shared_levels; /* claims of each of the first `count` cores that come before others' cores */
   bool is_divided;        /* these cores are this process's part: it need not wait for them */
-  harp_ns begun_ns;       /* when the first engine got its core */
-  struct harp_instance
-      instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as they were when the first engine opened */
-  struct harp_engine_enis enis;        /* these, in the order that the engines have them */
-  int cores[HARP_DEVICE_ENGINES_MAX];  /* that the engines may use, `count` of them; -1: any */
-  bool logged_no_core;                 /* logged that other processes use the other cores */
-  int nodes[HARP_DEVICE_ENGINES_MAX];  /* NUMA node of each core, the first ENI's where it is not known */
+  harp_ns begun_ns;       /* the time when the first engine got its core */
+  struct harp_instance instances[HARP_ENGINE_ENIS_MAX]; /* the ENIs as the first engine found them */
+  struct harp_engine_enis enis;       /* these ENIs, in the order that the engines have them */
+  int cores[HARP_DEVICE_ENGINES_MAX]; /* the cores that the engines may use, `count` of them; -1: any */
+  bool logged_no_core;                /* it has logged that other processes use the other cores */
+  int nodes[HARP_DEVICE_ENGINES_MAX]; /* the NUMA node of each core, the first ENI's where it is not known */
   /* One for each different node, in the order of `nodes`. */
   struct harp_arena arenas[HARP_DEVICE_ENGINES_MAX];
   struct harp_engine_slot {
     struct harp_engine *engine; /* NULL: it does not run */
-    unsigned users;             /* listens, connects under way and comms */
+    unsigned users;             /* the users: listens, connects under way and comms */
     bool is_refused;            /* it could not be opened beside the others */
     unsigned core_at;           /* index of its own core in `cores`, whose memory it has */
-    int core, claim_fd;         /* while it runs; -1: any, none */
+    int core, claim_fd;         /* its core and its claim while it runs; -1: any, none */
   } slots[HARP_DEVICE_ENGINES_MAX];
 };
 
@@ -60,14 +59,14 @@ struct harp_engine *harp_device_engines_use(struct harp_device_engines *d,
 /* Counts another user of an engine that runs. */
 void harp_device_engines_share(struct harp_device_engines *d, const struct harp_engine *e);
 
-/* Removes a user. The last one closes the engine; where links drain for longer than HARP_DRAIN_AT_ONCE_NS,
- * the engine's thread does it. Returns whether the engine was closed. May be called in the engine's own
- * thread, by on_tick.
+/* Removes a user. The last one closes the engine; where links are closing for longer than
+ * HARP_CLOSING_AT_ONCE_NS, the engine's thread does it. Returns whether the engine was closed. May be called
+ * in the engine's own thread, by on_tick.
  */
 bool harp_device_engines_drop(struct harp_device_engines *d, struct harp_engine *e);
 
-/* Closes an engine that nobody uses any more, once its links have drained. For its own thread, by on_tick.
- * Returns whether it was closed. */
+/* Closes an engine that nobody uses any more, once its closing links are freed. For its own thread, by
+ * on_tick. Returns whether it was closed. */
 bool harp_device_engines_end_unused(struct harp_device_engines *d, struct harp_engine *e);
 
 #endif

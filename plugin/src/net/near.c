@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 
-/* Whether an ENI belongs before another; `first` has the family of the others' first. */
+/* Returns whether an ENI belongs before another; `first` has the family of the others' first. */
 static bool is_before(const struct harp_instance *a, const struct harp_instance *b,
                       const struct harp_instance *first, bool is_mixed) {
   int family = first->addr.ss_family;
@@ -12,7 +12,7 @@ static bool is_before(const struct harp_instance *a, const struct harp_instance 
   return a->gpu_nearness > b->gpu_nearness;
 }
 
-static void sort(struct harp_engine_enis *enis, bool is_mixed) {
+static void sort_enis(struct harp_engine_enis *enis, bool is_mixed) {
   const struct harp_instance *first = enis->at[0];
   for (unsigned i = 1; i < enis->count; i++) {
     const struct harp_instance *moved = enis->at[i];
@@ -23,7 +23,7 @@ static void sort(struct harp_engine_enis *enis, bool is_mixed) {
 }
 
 /* Turns each run of equal ENIs by the process's rank. */
-static void turn(struct harp_engine_enis *enis, unsigned rank) {
+static void turn_equal_enis(struct harp_engine_enis *enis, unsigned rank) {
   const struct harp_engine_enis sorted = *enis;
   for (unsigned from = 0, to; from < enis->count; from = to) {
     for (to = from + 1; to < enis->count && !is_before(sorted.at[from], sorted.at[to], sorted.at[0], false);)
@@ -36,8 +36,8 @@ void harp_near_first(struct harp_engine_enis *enis) {
   const struct harp_instance *first = enis->at[0];
   bool is_mixed = false;
   for (unsigned i = 1; i < enis->count; i++) is_mixed |= enis->at[i]->addr.ss_family != first->addr.ss_family;
-  sort(enis, is_mixed);
-  if (!is_mixed && first->local.has_rank) turn(enis, first->local.rank);
+  sort_enis(enis, is_mixed);
+  if (!is_mixed && first->local.has_rank) turn_equal_enis(enis, first->local.rank);
   if (enis->at[0] == first || first->is_absent) return;
   if (enis->at[0]->gpu_nearness > first->gpu_nearness)
     HARP_INFO("%s: it is nearer to the GPU of this process than %s, and goes first of %u interfaces",

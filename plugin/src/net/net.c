@@ -30,8 +30,8 @@ struct harp_context {
   struct pending *pendings;    /* connects under way, but for those that a call is at work on */
 };
 
-/* Whether an accept is at work on a listen, whether one was since the engine's thread looked last, or whether
- * that thread has closed the listener, which no accept may touch then. */
+/* Returns whether an accept is at work on a listen, whether one was since the engine's thread looked last, or
+ * whether that thread has closed the listener, which no accept may touch then. */
 enum listen_state { LISTEN_IDLE, LISTEN_POLLED, LISTEN_BUSY, LISTEN_GIVEN_UP };
 
 struct harp_listen {
@@ -82,7 +82,7 @@ static struct {
   uint64_t cookie_next;
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER, .call_over = PTHREAD_COND_INITIALIZER, .cookie_next = 1};
 
-static bool tend_engine(struct harp_engine *e);
+static bool engine_ticked(struct harp_engine *e);
 
 static enum harp_status in_child(const char *what) {
   HARP_WARN("%s in a forked child: connections belong to the process that made them", what);
@@ -108,7 +108,7 @@ bool harp_net_is_disabled(void) {
 enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   enum harp_status status = HARP_OK;
   *out = NULL;
-  if (harp_files_in_child()) return in_child("init"); /* not past a lock that was perhaps held at the fork */
+  if (harp_files_in_child()) return in_child("init"); /* a lock below may have been held at the fork */
   struct harp_context *ctx = calloc(1, sizeof *ctx);
   if (!ctx) {
     harp_shortage_warn_memory("make a context");
@@ -216,7 +216,7 @@ enum harp_status harp_net_listen(struct harp_context *ctx, int dev, void *handle
   begin_call(ctx);
   harp_devices_hold(dev);
   pthread_mutex_unlock(&net.lock);
-  struct harp_engine *e = harp_devices_use(dev, NULL, tend_engine);
+  struct harp_engine *e = harp_devices_use(dev, NULL, engine_ticked);
   if (e) status = harp_listener_open(&l->listener, e, handle, handle_bytes, ctx->traffic_class);
   if (status != HARP_OK) goto fail;
   pthread_mutex_lock(&net.lock);
@@ -385,8 +385,8 @@ static bool end_given_up(struct harp_engine *e) {
   return closed || end_given_up_listens(e);
 }
 
-/* What the engine's thread does for its owner. Returns whether that closed the engine. */
-static bool tend_engine(struct harp_engine *e) {
+/* Does what the engine's thread does for its owner. Returns whether that closed the engine. */
+static bool engine_ticked(struct harp_engine *e) {
   return end_given_up(e) || harp_devices_end_unused(e);
 }
 
@@ -395,14 +395,14 @@ static enum harp_status begin_connect(struct harp_context *ctx, int dev, const s
   enum harp_status status = HARP_ERR_SYSTEM;
   struct harp_engine *e = NULL;
   struct harp_contact contact;
-  struct harp_error error; /* is harp_connect_open's to log */
+  struct harp_error error; /* harp_connect_open logs it */
   bool is_known = harp_handle_decode(handle, handle_bytes, &contact, &error);
   struct pending *p = calloc(1, sizeof *p);
   if (!p) {
     harp_shortage_warn_memory("connect");
     goto fail;
   }
-  e = harp_devices_use(dev, is_known ? &contact : NULL, tend_engine);
+  e = harp_devices_use(dev, is_known ? &contact : NULL, engine_ticked);
   if (!e) goto fail;
   status = harp_connect_open(&p->connect, e, handle, handle_bytes,
                              traffic_class < 0 ? ctx->traffic_class : traffic_class);
@@ -464,13 +464,13 @@ void harp_net_close_comm(struct harp_comm *comm) {
   free(comm);
 }
 
-void **harp_net_note(struct harp_request *request) {
-  return &request->note;
+void **harp_net_profiler_note(struct harp_request *request) {
+  return &request->profiler_note;
 }
 
-void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note)) {
+void harp_net_each_profiler_note(struct harp_comm *comm, void (*on_note)(void **note)) {
   if (!comm || harp_files_in_child()) return;
-  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].note);
+  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].profiler_note);
 }
 
 /* ---- memory ---- */

@@ -25,19 +25,19 @@ enum { HARP_NET_PARTS_MAX = 8 };
 
 /* What is true of a device. Strings live as long as the process. */
 struct harp_device {
-  const char *name;     /* of the interface */
+  const char *name;     /* the name of the interface */
   const char *pci_path; /* NULL when it is no PCI device */
   int speed_mbps;
   int port;
   float latency_us;
   uint64_t guid;
-  unsigned part_count; /* of a merged device: the devices that it is made of; 0 for the others */
+  unsigned part_count; /* the number of devices that a merged device is made of; 0 for the others */
   int parts[HARP_NET_PARTS_MAX];
 };
 
 enum {
-  HARP_NET_MAX_BYTES = 1 << 30, /* of one message */
-  HARP_NET_COMMS_MAX = 4096,    /* of one device */
+  HARP_NET_MAX_BYTES = 1 << 30, /* the most bytes of one message */
+  HARP_NET_COMMS_MAX = 4096,    /* the most comms of one device */
 };
 
 /* Returns whether the operator has turned HARP off, by HARP_DISABLE. */
@@ -85,9 +85,9 @@ enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t 
 
 /* Returns a pointer that the caller may set for a request, for its own use: NULL at first, kept when the
  * request is freed and used again. */
-void **harp_net_note(struct harp_request *request);
-/* Calls for the notes of all requests of a comm, open or not; in a forked child for none. */
-void harp_net_each_note(struct harp_comm *comm, void (*on_note)(void **note));
+void **harp_net_profiler_note(struct harp_request *request);
+/* Calls on_note for each request of a comm, open or not; in a forked child for none. */
+void harp_net_each_profiler_note(struct harp_comm *comm, void (*on_note)(void **note));
 
 void harp_net_close_comm(struct harp_comm *comm);
 void harp_net_close_listen(struct harp_listen *listen);

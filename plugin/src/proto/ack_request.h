@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which packets of one path request an acknowledgement.
+/* The requests for acknowledgements of one path: which of its packets carry one.
  *
  * Owns and alone writes struct harp_ack_request, a part of struct harp_path. Called by path.c and
  * send_take.c, whose wants_ack() adds what the streams ask for. Rules:
@@ -15,8 +15,8 @@
 enum { HARP_ACK_REQUEST_PARTS = 4 };
 
 struct harp_ack_request {
-  uint64_t number;                                /* of the packet with the last request */
-  uint32_t unrequested_bytes, unrequested_bursts; /* sent since */
+  uint64_t number;                                /* the number of the packet with the last request */
+  uint32_t unrequested_bytes, unrequested_bursts; /* what was sent since that packet */
 };
 
 static inline void harp_ack_request_init(struct harp_ack_request *r, uint64_t first_number) {

@@ -5,27 +5,26 @@
 
 #include "base/assert.h"
 
-/* After a presumption that drains contradicted: the first wait, and the longest. */
-#define PRESUME_WAIT_NS     HARP_SEC(10)
-#define PRESUME_WAIT_MAX_NS HARP_SEC(640)
-/* A presumption that no drain has confirmed for so long ends. Drains of few packets need a second or two: a
- * trial may last longer, unless it has brought less than two packets in the window. */
-#define PRESUME_FOR_NS HARP_MS(600)
-#define TRIAL_FOR_NS   HARP_MS(2500)
+/* Constant                value           effect, and reason. The values are our own, set by the model
+ * networks of docs/reference/networks.md. */
+#define PRESUME_WAIT_NS     HARP_SEC(10) /* the first wait after drains contradict a presumption; it doubles */
+#define PRESUME_WAIT_MAX_NS HARP_SEC(640) /* the longest wait */
+#define PRESUME_FOR_NS      HARP_MS(600)  /* a presumption ends that no drain has confirmed for so long; */
+#define TRIAL_FOR_NS        HARP_MS(2500) /* the same of a trial with two packets or more, whose drains are slow */
 enum {
-  KNOWN_Q16 = 328,           /* 0.5 %: less is none */
-  STARVED_MAX_Q16 = 39322,   /* 60 % */
-  INTERVAL_PACKETS = 1024,   /* an interval has so many at most, */
-  INTERVAL_MIN_PACKETS = 32, /* and at least, unless it confirms a presumption by twice INTERVAL_LOST, */
-  INTERVAL_LOST = 3,         /* and ends when so many were lost, or twice as many should have been */
-  FEW_MAX_Q16 = 2621,        /* 4 %: more of few packets is congestion */
-  TRIAL_LOST = 16,           /* packets, after which a trial is judged by its own loss: */
-  TRIAL_TIMES = 2,           /* so much of what was presumed is congestion */
-  PART_TIMES = 2,            /* see least_part_q16 */
-  PART_LOST = 4,             /* packets: the same */
-  PART_MEMORY = 16,          /* intervals that the parts remember */
-  QUIET_LOST = 8,            /* packets: an interval outside of drains ends */
-  QUIET_PACKETS = 8,         /* congestion loses less than KNOWN_Q16 of such a window */
+  KNOWN_Q16 = 328,           /* 0.5 %: a smaller loss counts as none */
+  FEW_MAX_Q16 = 2621,        /* 4 %: a larger loss of few packets is congestion (rule 4) */
+  STARVED_MAX_Q16 = 39322,   /* 60 %: the most that is presumed of a starved window (rule 3) */
+  INTERVAL_PACKETS = 1024,   /* the most packets of an interval of drains */
+  INTERVAL_MIN_PACKETS = 32, /* the least, unless it confirms a presumption by twice INTERVAL_LOST */
+  INTERVAL_LOST = 3,         /* an interval ends when so many were lost, or twice as many should have been */
+  QUIET_LOST = 8,            /* an interval outside of drains ends when so many packets were lost */
+  QUIET_PACKETS = 8,         /* congestion loses less than KNOWN_Q16 of a window of so many */
+  TRIAL_LOST = 16,           /* a trial is judged by its own loss after so many lost packets: */
+  TRIAL_TIMES = 2,           /* it is congestion if it loses so many times what was presumed */
+  PART_TIMES = 2,   /* a part of drains is the least if it loses less than the whole by this factor, */
+  PART_LOST = 4,    /* and by so many packets beside (least_part_q16) */
+  PART_MEMORY = 16, /* the intervals that the parts remember */
 };
 
 static void forget_drains(struct harp_base_loss *b) {
@@ -50,7 +49,7 @@ bool harp_base_loss_is_believed(const struct harp_base_loss *b) {
   return harp_base_loss_is_known(b) && !b->is_trial;
 }
 
-static void count(struct harp_loss_count *c, uint32_t acked_bytes, uint32_t lost_bytes) {
+static void add_to_count(struct harp_loss_count *c, uint32_t acked_bytes, uint32_t lost_bytes) {
   c->bytes += acked_bytes + lost_bytes;
   c->lost_bytes += lost_bytes;
 }
@@ -59,7 +58,7 @@ static uint32_t share_q16_of(uint64_t lost_bytes, uint64_t bytes) {
   return lost_bytes >= bytes ? 1u << 16 : (uint32_t)((lost_bytes << 16) / bytes);
 }
 
-/* Whether an interval has ended: enough was lost to know how much, or less than expected. */
+/* Returns whether an interval has ended: enough was lost to know how much, or less than expected. */
 static bool is_over(const struct harp_base_loss *b, const struct harp_loss_count *c, uint32_t packet_bytes) {
   uint32_t packets = c->bytes / packet_bytes, lost = c->lost_bytes / packet_bytes;
   uint64_t expected_q16 = (uint64_t)packets * b->share_q16;
@@ -68,7 +67,7 @@ static bool is_over(const struct harp_base_loss *b, const struct harp_loss_count
   return packets >= INTERVAL_PACKETS || lost >= INTERVAL_LOST || expected_q16 >= 2 * INTERVAL_LOST << 16;
 }
 
-static bool presume(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns now) {
+static bool begin_presumption(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns now) {
   b->share_q16 = share_q16_of(c->lost_bytes, c->bytes);
   *c = (struct harp_loss_count){0};
   if (!harp_base_loss_is_known(b)) return false;
@@ -78,7 +77,7 @@ static bool presume(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns
   return true;
 }
 
-static void contradict(struct harp_base_loss *b, harp_ns now) {
+static void postpone_presumptions(struct harp_base_loss *b, harp_ns now) {
   b->is_presumed = b->is_trial = false;
   b->few = (struct harp_loss_count){0};
   b->presume_from_ns = now + b->presume_wait_ns;
@@ -88,8 +87,8 @@ static void contradict(struct harp_base_loss *b, harp_ns now) {
 void harp_base_loss_on_drained(struct harp_base_loss *b, unsigned part, uint32_t acked_bytes,
                                uint32_t lost_bytes) {
   HARP_ASSERT(part < HARP_BASE_LOSS_PARTS);
-  count(&b->interval, acked_bytes, lost_bytes);
-  count(&b->drained[part], acked_bytes, lost_bytes);
+  add_to_count(&b->interval, acked_bytes, lost_bytes);
+  add_to_count(&b->drained[part], acked_bytes, lost_bytes);
 }
 
 /* Returns the share that the least part of the drains allows: where it lost less than the whole by more than
@@ -98,7 +97,7 @@ void harp_base_loss_on_drained(struct harp_base_loss *b, unsigned part, uint32_t
 static uint32_t least_part_q16(const struct harp_base_loss *b, uint32_t packet_bytes) {
   struct harp_loss_count all = {0};
   for (unsigned i = 0; i < HARP_BASE_LOSS_PARTS; i++)
-    count(&all, b->drained[i].bytes - b->drained[i].lost_bytes, b->drained[i].lost_bytes);
+    add_to_count(&all, b->drained[i].bytes - b->drained[i].lost_bytes, b->drained[i].lost_bytes);
   uint32_t least_q16 = 1u << 16, all_q16 = share_q16_of(all.lost_bytes, all.bytes + 1ull);
   for (unsigned i = 0; i < HARP_BASE_LOSS_PARTS; i++) {
     uint64_t lost_bytes = b->drained[i].lost_bytes, bytes = b->drained[i].bytes + 1ull;
@@ -126,7 +125,7 @@ bool harp_base_loss_judge_drains(struct harp_base_loss *b, uint32_t packet_bytes
   end_interval(b);
   if (share_q16 < KNOWN_Q16 / 2) b->clean_ns = now;
   if (b->is_presumed || is_uneven) {
-    if (share_q16 < was_q16 / 4) contradict(b, now);
+    if (share_q16 < was_q16 / 4) postpone_presumptions(b, now);
     b->is_presumed = b->is_trial = false;
     b->share_q16 = share_q16;
     return true;
@@ -135,7 +134,7 @@ bool harp_base_loss_judge_drains(struct harp_base_loss *b, uint32_t packet_bytes
   return true;
 }
 
-/* Whether enough was settled outside of drains to know its loss. */
+/* Returns whether enough was settled outside of drains to know its loss. */
 static bool is_known_enough(const struct harp_loss_count *c, uint32_t packet_bytes) {
   return c->bytes >= INTERVAL_PACKETS * packet_bytes || c->lost_bytes >= QUIET_LOST * packet_bytes;
 }
@@ -143,20 +142,20 @@ static bool is_known_enough(const struct harp_loss_count *c, uint32_t packet_byt
 /* A trial: see rule 4. */
 static bool presume_of_few(struct harp_base_loss *b, harp_ns now) {
   bool is_little = share_q16_of(b->few.lost_bytes, b->few.bytes) <= FEW_MAX_Q16;
-  b->is_trial = is_little && presume(b, &b->few, now);
+  b->is_trial = is_little && begin_presumption(b, &b->few, now);
   b->few = (struct harp_loss_count){0};
   return b->is_trial;
 }
 
 /* Ends a presumption that turned out wrong. */
 static void give_up(struct harp_base_loss *b, harp_ns now) {
-  contradict(b, now);
+  postpone_presumptions(b, now);
   b->share_q16 = 0;
 }
 
 /* Ends a trial whose larger window loses more, which it does not where the loss is random. */
 static void watch_trial(struct harp_base_loss *b, const struct harp_base_loss_sample *s) {
-  count(&b->few, s->acked_bytes, s->lost_bytes);
+  add_to_count(&b->few, s->acked_bytes, s->lost_bytes);
   if (b->few.lost_bytes < TRIAL_LOST * s->packet_bytes) return;
   bool is_more = share_q16_of(b->few.lost_bytes, b->few.bytes) > TRIAL_TIMES * b->share_q16;
   b->few = (struct harp_loss_count){0};
@@ -172,18 +171,18 @@ bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_
   if (b->is_presumed && s->now - b->presumed_ns > presume_for_ns) give_up(b, s->now);
   if (harp_base_loss_is_known(b) || s->now < b->presume_from_ns) return false;
   if (s->is_below_ceiling && s->window_q8 >= QUIET_PACKETS * packet_q8) {
-    count(&b->quiet, s->acked_bytes, s->lost_bytes);
-    if (is_known_enough(&b->quiet, s->packet_bytes)) return presume(b, &b->quiet, s->now);
+    add_to_count(&b->quiet, s->acked_bytes, s->lost_bytes);
+    if (is_known_enough(&b->quiet, s->packet_bytes)) return begin_presumption(b, &b->quiet, s->now);
   }
   if (s->is_cut_by_loss && s->window_q8 < QUIET_PACKETS * packet_q8) {
-    count(&b->few, s->acked_bytes, s->lost_bytes);
+    add_to_count(&b->few, s->acked_bytes, s->lost_bytes);
     if (is_known_enough(&b->few, s->packet_bytes)) return presume_of_few(b, s->now);
   }
   if (!b->is_starved) return false;
-  count(&b->starved, s->acked_bytes, s->lost_bytes);
+  add_to_count(&b->starved, s->acked_bytes, s->lost_bytes);
   if (s->window_q8 >= packet_q8 / 2 || b->starved.lost_bytes < INTERVAL_LOST * s->packet_bytes) return false;
-  if (!presume(b, &b->starved, s->now)) return false;
-  b->share_q16 = HARP_MIN(2 * b->share_q16, STARVED_MAX_Q16 + 0u); /* of few packets: a rough value */
+  if (!begin_presumption(b, &b->starved, s->now)) return false;
+  b->share_q16 = HARP_MIN(2 * b->share_q16, STARVED_MAX_Q16 + 0u); /* few packets give a rough value */
   return true;
 }
 

@@ -17,13 +17,14 @@
  *   5. An interval of drains that contradicts a presumption, or none for a while, ends it, and doubles
  *      the time to the next.
  *
- * State of a path's congestion control, which alone calls this. No clock, no floating point. */
+ * Owns and alone writes struct harp_base_loss, a part of struct harp_cc_target. Called by cc_target.c alone.
+ * No clock, no floating point. base_loss.c has the table of constants. */
 #ifndef HARP_BASE_LOSS_H
 #define HARP_BASE_LOSS_H
 
 #include "base/base.h"
 
-enum { HARP_BASE_LOSS_PARTS = 4 /* of a drain */ };
+enum { HARP_BASE_LOSS_PARTS = 4 /* the parts of a drain, counted apart */ };
 
 /* Packets that were settled in an interval, by bytes. */
 struct harp_loss_count {
@@ -31,14 +32,23 @@ struct harp_loss_count {
 };
 
 struct harp_base_loss {
-  uint32_t share_q16; /* the estimate, of bytes, times 2^16 */
-  bool is_presumed;   /* not known from drains yet, */
-  bool is_trial;      /* and as likely to be congestion: rule 4 */
-  harp_ns clean_ns;   /* an interval of drains that lost next to nothing ended; 0: none has */
-  harp_ns presumed_ns, presume_from_ns, presume_wait_ns;
-  bool is_starved; /* the window was below two packets since the last drain */
-  struct harp_loss_count interval, drained[HARP_BASE_LOSS_PARTS]; /* of drains: now, and lately */
-  struct harp_loss_count starved, quiet, few;
+  uint32_t share_q16; /* the estimate: the share of bytes that is lost, times 2^16 */
+  bool is_presumed;   /* the estimate is presumed: no drain has confirmed it yet (rules 3 and 4) */
+  bool is_trial;      /* the estimate is presumed, and congestion is as likely (rule 4) */
+
+  /* drains */
+  struct harp_loss_count interval;                      /* the count of the interval of drains under way */
+  struct harp_loss_count drained[HARP_BASE_LOSS_PARTS]; /* the counts of each part of the last drains */
+  harp_ns clean_ns; /* the time when the last interval that lost next to nothing ended; 0: none has */
+
+  /* presumptions */
+  harp_ns presumed_ns;            /* the time when the presumption began */
+  harp_ns presume_from_ns;        /* nothing is presumed before this time (rule 5) */
+  harp_ns presume_wait_ns;        /* the wait after the next presumption that drains contradict (rule 5) */
+  bool is_starved;                /* the window has been below two packets since the last drain (rule 3) */
+  struct harp_loss_count starved; /* the count while is_starved (rule 3) */
+  struct harp_loss_count quiet;   /* the count with QUIET_PACKETS or more, below the ceiling (rule 3) */
+  struct harp_loss_count few;     /* the count with fewer packets; during a trial the trial's (rule 4) */
 };
 
 /* What was settled since the last call, outside of drains, and the window at that. */
@@ -48,7 +58,7 @@ struct harp_base_loss_sample {
   uint64_t window_q8;    /* bytes, times 256 */
   bool is_below_ceiling; /* the window is small after a decrease for loss */
   bool is_cut_by_loss;   /* the last decrease was for loss, and hosts share a clock */
-  bool is_lossy_alone;   /* beside a loss: the session has other paths, and they lose nothing */
+  bool is_lossy_alone;   /* there is a loss, and the session has other paths, which lose nothing */
 };
 
 /* The path may be another one than before: what is known of it is presumed only. In zeroed memory, of which

@@ -67,7 +67,7 @@ bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s) {
   return s->round_end;
 }
 
-bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s) {
+bool harp_cc_is_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s) {
   harp_ns rtt_ns = s->rtt_ns ? HARP_MIN(cc->round_rtt_min_ns, s->rtt_ns) : cc->round_rtt_min_ns;
   bool limited = cc->round_limited || s->peer_limited || s->inflight_bytes >= cc->window_bytes / 2;
   bool queued =

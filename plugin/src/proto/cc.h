@@ -2,10 +2,22 @@
 /* Congestion control of one path: how many bytes may be in flight, and how many may leave at once. One file
  * per algorithm, behind one table.
  *
- * Owned by a path (path.h), which calls on_ack after each acknowledgement that acknowledged or lost bytes,
- * with what happened since the one before. Called by the thread that runs the engine's pass. An algorithm
- * keeps its state in struct harp_cc and has no other; no clock, no floating point. cc_target.c and cc_reno.c
- * name their sources. */
+ * Owns struct harp_cc, a part of struct harp_path. cc.c writes the sums of the round, the path's algorithm
+ * (cc_target.c, cc_reno.c) the results. send_window.c writes the largest window; path_pairs.c writes the
+ sharers
+
+ * and divides windows; send_tcp.c marks a round as limited in which the kernel blocked the path. An algorithm
+ has no other state, no clock and no floating point. Called by the sender,
+ * from the thread that runs the engine's pass. Rules:
+ *
+ *   1. on_ack is called after each acknowledgement that acknowledged or lost bytes, with what has happened
+ *      since the one before.
+ *   2. A round ends when a packet is acknowledged that was sent after the last round ended. The algorithm
+ *      then sets the window and restarts the sums.
+ *   3. The first window is the path's share of HARP_CC_INITIAL_BYTES.
+ *   4. A tcp path has a fixed window: its kernel controls congestion.
+ *
+ * cc_target.c has the table of constants of `target`. */
 #ifndef HARP_CC_H
 #define HARP_CC_H
 
@@ -16,17 +28,17 @@ struct harp_cc;
 /* What one acknowledgement showed. */
 struct harp_cc_sample {
   harp_ns now;
-  harp_ns rtt_ns;          /* of this acknowledgement, without its own way's queue; 0 if it brought none */
-  harp_ns rtt_min_ns;      /* the path's base RTT */
-  uint32_t acked_bytes;    /* newly acknowledged */
-  uint32_t lost_bytes;     /* newly found lost */
-  harp_ns lost_sent_ns;    /* when the youngest of the lost packets was sent */
-  uint32_t ce_bytes;       /* newly reported as marked by the network (ECN); of packets acknowledged so far */
-  uint32_t inflight_bytes; /* before this acknowledgement */
+  harp_ns rtt_ns;       /* the RTT of this acknowledgement, less the queue on its own way; 0: it has none */
+  harp_ns rtt_min_ns;   /* the path's base RTT */
+  uint32_t acked_bytes; /* the bytes newly acknowledged */
+  uint32_t lost_bytes;  /* the bytes newly found lost */
+  harp_ns lost_sent_ns; /* the time when the youngest of the lost packets was sent */
+  uint32_t ce_bytes;    /* newly reported as marked (ECN), of packets acknowledged so far */
+  uint32_t inflight_bytes; /* the bytes in flight before this acknowledgement */
   /* All paths to the peer's interface together used at least half of its window. */
   bool peer_limited;
-  /* Beside a loss: the session has other paths in use, and none of them has lost anything that counted
-   * lately. */
+  /* There is a loss, and the session has other paths in use of which none has lately lost anything that
+   * counted. */
   bool is_lossy_alone;
   /* A packet sent after the last round's end was acknowledged: one RTT has passed. */
   bool round_end;
@@ -37,8 +49,10 @@ struct harp_cc_ops {
   const char *name; /* value of HARP_CONGESTION and of the conf key */
   void (*init)(struct harp_cc *cc);
   void (*on_ack)(struct harp_cc *cc, const struct harp_cc_sample *s);
-  void (*on_timeout)(struct harp_cc *cc); /* no acknowledgement for two probe timeouts or more */
-  void (*on_busy)(struct harp_cc *cc, harp_ns idle_ns); /* there is work, after a time without packets */
+  void (*on_timeout)(
+      struct harp_cc *cc); /* it is called after two probe timeouts or more without an acknowledgement */
+  void (*on_busy)(struct harp_cc *cc,
+                  harp_ns idle_ns); /* it is called when there is work, after a time without packets */
 };
 
 /* The clock that the hosts of a job share, for drains: ours plus an offset. */
@@ -47,78 +61,83 @@ struct harp_cc_clock {
   bool is_own; /* hosts share none: drains of different hosts do not coincide */
 };
 
-#define HARP_DRAIN_EVERY_NS     HARP_MS(128) /* least period of drains */
+#define HARP_DRAIN_EVERY_NS     HARP_MS(128) /* the least period of drains, and the longest */
 #define HARP_DRAIN_EVERY_MAX_NS HARP_MS(2048)
 
 /* State of `target`; cc_target.c alone writes it. */
 struct harp_cc_target {
   struct harp_cc_clock clock;
-  harp_ns rtt_ns;          /* of the last acknowledgement */
-  uint64_t raised_from_q8; /* the window before it was raised to the least, */
-  uint64_t raised_to_q8;   /* which was this; 0: it was not raised */
+  harp_ns rtt_ns; /* the RTT of the last acknowledgement */
+  /* The least window has raised the window from the first value to the second one; 0: it has not. */
+  uint64_t raised_from_q8, raised_to_q8;
 
-  /* decisions by delay */
-  harp_ns lowest_ns;        /* RTT since the last decision; HARP_NEVER: none */
-  harp_ns decide_at_ns;     /* when the next decision is due */
-  unsigned decide_samples;  /* RTTs since the last decision */
-  bool is_stale;            /* the next round is of packets that were sent before the last decrease */
-  uint64_t floor_q8;        /* delay takes no more until the next drain */
-  bool is_futile;           /* the queue stays although delay has taken all that it may */
-  unsigned compete_periods; /* of the shared clock, for which delay does not count: others fill the queue */
-  harp_ns base_ns;          /* base RTT at the last drain; 0: none yet */
+  /* decisions by delay (rule 2) */
+  harp_ns lowest_ns;        /* the lowest RTT since the last decision; HARP_NEVER: none */
+  harp_ns decide_at_ns;     /* the time when the next decision is due */
+  unsigned decide_samples;  /* the number of RTTs since the last decision */
+  bool is_stale;            /* the next round measures packets that were sent before the last decrease */
+  uint64_t floor_q8;        /* delay shrinks the window no further before the next drain */
+  bool is_futile;           /* the queue stays although delay has shrunk the window to floor_q8 */
+  unsigned compete_periods; /* delay does not count for so many periods more: other flows fill the queue */
+  harp_ns base_ns;          /* the base RTT at the last drain; 0: none yet */
   harp_ns room_ns;          /* the longest queue ever seen, or less where that lost packets */
   harp_ns queue_max_ns;     /* the longest queue seen lately */
-  harp_ns loss_queue_ns;    /* the queue at which packets were lost; HARP_NEVER: none were */
+  harp_ns loss_queue_ns;    /* the queue at which packets were lost; HARP_NEVER: none were (rule 3) */
 
-  /* decisions by loss */
-  uint32_t excess_bytes; /* CUSUM: lost beyond what is tolerated */
-  harp_ns cut_ns;        /* of the last decrease for loss; 0: none yet */
-  unsigned hold_rounds;  /* until the effect of the last decrease for loss shows */
+  /* decisions by loss (rule 3) */
+  uint32_t excess_bytes; /* CUSUM: the bytes lost beyond what is tolerated */
+  harp_ns cut_ns;        /* the time of the last decrease for loss; 0: none yet */
+  unsigned hold_rounds;  /* the rounds until the last decrease for loss shows its effect */
   struct harp_base_loss base_loss;
 
-  /* decisions by marks (ECN) */
+  /* decisions by marks (rule 4) */
   bool was_mark;         /* a mark was the reason of the last decrease */
-  harp_ns marked_ns;     /* the last round with a mark; 0: none yet */
-  uint32_t marked_bytes; /* in the current round */
-  uint32_t marked_q16;   /* smoothed share of bytes that came marked, times 2^16: DCTCP's alpha */
+  harp_ns marked_ns;     /* the time of the last round with a mark; 0: none yet */
+  uint32_t marked_bytes; /* the bytes that came marked in the current round */
+  uint32_t marked_q16;   /* the smoothed share of bytes that came marked, times 2^16: DCTCP's alpha */
 
-  /* growth */
+  /* growth (rule 1) */
   uint32_t ceiling_bytes; /* the window before the last decrease */
-  bool was_delay;         /* the reason of the last decrease */
-  unsigned samples;       /* RTTs in the current round */
-  unsigned rounds;        /* in the current round of decision: windows of few packets take several */
+  bool was_delay;         /* delay was the reason of the last decrease */
+  unsigned samples;       /* the number of RTTs in the current round */
+  unsigned rounds;        /* the rounds since the last decision: windows of few packets take several */
 
-  /* the drain */
-  uint64_t period;       /* of the shared clock, counted */
-  harp_ns drain_from_ns; /* 0: none is under way */
-  /* the last one, also after its end: packets sent between these show the path's own loss */
-  harp_ns drain_began_ns, drain_empty_ns, drain_to_ns; /* HARP_NEVER: it is under way */
-  bool is_drain_open;                                  /* there was one */
-  bool is_judge_due;                                   /* its packets have not been judged */
-  unsigned drain_rounds;                               /* since then */
-  uint64_t drain_from_q8;                              /* the window before it */
-  struct harp_loss_count settled;                      /* since the last drain began */
-  harp_ns drain_lowest_ns, usual_base_ns;
-  bool was_filled;      /* the last drain left a queue that another flow fills */
-  harp_ns drain_rtt_ns; /* the RTT before it */
-  harp_ns round_rtt_ns; /* the lowest RTT of the last round; 0: none yet */
+  /* the last drain (rule 5), also after its end; packets sent from drain_empty_ns to drain_to_ns show the
+   * path's own loss */
+  uint64_t period;                /* the number of the shared clock's current period */
+  bool is_drain_open;             /* a drain has begun, and no timeout has ended it */
+  bool is_judge_due;              /* the drain's packets have not been judged */
+  harp_ns drain_from_ns;          /* the time when the drain under way began; 0: none is under way */
+  harp_ns drain_began_ns;         /* the time when the last drain began */
+  harp_ns drain_empty_ns;         /* the time when the queue of before had left the network */
+  harp_ns drain_to_ns;            /* the time when the drain ended; HARP_NEVER: it is under way */
+  unsigned drain_rounds;          /* the rounds since the drain began */
+  uint64_t drain_from_q8;         /* the window before the drain */
+  harp_ns drain_rtt_ns;           /* the RTT before the drain */
+  harp_ns drain_lowest_ns;        /* the lowest RTT of the drain from its second round on */
+  harp_ns usual_base_ns;          /* the base RTT that drains usually reach */
+  bool was_filled;                /* the drain left a queue that another flow fills */
+  struct harp_loss_count settled; /* the packets settled since the drain began */
+  harp_ns round_rtt_ns;           /* the lowest RTT of the last round; 0: none yet */
 };
 
 struct harp_cc {
   const struct harp_cc_ops *ops;
-  uint32_t packet_bytes;  /* of a full packet on this path */
-  harp_ns drain_every_ns; /* period of drains, for the base RTT */
-  /* The result: most bytes in flight, and the same times 256. Of less than a packet: the pace keeps to it. */
-  uint32_t window_bytes;
-  uint64_t window_q8;
-  uint32_t window_max_bytes;
-  uint32_t bursts; /* the result: a window takes so many bursts at least */
-  harp_ns
-      queue_ns; /* the queue at the operating point: two thirds of it show that the network limits the path */
-  uint32_t sharers; /* paths in use between the same ENIs, including this one */
+
+  /* what path.c, send_window.c and path_pairs.c set */
+  uint32_t packet_bytes;     /* the bytes of a full packet on this path */
+  uint32_t window_max_bytes; /* the largest window */
+  uint32_t sharers;          /* the number of paths in use between the same ENIs, including this one */
+
+  /* the results, which the algorithm writes */
+  uint32_t window_bytes; /* the most bytes in flight; the pace enforces a window below one packet */
+  uint64_t window_q8;    /* the same times 256 */
+  uint32_t bursts;       /* the least number of bursts that a window takes */
+  harp_ns queue_ns;      /* the queue at the operating point; two thirds of it: the network limits the path */
+  harp_ns drain_every_ns; /* the period of drains, for the base RTT */
   bool slow_start;
 
-  /* sums of the current round */
+  /* the sums of the current round, which cc.c writes */
   harp_ns round_rtt_min_ns;
   uint32_t round_acked_bytes, round_lost_bytes;
   bool round_limited; /* the window was in use */
@@ -127,11 +146,11 @@ struct harp_cc {
 };
 
 enum {
-  HARP_CC_INITIAL_BYTES = 64 * 1024,   /* of all sharers together: one superframe */
-  HARP_CC_BURST_MAX_BYTES = 64 * 1024, /* one superframe */
-  HARP_CC_BURSTS_MIN = 4,              /* of a window: acknowledgements keep it moving */
+  HARP_CC_INITIAL_BYTES = 64 * 1024,   /* the first window of all sharers together: one superframe */
+  HARP_CC_BURST_MAX_BYTES = 64 * 1024, /* the largest burst: one superframe */
+  HARP_CC_BURSTS_MIN = 4,              /* the least bursts in a window: acknowledgements keep it moving */
   HARP_CC_QUEUE_NS = 50000,            /* queue_ns of algorithms that aim at none */
-  HARP_CC_MIN_PACKETS = 2,             /* least window, for algorithms without pacing of single packets */
+  HARP_CC_MIN_PACKETS = 2,             /* the least window of algorithms that do not pace single packets */
 };
 
 extern const struct harp_cc_ops harp_cc_target, harp_cc_reno;
@@ -189,7 +208,7 @@ bool harp_cc_round(struct harp_cc *cc, const struct harp_cc_sample *s);
 /* Returns whether the network limited the path in the round that the sample ends: the window was in use, and
  * packets queued or were lost, or the path is not clean. A policer drops a packet in one of many rounds of a
  * long RTT, and the window grows back in the others. Call it before on_ack. */
-bool harp_cc_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s);
+bool harp_cc_is_held_back(const struct harp_cc *cc, const struct harp_cc_sample *s);
 
 /* Clears the sums of the round. */
 void harp_cc_round_restart(struct harp_cc *cc);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Additive increase, multiplicative decrease (RFC 5681 in spirit): a packet more each round trip, half upon
- * any loss in the round, back to the minimum after timeouts. It shares a link with kernel TCP as an equal,
- * and suffers as TCP does from random loss; kept as the plain reference next to `target`. No timers. */
+/* Additive increase, multiplicative decrease (after RFC 5681), as the reference beside `target`. It shares a
+ * link with kernel TCP as an equal, and random loss slows it as it slows TCP.
+ *
+ * Writes the window of its path, and no state of its own. No timers. Rules:
+ *
+ *   1. A round in which the window was in use adds a packet; in slow start it doubles the window.
+ *   2. A round with a loss halves the window and ends slow start.
+ *   3. Two probe timeouts in a row set the least window, and begin slow start. */
 #include "proto/cc.h"
 
 static void reno_init(struct harp_cc *cc) {

@@ -34,60 +34,80 @@
  *      that was idle begins with what that would have let go meanwhile, BUSY_MAX_BYTES at most.
  *   7. The least window follows the RTT: where a pause of a host has raised it, that ends with the pause.
  *
- * In congestion the window settles where growth and decreases are equal: at a loss of 1 % with a window of
+ * In congestion the window stays where growth and decreases are equal: at a loss of 1 % with a window of
  * one to four packets, of 0.5 % with eight, of 0.1 % with 32. base_loss.c relies on that. No timers. */
 #include "base/assert.h"
 #include "proto/cc.h"
 #include "proto/rtt.h"
 
-/* Constant              value          unit and effect */
-#define TARGET_NS      HARP_US(50)  /* queue at the operating point; longer than most delays of hosts */
-#define BASE_SHARE_NS  HARP_US(50)  /* most queue for a long RTT: flows with a short one keep their share */
-#define SCALING_NS     HARP_US(100) /* more queue for a window of 32 KiB; by the root of the window */
-#define SCALING_MAX_NS HARP_US(400) /* most of it: 255 flows of an incast */
-#define SHALLOW_MIN_NS HARP_US(64)  /* a queue at a loss bounds the target from here on, */
-#define SHALLOW_MAX_NS HARP_MS(1)   /* and up to here */
-#define ROOM_MIN_NS    HARP_MS(4)   /* switches hold some MiB: a longer queue is that of a low rate */
-#define ROOM_MAX_NS    HARP_MS(16)  /* more is not used */
-#define DRAIN_NS       HARP_MS(4)   /* longer than clocks differ: 3 ms */
-#define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
-#define SHARE_RTT_NS   HARP_MS(2)   /* a longer base RTT raises the bound of growth in proportion, */
-#define SHARE_MAX_NS   HARP_MS(16)  /* up to this: eight times the bound, 1/16 of the window */
-#define DECIDE_NS      HARP_US(500) /* longer than a pause of a host: 20 to 300 us */
-#define BURST_NS       HARP_US(40)  /* of the window's rate in one burst; a quarter of it */
-#define BURST_SHORT_NS HARP_US(10)  /* after a loss or a mark: a short queue or bucket may be the reason */
-#define SHORT_FOR_NS   HARP_SEC(2)  /* lately */
-#define EMPTY_NS       HARP_US(10)  /* a drain leaves more, and EMPTY_PACKETS: another flow fills it */
+/* The constants. "Model" means a value of our own, set by the model networks of docs/reference/networks.md.
+ *
+ * Constant              value          effect, and source or reason */
+
+/* The target delay. */
+#define TARGET_NS      HARP_US(50)  /* the queue at the operating point: most delays of hosts are shorter */
+#define BASE_SHARE_NS  HARP_US(50)  /* the most queue for a long RTT: flows with a short one keep a share */
+#define SCALING_NS     HARP_US(100) /* the queue added for a window of 32 KiB, by its root (Swift) */
+#define SCALING_MAX_NS HARP_US(400) /* the most queue added so: 255 flows of an incast (model) */
+#define SHALLOW_MIN_NS HARP_US(64)  /* a shorter queue at a loss does not bound the target (model) */
+#define SHALLOW_MAX_NS HARP_MS(1)   /* a longer one does not, either (model) */
+#define ROOM_MIN_NS    HARP_MS(4)   /* a longer queue is that of a low rate: switches hold some MiB */
+#define ROOM_MAX_NS    HARP_MS(16)  /* the most of a long queue that is used (model) */
+#define DECIDE_NS      HARP_US(500) /* the time of a decision: longer than a pause of a host, 20 to 300 us */
 #define RTT_MAX_NS     HARP_MS(100) /* a longer RTT counts as this */
 enum {
-  BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full */
-  DELAY_PERCENT = 80,        /* of the excess of the RTT over the target, taken from the window */
-  COMPETE_PERIODS = 16,      /* of HARP_DRAIN_EVERY_NS: 2 s */
-  TOLERATED_Q16 = 262,       /* 0.4 %: loss without a response, beside 5/4 of the base loss */
-  TOLERATED_OWN_Q16 = 983,   /* 1.5 %: where hosts share no clock; 1 % of random loss is borne */
-  TOLERATED_MAX_Q16 = 49152, /* 75 %: most */
-  TIMEOUTS_Q16 = 8192,       /* 12.5 %: timeouts do not count from this base loss on */
-  EXCESS_OWN_MAX = 6,        /* packets of excess that count where hosts share no clock */
-  EXCESS_KNOWN_MIN = 4,    /* packets of excess that count beside a known base loss, which is a rough value */
-  EXCESS_KNOWN_MAX = 12,   /* and with a window of 24 or more */
-  EXCESS_KNOWN_SHARE = 32, /* or this part of the window */
-  EXCESS_SHARE = 512, /* part of a window whose excess counts where no base loss is known, or 4 packets */
-  FAST_SHARE = 64,    /* growth of a round well below the ceiling, as a part of the window */
-  STARVED_SHARE = 32, /* the same of a window below half a packet, which no congestion needs */
-  FORGET_SHARE = 16,  /* of the queue at a loss, by which each drain raises that bound, */
-  FUTILE_SHARE = 2,   /* and one after a period in which a flow without the bound kept the queue longer */
-  DRAIN_RTTS = 16,    /* of a period of drains, at least */
-  DRAIN_ROUNDS = 3,   /* of a drain at least; the first two are of packets that were sent before */
-  MARKED_ROUNDS = 16, /* over which the share of marked bytes is smoothed: RFC 8257's g of 1/16 */
-  BUSY_PACKETS = 8,   /* a smaller window grows by the time without packets that has passed, */
-  BUSY_MAX_BYTES = 32 * 1024, /* up to this */
-  MARKED_MIN_PACKETS = 2,     /* marks take no more: a network may mark all that passes (RFC 8257, 3.5) */
-  SAMPLES_MIN = 4,            /* RTTs for a decision with a window of less than FEW_PACKETS */
+  DELAY_PERCENT = 80, /* a decrease takes this part of the excess of the RTT (Swift's beta) */
+  DECIDE_SAMPLES = 8, /* the RTTs for a decision with a window of less than MANY_PACKETS (model) */
+  SAMPLES_MIN = 4,    /* the RTTs for a round with a window of less than FEW_PACKETS (model) */
   FEW_PACKETS = 8,
-  EMPTY_PACKETS = 2,  /* at the flow's rate before the drain, half an RTT at most */
-  DECIDE_SAMPLES = 8, /* RTTs for a decision by delay with less than MANY_PACKETS */
-  MANY_PACKETS = 24,  /* a pause of a host leaves the link busy, acknowledgements are few */
-  ROOM_SHARE = 3,     /* of a queue's room beyond ROOM_MIN_NS, for few packets */
+  MANY_PACKETS = 24, /* with so many a pause of a host leaves the link busy, and acknowledgements are few */
+  ROOM_SHARE = 3, /* the part of a long queue beyond ROOM_MIN_NS that a window of few packets uses (model) */
+  COMPETE_PERIODS = 16, /* delay does not count beside others for so many periods: 2 s */
+};
+
+/* Growth and bursts. */
+#define STEP_RTT_NS    HARP_US(256) /* a step of growth is for so long: flows of all RTTs grow alike */
+#define SHARE_RTT_NS   HARP_MS(2)   /* a longer base RTT raises the bound of growth in proportion (model) */
+#define SHARE_MAX_NS   HARP_MS(16)  /* it does up to this: eight times the bound, 1/16 of the window */
+#define BURST_NS       HARP_US(40)  /* the most of the window's rate in one burst; a quarter at most */
+#define BURST_SHORT_NS HARP_US(10)  /* the same after a loss or a mark, since queues may be short */
+#define SHORT_FOR_NS   HARP_SEC(2)  /* bursts stay short for so long after it */
+enum {
+  FAST_SHARE = 64,            /* the part of the window that a round well below the ceiling adds (model) */
+  STARVED_SHARE = 32,         /* the same of a window below half a packet, which no congestion needs */
+  BUSY_PACKETS = 8,           /* a smaller window grows by the time without packets that has passed */
+  BUSY_MAX_BYTES = 32 * 1024, /* it grows up to this */
+};
+
+/* Loss. */
+enum {
+  BETA_PERCENT = 80,         /* what a loss leaves of the window: policers stay 0.9 full (RFC 9438: 70) */
+  TOLERATED_Q16 = 262,       /* 0.4 %: the loss without a response, beside 5/4 of the base loss (model) */
+  TOLERATED_OWN_Q16 = 983,   /* 1.5 %: the same where hosts share no clock; 1 % of random loss is borne */
+  TOLERATED_MAX_Q16 = 49152, /* 75 %: the most loss without a response */
+  TIMEOUTS_Q16 = 8192,       /* 12.5 %: timeouts do not count from this base loss on */
+  EXCESS_SHARE = 512,        /* the part of a window, or 4 packets, whose excess counts without a base loss */
+  EXCESS_OWN_MAX = 6,        /* the packets of excess that count where hosts share no clock */
+  EXCESS_KNOWN_MIN = 4,    /* the packets of excess that count beside a base loss, which is a rough value, */
+  EXCESS_KNOWN_MAX = 12,   /* those with a window of 24 or more, */
+  EXCESS_KNOWN_SHARE = 32, /* or this part of the window */
+  FORGET_SHARE = 16,       /* each drain raises the bound of rule 3 by this part of it */
+  FUTILE_SHARE = 2, /* one does by this after a period in which a flow without the bound kept the queue */
+};
+
+/* Marks (RFC 8257). */
+enum {
+  MARKED_ROUNDS = 16,     /* the rounds over which the share of marked bytes is smoothed: g is 1/16 */
+  MARKED_MIN_PACKETS = 2, /* marks leave so many: a network may mark all (RFC 8257, 3.5) */
+};
+
+/* Drains. cc.h has their period. */
+#define DRAIN_NS HARP_MS(4)  /* the length of a drain: longer than clocks differ, 3 ms */
+#define EMPTY_NS HARP_US(10) /* another flow fills a queue if a drain leaves more, and EMPTY_PACKETS */
+enum {
+  DRAIN_RTTS = 16,   /* the least period of drains in base RTTs: they take a fifth of the time */
+  DRAIN_ROUNDS = 3,  /* the least rounds of a drain; the first two show packets that were sent before it */
+  EMPTY_PACKETS = 2, /* the time of so many packets at the rate before the drain, half an RTT at most */
 };
 
 /* ---- windows ---- */
@@ -150,7 +170,7 @@ static harp_ns target_ns(const struct harp_cc *cc, harp_ns base_ns) {
   return base_ns + queue_ns;
 }
 
-static void note_decrease(struct harp_cc *cc) {
+static void remember_ceiling(struct harp_cc *cc) {
   cc->target.ceiling_bytes = cc->window_bytes;
   cc->slow_start = false;
 }
@@ -178,9 +198,9 @@ static bool is_below_ceiling(const struct harp_cc *cc) {
   return cc->window_bytes < cc->target.ceiling_bytes - cc->target.ceiling_bytes / 10;
 }
 
-/* Whether the window limits the path: it was in use, and most of it was settled in the round. More of a large
- * window where losses do not shrink it: messages that end let the queue run empty, so that delay does not
- * either, and at 10 % it became a queue of four times the target. */
+/* Returns whether the window limits the path: it was in use, and most of it was settled in the round. More of
+ * a large window where losses do not shrink it: messages that end let the queue run empty, so that delay does
+ * not either, and at 10 % it became a queue of four times the target. */
 static bool is_in_use(const struct harp_cc *cc) {
   bool is_unbounded = !cc->slow_start && cc->window_bytes >= MANY_PACKETS * cc->packet_bytes &&
                       harp_base_loss_is_known(&cc->target.base_loss);
@@ -234,7 +254,7 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
   bool was_slow_start = cc->slow_start;
   if (t->queue_max_ns >= SHALLOW_MIN_NS) t->loss_queue_ns = t->queue_max_ns;
   t->room_ns = HARP_MIN(t->room_ns, t->queue_max_ns);
-  note_decrease(cc);
+  remember_ceiling(cc);
   if (was_slow_start) t->ceiling_bytes = (uint32_t)(t->ceiling_bytes * keep_q10 >> 10);
   set_window(cc, cc->window_q8 * keep_q10 >> 10);
   t->hold_rounds = 2;
@@ -243,7 +263,7 @@ static void decrease_for_loss(struct harp_cc *cc, const struct harp_cc_sample *s
   t->was_delay = t->was_mark = false;
 }
 
-/* Returns whether a packet sent then was sent in a drain, once the queue of before it was empty. */
+/* Returns whether a packet sent then was sent in a drain, after the queue that stood before it had gone. */
 static bool is_of_drain(const struct harp_cc *cc, harp_ns sent_ns) {
   const struct harp_cc_target *t = &cc->target;
   return t->is_drain_open && sent_ns >= t->drain_empty_ns && sent_ns < t->drain_to_ns;
@@ -321,7 +341,7 @@ static void decide_by_delay(struct harp_cc *cc, const struct harp_cc_sample *s, 
     return;
   }
   uint64_t less_q8 = cc->window_q8 * (rtt_ns - wanted_ns) / rtt_ns * DELAY_PERCENT / 100;
-  note_decrease(cc);
+  remember_ceiling(cc);
   t->was_delay = t->is_stale = true;
   t->was_mark = false;
   harp_base_loss_on_queue(&t->base_loss);
@@ -341,7 +361,7 @@ static bool decide_by_marks(struct harp_cc *cc, harp_ns now) {
   t->marked_ns = now;
   cc->slow_start = false;
   if (cc->window_q8 <= least_q8) return false;
-  note_decrease(cc);
+  remember_ceiling(cc);
   t->was_delay = t->was_mark = true;
   harp_base_loss_on_queue(&t->base_loss);
   set_window(cc, HARP_MAX(cc->window_q8 - (cc->window_q8 * t->marked_q16 >> 17), least_q8));
@@ -408,7 +428,8 @@ static void maybe_begin_drain(struct harp_cc *cc, const struct harp_cc_sample *s
   set_window(cc, delivered_q8 * 3 / 4 * s->rtt_min_ns / t->drain_rtt_ns);
 }
 
-/* Whether the drain left a quarter of the queue that stood before, and more than hosts and few packets add.
+/* Returns whether the drain left a quarter of the queue that stood before, and more than hosts and few
+ * packets add.
  */
 static bool has_left_queue(const struct harp_cc *cc, harp_ns usual_ns) {
   const struct harp_cc_target *t = &cc->target;
@@ -449,7 +470,7 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
 
 /* ---- events ---- */
 
-static void note_rtt(struct harp_cc *cc, const struct harp_cc_sample *s) {
+static void rtt_measured(struct harp_cc *cc, const struct harp_cc_sample *s) {
   struct harp_cc_target *t = &cc->target;
   harp_ns short_ns = HARP_MAX(t->cut_ns, t->marked_ns);
   bool is_short = short_ns && s->now - short_ns < SHORT_FOR_NS;
@@ -469,7 +490,7 @@ static void target_on_ack(struct harp_cc *cc, const struct harp_cc_sample *s) {
   t->marked_bytes += s->ce_bytes;
   t->settled.bytes += s->acked_bytes + s->lost_bytes;
   t->settled.lost_bytes += s->lost_bytes;
-  if (s->rtt_ns) note_rtt(cc, s);
+  if (s->rtt_ns) rtt_measured(cc, s);
   account_loss(cc, s);
   if (!t->drain_from_ns) maybe_begin_drain(cc, s);
   if (!round_end) return;
@@ -495,7 +516,7 @@ static void target_on_timeout(struct harp_cc *cc) {
   if (cc->target.base_loss.share_q16 >= TIMEOUTS_Q16) return;
   cc->target.drain_from_ns = 0;
   cc->target.is_drain_open = false;
-  note_decrease(cc);
+  remember_ceiling(cc);
   set_window(cc, cc->window_q8 / 2);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/eni_report.h"
 
-/* Whether the paths can tell an interface that fails from a peer that is gone. */
+/* Returns whether the paths can tell an interface that fails from a peer that is gone. */
 static bool is_witness(const struct harp_sender *s) {
   if (s->stall.since_ns) return false;
   for (unsigned i = 0; i < s->path_count; i++)

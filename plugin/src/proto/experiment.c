@@ -5,14 +5,14 @@
 
 enum {
   PERCENT_MAX = 10000,
-  POINTS = 4, /* for a change */
+  POINTS = 4, /* the points that a change needs */
   CLEAR_POINTS = 2,
   LOSSES_PER_POINT = 2, /* lost experiments that make one point more necessary */
 };
 
-/* What differs between the questions. */
+/* The rules that differ between the questions. */
 static const struct rule {
-  unsigned settle;     /* slices of SETTLE and of RETURN */
+  unsigned adapt;      /* slices of ADAPT and of RETURN */
   unsigned doubts_max; /* points that losses add to what is needed, at most */
   unsigned head_start; /* points that a change leaves for the next one */
   harp_ns again_ns;    /* wait after a win */
@@ -50,30 +50,30 @@ static bool slice_has(const struct harp_slice *s, uint64_t bytes, harp_ns busy_n
   return s->bytes >= bytes || s->busy_ns >= busy_ns;
 }
 
-/* Whether what is tried is so slow that it needs no slice of its own (rule 6). */
+/* Returns whether what is tried is so slow that it needs no slice of its own (rule 6). */
 static bool is_hopeless(const struct harp_experiment *e) {
   const struct harp_slice *now = &e->now, *before = &e->before;
   harp_ns least_ns = HARP_MAX(before->busy_ns, HARP_EXPERIMENT_HOPELESS_NS / e->hurry);
-  return e->phase == HARP_EXPERIMENT_SETTLE && !e->was_learning && now->busy_ns >= least_ns &&
+  return e->phase == HARP_EXPERIMENT_ADAPT && !e->was_learning && now->busy_ns >= least_ns &&
          harp_slice_is_slower(now, before, HARP_EXPERIMENT_HOPELESS_PARTS);
 }
 
-/* Whether the phase has lasted as long as rules 2, 5 and 6 want. */
+/* Returns whether the phase has lasted as long as rules 2, 5 and 6 want. */
 static bool phase_is_over(const struct harp_experiment *e, enum harp_lesson lesson) {
   const struct harp_slice *now = &e->now, *before = &e->before;
-  unsigned settle = rules[e->question].settle, most = HARP_EXPERIMENT_SETTLE_MAX;
+  unsigned adapt = rules[e->question].adapt, most = HARP_EXPERIMENT_ADAPT_MAX;
   if (e->question == HARP_QUESTION_FLOWS) {
-    harp_ns least_ns = e->phase == HARP_EXPERIMENT_SETTLE ? e->settle_ns : e->flows_ns;
+    harp_ns least_ns = e->phase == HARP_EXPERIMENT_ADAPT ? e->adapt_ns : e->flows_ns;
     return now->busy_ns >= least_ns && slice_has(now, HARP_EXPERIMENT_FLOWS_BYTES / e->hurry,
                                                  HARP_EXPERIMENT_FLOWS_TIMES * e->flows_ns / e->hurry);
   }
   switch (e->phase) {
-  case HARP_EXPERIMENT_SETTLE:
+  case HARP_EXPERIMENT_ADAPT:
     if (lesson == HARP_LESSON_FLOWS && !slice_has(now, most * before->bytes, most * before->busy_ns))
       return false;
-    return slice_has(now, settle * before->bytes, 2 * settle * before->busy_ns) || is_hopeless(e);
+    return slice_has(now, adapt * before->bytes, 2 * adapt * before->busy_ns) || is_hopeless(e);
   case HARP_EXPERIMENT_RETURN:
-    return slice_has(now, settle * before->bytes, 2 * settle * before->busy_ns);
+    return slice_has(now, adapt * before->bytes, 2 * adapt * before->busy_ns);
   case HARP_EXPERIMENT_WITH:
     return slice_has(now, before->bytes, 2 * before->busy_ns);
   default:
@@ -95,7 +95,7 @@ static uint32_t flows_percent(const struct harp_experiment *e, uint32_t percent)
   return 100 * 100 / (100 + gain);
 }
 
-static enum harp_verdict judge(const struct harp_experiment *e) {
+static enum harp_verdict verdict_of(const struct harp_experiment *e) {
   uint32_t quick = e->question == HARP_QUESTION_FLOWS ? flows_percent(e, HARP_EXPERIMENT_FLOWS_PERCENT)
                                                       : 100 - HARP_EXPERIMENT_GAIN_PERCENT;
   uint32_t cpu = e->question == HARP_QUESTION_CARRIER ? HARP_EXPERIMENT_CARRIER_CPU : 0;
@@ -111,7 +111,7 @@ static void compare_with(struct harp_experiment *e, const struct harp_slice *use
   uint32_t cpu = percent_of(e->with.cpu_ns, e->with.bytes, used->cpu_ns, used->bytes);
   e->time_percent = HARP_MAX(e->time_percent, time);
   e->cpu_percent = HARP_MAX(e->cpu_percent, cpu);
-  e->verdict = judge(e);
+  e->verdict = verdict_of(e);
 }
 
 /* Compares it with what the carrier in use moved lately, of which the CPU is not known. */
@@ -120,7 +120,7 @@ static void compare_with_lately(struct harp_experiment *e) {
   if (!used->busy_ns) return;
   uint32_t time = percent_of(e->with.busy_ns, e->with.bytes, used->busy_ns, used->bytes);
   e->time_percent = HARP_MAX(e->time_percent, time);
-  e->verdict = judge(e);
+  e->verdict = verdict_of(e);
 }
 
 /* Returns the time that what was moved meanwhile took longer than before. */
@@ -130,12 +130,12 @@ static harp_ns cost_of(const struct harp_experiment *e) {
   return (double)e->tried.busy_ns > usual_ns ? e->tried.busy_ns - (harp_ns)usual_ns : 0;
 }
 
-static void conclude(struct harp_experiment *e) {
+static void end_experiment(struct harp_experiment *e) {
   e->cost_ns = cost_of(e);
   e->phase = HARP_EXPERIMENT_NONE;
 }
 
-/* Whether what has not won may still win when it has learned more (rule 4). */
+/* Returns whether what has not won may still win when it has learned more (rule 4). */
 static bool may_learn(const struct harp_experiment *e) {
   return e->phase == HARP_EXPERIMENT_RETURN && e->was_learning && cost_of(e) < e->patience_ns &&
          e->tried.busy_ns < HARP_EXPERIMENT_LEARN_NS / e->hurry;
@@ -143,13 +143,13 @@ static bool may_learn(const struct harp_experiment *e) {
 
 /* Forgets the comparison and tries once more. */
 static void try_again(struct harp_experiment *e) {
-  e->phase = HARP_EXPERIMENT_SETTLE;
+  e->phase = HARP_EXPERIMENT_ADAPT;
   e->was_learning = false;
   e->verdict = HARP_VERDICT_NONE;
   e->time_percent = e->cpu_percent = 0;
 }
 
-/* Whether the network carries what the interface can: more flows cannot bring anything. */
+/* Returns whether the network carries what the interface can: more flows cannot bring anything. */
 static bool is_full(const struct harp_experiment *e) {
   return e->full_bytes &&
          e->before.bytes * HARP_MS(1) / HARP_MAX(e->before.busy_ns / 1000, 1u) >= e->full_bytes;
@@ -167,13 +167,13 @@ static void advance_phase(struct harp_experiment *e) {
     compare_with_lately(e);
   } else if (ended == HARP_EXPERIMENT_AFTER) {
     compare_with(e, &e->now);
-    conclude(e);
+    end_experiment(e);
   }
   if (e->verdict == HARP_VERDICT_LOST) { /* rule 4 */
     if (may_learn(e))
       try_again(e);
     else
-      conclude(e);
+      end_experiment(e);
   }
   e->now = (struct harp_slice){0};
 }

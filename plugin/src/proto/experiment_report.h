@@ -7,9 +7,9 @@
 #include "proto/session.h"
 
 struct harp_experiment_report {
-  bool takes_tcp, takes_datagrams; /* large messages do, now; neither: no path is up */
-  bool has_choice;                 /* experiments decide */
-  bool prefers_datagrams;          /* experiments have so decided */
+  bool takes_tcp, takes_datagrams; /* the carriers that large messages take now; neither: no path is up */
+  bool has_choice;                 /* experiments decide between the carriers */
+  bool prefers_datagrams;          /* experiments have decided for datagrams */
   const char *under_way;           /* what is tried or measured now, in a word */
   struct harp_trial_report carrier;
 };

@@ -43,7 +43,7 @@ bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now) {
 bool harp_experiments_allow_search(const struct harp_experiments *x, bool is_tcp) {
   if (harp_experiment_is_under_way(&x->search)) return false;
   if (!harp_experiment_is_under_way(&x->trial)) return true;
-  return x->trial.phase == HARP_EXPERIMENT_SETTLE && is_tcp != harp_experiments_take_datagrams(x);
+  return x->trial.phase == HARP_EXPERIMENT_ADAPT && is_tcp != harp_experiments_take_datagrams(x);
 }
 
 void harp_experiments_begin_search(struct harp_experiments *x, const struct harp_experiment *plan,
@@ -65,7 +65,7 @@ bool harp_experiments_feed_search(struct harp_experiments *x, uint32_t bytes, bo
 /* ---- trials ---- */
 
 /* Earns what trials may cost. */
-static void earn(struct harp_experiments *x, harp_ns busy_ns) {
+static void earn_cost(struct harp_experiments *x, harp_ns busy_ns) {
   int64_t most = (int64_t)HARP_EXPERIMENTS_EARNED_MAX_S * (int64_t)HARP_SEC(1) * HARP_EXPERIMENTS_COST_PARTS;
   x->earned_ns = HARP_MIN(x->earned_ns + (int64_t)busy_ns, most);
 }
@@ -102,7 +102,7 @@ static bool is_lately_known(const struct harp_experiments *x) {
   return x->lately.busy_ns * x->hurry >= HARP_EXPERIMENTS_LATELY_NS;
 }
 
-/* Whether the carrier in use moves far less than the other one has (rule 6). */
+/* Returns whether the carrier in use moves far less than the other one has (rule 6). */
 static bool has_faded(const struct harp_experiments *x, harp_ns now) {
   return now >= x->fade_next_ns && is_lately_known(x) &&
          harp_slice_is_slower(&x->lately, &x->other, HARP_EXPERIMENTS_FADED_PARTS);
@@ -163,7 +163,7 @@ bool harp_experiments_feed_large(struct harp_experiments *x, uint32_t bytes, boo
   }
   struct harp_slice more = {.bytes = bytes, .busy_ns = now - since_ns, .cpu_ns = x->cpu_ns};
   x->cpu_ns = 0;
-  earn(x, more.busy_ns);
+  earn_cost(x, more.busy_ns);
   if (!harp_experiment_tries(&x->trial)) add_to_mean(x, &x->lately, &more);
   if (!harp_experiment_is_under_way(&x->trial)) {
     begin_trial(x, lesson == HARP_LESSON_FLOWS, now);

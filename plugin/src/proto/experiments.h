@@ -6,7 +6,7 @@
  *
  * Rules:
  *  1. One experiment measures at a time. A trial of the other carrier and a search for flows exclude each
- *     other, but that the search for flows of the carrier that is tried takes place while it settles.
+ *     other, but that the search for flows of the carrier that is tried takes place while it adapts.
  *  2. A trial and a search end without a verdict when the set of pairs of interfaces, with their
  *     carriers, that may carry data has changed. Another state of a path that leaves the set as it is
  *     ends nothing. Nor does TCP that is silent between interfaces where datagrams are not end a trial:
@@ -31,57 +31,42 @@
 
 #include "proto/flows.h"
 
-/* From the first large message to the first trial: flows are searched for before. */
-#define HARP_EXPERIMENTS_CARRIER_NS HARP_MS(300)
-/* From a change to the next trial. */
-#define HARP_EXPERIMENTS_CHANGE_NS HARP_SEC(2)
-/* Signs of trouble this long after the last ones are new. */
-#define HARP_EXPERIMENTS_CALM_NS HARP_SEC(10)
-/* A trial that begins so soon after a sign of trouble is urgent. */
-#define HARP_EXPERIMENTS_URGENT_NS HARP_MS(200)
-/* What a trial may lose by waiting until datagrams have learned: the time of two drains; and where TCP shows
- * loss that of drains in which windows of one packet or two carry enough to tell a loss of 1 % from none. */
-#define HARP_EXPERIMENTS_PATIENCE_NS       HARP_MS(300)
-#define HARP_EXPERIMENTS_PATIENCE_LOSSY_NS HARP_SEC(2)
-/* The mean of what a carrier moves is known when it holds so much time, and holds twice as much at most: TCP
- * waits for 200 ms and more where it has lost the end of its flight. */
-#define HARP_EXPERIMENTS_LATELY_NS HARP_MS(500)
-/* A search whose phase lasts so long gets too little traffic: it is stopped, for what else is to be found. */
-#define HARP_EXPERIMENTS_STALE_NS HARP_SEC(10)
-enum {
-  HARP_EXPERIMENTS_COST_PARTS = 100,
-  HARP_EXPERIMENTS_FADED_PARTS = 2,
-  HARP_EXPERIMENTS_EARNED_MAX_S = 1, /* seconds of cost that are kept for later */
+/* What statistics and the log say of a session's trials. */
+struct harp_trial_report {
+  unsigned count; /* the number of trials that have ended */
+  enum harp_verdict verdict;
+  uint32_t time_percent, cpu_percent;
 };
 
 struct harp_experiments {
-  unsigned hurry;                /* experiments and waits are so many times shorter: 1, but in tests */
-  bool datagrams;                /* large messages take them, outside of a trial; else TCP */
-  bool has_choice;               /* large messages have the choice between carriers */
-  uint64_t pairs;                /* that may carry data, a bit each, */
-  uint64_t silent;               /* and those of TCP that are silent where datagrams are not */
-  struct harp_experiment search; /* for flows */
-  struct harp_experiment trial;  /* of the carrier */
-  struct harp_evidence carrier;
-  int64_t earned_ns;        /* times HARP_EXPERIMENTS_COST_PARTS: what trials may cost now */
-  harp_ns trial_began_ns;   /* the last one of the carrier */
-  struct harp_slice lately; /* mean of the carrier in use, outside of what trials try */
-  struct harp_slice other;  /* of the other one, in use or tried; no busy_ns: unknown */
-  bool is_by_fade;          /* the trial is, by rule 6 */
-  harp_ns fade_next_ns;     /* none by rule 6 before */
-  harp_ns trouble_ns;       /* of the last sign that TCP loses or queues; 0: none yet */
-  harp_ns search_began_ns;  /* its phase */
-  bool search_busy;         /* something of the pair is in flight */
-  harp_ns search_seen_ns;   /* up to when its time is counted */
-  bool has_begun;           /* large messages have been under way */
-  harp_ns large_since_ns;   /* they are, and counted up to then; HARP_NEVER: none are */
-  harp_ns cpu_ns;           /* what the caller took to send, since then */
-  /* for statistics and the log: the last trial */
-  struct harp_trial_report {
-    unsigned count; /* that have ended */
-    enum harp_verdict verdict;
-    uint32_t time_percent, cpu_percent;
-  } carrier_report;
+  unsigned hurry;  /* experiments and waits are so many times shorter: 1, but in tests */
+  bool has_choice; /* large messages have a choice between carriers */
+  bool datagrams;  /* large messages take datagrams outside of a trial; else TCP */
+  uint64_t pairs;  /* the pairs that may carry data, a bit each */
+  uint64_t silent; /* the pairs of TCP that are silent where datagrams are not, a bit each */
+
+  /* the search for flows */
+  struct harp_experiment search;
+  harp_ns search_began_ns; /* the time when its phase began */
+  harp_ns search_seen_ns;  /* the time up to which it has been fed */
+  bool search_busy;        /* something of its pair is in flight */
+
+  /* the trial of the other carrier */
+  struct harp_experiment trial;
+  struct harp_evidence carrier; /* what trials have shown since the last change */
+  struct harp_trial_report carrier_report;
+  harp_ns trial_began_ns; /* the time when the last trial began */
+  int64_t earned_ns;      /* the time that trials may cost now, times HARP_EXPERIMENTS_COST_PARTS (rule 4) */
+  harp_ns trouble_ns;     /* the time of the last sign that TCP loses or queues; 0: none yet (rule 3) */
+  struct harp_slice lately; /* the mean of the carrier in use, without what trials try (rule 6) */
+  struct harp_slice other;  /* the mean of the other carrier; no busy_ns: unknown (rule 6) */
+  bool is_by_fade;          /* rule 6 began the trial under way */
+  harp_ns fade_next_ns;     /* rule 6 begins no trial before this time */
+
+  /* the time with large messages under way */
+  bool has_begun;         /* large messages have been under way */
+  harp_ns large_since_ns; /* the time up to which it has been counted; HARP_NEVER: none is under way */
+  harp_ns cpu_ns;         /* the time that the caller took to send since then */
 };
 
 void harp_experiments_init(struct harp_experiments *x);

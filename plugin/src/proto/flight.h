@@ -1,47 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The packets of one path that were sent and are not settled yet: neither acknowledged nor found lost.
+/* The flight of one path: the packets that were sent and are not settled yet, which means neither
+ * acknowledged nor found lost.
  *
- * A record stands for a burst: consecutive packets that carry consecutive lines of one message, sent at one
- * moment. So a lossless transfer costs one record per superframe, not one per packet. Records are in order of
- * packet number, oldest at head; a record leaves when all its packets are settled and it is the oldest. */
+ * Owns struct harp_flight, a part of struct harp_path. path.c adds records; loss.c marks their packets and
+ * removes them; tail_duplication.c marks a burst as duplicated; send.c detaches a closed stream. Called under
+ * the engine's lock. Rules:
+ *
+ *   1. A record stands for a burst: consecutive packets that carry consecutive lines of one message, sent at
+ *      one moment. So a lossless transfer costs one record per superframe, not one per packet.
+ *   2. Records are in order of packet number, oldest at head.
+ *   3. A record leaves when all its packets are settled and it is the oldest; one with lost packets stays for
+ *      a while, since a late acknowledgement may still show that the loss was reordering. */
 #ifndef HARP_FLIGHT_H
 #define HARP_FLIGHT_H
 
 #include "base/assert.h"
 #include "base/base.h"
-#include "proto/window.h"
+#include "proto/receive_window.h"
 
 enum {
-  HARP_FLIGHT_RECORDS_MAX = 1024,   /* of one path */
-  HARP_FLIGHT_RECORDS_TOTAL = 2048, /* of all primary paths of a connection */
-  HARP_FLIGHT_RECORDS_STANDBY = 64, /* of a standby path, at most */
-  HARP_FLIGHT_RECORDS_TCP = 64,     /* of a tcp path, whose packets are large */
+  HARP_FLIGHT_RECORDS_MAX = 1024,   /* the most records of one path */
+  HARP_FLIGHT_RECORDS_TOTAL = 2048, /* the most records of all primary paths of a session */
+  HARP_FLIGHT_RECORDS_STANDBY = 64, /* the most records of a standby path */
+  HARP_FLIGHT_RECORDS_TCP = 64,     /* the records of a tcp path, whose packets are large */
   HARP_BURST_MAX_PACKETS = 64,
 };
 
 struct harp_tx_stream;
 
 struct harp_burst {
-  struct harp_tx_stream *stream; /* whose lines they are; NULL: of none that is open, or a probe */
-  uint64_t number;               /* of its first packet */
-  uint64_t acked, lost;          /* one bit a packet; both: found lost, then acknowledged after all */
+  struct harp_tx_stream *stream; /* the stream of its lines; NULL: a probe, or the stream was closed */
+  uint64_t number;               /* the number of its first packet */
+  /* The marks of its packets, a bit each, which loss.c writes; both: it was found lost and acknowledged
+   * later. */
+  uint64_t acked, lost;
   harp_ns sent_ns;
-  uint32_t line;             /* of its first packet */
-  uint32_t packet_bytes;     /* of a full packet with header, for the window */
-  uint32_t flight_bytes;     /* in flight on the path when it was sent, with it */
-  uint16_t lines_per_packet; /* 0: a probe */
-  uint16_t last_lines;       /* of its last packet */
-  uint8_t count;             /* packets */
-  bool is_padding;           /* a size probe */
-  bool copied;               /* sent once more on another path: tail duplication */
-  bool outside_window;       /* takes nothing of the peer's window: of a path that was not UP */
-  bool is_ect;               /* left as ECN-capable */
+  uint32_t line;             /* the first line of its first packet */
+  uint32_t packet_bytes;     /* the bytes of a full packet with header, for the window */
+  uint32_t flight_bytes;     /* the bytes in flight on the path when it was sent, its own included */
+  uint16_t lines_per_packet; /* 0: it is a probe */
+  uint16_t last_lines;       /* the lines of its last packet */
+  uint8_t count;             /* the number of its packets */
+  bool is_padding;           /* it is a size probe */
+  bool is_duplicated;        /* it was sent once more on another path; tail_duplication.c writes it */
+  bool is_outside_window;    /* it takes nothing of the receive window: its path was not UP */
+  bool is_ect;               /* it left as ECN-capable */
 };
 
 struct harp_flight {
   uint32_t head, tail;     /* free-running; the ring holds tail - head records */
-  uint32_t records;        /* room: a power of two */
-  struct harp_burst *ring; /* memory of the sender */
+  uint32_t records;        /* the number of records that fit, a power of two */
+  struct harp_burst *ring; /* the records, in the sender's memory */
 };
 
 /* Returns how many records each of so many primary paths has: a power of two, fewer where paths are many.
@@ -60,7 +69,7 @@ static inline void harp_flight_init(struct harp_flight *f, struct harp_burst *ri
 static inline uint32_t harp_flight_count(const struct harp_flight *f) {
   return f->tail - f->head;
 }
-static inline bool harp_flight_full(const struct harp_flight *f) {
+static inline bool harp_flight_is_full(const struct harp_flight *f) {
   return harp_flight_count(f) == f->records;
 }
 static inline struct harp_burst *harp_flight_at(const struct harp_flight *f, uint32_t i) {
@@ -71,7 +80,7 @@ static inline uint64_t harp_burst_mask(const struct harp_burst *b) {
 }
 /* Returns what so many of its packets take of the peer's window. */
 static inline uint32_t harp_burst_cost_bytes(const struct harp_burst *b, uint32_t packets) {
-  return b->outside_window ? 0 : harp_window_cost_bytes(packets, b->packet_bytes);
+  return b->is_outside_window ? 0 : harp_receive_window_cost_bytes(packets, b->packet_bytes);
 }
 /* Returns the packets that are neither acknowledged nor lost, one bit each. */
 static inline uint64_t harp_burst_pending(const struct harp_burst *b) {
@@ -86,7 +95,7 @@ static inline uint32_t harp_burst_lines(const struct harp_burst *b, uint32_t i) 
 
 /* Appends a record; the ring must not be full. The burst's numbers follow those of the youngest record. */
 static inline void harp_flight_push(struct harp_flight *f, const struct harp_burst *b) {
-  HARP_ASSERT(!harp_flight_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
+  HARP_ASSERT(!harp_flight_is_full(f) && b->count && b->count <= HARP_BURST_MAX_PACKETS);
   *harp_flight_at(f, f->tail++) = *b;
 }
 /* Detaches the records of a stream that is being closed. */

@@ -3,13 +3,6 @@
 
 #include "base/assert.h"
 
-enum {
-  PRESSURE_ROUND = 2, /* a round that was held back weighs as two that were not */
-  PRESSURE_ON = 8,    /* from here on more flows are tried: after four rounds at least */
-  PRESSURE_MAX = 16,
-  FULL_PARTS = 8, /* within an eighth of the NIC's speed nothing is to be gained */
-};
-
 void harp_flows_init(struct harp_flows *f, uint64_t paths, uint64_t speed_bytes_s) {
   HARP_ASSERT(paths);
   *f = (struct harp_flows){.paths = paths,
@@ -21,13 +14,13 @@ void harp_flows_init(struct harp_flows *f, uint64_t paths, uint64_t speed_bytes_
 
 void harp_flows_on_round(struct harp_flows *f, bool held_back) {
   if (held_back)
-    f->pressure = HARP_MIN(f->pressure + PRESSURE_ROUND, PRESSURE_MAX + 0u);
+    f->pressure = HARP_MIN(f->pressure + HARP_FLOWS_PRESSURE_ROUND, HARP_FLOWS_PRESSURE_MAX + 0u);
   else if (f->pressure)
     f->pressure--;
 }
 
 bool harp_flows_want_more(const struct harp_flows *f, harp_ns now) {
-  return f->proven < f->count && f->pressure >= PRESSURE_ON && now >= f->evidence.next_ns;
+  return f->proven < f->count && f->pressure >= HARP_FLOWS_PRESSURE_ON && now >= f->evidence.next_ns;
 }
 
 struct harp_experiment harp_flows_plan(const struct harp_flows *f, unsigned pair, harp_ns round_ns,
@@ -39,9 +32,9 @@ struct harp_experiment harp_flows_plan(const struct harp_flows *f, unsigned pair
       .from = f->proven,
       .to = HARP_MIN(2 * f->proven, f->count),
       .flows_ns = flows_ns,
-      .settle_ns = HARP_MAX(flows_ns, growth_ns),
+      .adapt_ns = HARP_MAX(flows_ns, growth_ns),
       .hurry = hurry,
-      .full_bytes = f->speed_bytes_s - f->speed_bytes_s / FULL_PARTS,
+      .full_bytes = f->speed_bytes_s - f->speed_bytes_s / HARP_FLOWS_FULL_PARTS,
   };
 }
 

@@ -2,24 +2,27 @@
 /* How many of the paths between two ENIs are in use. They differ in their source ports alone, so a second one
  * brings something only where the network caps each flow; elsewhere it costs more than it brings.
  *
- * One is in use at first. When windows are full and the network queues or drops, an experiment tries twice as
- * many (experiment.h). How many have paid is never forgotten: after a pause all of them are used at once, and
- * no experiment tries fewer.
+ * Owns and alone writes struct harp_flows, one for each pair of ENIs of a sender. Called by path_pairs.c,
+ * which wakes paths or makes them dormant as `wanted` says, and by path_set.c, which ends an experiment when
+ * the paths have changed. No clock, no I/O. Rules:
  *
- * A sender has one for each pair of ENIs, written through path_pairs.c alone, which wakes paths and makes
- * them dormant as `wanted` says. */
+ *   1. One path is in use at first.
+ *   2. While windows are full and the network queues or drops, pressure rises. At HARP_FLOWS_PRESSURE_ON an
+ * experiment tries twice as many paths (experiment.h), unless the pair moves what its NIC can.
+ *   3. The number that has paid is never forgotten: after a pause all of them are used at once, and no
+ *      experiment tries fewer. */
 #ifndef HARP_FLOWS_H
 #define HARP_FLOWS_H
 
 #include "proto/experiment.h"
 
 struct harp_flows {
-  uint64_t paths;         /* between these ENIs, a bit each */
-  uint64_t speed_bytes_s; /* of our NIC; 0: unknown */
-  unsigned count;         /* of `paths` */
-  unsigned wanted;        /* how many are to carry data: `proven`, or what an experiment tries */
-  unsigned proven;        /* how many experiments have shown to pay: each has a queue of its own */
-  unsigned pressure;      /* rises with rounds that were held back by the network, falls with others */
+  uint64_t paths;         /* the paths between these ENIs, a bit each */
+  uint64_t speed_bytes_s; /* the speed of our NIC; 0: unknown */
+  unsigned count;         /* the number of `paths` */
+  unsigned wanted;        /* the number that is to carry data: `proven`, or what an experiment tries */
+  unsigned proven;        /* the number that experiments have shown to pay: each has a queue of its own */
+  unsigned pressure;      /* rises with rounds that the network held back, falls with others */
   struct harp_evidence evidence;
 };
 

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "wire/siphash.h"
 
-enum { CLIENT, SERVER }; /* whose nonce */
+enum { CLIENT, SERVER }; /* the sender of the nonce */
 
 /* The one transition function. */
 static void move_to(struct harp_handshake *h, enum harp_handshake_state to) {
@@ -20,7 +20,7 @@ static void move_to(struct harp_handshake *h, enum harp_handshake_state to) {
   h->state = to;
 }
 
-static void refuse(struct harp_handshake *h, enum harp_refusal why) {
+static void refuse_peer(struct harp_handshake *h, enum harp_refusal why) {
   h->refusal = why;
   move_to(h, HARP_HANDSHAKE_REFUSED);
 }
@@ -29,7 +29,8 @@ static void refuse(struct harp_handshake *h, enum harp_refusal why) {
 
 /* One derived secret: SipHash-2-4-128, keyed with the shared secret, of a label of 15 characters, the version
  * and both nonces. */
-static void derive(const struct harp_handshake *h, const char label[16], uint8_t out[HARP_MAC_KEY_BYTES]) {
+static void derive_secret(const struct harp_handshake *h, const char label[16],
+                          uint8_t out[HARP_MAC_KEY_BYTES]) {
   struct {
     uint8_t label[15], version, nonce[2][HARP_NONCE_BYTES];
   } input;
@@ -43,15 +44,15 @@ static void derive(const struct harp_handshake *h, const char label[16], uint8_t
 static uint32_t derive_seed(const struct harp_handshake *h, const char label[16]) {
   uint8_t bytes[HARP_MAC_KEY_BYTES];
   struct harp_be32 seed;
-  derive(h, label, bytes);
+  derive_secret(h, label, bytes);
   memcpy(&seed, bytes, sizeof seed);
   return harp_from_be32(seed);
 }
 
 /* Both nonces and the version are known: everything secret follows. */
 static void derive_all(struct harp_handshake *h) {
-  derive(h, "HARP mac client", h->client ? h->control.tx : h->control.rx);
-  derive(h, "HARP mac server", h->client ? h->control.rx : h->control.tx);
+  derive_secret(h, "HARP mac client", h->client ? h->control.tx : h->control.rx);
+  derive_secret(h, "HARP mac server", h->client ? h->control.rx : h->control.tx);
   uint32_t client_seed = derive_seed(h, "HARP crc client");
   uint32_t server_seed = derive_seed(h, "HARP crc server");
   h->keys.tx_seed = h->client ? client_seed : server_seed;
@@ -66,8 +67,8 @@ static void take_tokens(struct harp_handshake *h) {
 /* ---- sending ---- */
 
 /* Seals the frame whose body lies behind `out` already, and appends it. */
-static void append(struct harp_handshake *h, const uint8_t *key, enum harp_control_type type,
-                   size_t body_bytes) {
+static void append_message(struct harp_handshake *h, const uint8_t *key, enum harp_control_type type,
+                           size_t body_bytes) {
   HARP_ASSERT(h->out_bytes + HARP_CONTROL_MIN_BYTES + body_bytes <= sizeof h->out);
   h->out_bytes += (uint32_t)harp_control_seal(h->out + h->out_bytes, key, type, 0, body_bytes);
 }
@@ -80,14 +81,14 @@ static void send_hello(struct harp_handshake *h, const uint8_t *key, enum harp_c
   struct harp_hello hello = {
       .version_min = h->version_min, .version_max = h->version_max, .version = h->version};
   memcpy(hello.nonce, h->nonce[h->client ? CLIENT : SERVER], sizeof hello.nonce);
-  append(h, key, type, harp_control_put_hello(next_body(h), &hello, &h->local));
+  append_message(h, key, type, harp_control_put_hello(next_body(h), &hello, &h->local));
 }
 
 static void send_refuse(struct harp_handshake *h, enum harp_refusal why) {
   struct harp_refuse r = {.version_min = h->version_min, .version_max = h->version_max, .reason = why};
   memcpy(r.hello_mac, h->hello_mac, sizeof r.hello_mac);
-  append(h, h->secret, HARP_CONTROL_REFUSE, harp_control_put_refuse(next_body(h), &r));
-  refuse(h, why);
+  append_message(h, h->secret, HARP_CONTROL_REFUSE, harp_control_put_refuse(next_body(h), &r));
+  refuse_peer(h, why);
 }
 
 static void set_self(struct harp_handshake *h, const uint8_t nonce[HARP_NONCE_BYTES],
@@ -123,11 +124,11 @@ static uint8_t common_version(const struct harp_handshake *h) {
 static void on_hello(struct harp_handshake *h, const uint8_t *body, size_t bytes) {
   struct harp_hello hello;
   if (!harp_control_mac_ok(h->in, h->in_bytes, h->secret)) {
-    refuse(h, HARP_REFUSAL_SECRET);
+    refuse_peer(h, HARP_REFUSAL_SECRET);
     return;
   }
   if (!harp_control_get_versions(body, bytes, &h->peer_version_min, &h->peer_version_max)) {
-    refuse(h, HARP_REFUSAL_NOT_HARP);
+    refuse_peer(h, HARP_REFUSAL_NOT_HARP);
     return;
   }
   memcpy(h->hello_mac, h->in + h->in_bytes - sizeof h->hello_mac, sizeof h->hello_mac);
@@ -170,55 +171,55 @@ static void on_confirm(struct harp_handshake *h, const uint8_t *body, size_t byt
   if (harp_control_mac_ok(h->in, h->in_bytes, h->control.rx))
     move_to(h, HARP_HANDSHAKE_DONE);
   else
-    refuse(h, HARP_REFUSAL_SECRET);
+    refuse_peer(h, HARP_REFUSAL_SECRET);
 }
 
 static void on_welcome(struct harp_handshake *h, const uint8_t *body, size_t bytes) {
   struct harp_hello hello;
   if (!harp_control_get_hello(body, bytes, &hello)) {
-    refuse(h, HARP_REFUSAL_NOT_HARP);
+    refuse_peer(h, HARP_REFUSAL_NOT_HARP);
     return;
   }
   h->version = hello.version;
   memcpy(h->nonce[SERVER], hello.nonce, sizeof hello.nonce);
   derive_all(h);
   if (!harp_control_mac_ok(h->in, h->in_bytes, h->control.rx)) {
-    refuse(h, HARP_REFUSAL_SECRET);
+    refuse_peer(h, HARP_REFUSAL_SECRET);
     return;
   }
   h->peer_version_min = hello.version_min;
   h->peer_version_max = hello.version_max;
   if (!h->version || h->version != common_version(h)) {
-    refuse(h, HARP_REFUSAL_VERSION);
+    refuse_peer(h, HARP_REFUSAL_VERSION);
     return;
   }
   if (!harp_control_get_endpoint(body, bytes, &h->peer)) {
-    refuse(h, HARP_REFUSAL_ENDPOINT);
+    refuse_peer(h, HARP_REFUSAL_ENDPOINT);
     return;
   }
   take_tokens(h);
-  append(h, h->control.tx, HARP_CONTROL_CONFIRM, 0);
+  append_message(h, h->control.tx, HARP_CONTROL_CONFIRM, 0);
   move_to(h, HARP_HANDSHAKE_DONE);
 }
 
 static void on_refuse(struct harp_handshake *h, const uint8_t *body, size_t bytes) {
   struct harp_refuse r;
   if (!harp_control_mac_ok(h->in, h->in_bytes, h->secret)) {
-    refuse(h, HARP_REFUSAL_SECRET);
+    refuse_peer(h, HARP_REFUSAL_SECRET);
     return;
   }
   if (!harp_control_get_refuse(body, bytes, &r)) {
-    refuse(h, HARP_REFUSAL_NOT_HARP);
+    refuse_peer(h, HARP_REFUSAL_NOT_HARP);
     return;
   }
   if (memcmp(r.hello_mac, h->hello_mac, sizeof r.hello_mac)) { /* recorded from another handshake */
-    refuse(h, HARP_REFUSAL_SECRET);
+    refuse_peer(h, HARP_REFUSAL_SECRET);
     return;
   }
   h->peer_version_min = r.version_min;
   h->peer_version_max = r.version_max;
   h->peer_refusal = r.reason;
-  refuse(h, r.reason == HARP_REFUSAL_VERSION ? HARP_REFUSAL_VERSION : HARP_REFUSAL_PEER);
+  refuse_peer(h, r.reason == HARP_REFUSAL_VERSION ? HARP_REFUSAL_VERSION : HARP_REFUSAL_PEER);
 }
 
 typedef void on_message(struct harp_handshake *h, const uint8_t *body, size_t bytes);
@@ -254,7 +255,7 @@ void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size
   bool type_seen = h->in_bytes > offsetof(struct harp_wire_control, type);
   if (type_seen) handler = handler_of(h, harp_control_type_of(h->in));
   if (length < 0 || (type_seen && !handler)) {
-    refuse(h, HARP_REFUSAL_NOT_HARP);
+    refuse_peer(h, HARP_REFUSAL_NOT_HARP);
   } else if (length && h->in_bytes == (uint32_t)length) {
     handler(h, h->in + HARP_CONTROL_HEADER_BYTES, (size_t)length - HARP_CONTROL_MIN_BYTES);
     h->in_bytes = 0;

@@ -24,28 +24,31 @@
 #include "wire/control.h"
 
 enum harp_handshake_state {
-  HARP_HANDSHAKE_WAIT_HELLO,   /* server */
+  HARP_HANDSHAKE_WAIT_HELLO,   /* the server waits for HELLO */
   HARP_HANDSHAKE_WAIT_ANSWER,  /* server: a valid HELLO came, harp_handshake_answer is due */
-  HARP_HANDSHAKE_WAIT_CONFIRM, /* server */
-  HARP_HANDSHAKE_WAIT_WELCOME, /* client */
+  HARP_HANDSHAKE_WAIT_CONFIRM, /* the server waits for CONFIRM */
+  HARP_HANDSHAKE_WAIT_WELCOME, /* the client waits for WELCOME */
   HARP_HANDSHAKE_DONE,         /* a client may still have its CONFIRM to send, before anything else */
-  HARP_HANDSHAKE_REFUSED,      /* for the reason `refusal`; a server may still have a REFUSE to send */
+  HARP_HANDSHAKE_REFUSED,      /* the reason is `refusal`; a server may still have a REFUSE to send */
   HARP_HANDSHAKE_STATE_COUNT,
 };
 
 struct harp_handshake {
   enum harp_handshake_state state;
-  enum harp_refusal refusal, peer_refusal; /* peer_refusal: where refusal is HARP_REFUSAL_PEER */
+  enum harp_refusal refusal,
+      peer_refusal; /* why it was refused; peer_refusal holds where refusal is HARP_REFUSAL_PEER */
   bool client;
   uint8_t secret[HARP_SECRET_BYTES];
-  uint8_t version_min, version_max;           /* ours */
-  uint8_t peer_version_min, peer_version_max; /* 0 until a HELLO, WELCOME or REFUSE with a right MAC came */
-  uint8_t version;                            /* agreed, when DONE */
-  uint8_t nonce[2][HARP_NONCE_BYTES];         /* client's, server's */
-  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];  /* of the HELLO that was sent or received */
-  struct harp_endpoint local, peer;           /* peer: when DONE, on a server from WAIT_ANSWER on */
-  struct harp_session_keys keys;              /* when DONE, on a server also while it waits for CONFIRM */
-  struct harp_control_keys control;           /* the same: MAC keys of the later messages */
+  uint8_t version_min, version_max; /* our versions */
+  uint8_t peer_version_min,
+      peer_version_max;               /* 0 until a HELLO, WELCOME or REFUSE with a right MAC has come */
+  uint8_t version;                    /* the agreed version, when DONE */
+  uint8_t nonce[2][HARP_NONCE_BYTES]; /* the client's nonce, and the server's */
+  uint8_t hello_mac[HARP_CONTROL_MAC_BYTES]; /* the MAC of the HELLO that was sent or received */
+  struct harp_endpoint local,
+      peer; /* `peer` is known when DONE; on a server already in WAIT_ANSWER and after it */
+  struct harp_session_keys keys;    /* known when DONE; on a server already while it waits for CONFIRM */
+  struct harp_control_keys control; /* the MAC keys of the later messages, known when `keys` is */
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
   uint32_t out_bytes, out_sent; /* the caller sends out[out_sent, out_bytes) and advances out_sent */

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loss detection of one path: settles packets that were acknowledged, and finds lost ones.
- *
- * Idea (RACK, RFC 8985, and QUIC's probe timeout, RFC 9002): a packet is lost when a packet sent later was
- * acknowledged and it is older than one RTT plus a tolerance for reordering; so one later packet is enough,
- * and no duplicate acknowledgements are counted. The tolerance grows when a "lost" packet turns out to have
- * arrived, and shrinks over the following round trips, since a pause of the peer looks the same.
- *
- * Timers: the loss deadline (a later packet was acknowledged, but this one is not old enough yet) and the
- * probe timeout (nothing was acknowledged for an RTT and four variations after the last packet: one packet is
- * sent regardless of the window, to elicit an acknowledgement; doubles each time).
+/* Loss detection of one path (RACK, RFC 8985): settles packets that were acknowledged, and finds lost ones.
  *
  * Owns and alone writes struct harp_path_loss, a part of struct harp_path, and the marks of the packets in
  * its flight. Called by the path's sender, from the thread that runs the engine's pass. Each function adds to
- * `result`. */
+ * `result`. Rules:
+ *
+ *   1. A packet is lost when a packet sent later was acknowledged and it is older than one RTT plus a
+ *      tolerance for reordering. So one later packet is enough, and no duplicate acknowledgements are
+ * counted.
+ *   2. The tolerance grows when a "lost" packet turns out to have arrived, and shrinks over the following
+ *      round trips, since a pause of the peer looks the same.
+ *   3. The loss deadline is the time when the oldest packet that later ones have passed counts as lost. The
+ *      probe timeout, for which no later packet is needed, is path_probe.h's.
+ *   4. A path that is given up has all its packets lost.
+ *   5. Once a round trip a packet tells the receiver which packets are settled, if that is news. */
 #ifndef HARP_LOSS_H
 #define HARP_LOSS_H
 
@@ -25,13 +26,14 @@ struct harp_loss_result {
   uint32_t acked_bytes;
   uint32_t lost_bytes; /* without those that no congestion lost (path_size.h) */
   uint32_t lost_packets, spurious_packets;
-  harp_ns lost_sent_ns;   /* when the youngest of the lost packets was sent */
-  harp_ns newest_sent_ns; /* when the packet with the highest number so far was sent, newly acknowledged; 0:
-                             none */
-  uint32_t flight_bytes;  /* of the record with the highest number that was newly acknowledged; 0: none */
-  bool advanced;          /* at least one packet was newly acknowledged */
+  harp_ns lost_sent_ns; /* the time when the youngest of the lost packets was sent */
+  /* The highest number that was ever acknowledged is a new one: the time when its packet was sent, and the
+   * flight_bytes of its record; 0: it is not. */
+  harp_ns newest_sent_ns;
+  uint32_t flight_bytes;
+  bool advanced;  /* at least one packet was newly acknowledged */
+  bool ect_acked; /* at least one of these was sent as ECN-capable */
   bool size_probe_acked;
-  bool ect_acked; /* at least one of them was sent as ECN-capable */
 };
 
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number);

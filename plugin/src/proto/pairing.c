@@ -13,7 +13,8 @@ struct pairing {
   bool swapped; /* the server has more ENIs */
   uint32_t speed_default;
   uint64_t load_many[ENIS_MAX], load_few[ENIS_MAX]; /* speeds of the partners, added up */
-  uint8_t paths[ENIS_MAX][ENIS_MAX];                /* of a pair, by many and few: so many so far */
+  uint8_t paths[ENIS_MAX]
+               [ENIS_MAX]; /* the number of paths of each pair so far, by the index in `many` and in `few` */
   bool primary[ENIS_MAX][ENIS_MAX];
   unsigned standby_many[ENIS_MAX], standby_few[ENIS_MAX];
   unsigned count;
@@ -25,7 +26,7 @@ static uint64_t speed_of(const struct pairing *g, const struct harp_endpoint_eni
   return e->speed_mbps ? e->speed_mbps : g->speed_default;
 }
 
-static uint32_t fastest(const struct harp_endpoint *a, const struct harp_endpoint *b) {
+static uint32_t fastest_speed_of(const struct harp_endpoint *a, const struct harp_endpoint *b) {
   uint32_t best = 1;
   for (unsigned i = 0; i < a->eni_count; i++) best = HARP_MAX(best, a->enis[i].speed_mbps);
   for (unsigned i = 0; i < b->eni_count; i++) best = HARP_MAX(best, b->enis[i].speed_mbps);
@@ -36,7 +37,7 @@ static bool may_pair(const struct pairing *g, unsigned m, unsigned f) {
   return g->many->enis[m].family == g->few->enis[f].family;
 }
 
-static void join(struct pairing *g, unsigned m, unsigned f) {
+static void join_pair(struct pairing *g, unsigned m, unsigned f) {
   g->primary[m][f] = true;
   g->load_few[f] += speed_of(g, &g->many->enis[m]);
   g->load_many[m] += speed_of(g, &g->few->enis[f]);
@@ -52,14 +53,14 @@ static unsigned common_bits(const struct harp_endpoint_eni *a, const struct harp
   return 8 * bytes + (unsigned)__builtin_clz(different) - 24;
 }
 
-/* Whether a is the better partner: by its load for its speed, else by its address. */
+/* Returns whether a is the better partner: by its load for its speed, else by its address. */
 static bool is_better(uint64_t load_a, uint64_t speed_a, unsigned bits_a, uint64_t load_b, uint64_t speed_b,
                       unsigned bits_b) {
   uint64_t a = load_a * speed_b, b = load_b * speed_a;
   return a != b ? a < b : bits_a > bits_b;
 }
 
-/* Whether an ENI of `few` with an address may be joined to ENI m of `many`. */
+/* Returns whether an ENI of `few` with an address may be joined to ENI m of `many`. */
 static bool has_numbered(const struct pairing *g, unsigned m) {
   unsigned f = 0;
   while (f < g->few->eni_count && (!may_pair(g, m, f) || g->few->enis[f].is_unnumbered)) f++;
@@ -80,7 +81,7 @@ static void join_many(struct pairing *g, unsigned m) {
                   g->load_few[best] + speed, speed_of(g, &few[best]), common_bits(own, &few[best])))
       best = (int)f;
   }
-  if (best >= 0) join(g, m, (unsigned)best);
+  if (best >= 0) join_pair(g, m, (unsigned)best);
 }
 
 /* Joins an ENI of `few` that nobody chose, for its family or its lack of speed. */
@@ -93,17 +94,17 @@ static void join_few(struct pairing *g, unsigned f) {
                               g->load_many[best], speed_of(g, &many[best]), common_bits(own, &many[best])))
       best = (int)m;
   }
-  if (best >= 0) join(g, (unsigned)best, f);
+  if (best >= 0) join_pair(g, (unsigned)best, f);
 }
 
-/* Whether ENI a of `many` chooses before ENI b, which has the lower index. */
+/* Returns whether ENI a of `many` chooses before ENI b, which has the lower index. */
 static bool chooses_before(const struct pairing *g, const struct harp_endpoint_eni *a,
                            const struct harp_endpoint_eni *b) {
   if (a->is_unnumbered != b->is_unnumbered) return b->is_unnumbered;
   return speed_of(g, a) > speed_of(g, b);
 }
 
-/* Those with an address choose first, of these the fast ones, else by index. */
+/* Joins all ENIs of `many`. Those with an address choose first, of these the fast ones, else by index. */
 static void join_all(struct pairing *g) {
   bool done[ENIS_MAX] = {false};
   for (unsigned n = 0; n < g->many->eni_count; n++) {
@@ -137,7 +138,7 @@ static bool has_datagrams(const struct pairing *g, unsigned m, unsigned f) {
   return g->many->enis[m].port_count && g->few->enis[f].port_count;
 }
 
-/* Whether the pair may have another path: no two with the same ports. */
+/* Returns whether the pair may have another path: no two with the same ports. */
 static bool has_ports(const struct pairing *g, unsigned m, unsigned f, unsigned ports) {
   unsigned different = HARP_MAX(g->many->enis[m].port_count, g->few->enis[f].port_count);
   return has_datagrams(g, m, f) && g->paths[m][f] < HARP_MIN(ports, different);
@@ -159,8 +160,8 @@ static bool add_standby(struct pairing *g, unsigned ports) {
   return true;
 }
 
-/* How many paths each primary pair gets. Half of all places at least are for them; what standby pairs there
- * are take the rest. */
+/* Returns how many paths each primary pair gets. Half of all places at least are for them; what standby
+ * pairs there are take the rest. */
 static unsigned primary_ports(const struct pairing *g, unsigned wanted, unsigned *pairs) {
   unsigned standby = 0;
   *pairs = 0;
@@ -181,8 +182,8 @@ static bool is_tcp_pair(const struct pairing *g, unsigned m, unsigned f) {
          (g->primary[m][f] || !has_datagrams(g, m, f));
 }
 
-/* How many tcp paths each primary pair gets: as many as are wanted, where every standby pair still finds a
- * place. */
+/* Returns how many tcp paths each primary pair gets: as many as are wanted, where every standby pair still
+ * finds a place. */
 static unsigned tcp_ports(const struct pairing *g, unsigned wanted, unsigned *pairs) {
   unsigned standby = 0;
   *pairs = 0;
@@ -216,7 +217,7 @@ unsigned harp_pairing_make(const struct harp_endpoint *client, const struct harp
   struct pairing g = {.many = swapped ? server : client,
                       .few = swapped ? client : server,
                       .swapped = swapped,
-                      .speed_default = fastest(client, server),
+                      .speed_default = fastest_speed_of(client, server),
                       .out = out};
   unsigned pairs, wanted = HARP_MIN(client->path_count, server->path_count);
   join_all(&g);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which paths a connection between two endpoints has: a pure function of what both have sent each other, so
- * that both sides number the paths alike. docs/reference/wire.md is the normative text.
+/* The paths of a session between two endpoints: a pure function of what both have sent each other, so that
+ * both sides number the paths alike. docs/reference/wire.md is the normative text.
  *
- * Called once, when the handshake is done. */
+ * Owns no state, writes only its result. Called once, when the handshake is done. */
 #ifndef HARP_PAIRING_H
 #define HARP_PAIRING_H
 
@@ -12,7 +12,7 @@
 /* One path: an ENI of each side, and which of that ENI's ports. Client: the side that connected. */
 struct harp_pairing {
   uint8_t client_eni, client_port, server_eni, server_port;
-  bool standby; /* only for when neither of its ENIs has another path that is up */
+  bool standby; /* it is used only while neither of its ENIs has another path that is up */
   bool is_tcp;  /* a kernel TCP connection; it has no ports of its own */
 };
 

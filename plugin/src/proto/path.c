@@ -6,7 +6,7 @@
 
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
-                    struct harp_window *to, struct harp_burst *ring, uint32_t records, harp_ns now) {
+                    struct harp_receive_window *to, struct harp_burst *ring, uint32_t records, harp_ns now) {
   uint32_t lines_max = config->lines_max;
   HARP_ASSERT(lines_max >= HARP_PACKET_MIN_LINES &&
               lines_max <= (config->is_tcp ? (uint32_t)HARP_RECORD_MAX_LINES : HARP_PACKET_MAX_LINES + 0u));
@@ -37,14 +37,14 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
 }
 
 uint32_t harp_path_allowance(const struct harp_path *p, harp_ns now) {
-  if (harp_path_silent(p) || p->blocked) return 0;
+  if (harp_path_is_silent(p) || p->blocked) return 0;
   if (!harp_path_pace_is_open(&p->pace, now)) return 0;
-  return HARP_MIN(harp_path_room(p), harp_window_packets(p->to, p->cc.packet_bytes));
+  return HARP_MIN(harp_path_room(p), harp_receive_window_packets(p->to, p->cc.packet_bytes));
 }
 
 harp_ns harp_path_allowance_ns(const struct harp_path *p, harp_ns now) {
-  if (harp_path_silent(p)) return HARP_NEVER;
-  if (!harp_path_has_room(p) || harp_flight_full(&p->flight)) return HARP_NEVER; /* blocked paths, too */
+  if (harp_path_is_silent(p)) return HARP_NEVER;
+  if (!harp_path_has_room(p) || harp_flight_is_full(&p->flight)) return HARP_NEVER; /* blocked paths, too */
   return harp_path_pace_open_ns(&p->pace, now);
 }
 
@@ -54,8 +54,8 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   burst->number = p->next_number;
   burst->sent_ns = now;
   burst->acked = burst->lost = 0;
-  burst->copied = false;
-  burst->outside_window = p->state != HARP_PATH_UP;
+  burst->is_duplicated = false;
+  burst->is_outside_window = p->state != HARP_PATH_UP;
   burst->flight_bytes = p->inflight_bytes + (uint32_t)bytes;
   harp_flight_push(&p->flight, burst);
   p->next_number += burst->count;
@@ -65,7 +65,7 @@ uint64_t harp_path_on_sent(struct harp_path *p, struct harp_burst *burst, harp_n
   p->to->inflight_bytes += harp_burst_cost_bytes(burst, burst->count);
   harp_path_stats_on_sent(&p->stats, bytes);
   harp_ack_request_on_sent(&p->ack_request, (uint32_t)bytes);
-  if (!p->is_tcp && harp_rtt_known(&p->rtt))
-    harp_path_pace_on_sent(&p->pace, &p->cc, p->speed.drain_q16, bytes, now);
+  if (!p->is_tcp && harp_rtt_is_known(&p->rtt))
+    harp_path_pace_on_sent(&p->pace, &p->cc, p->speed.ns_per_byte_q16, bytes, now);
   return burst->number;
 }

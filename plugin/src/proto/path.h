@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One path of a sending session: (local ENI, remote ENI, source port), with its own packet numbers, flight,
- * RTT, congestion window, pace and health. Owned by struct harp_sender; loss.c finds what got lost on it.
+ * RTT, congestion window, pace and health.
  *
- * A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
- * congestion control, pacing and retransmission are the kernel's. It is blocked, and takes nothing, while it
- * is not connected and while the kernel has not taken all of its last record. Its flight is given up as a
- * whole, with its connection. */
+ * Owns struct harp_path, a part of struct harp_sender. path.c makes a path and writes its numbers, its flight
+ * and the bytes in flight, of the path and of the receive window; every other field has a file that writes
+ * it, which stands beside it. Called by the sender's other files, under the engine's lock. Rules:
+ *
+ *   1. A packet is in flight from its sending until it is settled (loss.h).
+ *   2. A full packet may be sent when the congestion window, the receive window and the flight have room, and
+ *      the pace is open; none while the path is silent, but for probes.
+ *   3. A congestion window of few packets is rounded up to one: the pace enforces it.
+ *   4. A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
+ *      congestion control, pacing and retransmission are the kernel's. It is blocked, and takes nothing,
+ * while it is not connected and while the kernel has not taken all of its last record. Its flight is given up
+ * as a whole, with its connection. */
 #ifndef HARP_PATH_H
 #define HARP_PATH_H
 
@@ -22,47 +30,49 @@
 #include "proto/path_skip.h"
 #include "proto/path_speed.h"
 #include "proto/path_stats.h"
+#include "proto/receive_window.h"
 #include "proto/rtt.h"
-#include "proto/window.h"
 #include "wire/packet.h"
 
 enum harp_path_state {
-  HARP_PATH_NEW,     /* nothing has been acknowledged yet: probed */
-  HARP_PATH_UP,      /* works in both directions */
-  HARP_PATH_DOWN,    /* not acknowledging: drained to the others, probed until it returns */
-  HARP_PATH_DORMANT, /* not in use, others between the same ENIs are: nothing is sent on it */
+  HARP_PATH_NEW,     /* nothing has been acknowledged yet: it is probed */
+  HARP_PATH_UP,      /* it works in both directions */
+  HARP_PATH_DOWN,    /* it does not acknowledge: its flight moves to the others, and it is probed */
+  HARP_PATH_DORMANT, /* others between the same ENIs are in use: nothing is sent on it */
 };
 
 /* What the caller knows of a path. */
 struct harp_path_config {
-  uint32_t lines_max;            /* per packet, from the path's MTU */
+  uint32_t lines_max;            /* the lines of a packet, from the path's MTU */
   uint8_t local_eni, remote_eni; /* paths over the same interface fail together */
-  bool standby;                  /* carries data only while neither of its ENIs has another path that is up */
+  bool standby; /* it carries data only while neither of its ENIs has another path that is up */
   bool is_tcp;
   bool ecn;            /* datagrams leave as ECN-capable where the network lets them pass */
-  uint32_t speed_mbps; /* of the local ENI; 0: unknown */
-  uint64_t skip_seed;  /* of the packet numbers that are skipped (path_skip.h); 0: none are */
+  uint32_t speed_mbps; /* the speed of the local ENI; 0: unknown */
+  uint64_t skip_seed;  /* the seed of the packet numbers that are skipped (path_skip.h); 0: none is */
 };
 
 struct harp_path {
+  /* path_init sets these once */
   uint8_t index, local_eni, remote_eni;
-  uint8_t pair; /* of ENIs: paths of equal number run between the same two; path_pairs.c writes it */
   bool standby, is_tcp;
+  struct harp_receive_window *to; /* the receive window of the peer's interface, which send_window.c owns */
 
-  enum harp_path_state state; /* path_set.c writes it */
-  bool detour;                /* its packets take a slower way at the receiver: path_set.c writes it */
-  bool blocked;               /* a tcp path that takes nothing now: send_tcp.c writes it */
-  uint64_t ack_next;          /* one above the highest number of an acknowledgement: send.c writes it */
+  /* each written by one file of the sender */
+  uint8_t pair;               /* path_pairs.c: the pair of ENIs; paths of one pair run between the same two */
+  enum harp_path_state state; /* path_set.c */
+  bool detour;                /* path_set.c: its packets take a slower way at the receiver */
+  bool blocked;               /* send_tcp.c: a tcp path that takes nothing now */
+  uint64_t ack_next;          /* send.c: one above the highest number of an acknowledgement */
 
-  /* What was sent, and is neither acknowledged nor lost: path.c writes it, but for the flight's marks. */
+  /* path.c: what was sent and is not settled; loss.c and tail_duplication.c mark the packets in the flight */
   uint64_t next_number;
   struct harp_path_skip skip;
-  uint32_t inflight_bytes; /* of pending packets, with headers */
-  uint32_t padding_bytes;  /* of inflight_bytes: size probes */
-  struct harp_window *to;  /* of the peer's interface; shared, owned by the sender */
+  uint32_t inflight_bytes; /* the bytes of pending packets, with headers */
+  uint32_t padding_bytes;  /* the part of inflight_bytes that size probes have */
   struct harp_flight flight;
 
-  /* Each of one owner, the file of its name. */
+  /* each written by the file of its name */
   struct harp_path_size size;
   struct harp_ack_request ack_request;
   struct harp_rtt rtt;
@@ -79,7 +89,7 @@ struct harp_path {
  * of them, a power of two. */
 void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
-                    struct harp_window *to, struct harp_burst *ring, uint32_t records, harp_ns now);
+                    struct harp_receive_window *to, struct harp_burst *ring, uint32_t records, harp_ns now);
 
 /* What a tcp path has in flight at most, in bytes: more than the kernel's buffers hold. */
 enum { HARP_PATH_TCP_WINDOW_BYTES = 8 << 20 };
@@ -95,12 +105,12 @@ static inline uint32_t harp_path_room(const struct harp_path *p) {
 
 /* Returns whether the windows have room for a full packet. */
 static inline bool harp_path_has_room(const struct harp_path *p) {
-  return !p->blocked && harp_path_room(p) && harp_window_open(p->to, p->cc.packet_bytes);
+  return !p->blocked && harp_path_room(p) && harp_receive_window_is_open(p->to, p->cc.packet_bytes);
 }
 
 /* Returns whether windows, pace and flight let a full packet go now, on a path that is not silent. */
-static inline bool harp_path_open(const struct harp_path *p, harp_ns now) {
-  return harp_path_has_room(p) && harp_path_pace_is_open(&p->pace, now) && !harp_flight_full(&p->flight);
+static inline bool harp_path_is_open(const struct harp_path *p, harp_ns now) {
+  return harp_path_has_room(p) && harp_path_pace_is_open(&p->pace, now) && !harp_flight_is_full(&p->flight);
 }
 
 /* Returns how many full packets may be sent now: windows and pace. 0 means not now. */
@@ -141,8 +151,8 @@ static inline bool harp_path_owes(const struct harp_path *p) {
 }
 
 /* Returns whether only probes may be sent now. */
-static inline bool harp_path_silent(const struct harp_path *p) {
-  return p->state != HARP_PATH_UP || p->probe.drained || p->probe.pto_count >= HARP_PATH_SILENT_PTOS;
+static inline bool harp_path_is_silent(const struct harp_path *p) {
+  return p->state != HARP_PATH_UP || p->probe.has_moved_flight || p->probe.pto_count >= HARP_PATH_SILENT_PTOS;
 }
 
 #endif

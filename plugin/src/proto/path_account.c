@@ -13,7 +13,8 @@ void harp_path_account_window_cut(const struct harp_sender *s, const struct harp
                                        .b = (uint32_t)(p->rtt.smoothed_ns / HARP_US(1))});
 }
 
-/* Whether other paths carry data, to other ENIs, and none of them has lost anything that counted lately. */
+/* Returns whether other paths carry data, to other ENIs, and none of them has lost anything that counted
+ * lately. */
 static bool is_lossy_alone(const struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   bool has_others = false;
   HARP_EACH_BIT (i, s->set.eligible & ~harp_path_bit(p)) {

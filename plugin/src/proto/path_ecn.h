@@ -25,10 +25,10 @@ struct harp_path_ecn {
   bool is_withheld;    /* rule 2 */
   bool is_test_wanted; /* rule 3: the path has not answered yet */
   bool is_test_due;    /* rule 3: the next probe is the test */
-  bool was_test;       /* the last packet sent was one: its superframe ends with it */
-  uint64_t ect_bytes;  /* sent as ECT since the path's start, with headers */
-  uint64_t ce_bytes;   /* of them those that the receiver has reported as marked */
-  uint32_t new_bytes;  /* of them, since harp_path_ecn_take_new */
+  bool was_test;       /* the last packet sent was the test: its superframe ends with it */
+  uint64_t ect_bytes;  /* the bytes sent as ECT since the path's start, with headers */
+  uint64_t ce_bytes;   /* the part of ect_bytes that the receiver has reported as marked */
+  uint32_t new_bytes;  /* the part of ce_bytes reported since harp_path_ecn_take_new */
 };
 
 void harp_path_ecn_init(struct harp_path_ecn *e, bool is_used);

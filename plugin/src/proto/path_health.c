@@ -4,13 +4,6 @@
 #include "base/assert.h"
 #include "proto/send.h"
 
-/* A path that is silent for so long while another answers goes DOWN; at once if a standby path is to replace
- * it. */
-#define PATH_DOWN_NS HARP_MS(30)
-/* Probe timeouts in a row after which each gives up the whole flight, so that its ring cannot fill with
- * probes; sooner if it is full already, since the probe needs a record too. */
-enum { GIVE_UP_PTOS = 6 };
-
 /* ---- packet size ---- */
 
 static void restart_path_size(struct harp_sender *s, struct harp_path *p) {
@@ -65,7 +58,7 @@ static void withhold_ect(struct harp_sender *s, struct harp_path *p, harp_ns now
 
 /* Sends the probe that tests whether ECN-capable packets pass, once the path answers without. */
 static void test_ect(struct harp_sender *s, struct harp_path *p) {
-  if (harp_path_ecn_on_answer(&p->ecn) && !harp_flight_full(&p->flight)) harp_path_set_request_probe(s, p);
+  if (harp_path_ecn_on_answer(&p->ecn) && !harp_flight_is_full(&p->flight)) harp_path_set_request_probe(s, p);
 }
 
 void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -78,7 +71,7 @@ void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns
 void harp_path_health_on_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now) {
   if (harp_likely(p->detour == detour)) return;
   harp_path_set_on_detour(s, p, detour);
-  harp_path_pairs_settle(s, p, now);
+  harp_path_pairs_update(s, p, now);
 }
 
 void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -95,7 +88,7 @@ void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp
   }
   if (harp_unlikely(was_poor)) test_ect(s, p);
   if (harp_unlikely(harp_send_stall_on_answer(&s->stall))) harp_path_probing_on_stall_end(s);
-  if (harp_unlikely(was_poor)) harp_path_pairs_settle(s, p, now);
+  if (harp_unlikely(was_poor)) harp_path_pairs_update(s, p, now);
 }
 
 /* ---- silence ---- */
@@ -112,49 +105,50 @@ void harp_path_health_down(struct harp_sender *s, struct harp_path *p, harp_ns n
   harp_path_set_move(s, p, HARP_PATH_DOWN, now);
   if (s->path_count > 1) restart_path_size(s, p);
   harp_path_probing_begin(s, p, now);
-  harp_path_pairs_settle(s, p, now);
+  harp_path_pairs_update(s, p, now);
   harp_path_pairs_on_down(s, p, now);
   harp_path_timers_on_changed(s, p);
 }
 
-/* Whether another path had something acknowledged that was sent after this one fell silent: then the peer is
- * reachable. */
+/* Returns whether another path had something acknowledged that was sent after this one fell silent: then the
+ * peer is reachable. */
 static bool others_progress(const struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];
-    if (q != p && q->state == HARP_PATH_UP && q->loss.any_acked && !harp_path_silent(q) &&
+    if (q != p && q->state == HARP_PATH_UP && q->loss.any_acked && !harp_path_is_silent(q) &&
         q->loss.rack_sent_ns > p->probe.silent_ns)
       return true;
   }
   return false;
 }
 
-/* Whether no other path may carry data until this one is DOWN: none that may answers, nor one between the
- * same ENIs. */
+/* Returns whether no other path may carry data until this one is DOWN: none that may answers, nor one between
+ * the same ENIs. */
 static bool standby_is_needed(const struct harp_sender *s, const struct harp_path *p) {
   if (harp_path_pairs_other_answers(s, p)) return false;
   HARP_EACH_BIT (i, s->set.eligible & ~harp_path_bit(p)) {
-    if (!harp_path_silent(&s->paths[i])) return false;
+    if (!harp_path_is_silent(&s->paths[i])) return false;
   }
   return (s->set.eligible & harp_path_bit(p)) != 0;
 }
 
 /* Requests an acknowledgement, and gives the path's flight to others where it is in doubt. That of a tcp path
  * is given up only with its connection, when the path goes DOWN; and its flight has room for few probes. */
-static void probe_or_drain_path(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
-  if (!p->is_tcp || !harp_flight_full(&p->flight))
+static void probe_or_move_flight(struct harp_sender *s, struct harp_path *p, bool elsewhere, harp_ns now) {
+  if (!p->is_tcp || !harp_flight_is_full(&p->flight))
     harp_path_set_request_probe(s, p);
   else
     harp_path_set_withdraw_probe(s, p);
   if (p->is_tcp) return;
-  if (elsewhere && p->probe.pto_count >= HARP_PATH_DOUBTFUL_PTOS && !p->probe.drained) {
-    harp_path_probe_on_drained(&p->probe);
+  if (elsewhere && p->probe.pto_count >= HARP_PATH_DOUBTFUL_PTOS && !p->probe.has_moved_flight) {
+    harp_path_probe_on_flight_moved(&p->probe);
     restart_path_size(s, p);
     harp_path_flight_give_up(s, p, now);
-  } else if (p->probe.pto_count >= HARP_PATH_SILENT_PTOS && !p->probe.drained) {
+  } else if (p->probe.pto_count >= HARP_PATH_SILENT_PTOS && !p->probe.has_moved_flight) {
     shrink_path_size(s, p, false, now);
   }
-  if (p->probe.pto_count >= GIVE_UP_PTOS || harp_flight_full(&p->flight)) harp_path_flight_give_up(s, p, now);
+  if (p->probe.pto_count >= HARP_PATH_GIVE_UP_PTOS || harp_flight_is_full(&p->flight))
+    harp_path_flight_give_up(s, p, now);
 }
 
 static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns now) {
@@ -172,18 +166,18 @@ static void path_timed_out(struct harp_sender *s, struct harp_path *p, harp_ns n
   if (p->probe.pto_count == 2) p->cc.ops->on_timeout(&p->cc);
   harp_path_account_window_cut(s, p, window, now);
   bool elsewhere = s->path_count > 1 && others_progress(s, p);
-  bool long_silent = now - p->probe.silent_ns >= PATH_DOWN_NS || standby_is_needed(s, p);
+  bool long_silent = now - p->probe.silent_ns >= HARP_PATH_DOWN_NS || standby_is_needed(s, p);
   if (elsewhere && p->probe.pto_count >= HARP_PATH_DOUBTFUL_PTOS && long_silent) {
     harp_send_experiments_on_silence(s, p, now);
     harp_path_health_down(s, p, now);
     return;
   }
-  probe_or_drain_path(s, p, elsewhere, now);
+  probe_or_move_flight(s, p, elsewhere, now);
   if (s->path_count > 1 && !elsewhere) {
     harp_path_probing_on_pto(s, p);
     harp_path_pairs_on_silence(s, p, now);
   }
-  harp_path_pairs_settle(s, p, now);
+  harp_path_pairs_update(s, p, now);
   harp_send_stall_on_silence(s, now);
 }
 
@@ -193,7 +187,7 @@ static void path_probe_timer_expired(struct harp_sender *s, struct harp_path *p,
   harp_path_probe_on_interval(&p->probe, now);
   if (p->probe.count == HARP_PATH_SILENT_PTOS) withhold_ect(s, p, now);
   harp_path_set_request_probe(s, p);
-  if (p->probe.count >= HARP_PATH_DOUBTFUL_PTOS) harp_path_pairs_settle(s, p, now);
+  if (p->probe.count >= HARP_PATH_DOUBTFUL_PTOS) harp_path_pairs_update(s, p, now);
   harp_path_pairs_on_silence(s, p, now);
   if (p->probe.count >= HARP_PATH_SILENT_PTOS) harp_send_stall_on_silence(s, now);
 }

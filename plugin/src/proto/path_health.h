@@ -6,16 +6,16 @@
  * other files, under the engine's lock. Rules:
  *
  *   1. A path carries nothing but probes until one of its packets was acknowledged.
- *   2. A path that stops acknowledging while another progresses is drained at the second probe timeout, which
- *      means that its flight moves to the others; it goes DOWN when it has been silent for PATH_DOWN_NS, or
- *      when a standby path is to replace it.
+ *   2. When a path stops acknowledging while another progresses, its flight moves to the others at the second
+ *      probe timeout. It goes DOWN when it has been silent for HARP_PATH_DOWN_NS, or when a standby path is
+ * to replace it.
  *   3. While no other path shows that the peer is there, it stays UP: the peer may be paused. From
  *      HARP_PATH_SILENT_PTOS timeouts in a row on each shrinks its packets.
  *   4. The flight of a tcp path is given up only with its connection, when the path goes DOWN.
  *   5. A path that went DOWN begins anew with the smallest packets, and when it returns with a new window.
  *   6. A path that is silent does without ECN, since the network may drop what is ECN-capable, and
  *      tests it with one probe when it answers (path_ecn.h).
- *   7. Whenever a path begins or ceases to answer, its pair of ENIs settles which paths are in use. */
+ *   7. Whenever a path begins or ceases to answer, its pair of ENIs works out anew which paths are in use. */
 #ifndef HARP_PATH_HEALTH_H
 #define HARP_PATH_HEALTH_H
 

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What loss detection knows of one path: a part of struct harp_path, written by loss.c alone. */
+/* Loss detection's state of one path, a part of struct harp_path. loss.c alone writes it; loss.h has the
+ * rules. */
 #ifndef HARP_PATH_LOSS_H
 #define HARP_PATH_LOSS_H
 
 #include "base/base.h"
 
 struct harp_path_loss {
-  uint64_t largest_acked;    /* highest number acknowledged; next_number - 1 at most */
-  uint64_t round_end_number; /* an acknowledgement of it, or of a later one, ends the current round trip */
-  /* The last packet that told the receiver that all before the one told of earlier is settled, and whether
-   * the next packet is to tell that of this one. */
-  uint64_t settled_number;
-  bool is_settled_due;
-  harp_ns rack_sent_ns; /* when the youngest acknowledged packet was sent */
-  harp_ns deadline_ns;  /* when a packet that later ones have passed counts as lost; HARP_NEVER: none */
-  harp_ns
-      reorder_ns; /* tolerance for reordering: grows when a loss proves spurious, shrinks each round trip */
-  bool any_acked; /* an acknowledgement came: largest_acked and rack_sent_ns hold */
+  bool any_acked;            /* an acknowledgement came: largest_acked and rack_sent_ns hold */
+  uint64_t largest_acked;    /* the highest number acknowledged; next_number - 1 at most */
+  harp_ns rack_sent_ns;      /* the time when the youngest acknowledged packet was sent */
+  uint64_t round_end_number; /* an acknowledgement of this number or a later one ends the round trip */
+  harp_ns reorder_ns;        /* the tolerance for reordering (rule 2) */
+  harp_ns deadline_ns;       /* the loss deadline; HARP_NEVER: no packet is passed by later ones (rule 3) */
+  uint64_t settled_number;   /* the number of the last packet with HARP_FLAG_SETTLED (rule 5) */
+  bool is_settled_due;       /* the next packet is to have HARP_FLAG_SETTLED (rule 5) */
 };
 
 #endif

@@ -21,8 +21,8 @@
 enum { HARP_PACE_EXACT_PACKETS = 4 };
 
 struct harp_path_pace {
-  harp_ns next_ns;  /* the next superframe leaves no earlier, */
-  harp_ns early_ns; /* less this */
+  harp_ns next_ns;  /* the next superframe leaves early_ns before this time at the earliest */
+  harp_ns early_ns; /* rule 3 */
 };
 
 /* Returns whether the pace lets a superframe leave now. */
@@ -35,18 +35,18 @@ static inline harp_ns harp_path_pace_open_ns(const struct harp_path_pace *pace, 
   return HARP_MAX(now, pace->next_ns > pace->early_ns ? pace->next_ns - pace->early_ns : 0);
 }
 
-/* Takes over the window, which has changed; a byte takes `drain_q16` ns, times 2^16, at its rate. */
+/* Takes over the window, which has changed; a byte takes `ns_per_byte_q16` ns, times 2^16, at its rate. */
 static inline void harp_path_pace_update(struct harp_path_pace *pace, const struct harp_cc *cc,
-                                         uint64_t drain_q16) {
-  pace->early_ns = HARP_MIN((harp_cc_burst_bytes(cc) * drain_q16 >> 16) / 2, HARP_PACE_EARLY_NS);
+                                         uint64_t ns_per_byte_q16) {
+  pace->early_ns = HARP_MIN((harp_cc_burst_bytes(cc) * ns_per_byte_q16 >> 16) / 2, HARP_PACE_EARLY_NS);
 }
 
 /* Notes that so many bytes are sent. */
 static inline void harp_path_pace_on_sent(struct harp_path_pace *pace, const struct harp_cc *cc,
-                                          uint64_t drain_q16, uint64_t bytes, harp_ns now) {
+                                          uint64_t ns_per_byte_q16, uint64_t bytes, harp_ns now) {
   bool is_exact = cc->window_bytes < HARP_PACE_EXACT_PACKETS * cc->packet_bytes;
-  harp_ns took_ns = bytes * drain_q16 >> 16;
-  harp_ns late_ns = is_exact ? 0 : (harp_cc_burst_bytes(cc) * drain_q16 >> 16) / 2;
+  harp_ns took_ns = bytes * ns_per_byte_q16 >> 16;
+  harp_ns late_ns = is_exact ? 0 : (harp_cc_burst_bytes(cc) * ns_per_byte_q16 >> 16) / 2;
   if (cc->slow_start)
     took_ns /= 2;
   else if (!is_exact)

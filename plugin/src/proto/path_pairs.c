@@ -4,21 +4,15 @@
 #include "base/assert.h"
 #include "proto/send.h"
 
-/* Without a large message for so long the paths for those are put to sleep: longer than most pauses of a job
+/* The paths for large messages are put to sleep after so long without one: longer than most pauses of a job
  * that computes. */
 #define REST_NS HARP_SEC(120)
-/* Mean time between two checks of standby pairs; each is half of it to one and a half. A firewall or a cloud
- * that tracks flows forgets one that was answered once after 30 s, so that it has six of a peer's. */
-#define CHECK_NS HARP_SEC(5)
+/* The mean time between two probes of standby pairs; each time is half of it to one and a half. A firewall or
+ * a cloud that tracks flows forgets one that was answered once after 30 s, so that it knows six of a peer's.
+ */
+#define STANDBY_PROBE_NS HARP_SEC(5)
 enum {
-  /* Probes without an answer after which a new path is silent whose answer may take long: 300 ms. That of a
-   * tcp path waits for its connection. */
-  LATE_PROBES = 20,
-  /* Probe timeouts in a row of datagrams, after which connections are opened to take their place: 50 ms of
-   * silence. A process that lacks a core for a while is silent, too. */
-  CONNECT_PTOS = 8,
-  /* Standby pairs that are tried over an ENI, or at the same time: one of them may be dead as well. */
-  FEW_STANDBY = 2,
+  FEW_STANDBY = 2, /* the standby pairs that are tried at the same time: one of them may be dead as well */
   ALL_STANDBY = HARP_PATHS_MAX,
 };
 
@@ -37,7 +31,7 @@ static unsigned count_in_use(const struct harp_sender *s, const struct harp_flow
   return HARP_MAX(straight ? straight : all, 1u);
 }
 
-/* Notes how many paths share a queue, as far as is known: those that paid have one each. */
+/* Sets how many paths share a queue, as far as is known: those that paid have one each. */
 static void update_sharers(struct harp_sender *s, const struct harp_flows *f) {
   unsigned count = count_in_use(s, f);
   HARP_ASSERT(f->proven);
@@ -73,14 +67,14 @@ static void make_path_dormant(struct harp_sender *s, struct harp_path *p, harp_n
 
 /* The paths of a pair, a bit each, by what is to be expected of them. */
 struct condition {
-  uint64_t straight, detours; /* answer; and how their packets come to the receiver */
-  uint64_t tried, silent;     /* new ones: probed just now; probed and silent */
-  uint64_t dormant, dormant_detours;
+  uint64_t straight, detours;        /* the paths that answer, by the way of their packets at the receiver */
+  uint64_t tried, silent;            /* the new paths that were probed just now, and that are silent */
+  uint64_t dormant, dormant_detours; /* the dormant paths, by the way that their packets took last */
 };
 
 /* Returns after how many probes a new path is doubtful. */
 static unsigned doubtful_count(const struct harp_path *p) {
-  return p->blocked ? LATE_PROBES : HARP_PATH_DOUBTFUL_PTOS + 0u;
+  return p->blocked ? HARP_PATH_LATE_PROBES : HARP_PATH_DOUBTFUL_PTOS + 0u;
 }
 
 static struct condition condition_of(const struct harp_sender *s, const struct harp_flows *f) {
@@ -159,7 +153,7 @@ static void make_surplus_dormant(struct harp_sender *s, const struct harp_flows 
   if (!missing) make_paths_dormant_but(s, c->tried | c->silent, 0, now);
 }
 
-static void settle_pair_paths(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
+static void update_pair(struct harp_sender *s, const struct harp_flows *f, harp_ns now) {
   HARP_ASSERT(f->wanted && f->wanted <= f->count);
   if (f->count == 1 || s->pairs.asleep >> (f - s->pairs.flows) & 1) return;
   struct condition c = condition_of(s, f);
@@ -171,8 +165,8 @@ static void settle_pair_paths(struct harp_sender *s, const struct harp_flows *f,
   if (count_in_use(s, f) != count) divide_window(s, f, bytes, c.straight | c.detours);
 }
 
-void harp_path_pairs_settle(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
-  settle_pair_paths(s, &s->pairs.flows[p->pair], now);
+void harp_path_pairs_update(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
+  update_pair(s, &s->pairs.flows[p->pair], now);
 }
 
 bool harp_path_pairs_other_answers(const struct harp_sender *s, const struct harp_path *p) {
@@ -235,10 +229,10 @@ static bool try_standby(struct harp_sender *s, unsigned pair, harp_ns now) {
 /* Tries so many of these standby pairs; begins where the last checks and tries ended. Returns how many. */
 static unsigned try_few(struct harp_sender *s, uint64_t among, unsigned most, harp_ns now) {
   unsigned tried = 0;
-  for (unsigned n = 0, first = s->pairs.check_next; n < s->pairs.count && tried < most; n++) {
+  for (unsigned n = 0, first = s->pairs.next_standby; n < s->pairs.count && tried < most; n++) {
     unsigned pair = (first + n) % s->pairs.count;
     if (!(among >> pair & 1) || !try_standby(s, pair, now)) continue;
-    s->pairs.check_next = pair + 1;
+    s->pairs.next_standby = pair + 1;
     tried++;
   }
   return tried;
@@ -287,7 +281,7 @@ static unsigned count_tried(const struct harp_sender *s) {
 
 static bool is_every_eligible_silent(const struct harp_sender *s) {
   HARP_EACH_BIT (i, s->set.eligible) {
-    if (!harp_path_silent(&s->paths[i])) return false;
+    if (!harp_path_is_silent(&s->paths[i])) return false;
   }
   return true;
 }
@@ -299,9 +293,10 @@ static bool is_every_eligible_silent(const struct harp_sender *s) {
 void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   bool is_up = p->state == HARP_PATH_UP;
   if (p->standby) return;
-  if (!is_up && p->probe.count == LATE_PROBES) wake_needed_standby(s, now);
+  if (!is_up && p->probe.count == HARP_PATH_LATE_PROBES) wake_needed_standby(s, now);
   bool is_needed = s->load.messages;
-  bool is_silent = is_up ? is_needed && p->probe.pto_count >= CONNECT_PTOS : p->probe.count >= LATE_PROBES;
+  bool is_silent = is_up ? is_needed && p->probe.pto_count >= HARP_PATH_CONNECT_PTOS
+                         : p->probe.count >= HARP_PATH_LATE_PROBES;
   if (is_silent && is_every_eligible_silent(s)) wake_tcp(s, now);
   if (!is_up || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
   unsigned tried = count_tried(s),
@@ -318,11 +313,11 @@ void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, h
   (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), ALL_STANDBY, now);
 }
 
-/* Whether datagrams answer between the ENIs of a tcp path. */
+/* Returns whether datagrams answer between the ENIs of a tcp path. */
 static bool datagrams_answer(const struct harp_sender *s, const struct harp_path *p) {
   HARP_EACH_BIT (i, s->set.eligible) {
     const struct harp_path *q = &s->paths[i];
-    if (!q->is_tcp && runs_beside(q, p) && !harp_path_silent(q)) return true;
+    if (!q->is_tcp && runs_beside(q, p) && !harp_path_is_silent(q)) return true;
   }
   return false;
 }
@@ -342,12 +337,13 @@ static bool put_pair_to_sleep(struct harp_sender *s, unsigned pair, harp_ns now)
   return true;
 }
 
-/* Whether the paths of a pair that are in use have been probed for long, and none has answered, while others
- * do. */
+/* Returns whether the paths of a pair that are in use have been probed for long, and none has answered, while
+ * others do. */
 static bool is_of_no_use(const struct harp_sender *s, unsigned pair) {
   HARP_EACH_BIT (i, s->pairs.flows[pair].paths) {
     const struct harp_path *p = &s->paths[i];
-    if (p->state != HARP_PATH_DORMANT && (p->state != HARP_PATH_NEW || p->probe.count < LATE_PROBES))
+    if (p->state != HARP_PATH_DORMANT &&
+        (p->state != HARP_PATH_NEW || p->probe.count < HARP_PATH_LATE_PROBES))
       return false;
   }
   return s->set.eligible;
@@ -358,9 +354,10 @@ static uint32_t next_random(struct harp_path_pairs *pairs) {
   return pairs->random >> 8;
 }
 
-static bool check_next_pair(struct harp_sender *s, harp_ns now) {
+static bool probe_next_standby(struct harp_sender *s, harp_ns now) {
   struct harp_path_pairs *pairs = &s->pairs;
-  pairs->check_ns = now + CHECK_NS / 2 + next_random(pairs) % (CHECK_NS / HARP_MS(1)) * HARP_MS(1);
+  pairs->standby_probe_ns =
+      now + STANDBY_PROBE_NS / 2 + next_random(pairs) % (STANDBY_PROBE_NS / HARP_MS(1)) * HARP_MS(1);
   uint64_t datagrams = 0;
   HARP_EACH_BIT (i, pairs->standby) datagrams |= (uint64_t)!first_of_pair(s, i)->is_tcp << i;
   return try_few(s, datagrams, 1, now);
@@ -375,11 +372,11 @@ bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
   HARP_EACH_BIT (i, pairs->standby & ~pairs->asleep & ~needed_standby(s)) {
     if (is_of_no_use(s, i)) any |= put_pair_to_sleep(s, i, now);
   }
-  if (pairs->check_ns <= now) any |= check_next_pair(s, now);
+  if (pairs->standby_probe_ns <= now) any |= probe_next_standby(s, now);
   return any;
 }
 
-/* Whether datagrams run between the ENIs of a tcp path. */
+/* Returns whether datagrams run between the ENIs of a tcp path. */
 static bool has_datagrams_beside(const struct harp_sender *s, const struct harp_path *p) {
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];
@@ -395,7 +392,8 @@ static bool is_for_large(const struct harp_sender *s, const struct harp_path *p)
 void harp_path_pairs_init(struct harp_sender *s, uint32_t seed, harp_ns now) {
   s->pairs.rest_ns = 0;
   s->pairs.random = seed;
-  s->pairs.check_ns = now + CHECK_NS / 2 + next_random(&s->pairs) % (CHECK_NS / HARP_MS(1)) * HARP_MS(1);
+  s->pairs.standby_probe_ns =
+      now + STANDBY_PROBE_NS / 2 + next_random(&s->pairs) % (STANDBY_PROBE_NS / HARP_MS(1)) * HARP_MS(1);
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
     s->pairs.for_large |= (uint64_t)is_for_large(s, p) << p->pair;
@@ -421,8 +419,9 @@ void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns 
 
 /* ---- flows ---- */
 
-/* Whether the network holds a tcp path back: its kernel took no more in this round, or still has bytes to
- * send. The RTT tells nothing: the kernel's queue may never be empty, and is then part of the base RTT. */
+/* Returns whether the network holds a tcp path back: its kernel took no more in this round, or still has
+ * bytes to send. The RTT tells nothing: the kernel's queue may never be empty, and is then part of the base
+ * RTT. */
 static bool is_held_by_kernel(const struct harp_path *p) {
   return p->blocked || p->cc.round_limited || p->speed.tcp.is_standing;
 }
@@ -430,7 +429,7 @@ static bool is_held_by_kernel(const struct harp_path *p) {
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample) {
   harp_flows_on_round(&s->pairs.flows[p->pair],
-                      p->is_tcp ? is_held_by_kernel(p) : harp_cc_held_back(&p->cc, sample));
+                      p->is_tcp ? is_held_by_kernel(p) : harp_cc_is_held_back(&p->cc, sample));
 }
 
 harp_ns harp_path_pairs_round_ns(const struct harp_sender *s, unsigned pair) {
@@ -442,13 +441,13 @@ harp_ns harp_path_pairs_round_ns(const struct harp_sender *s, unsigned pair) {
 
 void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {
   struct harp_flows *f = &s->pairs.flows[e->pair];
-  if (harp_flows_on_phase(f, e)) settle_pair_paths(s, f, now);
+  if (harp_flows_on_phase(f, e)) update_pair(s, f, now);
 }
 
 bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now) {
   struct harp_flows *f = &s->pairs.flows[e->pair];
   bool changed = harp_flows_on_verdict(f, e, now);
   (void)!harp_flows_on_phase(f, e);
-  settle_pair_paths(s, f, now);
+  update_pair(s, f, now);
   return changed;
 }

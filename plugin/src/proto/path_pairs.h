@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a sender's paths between the same two ENIs are in use.
+/* The paths of a sender between the same two ENIs, and which of them are in use.
  *
- * Owns and alone writes struct harp_path_pairs, a part of struct harp_sender, the flows of each pair
- * (flows.h), and of each path the number of its pair. Called by the sender's other files, under the engine's
- * lock. Rules:
+ * Owns and alone writes struct harp_path_pairs, a part of struct harp_sender, and of each path the number of
+ * its pair. Writes the flows of each pair (flows.h), and of paths' congestion control what cc.h says. Called
+ * by the sender's other files, under the engine's lock. Rules:
  *
  *   1. As many paths of a pair are in use as flows.h wants, at first one; the others are DORMANT:
  *      nothing goes out on them, no timer waits for them, and tcp ones need no connection.
@@ -21,8 +21,8 @@
  *      that is UP. Those over the ENIs of a path that goes DOWN are tried, which shows which of the two has
  *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
  *      timeout while messages are under way. One that does not answer sleeps again.
- *   8. Of the pairs of standby paths of datagrams one in CHECK_NS or so is woken, or probed, in turn: it is
- *      then known whether it works. */
+ *   8. Of the pairs of standby paths of datagrams one in STANDBY_PROBE_NS or so is woken, or probed, in turn:
+ * it is then known whether it works. */
 #ifndef HARP_PATH_PAIRS_H
 #define HARP_PATH_PAIRS_H
 
@@ -33,14 +33,14 @@ struct harp_sender;
 
 struct harp_path_pairs {
   unsigned count;
-  struct harp_flows *flows; /* `count` of them: memory behind the flights */
-  uint64_t asleep;          /* a bit each */
-  uint64_t for_large;       /* of tcp paths with datagrams beside, a bit each */
-  uint64_t standby;         /* of standby paths, a bit each */
-  harp_ns rest_ns;          /* until when paths for large messages stay awake after the last of these */
-  harp_ns check_ns;         /* when the next standby pair is checked */
-  unsigned check_next;      /* from which pair on one is looked for */
-  uint32_t random;          /* state of a generator, for the time between two checks */
+  struct harp_flows *flows; /* the flows of each of the `count` pairs, in memory behind the flights */
+  uint64_t for_large;       /* the pairs of tcp paths with datagrams beside, a bit each */
+  uint64_t standby;         /* the pairs of standby paths, a bit each */
+  uint64_t asleep;          /* the pairs that are asleep, a bit each */
+  harp_ns rest_ns;          /* the pairs for large messages stay awake until this time (rule 6) */
+  harp_ns standby_probe_ns; /* the time when the next standby pair is checked (rule 8) */
+  unsigned next_standby;    /* the pair at which the search for the next one to probe begins */
+  uint32_t random;          /* the state of a generator, for the time between two checks */
 };
 
 /* Begins with one path of each pair that is awake, which is about to be probed. The flows are
@@ -63,7 +63,7 @@ void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, h
 bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now);
 
 /* Puts paths of a path's pair to use and makes others DORMANT, after one of them or its flows changed. */
-void harp_path_pairs_settle(struct harp_sender *s, const struct harp_path *p, harp_ns now);
+void harp_path_pairs_update(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 
 /* Returns whether another path of the same pair answers. */
 bool harp_path_pairs_other_answers(const struct harp_sender *s, const struct harp_path *p);

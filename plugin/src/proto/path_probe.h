@@ -8,35 +8,33 @@
  *      kernel. It starts over with the first of them, with an acknowledgement, with a timeout and with its
  *      probe.
  *   2. It lasts for the RTT, four times its variation and a margin. The first timeouts in a row double it,
- *      those after DOUBLINGS_FIRST do not for a while, then each doubles it again, up to PTO_MAX_NS.
+ *      those after HARP_PROBE_DOUBLINGS_FIRST do not for a while, then each doubles it again, up to
+ * HARP_PTO_MAX_NS.
  *   3. A path whose timeouts in a row reach HARP_PATH_SILENT_PTOS is silent: only probes go out on it.
- *   4. A path that is drained is silent, too, until something is acknowledged: its flight moved to others.
+ *   4. A path whose flight has moved to others is silent, too, until something is acknowledged.
  *   5. A path that is not UP works when a packet is acknowledged that was sent since it began to be
  *      probed. */
 #ifndef HARP_PATH_PROBE_H
 #define HARP_PATH_PROBE_H
 
 #include "base/base.h"
-
-/* After so many probe timeouts in a row a path is silent: only probes go out until something is
- * acknowledged. */
-enum { HARP_PATH_SILENT_PTOS = 3 };
+#include "proto/probe_constants.h"
 
 struct harp_path;
 
 struct harp_path_probe {
-  harp_ns last_ack_ns; /* when something was acknowledged last */
-  /* Start of the probe timeout: the latest of first packet in flight, block, acknowledgement, timeout and its
-   * probe. */
+  harp_ns last_ack_ns; /* the time when something was acknowledged last */
+  /* The start of the probe timeout: the latest of the first packet in flight, the block, an
+   * acknowledgement, a timeout and its probe. */
   harp_ns pto_from_ns;
-  harp_ns silent_ns;  /* pto_from_ns before the first timeout in a row */
-  uint32_t pto_count; /* timeouts in a row: no acknowledgement came between them */
-  bool drained;       /* silent while others progress: its flight was given up, only probes are sent */
+  harp_ns silent_ns;     /* the value of pto_from_ns before the first timeout in a row */
+  uint32_t pto_count;    /* the timeouts in a row: no acknowledgement came between them */
+  bool has_moved_flight; /* its flight was given up while others progress: only probes are sent */
 
   /* while not UP */
   uint64_t proof_number; /* an acknowledgement of this number or a later one shows that the path works */
-  harp_ns probed_ns;     /* when the last probe fell due, then when it was sent */
-  uint32_t count;        /* probes since it left UP, or was new */
+  harp_ns probed_ns;     /* the time when the last probe fell due, then when it was sent */
+  uint32_t count;        /* the probes since it left UP, or was new */
 };
 
 void harp_path_probe_init(struct harp_path_probe *b, uint64_t first_number, harp_ns now);
@@ -79,7 +77,7 @@ void harp_path_probe_on_pto(struct harp_path_probe *b, harp_ns now);
 void harp_path_probe_forget_ptos(struct harp_path_probe *b);
 
 /* Notes that the path's flight moved to others. */
-void harp_path_probe_on_drained(struct harp_path_probe *b);
+void harp_path_probe_on_flight_moved(struct harp_path_probe *b);
 
 /* Notes that the kernel of a tcp path progresses. */
 static inline void harp_path_probe_on_progress(struct harp_path_probe *b, harp_ns now) {
@@ -91,7 +89,7 @@ static inline void harp_path_probe_on_progress(struct harp_path_probe *b, harp_n
 static inline void harp_path_probe_on_answer(struct harp_path_probe *b, harp_ns now) {
   b->last_ack_ns = b->pto_from_ns = now;
   b->pto_count = 0;
-  b->drained = false;
+  b->has_moved_flight = false;
 }
 
 #endif

@@ -27,19 +27,19 @@ void harp_path_probing_on_pto(struct harp_sender *s, const struct harp_path *p) 
     bool is_few = q->standby && !(s->set.eligible & harp_path_bit(q)); /* path_pairs.h chooses among them */
     if (q == p || q->state != HARP_PATH_UP || harp_path_owes(q) || !(among & harp_path_bit(q)) || is_few)
       continue;
-    if (!harp_flight_full(&q->flight)) harp_path_set_request_probe(s, q);
+    if (!harp_flight_is_full(&q->flight)) harp_path_set_request_probe(s, q);
   }
 }
 
 void harp_path_probing_on_stall_end(struct harp_sender *s) {
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *q = &s->paths[i];
-    if (q->state != HARP_PATH_DORMANT && harp_path_silent(q) && !harp_flight_full(&q->flight))
+    if (q->state != HARP_PATH_DORMANT && harp_path_is_silent(q) && !harp_flight_is_full(&q->flight))
       harp_path_set_request_probe(s, q);
   }
 }
 
-void harp_path_probing_check_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
+void harp_path_probing_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
   uint32_t checked = 0; /* ENIs of ours over which packets came or that are about to be probed, a bit each */
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];

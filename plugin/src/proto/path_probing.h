@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which paths of a sender are probed when something happens to another one.
+/* The probes that a sender sends on its paths when something happens to another path.
  *
  * No state of its own: it requests probes (path_set.h) and begins those of a path (path_probe.h). Called by
  * the sender's other files, under the engine's lock. Rules:
@@ -20,10 +20,6 @@
 
 struct harp_sender;
 
-/* Probe timeouts in a row after which a path is doubtful, and probes without answer after which a new one
- * is. */
-enum { HARP_PATH_DOUBTFUL_PTOS = 2 };
-
 /* Rule 1. */
 void harp_path_probing_begin(struct harp_sender *s, struct harp_path *p, harp_ns now);
 /* Rule 2: `p` is about to go DOWN. */
@@ -33,6 +29,6 @@ void harp_path_probing_on_pto(struct harp_sender *s, const struct harp_path *p);
 /* Rule 4. */
 void harp_path_probing_on_stall_end(struct harp_sender *s);
 /* Rule 5. */
-void harp_path_probing_check_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
+void harp_path_probing_probe_quiet(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
 #endif

@@ -6,14 +6,14 @@
 struct harp_path_report harp_path_report_of(const struct harp_session *c, unsigned path) {
   HARP_ASSERT(path < c->path_count && c->sender && c->receiver);
   const struct harp_path *p = &c->sender->paths[path];
-  bool has_rtt = harp_rtt_known(&p->rtt);
+  bool has_rtt = harp_rtt_is_known(&p->rtt);
   return (struct harp_path_report){
       .local_eni = p->local_eni,
       .remote_eni = p->remote_eni,
       .is_tcp = p->is_tcp,
       .is_standby = p->standby,
       .state = p->state,
-      .is_silent = harp_path_silent(p),
+      .is_silent = harp_path_is_silent(p),
       .packet_bytes = p->size.lines * HARP_LINE_BYTES,
       .packet_max_bytes = p->size.lines_max * HARP_LINE_BYTES,
       .is_size_limited = p->size.is_limited,

@@ -12,17 +12,17 @@ struct harp_path_report {
   uint8_t local_eni, remote_eni; /* their index in the endpoint */
   bool is_tcp, is_standby;
   enum harp_path_state state;
-  bool is_silent;             /* only probes go out on it, or nothing: it is not UP, or not acknowledging */
-  uint32_t packet_bytes;      /* payload of a packet at most, */
-  uint32_t packet_max_bytes;  /* and by the MTUs of its ends */
+  bool is_silent;             /* it is not UP, or does not acknowledge: nothing but probes goes out on it */
+  uint32_t packet_bytes;      /* the most payload of a packet */
+  uint32_t packet_max_bytes;  /* the most payload that the MTUs of its ends allow */
   bool is_size_limited;       /* packets with more than packet_bytes do not arrive, as far as is known */
   harp_ns rtt_ns, rtt_min_ns; /* 0: not measured yet */
-  uint32_t window_bytes;      /* of the congestion control */
-  uint32_t inflight_bytes;    /* with headers */
-  uint64_t first_number;      /* of its first packet */
+  uint32_t window_bytes;      /* the congestion window */
+  uint32_t inflight_bytes;    /* the bytes in flight, with headers */
+  uint64_t first_number;      /* the number of its first packet */
   uint64_t sent_packets, sent_bytes; /* DATA and PROBE; bytes with headers */
-  uint64_t received_bytes;           /* acknowledged, with headers */
-  uint64_t ce_bytes;                 /* of sent_bytes: reported as marked as CE */
+  uint64_t received_bytes;           /* the bytes acknowledged, with headers */
+  uint64_t ce_bytes; /* the part of sent_bytes that the receiver has reported as marked (CE) */
   uint64_t lost_packets, resent_packets, probe_timeouts;
 };
 

@@ -62,8 +62,8 @@ static uint64_t silent_pairs(const struct harp_sender *s) {
   return pairs;
 }
 
-/* Carriers are chosen among the eligible paths, and experiments end where their pairs have changed. A pair
- * whose search was stopped makes paths DORMANT when it is settled next: here they change their states. */
+/* Chooses carriers among the eligible paths, and ends experiments whose pairs have changed. A pair whose
+ * search was stopped makes paths DORMANT when it is updated next: here they change their states. */
 static void eligible_paths_changed(struct harp_sender *s) {
   const struct harp_experiment *search = &s->experiments.search;
   choose_eligible_paths(s);

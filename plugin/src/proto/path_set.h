@@ -20,11 +20,11 @@
 
 struct harp_sender;
 
-/* Paths, a bit each. */
+/* Sets of paths, a bit each. */
 struct harp_path_set {
-  uint64_t eligible;   /* may carry data */
-  uint64_t probes_due; /* send one packet now, regardless of the window */
-  uint64_t sizing;     /* search for a larger packet size */
+  uint64_t eligible;   /* the paths that may carry data */
+  uint64_t probes_due; /* the paths that owe one packet now, regardless of the window */
+  uint64_t sizing;     /* the paths that search for a larger packet size */
 };
 
 static inline uint64_t harp_path_bit(const struct harp_path *p) {

@@ -23,24 +23,31 @@
 #include "proto/flight.h"
 
 struct harp_path_size {
-  uint32_t lines, lines_max; /* per packet: in use, and what the MTU allows */
-  bool try_max;              /* the next size probe tries lines_max, else the next larger size */
-  harp_ns probe_ns;          /* when to try a larger size; of no meaning at the maximum */
-  harp_ns again_ns;          /* from that probe to the one after it */
-  uint32_t probe_lines;      /* size under test, 0 when none */
-  uint64_t probe_number;     /* of the packet that tests it */
-  uint32_t smaller;          /* the next smaller size, in lines; 0: there is none */
-  /* Lost packets larger than that, since none as large was acknowledged: how many, the bytes of those that do
-   * not count as congestion so far, the lines of the smallest, and when the youngest was sent. */
-  uint32_t hole_packets, hole_bytes, hole_lines;
-  harp_ns hole_sent_ns;
-  uint32_t acked_lines; /* of the largest packet of this size that was acknowledged, */
-  harp_ns acked_ns;     /* and when the youngest of its kind was sent */
-  bool is_limited;      /* larger packets do not arrive, as far as is known */
-  bool is_news;         /* that, or the size of a path that is limited, has changed */
+  uint32_t lines;     /* the size in use: the lines of a packet */
+  uint32_t lines_max; /* the size that the MTU allows */
+  uint32_t smaller;   /* the next smaller size; 0: there is none */
+  bool is_limited;    /* larger packets do not arrive, as far as is known (rule 6) */
+  bool is_news;       /* is_limited, or the size of a limited path, has changed since it was reported */
+
+  /* the search for a larger size (rule 5) */
+  bool try_max;          /* the next size probe tries lines_max, else the next larger size */
+  harp_ns probe_ns;      /* the time of the next size probe; it has no meaning at the maximum */
+  harp_ns again_ns;      /* the interval from that probe to the one after it */
+  uint32_t probe_lines;  /* the size under test; 0: none is */
+  uint64_t probe_number; /* the number of the packet that tests it */
+
+  /* The black hole (rules 2 and 3): lost packets that are larger than `smaller`, since one as large was
+   * acknowledged. */
+  uint32_t hole_packets; /* the number of these packets */
+  uint32_t hole_bytes;   /* the bytes of those that do not count as congestion so far */
+  uint32_t hole_lines;   /* the size of the smallest */
+  harp_ns hole_sent_ns;  /* the time when the youngest was sent */
+  uint32_t acked_lines;  /* the size of the largest packet that was acknowledged */
+  harp_ns acked_ns;      /* the time when the youngest packet of that size was sent */
 };
 
-enum { HARP_PATH_HOLE_PACKETS = 6 }; /* RFC 8899 leaves the number open: lost at random so often is rare */
+/* RFC 8899 leaves the number open; random loss of so many large packets, and no small one, is rare. */
+enum { HARP_PATH_HOLE_PACKETS = 6 };
 
 void harp_path_size_init(struct harp_path_size *z, uint32_t lines_max);
 

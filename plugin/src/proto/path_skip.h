@@ -16,15 +16,15 @@
 
 enum {
   HARP_PATH_SKIPS_KEPT = 4,
-  HARP_PATH_SKIP_GAP_MIN = 512, /* packets between two: each costs an acknowledgement of its own */
-  HARP_PATH_SKIP_DOUBLINGS = 6, /* of the length of a gap, from 1 on */
+  HARP_PATH_SKIP_GAP_MIN = 512, /* the least packets between gaps: each costs an acknowledgement */
+  HARP_PATH_SKIP_DOUBLINGS = 6, /* a gap is longer than 1 by up to so many doublings */
 };
 
 struct harp_path_skip {
-  uint64_t random;    /* state of a generator (xorshift64); 0: none are skipped */
+  uint64_t random;    /* the state of a generator (xorshift64); 0: no number is skipped */
   uint64_t at_number; /* the next gap begins with this number, or later */
-  uint64_t skipped;   /* numbers so far */
-  /* The last gaps: first number and length of each, and the place of the oldest. */
+  uint64_t skipped;   /* the numbers skipped so far */
+  /* The first number and the length of each of the last gaps, and the place of the oldest. */
   uint64_t begins[HARP_PATH_SKIPS_KEPT];
   uint8_t counts[HARP_PATH_SKIPS_KEPT], oldest;
 };
@@ -32,7 +32,7 @@ struct harp_path_skip {
 /* `seed` is not to be known to the peer; 0: no number is skipped. */
 void harp_path_skip_init(struct harp_path_skip *k, uint64_t first_number, uint64_t seed);
 
-/* For harp_path_skip_next: makes a gap before the number; returns the number behind it. */
+/* Makes a gap before the number and returns the number behind it; harp_path_skip_next alone calls it. */
 uint64_t harp_path_skip_gap(struct harp_path_skip *k, uint64_t number);
 
 /* Returns the number of the packet that is sent next: this one, or the one behind a gap. */

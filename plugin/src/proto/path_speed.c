@@ -4,8 +4,8 @@
 #include "proto/path.h"
 #include "wire/record.h"
 
-/* What a record on one of several paths takes of its path's time: of a longer message the others take a part.
- * Shorter records than the latter cost more of a processor than they gain. */
+/* The time that a record on one of several paths takes: the others take a part of a longer message. A
+ * shorter record than RECORD_MIN_BYTES costs more of a processor than it gains. */
 #define RECORD_NS HARP_US(500)
 enum { RECORD_MIN_BYTES = 64 << 10 };
 
@@ -17,11 +17,11 @@ void harp_path_speed_restart(struct harp_path *p) {
 void harp_path_speed_update(struct harp_path *p) {
   p->speed.travel_ns = HARP_MIN(p->rtt.smoothed_ns, p->rtt.min_ns) / 2;
   if (p->is_tcp) {
-    p->speed.drain_q16 = p->speed.tcp.drain_q16;
+    p->speed.ns_per_byte_q16 = p->speed.tcp.ns_per_byte_q16;
     return;
   }
-  p->speed.drain_q16 = HARP_MAX((p->rtt.smoothed_ns << 24) / p->cc.window_q8, 1u);
-  harp_path_pace_update(&p->pace, &p->cc, p->speed.drain_q16);
+  p->speed.ns_per_byte_q16 = HARP_MAX((p->rtt.smoothed_ns << 24) / p->cc.window_q8, 1u);
+  harp_path_pace_update(&p->pace, &p->cc, p->speed.ns_per_byte_q16);
 }
 
 void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *all, harp_ns now) {
@@ -30,7 +30,7 @@ void harp_path_speed_follow(struct harp_path *p, const struct harp_tcp_speeds *a
 }
 
 uint64_t harp_path_speed_bytes_in(const struct harp_path_speed *v, harp_ns ns) {
-  return (ns << 16) / v->tcp.drain_q16;
+  return (ns << 16) / v->tcp.ns_per_byte_q16;
 }
 
 uint32_t harp_path_speed_record_lines(const struct harp_path_speed *v) {

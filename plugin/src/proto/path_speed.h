@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How soon one path delivers what it is given: what striping compares paths by.
+/* The speed of one path: how soon it delivers what it is given, by which striping compares paths.
  *
  * Owns and alone writes struct harp_path_speed, a part of struct harp_path. Called by the sender. Rules:
  *
@@ -15,8 +15,8 @@
 struct harp_path;
 
 struct harp_path_speed {
-  harp_ns travel_ns;  /* half the base RTT */
-  uint64_t drain_q16; /* ns that a byte of the flight takes, times 2^16 */
+  harp_ns travel_ns;        /* half of the base RTT */
+  uint64_t ns_per_byte_q16; /* the ns that a byte of the flight takes, times 2^16 */
   struct harp_tcp_speed tcp;
 };
 

@@ -8,7 +8,7 @@
 
 struct harp_path_stats {
   uint64_t first_number;
-  uint64_t sent_bytes; /* of packets, with headers */
+  uint64_t sent_bytes; /* the bytes of packets, with headers */
   uint64_t lost_packets, resent_packets, probe_timeouts;
 };
 

@@ -5,7 +5,7 @@
  * files, under the engine's lock; path_health.c runs what is due. Rules:
  *
  *   1. A path with something in flight has the loss deadline and the probe timeout.
- *   2. A path that is not UP has the next probe. Its interval doubles from PROBE_FIRST_NS on.
+ *   2. A path that is not UP has the next probe. Its interval doubles from HARP_PROBE_FIRST_NS on.
  *   3. A path that idles while there is work has the next probe, if there are other paths.
  *   4. A DORMANT path has only what ends its flight, or puts a tcp path to use again.
  *   5. A probe that is requested and can leave needs no timer.

@@ -13,14 +13,14 @@ _Static_assert(HARP_RECORDS_AHEAD_BYTES >= 2 * (HARP_RECORD_HEAD_BYTES + HARP_RE
 _Static_assert(HARP_RECORDS_BUFFER_BYTES >= (int)HARP_RECORDS_AHEAD_BYTES, "most reads take no more");
 
 /* Begins with a head, or with the payload behind it. */
-static void begin(struct harp_records *r) {
+static void begin_record(struct harp_records *r) {
   r->need = HARP_RECORD_HEAD_BYTES;
   r->done = r->crc = 0;
 }
 
 void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead) {
   *r = (struct harp_records){.session = session, .path = path, .ahead = ahead};
-  begin(r);
+  begin_record(r);
 }
 
 static uint32_t left_of(const struct harp_records *r) {
@@ -36,7 +36,7 @@ static struct harp_rx_target target_of(const struct harp_records *r, uint32_t at
   return harp_rx_stream_target(st, p, at);
 }
 
-static enum harp_records_event broken(struct harp_records *r, enum harp_drop why) {
+static enum harp_records_event break_connection(struct harp_records *r, enum harp_drop why) {
   r->why = why;
   return HARP_RECORDS_BROKEN;
 }
@@ -49,7 +49,7 @@ static enum harp_records_event placed_or_scrap(struct harp_records *r, bool is_r
 
 /* ---- payload in place ---- */
 
-static bool overlaps(const struct harp_packet *a, const struct harp_packet *b) {
+static bool lines_overlap(const struct harp_packet *a, const struct harp_packet *b) {
   return a->data.stream == b->data.stream &&
          harp_seq_before(a->data.line, b->data.line + harp_lines_of(b->data.length)) &&
          harp_seq_before(b->data.line, a->data.line + harp_lines_of(a->data.length));
@@ -60,7 +60,7 @@ static bool overlaps(const struct harp_packet *a, const struct harp_packet *b) {
 static void begin_reading(struct harp_records *r) {
   for (struct harp_records *other = r->refused ? NULL : r->session->reading; other;
        other = other->next_reading)
-    other->refused |= overlaps(&other->record.packet, &r->record.packet);
+    other->refused |= lines_overlap(&other->record.packet, &r->record.packet);
   r->next_reading = r->session->reading;
   r->session->reading = r;
   r->in_place = true;
@@ -78,10 +78,10 @@ void harp_records_end(struct harp_records *r) {
 }
 
 /* Names the place of the payload from byte `at` on; NULL: scrap. */
-static uint32_t target(struct harp_records *r, uint32_t at, uint8_t **dst) {
+static uint32_t target_of_byte(struct harp_records *r, uint32_t at, uint8_t **dst) {
   struct harp_rx_target t = target_of(r, at);
-  /* What was not written once is missing for good, even if the stream took it now. A watched buffer is of a
-   * receive posted since. */
+  /* Bytes that were not written once are missing for good, even if the stream took them now. A watched
+   * buffer is of a receive posted since. */
   r->refused |= t.is_refused || t.is_watched;
   *dst = r->refused ? NULL : t.dst;
   return t.bytes;
@@ -104,7 +104,7 @@ static void take_ahead(struct harp_records *r) {
   while ((bytes = HARP_MIN(r->to - r->from, left_of(r)))) {
     const uint8_t *src = r->ahead + r->from;
     uint8_t *dst;
-    bytes = HARP_MIN(bytes, target(r, r->done, &dst));
+    bytes = HARP_MIN(bytes, target_of_byte(r, r->done, &dst));
     copy_payload(r, dst, src, bytes);
     r->done += bytes;
     r->from += bytes;
@@ -118,7 +118,7 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
   r->piece_count = 0;
   while (r->in_place && at < r->record.length && n < HARP_RECORDS_PIECES_MAX) {
     uint8_t *dst;
-    uint32_t bytes = target(r, at, &dst);
+    uint32_t bytes = target_of_byte(r, at, &dst);
     if (!dst) bytes = HARP_MIN(bytes, scrap_bytes);
     room[n] = r->pieces[n] = (struct iovec){dst ? dst : scrap, bytes};
     at += bytes;
@@ -132,7 +132,7 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
     r->to -= r->from;
     r->from = 0;
   }
-  /* Behind a record that is longer than most reads only the next head: no more of it is moved. */
+  /* A read that ends a record longer than most takes only the next head: no more of it is moved. */
   uint32_t end = HARP_MAX(r->need + HARP_RECORD_HEAD_BYTES, (uint32_t)HARP_RECORDS_AHEAD_BYTES);
   HARP_ASSERT(r->to < end && end <= HARP_RECORDS_BUFFER_BYTES);
   room[n] = (struct iovec){r->ahead + r->to, end - r->to};
@@ -151,9 +151,9 @@ void harp_records_on_read(struct harp_records *r, size_t bytes) {
   HARP_ASSERT(r->to <= HARP_RECORDS_BUFFER_BYTES);
 }
 
-/* Whether the payload may be taken, or nothing of it: when all of its lines have come by another path, or
- * their stream is closed, their buffer is the sender's again, and its kernel may send what was written there
- * since. */
+/* Returns whether the payload may be taken, or nothing of it: when all of its lines have come by another
+ * path, or their stream is closed, their buffer is the sender's again, and its kernel may send what was
+ * written there since. */
 static bool is_right(const struct harp_records *r) {
   if (harp_record_payload_ok(&r->record, r->crc)) return true;
   if (r->record.packet.type != HARP_PACKET_DATA) return false;
@@ -169,15 +169,15 @@ static bool is_right(const struct harp_records *r) {
 static enum harp_records_event end_in_place(struct harp_records *r) {
   if (left_of(r)) return HARP_RECORDS_MORE;
   end_reading(r);
-  if (!is_right(r)) return broken(r, HARP_DROP_CRC);
-  begin(r);
+  if (!is_right(r)) return break_connection(r, HARP_DROP_CRC);
+  begin_record(r);
   return placed_or_scrap(r, r->refused);
 }
 
 static enum harp_records_event begin_in_place(struct harp_records *r, bool is_refused) {
   r->from += HARP_RECORD_HEAD_BYTES;
   r->refused = is_refused;
-  begin(r);
+  begin_record(r);
   begin_reading(r);
   take_ahead(r);
   return end_in_place(r);
@@ -205,9 +205,9 @@ static enum harp_records_event take_whole(struct harp_records *r) {
   r->done = there;
   r->need = HARP_RECORD_HEAD_BYTES + r->record.length;
   if (left_of(r)) return HARP_RECORDS_MORE;
-  if (!is_right(r)) return broken(r, HARP_DROP_CRC);
+  if (!is_right(r)) return break_connection(r, HARP_DROP_CRC);
   r->from += r->need;
-  begin(r);
+  begin_record(r);
   if (r->record.length > HARP_RECORD_WHOLE_BYTES) return place_whole(r, payload);
   r->record.packet.data.payload = payload;
   return HARP_RECORDS_PACKET;
@@ -222,7 +222,7 @@ enum harp_records_event harp_records_next(struct harp_records *r) {
   if (r->to - r->from < HARP_RECORD_HEAD_BYTES) return HARP_RECORDS_MORE;
   enum harp_drop drop = harp_record_decode(head, &r->record);
   if (!drop) drop = harp_session_on_head(r->session, r->path, head, &r->record, &r->number);
-  if (drop) return broken(r, drop);
+  if (drop) return break_connection(r, drop);
   if (r->record.length > HARP_RECORD_WHOLE_BYTES) {
     struct harp_rx_target t = target_of(r, 0);
     if (!t.is_watched) return begin_in_place(r, t.is_refused);

@@ -5,12 +5,12 @@
 
 #include "base/assert.h"
 #include "base/seq.h"
-#include "proto/window.h"
+#include "proto/receive_window.h"
 
-/* When an acknowledgement leaves. At once: something is out of order, or came marked as CE (RFC 9000, section
- * 13.2.1), or a part of our window is used. Soon: the sender requests it, as it does when it has used a part
- * of its own window, or waits; a few microseconds let the receiving thread hand the message to its caller
- * first. Else late: it may ride on data. */
+/* The acknowledgement leaves at once when something is out of order, or came marked as CE (RFC 9000,
+ * section 13.2.1), or a part of our window is used. It leaves soon when the sender requests it, as it does
+ * when it has used a part of its own window, or waits; a few microseconds let the receiving thread hand
+ * the message to its caller first. Else it leaves late: it may ride on data. */
 enum {
   ACK_WINDOW_PARTS = 4,
   ACK_EVERY_MAX_BYTES = 512 * 1024, /* eight superframes */
@@ -19,7 +19,7 @@ enum {
 #define ACK_SOON_NS HARP_US(1)
 #define ACK_LATE_NS HARP_US(200)
 #define ACK_REST_NS HARP_US(500) /* small messages, for which nobody waits: less than a probe timeout */
-/* For the credit of a receive. */
+/* An acknowledgement that carries the credit of a new receive waits for so long. */
 #define ACK_NEXT_CREDIT_NS HARP_US(20) /* the sender may need it for its next message */
 #define ACK_CREDIT_NS      HARP_US(50) /* it has some left */
 /* An acknowledgement rides on data when it falls due within this. Tried: all that wait ride. Then each
@@ -60,7 +60,7 @@ void harp_receiver_init(struct harp_receiver *r, const struct harp_receiver_conf
 }
 
 void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes) {
-  r->window_bytes = harp_window_bounded(bytes) / HARP_WINDOW_UNIT_BYTES * HARP_WINDOW_UNIT_BYTES;
+  r->window_bytes = harp_receive_window_bounded(bytes) / HARP_WINDOW_UNIT_BYTES * HARP_WINDOW_UNIT_BYTES;
   r->ack_every_bytes = HARP_MIN(r->window_bytes / ACK_WINDOW_PARTS, (uint32_t)ACK_EVERY_MAX_BYTES);
 }
 
@@ -71,7 +71,7 @@ static struct harp_rx_list *list_of(struct harp_receiver *r, const struct harp_r
   return st->announces_left == CREDIT_REPEATS ? &r->fresh : &r->repeated;
 }
 
-static void enlist(struct harp_receiver *r, struct harp_rx_stream *st, uint8_t announces_left) {
+static void add_to_list(struct harp_receiver *r, struct harp_rx_stream *st, uint8_t announces_left) {
   st->announces_left = announces_left;
   struct harp_rx_list *list = list_of(r, st);
   st->next = NULL;
@@ -81,7 +81,7 @@ static void enlist(struct harp_receiver *r, struct harp_rx_stream *st, uint8_t a
   r->fresh_count += list == &r->fresh;
 }
 
-static void unlist(struct harp_receiver *r, struct harp_rx_stream *st) {
+static void remove_from_list(struct harp_receiver *r, struct harp_rx_stream *st) {
   struct harp_rx_list *list = list_of(r, st);
   *(st->previous ? &st->previous->next : &list->first) = st->next;
   *(st->next ? &st->next->previous : &list->last) = st->previous;
@@ -89,18 +89,18 @@ static void unlist(struct harp_receiver *r, struct harp_rx_stream *st) {
 }
 
 /* Announces the credit of a stream in the next acknowledgements, on whichever path. */
-static void announce(struct harp_receiver *r, struct harp_rx_stream *st) {
+static void announce_credit(struct harp_receiver *r, struct harp_rx_stream *st) {
   if (st->announces_left == CREDIT_REPEATS) return;
-  unlist(r, st);
-  enlist(r, st, CREDIT_REPEATS);
+  remove_from_list(r, st);
+  add_to_list(r, st, CREDIT_REPEATS);
 }
 
 static void put_credit(struct harp_receiver *r, struct harp_packet *ack, struct harp_rx_stream *st) {
   HARP_ASSERT(st->announces_left);
   ack->ack.credits[ack->ack.credit_count++] = (struct harp_credit){st->id, st->posted};
   st->announced = st->posted;
-  unlist(r, st);
-  enlist(r, st, (uint8_t)(st->announces_left - 1));
+  remove_from_list(r, st);
+  add_to_list(r, st, (uint8_t)(st->announces_left - 1));
 }
 
 /* Puts the credit of streams into an acknowledgement, of at most so many: first what is new, which would
@@ -120,8 +120,8 @@ static uint32_t bare_ack_bytes(const struct harp_rx_path *path) {
   return HARP_ACK_HEADER_BYTES + path->received.count * HARP_ACK_RANGE_BYTES;
 }
 
-/* Whether the acknowledgement of a path may be sent. While it waits, what comes adds more to the allowance
- * than to its length. */
+/* Returns whether the acknowledgement of a path may be sent. While it waits, what comes adds more to the
+ * allowance than to its length. */
 static bool is_allowed(const struct harp_receiver *r, unsigned path) {
   const struct harp_rx_path *p = &r->paths[path];
   return !harp_receiver_is_unproved(r, path) || p->allowance_bytes >= bare_ack_bytes(p);
@@ -171,7 +171,8 @@ static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uin
 /* Notes a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far counts: a
  * number that later ones have overtaken may be a duplicate whose range is forgotten, and the sum must not
  * exceed what the sender has sent. */
-static HARP_COLD void note_mark(struct harp_receiver *r, const struct harp_packet *p, uint64_t number) {
+static HARP_COLD void packet_was_marked(struct harp_receiver *r, const struct harp_packet *p,
+                                        uint64_t number) {
   struct harp_rx_path *path = &r->paths[p->path];
   if (number < path->next_number) return;
   r->counters->ce_packets++;
@@ -209,12 +210,12 @@ static HARP_ALWAYS_INLINE bool record_number(struct harp_receiver *r, uint8_t pa
   return harp_ranges_add(&p->received, number);
 }
 
-static HARP_ALWAYS_INLINE void note_arrival(struct harp_receiver *r, const struct harp_packet *p,
-                                            uint64_t number, harp_ns now) {
+static HARP_ALWAYS_INLINE void packet_arrived(struct harp_receiver *r, const struct harp_packet *p,
+                                              uint64_t number, harp_ns now) {
   struct harp_rx_path *path = &r->paths[p->path];
   if (harp_receiver_is_unproved(r, p->path))
     path->allowance_bytes += HARP_DATA_HEADER_BYTES + (uint64_t)p->data.length;
-  if (harp_unlikely(p->ce)) note_mark(r, p, number);
+  if (harp_unlikely(p->ce)) packet_was_marked(r, p, number);
   bool is_next = record_number(r, p->path, number, now);
   path->echo_time = p->data.time;
   path->echo_arrival_ns = now;
@@ -296,7 +297,7 @@ uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, 
   HARP_ASSERT(path < r->path_count);
   bool is_due = r->waiting >> path & 1 && r->paths[path].ack_due_ns <= now + RIDE_NS;
   if (!is_due && !(r->elsewhere >> path & 1)) return 0;
-  /* Where more new credit than fits is to be announced, the rest would have to follow alone. */
+  /* More new credit than fits would have to follow alone. */
   if (r->fresh_count > HARP_ACK_CREDITS_MAX) return 0;
   return bare_ack_bytes(&r->paths[path]) + r->fresh_count * HARP_ACK_CREDIT_BYTES;
 }
@@ -331,7 +332,7 @@ void harp_receiver_open(struct harp_receiver *r, struct harp_rx_stream *st,
   harp_rx_stream_init(st, config, r->trace, r->counters);
   r->streams[config->id] = st;
   r->closed[config->id / 64] &= ~(1ull << config->id % 64);
-  enlist(r, st, 0);
+  add_to_list(r, st, 0);
 }
 
 void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
@@ -339,7 +340,7 @@ void harp_receiver_close(struct harp_receiver *r, struct harp_rx_stream *st) {
   r->streams[st->id] = NULL;
   /* A message that was too large must not count as delivered. */
   if (!st->too_large) r->closed[st->id / 64] |= 1ull << st->id % 64;
-  unlist(r, st);
+  remove_from_list(r, st);
 }
 
 /* Returns how long the credit of a receive may wait for data to ride on. `is_small`: what fits into the
@@ -366,7 +367,7 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
   int err = harp_rx_stream_post(st, data, capacity, is_watched, cookie, place, early, now);
   if (err) return err;
   bool is_small = capacity <= HARP_EARLY_MAX_BYTES;
-  announce(r, st);
+  announce_credit(r, st);
   ack_by(r, r->latest, now + credit_delay_ns(st, is_small));
   st->is_credit_wanted = false;
   return 0;
@@ -391,8 +392,8 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
   bool is_request = p->flags & HARP_FLAG_CREDIT;
   if (is_request || !r->paths[r->latest].received.count) r->latest = p->path;
   if (!is_request) return;
-  while (r->announced.first) announce(r, r->announced.first);
-  while (r->repeated.first) announce(r, r->repeated.first);
+  while (r->announced.first) announce_credit(r, r->announced.first);
+  while (r->repeated.first) announce_credit(r, r->repeated.first);
   for (struct harp_rx_stream *st = r->fresh.first; st; st = st->next) st->is_credit_wanted = true;
 }
 
@@ -400,7 +401,8 @@ static void on_probe(struct harp_receiver *r, const struct harp_packet *p) {
 static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct harp_packet *p,
                                    uint64_t number, enum harp_drop drop, harp_ns now) {
   struct harp_trace_entry e = {.path = p->path, .stream = p->data.stream, .number = number};
-  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace) return; /* not recorded: copies bring duplicates */
+  if (drop == HARP_DROP_DUPLICATE && !r->packet_trace)
+    return; /* tail duplicates bring these, so they are not recorded */
   if (drop == HARP_DROP_DUPLICATE) {
     e.event = HARP_EVENT_RX_DUPLICATE;
     e.a = p->data.line;
@@ -417,13 +419,13 @@ static HARP_COLD void trace_packet(const struct harp_receiver *r, const struct h
   harp_trace(r->trace, now, e);
 }
 
-/* What could not be taken is not acknowledged, so it comes again; what had arrived is, and what nobody waits
- * for. */
+/* Handles a packet that is dropped. One that could not be taken is not acknowledged, so it comes again;
+ * one that had arrived is, and one that nobody waits for. */
 static HARP_COLD void packet_dropped(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                      struct harp_placement *place, enum harp_drop drop, harp_ns now) {
   if (place) place->count = 0;
   if (drop == HARP_DROP_DUPLICATE || (drop == HARP_DROP_STREAM && is_closed(r, p)))
-    note_arrival(r, p, number, now);
+    packet_arrived(r, p, number, now);
   trace_packet(r, p, number, drop, now);
 }
 
@@ -449,7 +451,7 @@ enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct har
     if (place) place->count = 0;
     on_probe(r, p);
   }
-  note_arrival(r, p, number, now);
+  packet_arrived(r, p, number, now);
   if (harp_unlikely(r->packet_trace)) trace_packet(r, p, number, HARP_DROP_NONE, now);
   return HARP_DROP_NONE;
 }

@@ -2,11 +2,11 @@
 /* The receiving half of a session, sans-IO: which packets came over which path, what to acknowledge and when,
  * and which streams may go on sending (credit).
  *
+ * Owns and alone writes struct harp_receiver, and of each stream the fields that rx_stream.h lists for it.
  * Owned by one engine, called by the thread that runs its pass. What the packets of a stream bring is the
- * stream's (rx_stream.h).
+ * stream's (rx_stream.h). Rules:
  *
- * Acknowledgements go to the address that the peer told, which may be a third party's. Rules:
- *
+ *   Acknowledgements go to the address that the peer told, which may be a third party's:
  *   1. A path is unproved until our own sender finds that packets reach the peer there
  *      (harp_receiver_on_proved).
  *   2. Until then the acknowledgements of a path have at most as many bytes as came on it; the headers before
@@ -14,8 +14,14 @@
  *   3. Probes are padded, so that each brings an acknowledgement.
  *   4. Credit is left out of an acknowledgement before the acknowledgement is.
  *
- * A number that has come already, or is below those that still count, is a packet that the network, or
- * somebody else, has sent again: it is dropped without an answer. A sender never uses a number twice. */
+ *   When an acknowledgement leaves, and when credit does:
+ *   5. It leaves at once, soon or late, by what came (recv.c has the times).
+ *   6. A packet of data in the other direction carries one that is nearly due.
+ *   7. New credit goes with the acknowledgement of the path that brought data last, and is announced
+ *      CREDIT_REPEATS times, since acknowledgements get lost.
+ *
+ *   8. A number that has come already, or is below those that still count, is a packet that the network, or
+ *      somebody else, has sent again: it is dropped without an answer. A sender never uses a number twice. */
 #ifndef HARP_RECV_H
 #define HARP_RECV_H
 
@@ -27,24 +33,27 @@ struct harp_receiver_config {
   uint32_t first_number;
   unsigned path_count;
   unsigned stream_max;   /* streams have ids below this; at most HARP_STREAMS_MAX */
-  uint32_t window_bytes; /* to announce: see harp_receiver_set_window */
+  uint32_t window_bytes; /* the receive window to announce: see harp_receiver_set_window */
   uint64_t unproved;     /* paths whose address may not be the peer's, a bit each */
 };
 
 struct harp_rx_path {
-  uint64_t next_number;    /* one above the highest received */
-  uint64_t settled_number; /* of the last packet with HARP_FLAG_SETTLED */
-  uint64_t least_number;   /* those below are forgotten */
-  struct harp_ranges received;
-  uint64_t ack_number; /* of the next acknowledgement to send */
-  uint32_t echo_time;  /* time stamp of the last packet that arrived, and when it did */
-  harp_ns echo_arrival_ns;
-  bool detour; /* of the latest packet: it came by a slower way; reported in acknowledgements */
+  /* what has come */
+  uint64_t next_number;        /* one above the highest number received */
+  struct harp_ranges received; /* the numbers received that the sender has not settled */
+  uint64_t settled_number;     /* the number of the last packet with HARP_FLAG_SETTLED */
+  uint64_t least_number;       /* the numbers below it are forgotten */
+  uint32_t echo_time;          /* the time stamp of the last packet that arrived */
+  harp_ns echo_arrival_ns;     /* the time when it arrived */
+  bool detour;                 /* the latest packet came by a slower way; acknowledgements report it */
+  uint32_t ce_bytes;           /* the bytes that came marked as CE, with headers, modulo 2^32 */
+  uint64_t received_bytes;     /* statistics: the bytes acknowledged, with headers */
+
+  /* the next acknowledgement */
+  uint64_t ack_number; /* the number of the acknowledgement */
+  harp_ns ack_due_ns;  /* the time when it is due; HARP_NEVER: nothing is to be acknowledged */
   uint32_t unacked_bytes;
-  uint32_t ce_bytes; /* of packets that came marked as CE, with headers; wraps. Acknowledgements report it */
-  uint64_t received_bytes;  /* statistics: acknowledged, with headers */
-  uint64_t allowance_bytes; /* that acknowledgements may have while the path is unproved */
-  harp_ns ack_due_ns;       /* HARP_NEVER: nothing to acknowledge */
+  uint64_t allowance_bytes; /* the most bytes of acknowledgements while unproved (rule 2) */
 };
 
 /* Open streams, in the order in which they came to the list. */
@@ -54,25 +63,32 @@ struct harp_rx_list {
 
 struct harp_receiver {
   const struct harp_trace *trace;
-  bool packet_trace; /* of each packet that comes: for tests */
   struct harp_counters *counters;
-  uint32_t window_bytes;    /* announced in acknowledgements */
-  uint32_t ack_every_bytes; /* at least one for so many */
+  bool packet_trace;        /* each packet that comes is traced: for tests */
+  uint32_t window_bytes;    /* the receive window, which acknowledgements announce */
+  uint32_t ack_every_bytes; /* an acknowledgement is sent for so many bytes at least */
+
+  /* streams */
   unsigned stream_max;
-  struct harp_rx_stream **streams; /* by id; NULL: none. Memory behind the paths */
-  uint64_t *closed;                /* ids whose last stream was closed, a bit each. Memory behind those */
-  /* Each open stream is in one: its credit is to be announced, to be repeated, or was announced often
-   * enough. */
-  struct harp_rx_list fresh, repeated, announced;
-  uint32_t fresh_count;
-  harp_ns ack_due_ns; /* the first of the paths' */
-  uint64_t waiting;   /* paths with an acknowledgement to send, a bit each */
-  uint64_t elsewhere; /* paths whose last acknowledgement took another one, a bit each */
-  uint64_t unproved;  /* paths whose address may not be the peer's, a bit each */
-  bool is_requested;  /* the sender has requested one since none was waiting */
-  /* Where new credit goes: the path that brought data or a request for credit last, since the sender takes it
-   * for one that works; before those the path that brought the first packet. */
+  struct harp_rx_stream **streams; /* the streams by id, in memory behind the paths; NULL: none is open */
+  uint64_t *closed; /* the ids whose last stream was closed, a bit each, in memory behind those */
+
+  /* credit: each open stream is in one list */
+  struct harp_rx_list fresh;     /* the streams whose credit was not announced yet */
+  struct harp_rx_list repeated;  /* the streams whose credit is to be announced once more */
+  struct harp_rx_list announced; /* the streams whose credit was announced often enough */
+  uint32_t fresh_count;          /* the number of streams in `fresh` */
+  /* The path that carries new credit: the one that brought data or a request for credit last, since the
+   * sender takes it for one that works; before those the path that brought the first packet. */
   uint8_t latest;
+
+  /* acknowledgements; sets of paths have a bit each */
+  harp_ns ack_due_ns; /* the first of the paths' times */
+  uint64_t waiting;   /* the paths with an acknowledgement to send */
+  uint64_t elsewhere; /* the paths whose last acknowledgement went by another path */
+  uint64_t unproved;  /* the paths whose address may not be the peer's (rule 1) */
+  bool is_requested;  /* the sender has requested an acknowledgement since none was waiting */
+
   unsigned path_count;
   struct harp_rx_path paths[]; /* path_count of them */
 };
@@ -95,7 +111,7 @@ int harp_receiver_post(struct harp_receiver *r, struct harp_rx_stream *st, void 
                        harp_ns now) HARP_MUST_CHECK;
 
 /* Sets what the peer may have in flight to each of our interfaces, announced from the next acknowledgement
- * on; bounded (harp_window_bounded). */
+ * on; bounded (harp_receive_window_bounded). */
 void harp_receiver_set_window(struct harp_receiver *r, uint32_t bytes);
 
 /* Returns the open stream of this id; NULL: there is none. */
@@ -132,13 +148,13 @@ void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_
 /* Notes that the acknowledgement of a path, taken just now, goes by another one, which may lose it. The
  * sender may be unable to send what would bring one more, so it goes by its own path as well: in front of the
  * next record, or alone when the caller finds that the path takes it, and repeats it. */
-static inline void harp_receiver_note_elsewhere(struct harp_receiver *r, unsigned path) {
+static inline void harp_receiver_on_ack_elsewhere(struct harp_receiver *r, unsigned path) {
   r->elsewhere |= 1ull << path;
 }
 static inline uint64_t harp_receiver_elsewhere(const struct harp_receiver *r) {
   return r->elsewhere;
 }
-/* Whether a tcp path owes nothing but that repetition. */
+/* Returns whether a tcp path owes nothing but that repetition. */
 static inline bool harp_receiver_is_repeat(const struct harp_receiver *r, unsigned path) {
   return (r->elsewhere & ~r->waiting) >> path & 1;
 }

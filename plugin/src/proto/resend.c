@@ -12,7 +12,7 @@ void harp_resend_init(struct harp_resend *r, uint32_t first_line) {
 }
 
 /* Changes every bit of the run that isn't `value` yet; returns how many changed. */
-static uint32_t change(struct harp_resend *r, uint32_t line, uint32_t count, bool value) {
+static uint32_t set_lines(struct harp_resend *r, uint32_t line, uint32_t count, bool value) {
   uint32_t changed = 0;
   while (count) {
     uint32_t same = harp_linemap_run(&r->map, line, count, value);
@@ -35,7 +35,7 @@ void harp_resend_add(struct harp_resend *r, uint32_t line, uint32_t count, uint3
     line += gone, count -= gone;
   }
   if (!r->count || harp_seq_before(line, r->lowest)) r->lowest = line;
-  r->count += change(r, line, count, true);
+  r->count += set_lines(r, line, count, true);
   HARP_ASSERT(r->count <= HARP_WINDOW_LINES);
 }
 
@@ -47,7 +47,7 @@ void harp_resend_remove(struct harp_resend *r, uint32_t line, uint32_t count) {
     if (before >= count) return;
     line += before, count -= before;
   }
-  r->count -= change(r, line, count, false);
+  r->count -= set_lines(r, line, count, false);
 }
 
 uint32_t harp_resend_first(struct harp_resend *r, uint32_t limit, uint32_t *line) {

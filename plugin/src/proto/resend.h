@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines that a sender must send again: found lost on some path and not yet resent. A set over the
- * connection's line sequence, so losses of several paths merge and a line waits at most once. */
+/* The lines that a stream must send again: they were found lost on some path and not sent again yet. A set
+ * over the stream's line sequence, so that losses of several paths merge and a line waits at most once.
+ *
+ * Owns and alone writes struct harp_resend, a part of struct harp_tx_stream. Called by tx_stream.c. */
 #ifndef HARP_RESEND_H
 #define HARP_RESEND_H
 
@@ -8,8 +10,8 @@
 
 struct harp_resend {
   struct harp_linemap map;
-  uint32_t count;  /* lines in the set */
-  uint32_t lowest; /* no member lies before it */
+  uint32_t count;  /* the number of lines in the set */
+  uint32_t lowest; /* no member lies before this line */
 };
 
 void harp_resend_init(struct harp_resend *r, uint32_t first_line);

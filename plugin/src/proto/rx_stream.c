@@ -60,7 +60,7 @@ static void place_early(const struct harp_rx_stream *st, const struct harp_recv_
 int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity, bool is_watched,
                         void *cookie, struct harp_placement *place, const uint8_t **early, harp_ns now) {
   place->count = 0;
-  place->is_copied = false; /* what came early is the caller's to copy */
+  place->is_placed = false; /* what came early is the caller's to copy */
   *early = NULL;
   if (st->posted - st->done == HARP_MESSAGES_MAX) return -EAGAIN;
   struct harp_recv_message *msg = message_at(st, st->posted);
@@ -69,7 +69,7 @@ int harp_rx_stream_post(struct harp_rx_stream *st, void *data, uint32_t capacity
                (struct harp_trace_entry){
                    .event = HARP_EVENT_RECV_POST, .stream = st->id, .number = st->posted, .a = capacity});
   if (msg->begun && msg->size > capacity) {
-    refuse_size(st, st->posted, msg->size, capacity); /* and what still comes of it stays in staging */
+    refuse_size(st, st->posted, msg->size, capacity); /* packets of it that still come stay in staging */
   } else {
     if (msg->begun) {
       *early = msg->data;
@@ -182,7 +182,7 @@ static uint32_t take_lines(struct harp_rx_stream *st, const struct harp_packet *
 
 /* Moves `delivered` over everything that has arrived, and makes those bits free for the next turn of the
  * map. */
-static void advance(struct harp_rx_stream *st) {
+static void deliver_next_lines(struct harp_rx_stream *st) {
   uint32_t run = harp_linemap_run(&st->arrived, st->delivered, HARP_WINDOW_LINES, true);
   harp_linemap_clear(&st->arrived, st->delivered, run);
   st->delivered += run;
@@ -191,8 +191,8 @@ static void advance(struct harp_rx_stream *st) {
 
 /* Returns whether the packet may be taken, and the message that it is of, which begins with it if it is the
  * first. */
-static HARP_ALWAYS_INLINE enum harp_drop judge(struct harp_rx_stream *st, const struct harp_packet *p,
-                                               struct harp_recv_message **msg) {
+static HARP_ALWAYS_INLINE enum harp_drop check_packet(struct harp_rx_stream *st, const struct harp_packet *p,
+                                                      struct harp_recv_message **msg) {
   uint32_t end = p->data.line + harp_lines_of(p->data.length);
   if (p->data.size > HARP_MESSAGE_MAX_BYTES) return HARP_DROP_FIELD;
   if (!harp_seq_after(end, st->delivered)) return HARP_DROP_DUPLICATE;
@@ -201,25 +201,26 @@ static HARP_ALWAYS_INLINE enum harp_drop judge(struct harp_rx_stream *st, const 
 }
 
 /* Takes the lines of a packet that was judged well; lists those that are new. */
-static HARP_ALWAYS_INLINE enum harp_drop take(struct harp_rx_stream *st, const struct harp_packet *p,
-                                              struct harp_recv_message *msg, struct harp_placement *place) {
+static HARP_ALWAYS_INLINE enum harp_drop take_packet(struct harp_rx_stream *st, const struct harp_packet *p,
+                                                     struct harp_recv_message *msg,
+                                                     struct harp_placement *place) {
   uint32_t line = p->data.line, lines = harp_lines_of(p->data.length);
   bool next = line == st->delivered && !st->ahead;
   uint32_t fresh = harp_likely(next) ? take_next(st, p, lines, place) : take_lines(st, p, lines, place);
   if (!fresh) return HARP_DROP_DUPLICATE;
   HARP_ASSERT(fresh <= msg->missing);
   msg->missing -= fresh;
-  if (!next && !harp_seq_after(line, st->delivered)) advance(st);
+  if (!next && !harp_seq_after(line, st->delivered)) deliver_next_lines(st);
   return HARP_DROP_NONE;
 }
 
 enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct harp_packet *p,
                                       struct harp_placement *place) {
   struct harp_recv_message *msg;
-  enum harp_drop drop = judge(st, p, &msg);
+  enum harp_drop drop = check_packet(st, p, &msg);
   if (drop) return drop;
   place->dst = msg->data + p->data.offset;
-  return take(st, p, msg, place);
+  return take_packet(st, p, msg, place);
 }
 
 /* ---- packets that are larger than a datagram ---- */
@@ -229,7 +230,7 @@ struct harp_rx_target harp_rx_stream_target(struct harp_rx_stream *st, const str
   struct harp_recv_message *msg;
   uint32_t line = p->data.line + from / HARP_LINE_BYTES, left = p->data.length - from;
   struct harp_rx_target t = {.bytes = left};
-  enum harp_drop drop = judge(st, p, &msg);
+  enum harp_drop drop = check_packet(st, p, &msg);
   t.is_refused = drop && drop != HARP_DROP_DUPLICATE;
   if (drop) return t;
   t.is_watched = msg->is_watched;
@@ -259,8 +260,8 @@ uint8_t *harp_rx_stream_target_unverified(const struct harp_rx_stream *st, const
 
 enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p) {
   struct harp_recv_message *msg;
-  enum harp_drop drop = judge(st, p, &msg);
-  return drop ? drop : take(st, p, msg, NULL);
+  enum harp_drop drop = check_packet(st, p, &msg);
+  return drop ? drop : take_packet(st, p, msg, NULL);
 }
 
 void harp_rx_stream_check(const struct harp_rx_stream *st) {

@@ -2,15 +2,15 @@
 /* The receiving end of a stream, sans-IO: the receives of one NCCL connection, and where each of its packets'
  * bytes belongs.
  *
- * The caller posts receives (NCCL's buffers, borrowed until done), feeds packets and copies what the verdict
- * says, at once and in the order given, before it calls anything else here. Because a GPU may read the buffer
- * while it fills, every line is placed exactly once.
+ * Owns and alone writes struct harp_rx_stream, but for the fields listed there as recv.c's. Owned by one
+ * engine. A stream knows nothing of paths and acknowledgements: those are the receiver's (recv.h). Rules:
  *
- * Messages of up to HARP_EARLY_MAX_BYTES may arrive before their receive is posted; they wait in `staging`,
- * one slot for each of the next HARP_EARLY_MESSAGES messages.
- *
- * Owned by one engine. A stream knows nothing of paths and acknowledgements: those are the receiver's
- * (recv.h). */
+ *   1. The caller posts receives (NCCL's buffers, borrowed until done), feeds packets and copies what the
+ *      result says, at once and in the order given, before it calls anything else here.
+ *   2. Every line is placed exactly once, since a GPU may read the buffer while it fills.
+ *   3. Messages of up to HARP_EARLY_MAX_BYTES may arrive before their receive is posted; they wait in
+ * `staging`, one slot for each of the next HARP_EARLY_MESSAGES messages.
+ *   4. Messages are done in order. */
 #ifndef HARP_RX_STREAM_H
 #define HARP_RX_STREAM_H
 
@@ -39,43 +39,45 @@ struct harp_rx_stream_config {
 };
 
 struct harp_recv_message {
-  uint8_t *data;           /* where it goes: the posted buffer, or its staging slot */
-  void *cookie;            /* of the posted receive */
-  uint32_t capacity;       /* of the posted buffer, or of a staging slot */
-  uint32_t size, line;     /* known once begun */
-  uint32_t lines, missing; /* all, and not arrived yet */
-  bool begun;
-  bool is_watched; /* of the posted receive */
+  uint8_t *data;     /* the place of the message: the posted buffer, or its staging slot */
+  void *cookie;      /* the cookie of the posted receive */
+  uint32_t capacity; /* the bytes that fit at `data` */
+  bool is_watched;   /* the posted buffer is read while it fills */
+  bool begun;        /* a packet of the message has come: the fields below hold */
+  uint32_t size, line;
+  uint32_t lines;   /* the number of its lines */
+  uint32_t missing; /* the number of its lines that have not arrived */
 };
 
 struct harp_rx_stream {
   const struct harp_trace *trace;
   struct harp_counters *counters;
-  uint16_t id; /* in packets */
-  void *owner; /* whose it is: the opener's to set */
+  uint16_t id; /* the id in packets */
+  void *owner; /* the opener sets it, for itself */
 
-  /* the receiver's: how often the credit is still to be announced, and the list that goes with it */
-  uint8_t announces_left;
-  struct harp_rx_stream *next, *previous;
+  /* recv.c writes these */
+  uint8_t announces_left;                 /* the credit is to be announced so many times more */
+  struct harp_rx_stream *next, *previous; /* the neighbours in the list that goes with announces_left */
+  bool is_credit_wanted; /* the sender has requested credit, and no receive was posted since */
+  uint32_t announced;    /* the value of `posted` that was last sent */
 
-  uint32_t done;         /* first message that poll_done has not given back */
-  uint32_t posted;       /* first message without a posted receive */
-  uint32_t announced;    /* the `posted` last sent */
-  uint32_t delivered;    /* first line that has not arrived */
-  bool is_credit_wanted; /* the sender has requested it, and was told of no receive since */
-  uint32_t last_size;    /* of the message that began last; UINT32_MAX: none has */
-  bool too_large;        /* the peer sent more than a receive holds: message, size and capacity are below */
+  /* messages and lines */
+  uint32_t done;      /* the first message that poll_done has not given back */
+  uint32_t posted;    /* the first message without a posted receive */
+  uint32_t delivered; /* the first line that has not arrived */
+  uint32_t ahead;     /* the number of lines in `arrived` */
+  uint32_t last_size; /* the size of the message that began last; UINT32_MAX: none has */
+  bool too_large;     /* the peer sent more than a receive holds: the fields below say which */
   uint32_t too_large_message, too_large_size, too_large_capacity;
   uint8_t *staging;
   struct harp_recv_message messages[HARP_RECV_SLOTS];
-  uint32_t ahead; /* lines that have arrived beyond `delivered`: the members of `arrived` */
-  struct harp_linemap arrived;
+  struct harp_linemap arrived; /* the lines beyond `delivered` that have arrived */
 };
 
 /* Copy payload [from, from + bytes) of the packet to dst + from. Runs are ascending. */
 struct harp_placement {
-  uint8_t *dst;   /* where byte 0 of the packet's payload belongs */
-  bool is_copied; /* the session did it: nothing is left to the caller */
+  uint8_t *dst;   /* the place of byte 0 of the packet's payload */
+  bool is_placed; /* the session did it: nothing is left to the caller */
   uint32_t count;
   struct {
     uint32_t from, bytes;
@@ -109,7 +111,7 @@ enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct ha
 /* Where the payload of a packet belongs from one of its bytes on. */
 struct harp_rx_target {
   uint8_t *dst;    /* NULL: nowhere, since the packet is refused or these lines have arrived by another one */
-  uint32_t bytes;  /* for how many bytes that holds */
+  uint32_t bytes;  /* the number of bytes that this holds for */
   bool is_refused; /* the packet is not to be taken at all any more */
   bool is_watched; /* the buffer is read while it fills: only what was checked is written, line by line */
 };
@@ -123,7 +125,8 @@ struct harp_rx_target harp_rx_stream_target(struct harp_rx_stream *st, const str
  * that comes again. NULL: nowhere. Then on_data takes it, if its CRC is good. */
 uint8_t *harp_rx_stream_target_unverified(const struct harp_rx_stream *st, const struct harp_packet *p);
 
-/* Takes it once all of its payload was read to its place. Returns why it is dropped, or HARP_DROP_NONE. */
+/* Takes the packet once all of its payload was read to its place. Returns why it is dropped, or
+ * HARP_DROP_NONE. */
 enum harp_drop harp_rx_stream_on_placed(struct harp_rx_stream *st, const struct harp_packet *p);
 
 /* Returns whether the message that began last was one that may come before its receive. */

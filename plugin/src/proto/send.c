@@ -41,11 +41,11 @@ int harp_sender_post(struct harp_sender *s, struct harp_tx_stream *st, const voi
                      void *cookie, bool is_awaited, harp_ns now) {
   bool was_idle = !s->load.messages;
   if (harp_unlikely(bytes > HARP_SMALL_MAX_BYTES)) harp_path_pairs_on_large(s, now);
-  harp_send_carriers_note_windows(s, bytes);
+  harp_send_carriers_update_windows(s, bytes);
   int err = harp_tx_stream_post(st, data, bytes, cookie, is_awaited, now);
   if (!err && was_idle) sender_is_busy(s, now);
   harp_send_windows_on_posted(&s->windows, now);
-  harp_send_credit_note_stream(&s->credit, st, now);
+  harp_send_credit_on_stream(&s->credit, st, now);
   harp_send_experiments_on_posted(s, now);
   return err;
 }
@@ -180,5 +180,5 @@ void harp_sender_on_timeout(struct harp_sender *s, harp_ns now) {
 }
 
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now) {
-  harp_path_probing_check_quiet(s, quiet_ns, now);
+  harp_path_probing_probe_quiet(s, quiet_ns, now);
 }

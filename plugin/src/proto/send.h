@@ -44,9 +44,9 @@ struct harp_sender_config {
   uint32_t first_number;
   unsigned stream_max; /* streams have ids below this; at most HARP_STREAMS_MAX */
   unsigned path_count;
-  struct harp_path_config paths[HARP_PATHS_MAX]; /* path_count of them */
+  struct harp_path_config paths[HARP_PATHS_MAX]; /* the first path_count hold */
   bool prefers_first_eni; /* paths over our first ENI come before others that are little better */
-  uint32_t window_bytes;  /* of each of the peer's interfaces, until an acknowledgement announces another */
+  uint32_t window_bytes;  /* the first receive window of each of the peer's interfaces */
   const struct harp_cc_ops *cc;
 };
 
@@ -57,19 +57,19 @@ enum harp_tx_kind {
   HARP_TX_SIZE_PROBE, /* padding, to learn whether the path takes packets of this size */
   HARP_TX_RESEND,     /* lines found lost */
   HARP_TX_NEW,
-  HARP_TX_COPY, /* lines in flight on another path, once more */
+  HARP_TX_TAIL_DUPLICATE, /* lines in flight on another path, once more */
 };
 
 struct harp_tx_choice {
   enum harp_tx_kind kind;
   uint8_t path;
-  struct harp_tx_stream *stream; /* that the lines belong to; NULL: there are none */
-  uint32_t packets;              /* at most */
-  uint32_t line, lines;          /* which lines; none in a probe without payload */
-  uint32_t message;              /* that they are of */
-  uint32_t bytes;                /* payload, or padding, of the largest packet */
-  struct harp_burst *copy_of;    /* COPY: what is repeated */
-  harp_ns deadline_ns;           /* NOTHING: when to choose again; HARP_NEVER: only input brings work */
+  struct harp_tx_stream *stream;   /* the stream that the lines belong to; NULL: there are no lines */
+  uint32_t message;                /* the message that the lines belong to */
+  uint32_t line, lines;            /* the first line, and their number; 0: a probe without payload */
+  uint32_t packets;                /* the most packets */
+  uint32_t bytes;                  /* the payload, or the padding, of the largest packet */
+  struct harp_burst *duplicate_of; /* TAIL_DUPLICATE: the burst that is repeated */
+  harp_ns deadline_ns;             /* NOTHING: the time to choose again; HARP_NEVER: only input brings work */
 };
 
 /* Consecutive packets to encode: packet i has number + i, starts at line + i * lines_per_packet, and carries
@@ -78,11 +78,11 @@ struct harp_tx_run {
   enum harp_packet_type type; /* DATA, or PROBE: one packet padded with last_bytes zeros */
   uint8_t path;
   uint16_t stream;
-  uint8_t flags; /* of the last packet */
+  uint8_t flags; /* the flags of the last packet */
   uint32_t count;
   uint64_t number;
   uint32_t message, line, lines_per_packet, last_bytes;
-  uint32_t offset, size; /* bytes: of the first packet within the message; of the message */
+  uint32_t offset, size; /* bytes: where the first packet begins in the message, and the message's size */
   const uint8_t *data;   /* the first packet's payload */
   bool ect;              /* the superframe is to leave as ECN-capable */
 };
@@ -91,17 +91,18 @@ struct harp_sender {
   const struct harp_trace *trace;
   struct harp_counters *counters;
 
-  struct harp_tx_load load; /* of all streams */
+  /* send.c opens and closes streams; tx_stream.c writes their load */
+  struct harp_tx_load load; /* what all streams have to send */
   unsigned stream_max;
-  struct harp_tx_stream **streams; /* by id; NULL: none. Memory behind the flights */
-  uint64_t *was_open;              /* ids that a stream has had, a bit each. Memory behind those */
+  struct harp_tx_stream **streams; /* the streams by id, in memory behind the flights; NULL: none is open */
+  uint64_t *was_open;              /* the ids that a stream has had, a bit each, in memory behind those */
 
-  /* Each of one owner, the file whose header defines it. */
+  /* each written by the file whose header defines it */
   struct harp_send_credit credit;
   struct harp_send_turns turns;
   struct harp_send_cork cork;
   struct harp_send_carriers carriers;
-  struct harp_experiments experiments; /* of send_experiment.h */
+  struct harp_experiments experiments; /* send_experiment.h feeds it */
   struct harp_send_search search;
   struct harp_tail_duplication duplication;
   struct harp_send_stall stall;
@@ -112,7 +113,7 @@ struct harp_sender {
   struct harp_tcp_speeds tcp_speeds;
 
   unsigned path_count;
-  struct harp_path paths[]; /* path_count of them; behind them the records of their flights */
+  struct harp_path paths[]; /* the path_count paths, and behind them the records of their flights */
 };
 
 /* Returns the bytes that a sender of this configuration takes; the caller owns the memory. */
@@ -212,12 +213,12 @@ void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 /* Notes that a tcp path's kernel shows loss or a queue. Returns whether datagrams are tried because of it. */
 bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now);
 
-/* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_note_time
+/* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_on_cpu_time
  * feeds. */
 static inline bool harp_sender_is_measured(const struct harp_sender *s) {
   return harp_experiments_measure_cpu(&s->experiments);
 }
-static inline void harp_sender_note_time(struct harp_sender *s, harp_ns ns) {
+static inline void harp_sender_on_cpu_time(struct harp_sender *s, harp_ns ns) {
   harp_experiments_on_cpu_time(&s->experiments, ns);
 }
 

@@ -23,7 +23,7 @@ bool harp_send_carriers_choose(struct harp_sender *s) {
   return has_choice;
 }
 
-void harp_send_carriers_note_windows(struct harp_sender *s, uint32_t bytes) {
+void harp_send_carriers_update_windows(struct harp_sender *s, uint32_t bytes) {
   uint64_t bytes_max = 0;
   if (bytes <= HARP_SMALL_MAX_BYTES || bytes > HARP_SMALL_QUEUED_MAX_BYTES) return;
   uint64_t enis = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which paths of a sender carry small messages and which carry large ones.
+/* The choice of carrier: the paths of a sender that carry small messages, and those that carry large ones.
  *
  * Owns and alone writes struct harp_send_carriers, a part of struct harp_sender. Called by the sender's other
  * files, under the engine's lock. Rules, for two ENIs that have eligible paths over both carriers; elsewhere
@@ -25,6 +25,6 @@ bool harp_send_carriers_choose(struct harp_sender *s);
 
 /* Notes what the datagrams that carry small messages have in flight at most, before one of `bytes` is posted
  * whose carrier depends on it. Windows in slow start count for what they become soon. */
-void harp_send_carriers_note_windows(struct harp_sender *s, uint32_t bytes);
+void harp_send_carriers_update_windows(struct harp_sender *s, uint32_t bytes);
 
 #endif

@@ -20,7 +20,7 @@ static const struct harp_path *pick_best_path(struct harp_sender *s, uint64_t am
   if (!(among & (among - 1))) {
     const struct harp_path *only = &s->paths[__builtin_ctzll(among)];
     s->search.waits = false;
-    return !harp_path_silent(only) && harp_path_open(only, now) ? only : NULL;
+    return !harp_path_is_silent(only) && harp_path_is_open(only, now) ? only : NULL;
   }
   struct harp_stripe stripe = stripe_of(s, among);
   const struct harp_path *p = harp_stripe_pick(s->paths, &stripe, now);
@@ -43,18 +43,19 @@ static bool choose_oldest_pending(const struct harp_path *p, struct harp_tx_choi
   return false;
 }
 
-/* Whether a probe of the path may carry data: it is eligible and not drained. */
+/* Returns whether a probe of the path may carry data: it is eligible and its flight has not moved to others.
+ */
 static bool carries_data(const struct harp_sender *s, const struct harp_path *p) {
-  return (s->set.eligible >> p->index & 1) && !p->probe.drained;
+  return (s->set.eligible >> p->index & 1) && !p->probe.has_moved_flight;
 }
 
-/* How many full packets may go on the path now. A superframe takes at most half the window, so that
- * acknowledgements keep it moving. The last packet may be short, so the window is checked against full
- * ones. */
+/* Returns how many full packets may go on the path now. A superframe takes at most half the window, so
+ * that acknowledgements keep it moving. The last packet may be short, so the window is checked against
+ * full ones. */
 static uint32_t packets_allowed(const struct harp_path *p, harp_ns now) {
   if (p->is_tcp) return HARP_MIN(harp_path_allowance(p, now), 1u);
   uint32_t packets = HARP_MIN(harp_path_allowance(p, now), harp_cc_burst_bytes(&p->cc) / p->cc.packet_bytes);
-  packets = HARP_MIN(packets, p->to->bytes / 2 / harp_window_cost_bytes(1, p->cc.packet_bytes));
+  packets = HARP_MIN(packets, p->to->bytes / 2 / harp_receive_window_cost_bytes(1, p->cc.packet_bytes));
   return HARP_MIN(packets, (uint32_t)HARP_BURST_MAX_PACKETS);
 }
 
@@ -89,9 +90,10 @@ static struct harp_tx_stream *first_stream_with_losses(const struct harp_sender 
   return NULL;
 }
 
-/* Whether the path's next probe is to be empty: it has been silent for long, also with the smallest packets.
- * Perhaps the path works, and all that is in flight is of a stream whose packets the receiver refuses. Every
- * other probe continues to carry data, which saves a round trip where the path was at fault. */
+/* Returns whether the path's next probe is to be empty: it has been silent for long, also with the smallest
+ * packets. Perhaps the path works, and all that is in flight is of a stream whose packets the receiver
+ * refuses. Every other probe continues to carry data, which saves a round trip where the path was at fault.
+ */
 static bool wants_empty_probe(const struct harp_path *p) {
   return p->probe.pto_count > HARP_PATH_SILENT_PTOS && p->size.lines <= HARP_PACKET_MIN_LINES &&
          p->probe.pto_count % 2 == 0;
@@ -124,14 +126,14 @@ static struct harp_tx_choice choose_size_probe(const struct harp_path *p) {
                                  .bytes = harp_path_size_next(&p->size) * HARP_LINE_BYTES};
 }
 
-/* What the stream whose turn it is sends on the path: what it lost before what is new. False when it may not
- * now. */
+/* Chooses what the stream whose turn it is sends on the path: what it lost before what is new. Returns
+ * false when it may not now. */
 static bool choose_data(struct harp_sender *s, struct harp_tx_stream *st, const struct harp_path *p,
                         struct harp_tx_choice *c, harp_ns now) {
   c->path = p->index;
   c->stream = st;
   c->packets = packets_allowed(p, now);
-  if (!c->packets || harp_flight_full(&p->flight)) return false;
+  if (!c->packets || harp_flight_is_full(&p->flight)) return false;
   if (st->resend.count) {
     c->kind = HARP_TX_RESEND;
     c->lines = harp_tx_stream_lost_lines(st, c->packets * p->size.lines, &c->line);
@@ -159,13 +161,13 @@ static bool is_probe_due(const struct harp_sender *s, const struct harp_path *p)
 static const struct harp_path *probing_path(const struct harp_sender *s, harp_ns now) {
   HARP_EACH_BIT (i, s->set.probes_due | s->set.sizing) {
     const struct harp_path *p = &s->paths[i];
-    if ((is_probe_due(s, p) || is_size_probe_due(s, p, now)) && !harp_flight_full(&p->flight)) return p;
+    if ((is_probe_due(s, p) || is_size_probe_due(s, p, now)) && !harp_flight_is_full(&p->flight)) return p;
   }
   return NULL;
 }
 
-/* Whether what waits for these paths may wait for more: it does not fill a superframe, nothing lost waits,
- * and the kernel of a tcp path among them does not pack it by itself. */
+/* Returns whether what waits for these paths may wait for more: it does not fill a superframe, nothing lost
+ * waits, and the kernel of a tcp path among them does not pack it by itself. */
 static bool may_cork(const struct harp_sender *s, uint64_t among) {
   return !harp_send_cork_is_out(&s->cork, &s->load) && !s->load.resend_lines &&
          !harp_path_set_tcp(s->paths, among);
@@ -214,7 +216,7 @@ static harp_ns data_deadline_ns(struct harp_sender *s, harp_ns now) {
   harp_ns at = harp_stripe_deadline_ns(s->paths, &stripe, now);
   HARP_EACH_BIT (i, s->set.sizing & s->set.eligible) {
     const struct harp_path *p = &s->paths[i];
-    if (!p->probe.pto_count && !harp_flight_full(&p->flight)) at = HARP_MIN(at, p->size.probe_ns);
+    if (!p->probe.pto_count && !harp_flight_is_full(&p->flight)) at = HARP_MIN(at, p->size.probe_ns);
   }
   return at;
 }

@@ -10,7 +10,7 @@
 
 /* The search for the best path (stripe.h). */
 struct harp_send_search {
-  unsigned start;     /* where it begins: differs from connection to connection */
+  unsigned start;     /* the path at which it begins, which differs from connection to connection */
   uint64_t preferred; /* paths over the ENI that this process uses first, a bit each; 0: it prefers none */
   bool waits;         /* the last one left a path unused for a better one */
 };

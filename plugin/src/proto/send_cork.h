@@ -20,7 +20,7 @@ enum { HARP_CORK_BYTES = 61440 }; /* about a superframe: no reason to wait for m
 struct harp_sender;
 
 struct harp_send_cork {
-  harp_ns until_ns; /* until then small messages wait for others; HARP_NEVER: none waits */
+  harp_ns until_ns; /* the time until which small messages wait for others; HARP_NEVER: none waits */
 };
 
 static inline void harp_send_cork_init(struct harp_send_cork *k) {

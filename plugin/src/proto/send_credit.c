@@ -7,7 +7,7 @@
 #define CREDIT_PROBE_FIRST_NS HARP_MS(2)
 #define CREDIT_PROBE_SOON_NS  HARP_US(1)
 #define CREDIT_PROBE_MAX_NS   HARP_MS(256)
-#define CREDIT_REVIEW_NS      HARP_MS(1) /* between two looks at the streams that wait for it */
+#define CREDIT_POLL_NS        HARP_MS(1) /* between two looks at the streams that wait for it */
 
 /* Returns the eligible paths that take nothing now, a bit each. */
 static uint64_t blocked_paths(const struct harp_sender *s) {
@@ -20,7 +20,7 @@ static uint64_t blocked_paths(const struct harp_sender *s) {
 static struct harp_path *credit_probe_path(struct harp_sender *s) {
   HARP_EACH_BIT (i, harp_stripe_answering(s->paths, s->set.eligible & ~blocked_paths(s))) {
     struct harp_path *p = &s->paths[i];
-    if (!harp_flight_full(&p->flight)) return p;
+    if (!harp_flight_is_full(&p->flight)) return p;
   }
   return NULL;
 }
@@ -56,7 +56,7 @@ void harp_send_credit_on_time(struct harp_sender *s, harp_ns now) {
       st->credit_probes++;
       st->credit_probe_ns = now + HARP_MIN(2 * wait_ns, CREDIT_PROBE_MAX_NS);
     }
-    c->probe_ns = HARP_MIN(c->probe_ns, HARP_MAX(st->credit_probe_ns, now + CREDIT_REVIEW_NS));
+    c->probe_ns = HARP_MIN(c->probe_ns, HARP_MAX(st->credit_probe_ns, now + CREDIT_POLL_NS));
   }
 }
 

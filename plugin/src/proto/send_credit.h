@@ -20,10 +20,10 @@
 struct harp_sender;
 
 struct harp_send_credit {
-  struct harp_tx_stream *waiting_first; /* lack credit, or did a while ago */
-  harp_ns probe_ns;                     /* when to request it; HARP_NEVER: none is waiting */
-  bool is_wanted;                       /* the next probe of a path requests the credit of all streams: */
-  uint8_t path;                         /* of this one, which answers */
+  struct harp_tx_stream *waiting_first; /* the list of streams that lack credit, or did a while ago */
+  harp_ns probe_ns;                     /* the time to request credit; HARP_NEVER: no stream waits */
+  bool is_wanted;                       /* the next probe of `path` requests the credit of all streams */
+  uint8_t path;                         /* a path that answers */
 };
 
 static inline void harp_send_credit_init(struct harp_send_credit *c) {
@@ -33,8 +33,8 @@ static inline void harp_send_credit_init(struct harp_send_credit *c) {
 /* Lists a stream that lacks credit. */
 void harp_send_credit_begin_waiting(struct harp_send_credit *c, struct harp_tx_stream *st, harp_ns now);
 /* Does that if the stream lacks credit. */
-static inline void harp_send_credit_note_stream(struct harp_send_credit *c, struct harp_tx_stream *st,
-                                                harp_ns now) {
+static inline void harp_send_credit_on_stream(struct harp_send_credit *c, struct harp_tx_stream *st,
+                                              harp_ns now) {
   if (harp_unlikely(harp_tx_stream_lacks_credit(st))) harp_send_credit_begin_waiting(c, st, now);
 }
 /* Removes a stream that is being closed. */

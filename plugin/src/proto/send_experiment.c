@@ -22,13 +22,13 @@ static harp_ns growth_ns(const struct harp_path *p, harp_ns round_ns) {
   if (p->is_tcp) return 0;
   bool is_few = p->cc.window_bytes < HARP_EXPERIMENT_FLOWS_FEW_PACKETS * p->cc.packet_bytes;
   return HARP_MIN(p->rtt.min_ns, round_ns) *
-         (is_few ? HARP_EXPERIMENT_FLOWS_FEW_ROUNDS : HARP_EXPERIMENT_FLOWS_SETTLE_ROUNDS);
+         (is_few ? HARP_EXPERIMENT_FLOWS_FEW_ROUNDS : HARP_EXPERIMENT_FLOWS_ADAPT_ROUNDS);
 }
 
 void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   const struct harp_flows *f = &s->pairs.flows[p->pair];
   if (!harp_flows_want_more(f, now) || !harp_experiments_allow_search(&s->experiments, p->is_tcp)) return;
-  harp_path_pairs_settle(s, p, now); /* a search that was stopped may have left more in use */
+  harp_path_pairs_update(s, p, now); /* a search that was stopped may have left more in use */
   harp_ns round_ns = harp_path_pairs_round_ns(s, p->pair);
   struct harp_experiment plan =
       harp_flows_plan(f, p->pair, round_ns, growth_ns(p, round_ns), s->experiments.hurry);
@@ -45,7 +45,8 @@ static bool is_pair_busy(const struct harp_sender *s, unsigned pair) {
 static void feed_search(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes, harp_ns now) {
   struct harp_experiments *x = &s->experiments;
   if (harp_likely(!harp_experiment_is_under_way(&x->search)) || p->pair != x->search.pair) return;
-  if (p->state == HARP_PATH_DORMANT) acked_bytes = 0; /* of a flow that was tried, and is in use no more */
+  if (p->state == HARP_PATH_DORMANT)
+    acked_bytes = 0; /* a flow that was tried, and is in use no more, brought them */
   if (!harp_experiments_feed_search(x, acked_bytes, is_pair_busy(s, p->pair), now)) return;
   if (harp_experiment_is_under_way(&x->search))
     harp_path_pairs_on_search(s, &x->search, now);
@@ -53,7 +54,8 @@ static void feed_search(struct harp_sender *s, const struct harp_path *p, uint32
     report_experiment(s, &x->search, harp_path_pairs_on_verdict(s, &x->search, now), now);
 }
 
-/* Whether flows of the pairs that large messages take now are being searched for, or are about to be. */
+/* Returns whether flows of the pairs that large messages take now are being searched for, or are about to be.
+ */
 static bool is_searching(const struct harp_sender *s, harp_ns now) {
   if (harp_experiment_is_under_way(&s->experiments.search)) return true;
   HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_LARGE]) {
@@ -62,7 +64,7 @@ static bool is_searching(const struct harp_sender *s, harp_ns now) {
   return false;
 }
 
-/* Whether TCP is silent between interfaces where datagrams are not, or has not answered in time. */
+/* Returns whether TCP is silent between interfaces where datagrams are not, or has not answered in time. */
 static bool is_tcp_late(const struct harp_sender *s) {
   if (s->experiments.silent) return true;
   HARP_EACH_BIT (i, s->carriers.by_class[HARP_TX_LARGE]) {
@@ -111,12 +113,13 @@ static void feed_trial(struct harp_sender *s, uint32_t acked_bytes, harp_ns now)
   (void)harp_send_carriers_choose(s);
 }
 
-/* Whether a path of datagrams between the same ENIs has answered since the tcp path fell silent. */
+/* Returns whether a path of datagrams between the same ENIs has answered since the tcp path fell silent. */
 static bool datagrams_answer(const struct harp_sender *s, const struct harp_path *p) {
   HARP_EACH_BIT (i, s->set.eligible) {
     const struct harp_path *q = &s->paths[i];
     bool is_beside = !q->is_tcp && q->local_eni == p->local_eni && q->remote_eni == p->remote_eni;
-    if (is_beside && !harp_path_silent(q) && q->loss.any_acked && q->loss.rack_sent_ns > p->probe.silent_ns)
+    if (is_beside && !harp_path_is_silent(q) && q->loss.any_acked &&
+        q->loss.rack_sent_ns > p->probe.silent_ns)
       return true;
   }
   return false;

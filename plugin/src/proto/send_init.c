@@ -3,14 +3,15 @@
 
 #include "proto/send.h"
 
-/* Standby paths come last: to begin among them would be to begin with the first path. */
+/* Returns the number of primary paths of datagrams: the search for paths begins among these, since standby
+ * paths come last. */
 static unsigned primary_count(const struct harp_sender_config *config) {
   unsigned n = 0;
   while (n < config->path_count && !config->paths[n].standby && !config->paths[n].is_tcp) n++;
   return n;
 }
 
-/* Whether two paths run between the same ENIs, over the same carrier. */
+/* Returns whether two paths run between the same ENIs, over the same carrier. */
 static bool is_same_pair(const struct harp_path_config *a, const struct harp_path_config *b) {
   return a->local_eni == b->local_eni && a->remote_eni == b->remote_eni && a->is_tcp == b->is_tcp;
 }
@@ -39,7 +40,7 @@ static uint64_t preferred_paths(const struct harp_sender_config *config) {
   return paths;
 }
 
-/* How many records the flight of a path has: most for those that carry data first. */
+/* Returns how many records the flight of a path has: most for those that carry data first. */
 static uint32_t records_of(const struct harp_sender_config *config, unsigned path) {
   if (config->paths[path].is_tcp) return HARP_FLIGHT_RECORDS_TCP;
   unsigned first = pair_count(config, true), others = primary_count(config) - first;
@@ -99,9 +100,9 @@ void harp_sender_init(struct harp_sender *s, const struct harp_sender_config *co
   s->path_count = config->path_count;
   struct harp_burst *ring = (struct harp_burst *)&s->paths[config->path_count];
   for (unsigned i = 0; i < config->path_count; i++) {
-    struct harp_window *to = config->paths[i].is_tcp
-                                 ? &s->windows.tcp
-                                 : harp_send_windows_to(&s->windows, config->paths[i].remote_eni);
+    struct harp_receive_window *to = config->paths[i].is_tcp
+                                         ? &s->windows.tcp
+                                         : harp_send_windows_to(&s->windows, config->paths[i].remote_eni);
     harp_path_init(&s->paths[i], i, config->first_number, &config->paths[i], config->cc, to, ring,
                    records_of(config, i), now);
     ring += records_of(config, i);

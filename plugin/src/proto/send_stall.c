@@ -5,7 +5,7 @@
 
 bool harp_sender_is_silent(const struct harp_sender *s) {
   for (unsigned i = 0; i < s->path_count; i++) {
-    if (!harp_path_silent(&s->paths[i])) return false;
+    if (!harp_path_is_silent(&s->paths[i])) return false;
   }
   return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Since when no path of a sender has answered though messages are under way.
+/* The stall of a sender: the time since which no path has answered though messages are under way.
  *
  * Owns and alone writes struct harp_send_stall, a part of struct harp_sender. Called by path_health.c and
  * send.h. Rules:

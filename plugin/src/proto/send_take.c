@@ -93,9 +93,9 @@ static void take_size_probe(struct harp_sender *s, struct harp_path *p, const st
   emit_probe(s, p, c, run, now);
 }
 
-static void take_copy(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
-                      uint32_t lines, struct harp_tx_run *run, harp_ns now) {
-  harp_tail_duplication_on_repeated(&s->duplication, c->copy_of, lines * HARP_LINE_BYTES);
+static void take_tail_duplicate(struct harp_sender *s, struct harp_path *p, const struct harp_tx_choice *c,
+                                uint32_t lines, struct harp_tx_run *run, harp_ns now) {
+  harp_tail_duplication_on_repeated(&s->duplication, c->duplicate_of, lines * HARP_LINE_BYTES);
   emit_data(p, c, lines, run, now);
   run->flags = HARP_FLAG_ACK_SOON;
   s->counters->tail_duplicates += run->count;
@@ -105,23 +105,23 @@ static void take_new(struct harp_sender *s, struct harp_path *p, const struct ha
                      uint32_t lines, struct harp_tx_run *run, harp_ns now) {
   emit_data(p, c, lines, run, now);
   harp_tx_stream_take_new(c->stream, lines);
-  harp_send_credit_note_stream(&s->credit, c->stream, now);
+  harp_send_credit_on_stream(&s->credit, c->stream, now);
   harp_tail_duplication_on_sent(&s->duplication, lines * HARP_LINE_BYTES);
 }
 
-/* Whether this was the last of what there is to send for now. What is left may be held back by credit or by
- * the cork. */
+/* Returns whether this was the last of what there is to send for now. What is left may be held back by credit
+ * or by the cork. */
 static bool is_last_for_now(struct harp_sender *s) {
   uint64_t left = (uint64_t)s->load.waiting_lines * HARP_LINE_BYTES;
   return !s->load.resend_lines && (left < HARP_CORK_BYTES || !harp_send_turns_next(s));
 }
 
-/* Whether a requested acknowledgement has yet to come. */
+/* Returns whether a requested acknowledgement has yet to come. */
 static bool awaits_ack(const struct harp_path *p) {
   return p->inflight_bytes && (!p->loss.any_acked || p->ack_request.number > p->loss.largest_acked);
 }
 
-/* Whether the last packet is to request an acknowledgement: the rules of the head. */
+/* Returns whether the last packet is to request an acknowledgement: the rules of the head. */
 static bool wants_ack(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
   if (harp_ack_request_is_due(&p->ack_request, HARP_MIN(p->cc.window_bytes, p->to->bytes), p->flight.records))
     return true;
@@ -147,8 +147,9 @@ static struct harp_trace_entry entry_of(enum harp_event event, const struct harp
 }
 
 static HARP_COLD void trace_again(const struct harp_sender *s, const struct harp_tx_run *run, uint32_t lines,
-                                  bool is_copy, harp_ns now) {
-  harp_trace(s->trace, now, entry_of(is_copy ? HARP_EVENT_TX_COPY : HARP_EVENT_TX_AGAIN, run, lines));
+                                  bool is_duplicate, harp_ns now) {
+  harp_trace(s->trace, now,
+             entry_of(is_duplicate ? HARP_EVENT_TX_DUPLICATE : HARP_EVENT_TX_AGAIN, run, lines));
 }
 
 void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uint32_t max_packets,
@@ -166,8 +167,8 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   case HARP_TX_SIZE_PROBE:
     take_size_probe(s, p, c, run, now);
     break;
-  case HARP_TX_COPY:
-    take_copy(s, p, c, lines, run, now);
+  case HARP_TX_TAIL_DUPLICATE:
+    take_tail_duplicate(s, p, c, lines, run, now);
     break;
   case HARP_TX_RESEND:
     emit_data(p, c, lines, run, now);
@@ -180,7 +181,7 @@ void harp_sender_take(struct harp_sender *s, const struct harp_tx_choice *c, uin
   if (harp_likely(c->kind == HARP_TX_NEW))
     harp_trace(s->trace, now, entry_of(HARP_EVENT_TX_DATA, run, lines));
   else if (run->type == HARP_PACKET_DATA)
-    trace_again(s, run, lines, c->kind == HARP_TX_COPY, now);
+    trace_again(s, run, lines, c->kind == HARP_TX_TAIL_DUPLICATE, now);
   if (in_turn) {
     bool is_slow = p->cc.window_bytes < HARP_PACE_EXACT_PACKETS * p->cc.packet_bytes;
     harp_send_turns_on_sent(s, c->stream, c->message, lines, is_slow);

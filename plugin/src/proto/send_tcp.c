@@ -7,15 +7,13 @@
  *      has not taken all of its last record.
  *   2. A path that stays blocked times out like one that does not answer.
  *   3. Whatever the kernel gets acknowledged starts the probe timeout over. When there is no answer for
- *      PROGRESS_PROBE_NS all the same, a probe requests one.
+ *      HARP_PROBE_PROGRESS_NS all the same, a probe requests one: the kernel may progress with
+ * acknowledgements for the other direction, and the one that is waited for may have been lost with another
+ * connection.
  *   4. A path that is not UP is probed as soon as it is no longer blocked.
  *   5. A look at one kernel's queue may change what all paths of the session are taken for (tcp_speed.h). */
 #include "base/assert.h"
 #include "proto/send.h"
-
-/* Progress of a tcp path may be that of acknowledgements for the other direction, and the one that is waited
- * for may have been lost with another connection: after so long it is requested again. */
-#define PROGRESS_PROBE_NS HARP_MS(100)
 
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
@@ -41,14 +39,15 @@ void harp_sender_on_progress(struct harp_sender *s, unsigned path, harp_ns now) 
   if ((p->state != HARP_PATH_UP && p->state != HARP_PATH_DORMANT) || !harp_path_owes(p)) return;
   bool was_late = p->probe.pto_count;
   harp_path_probe_on_progress(&p->probe, now);
-  if (harp_unlikely(was_late)) harp_path_pairs_settle(s, p, now);
+  if (harp_unlikely(was_late)) harp_path_pairs_update(s, p, now);
   if (!p->inflight_bytes || p->state == HARP_PATH_DORMANT) { /* blocked, or not to be probed */
     harp_path_timers_on_changed(s, p);
     return;
   }
   harp_ns sent_ns = harp_flight_at(&p->flight, p->flight.head)->sent_ns;
   harp_ns since_ns = HARP_MAX(HARP_MAX(p->probe.last_ack_ns, p->probe.probed_ns), sent_ns);
-  if (now - since_ns >= PROGRESS_PROBE_NS && !harp_flight_full(&p->flight)) harp_path_set_request_probe(s, p);
+  if (now - since_ns >= HARP_PROBE_PROGRESS_NS && !harp_flight_is_full(&p->flight))
+    harp_path_set_request_probe(s, p);
   harp_path_timers_on_changed(s, p);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which stream of a sender sends next: deficit round robin (Shreedhar and Varghese, 1995).
+/* The turns of a sender's streams: deficit round robin (Shreedhar and Varghese, 1995).
  *
  * Owns and alone writes struct harp_send_turns, a part of struct harp_sender; moves streams between and
  * within the lists of struct harp_tx_load. Called by the sender's other files, under the engine's lock.

@@ -5,13 +5,13 @@
 #include "proto/send.h"
 
 static void set_windows(struct harp_send_windows *w, uint32_t bytes) {
-  HARP_ASSERT(bytes == harp_window_bounded(bytes));
+  HARP_ASSERT(bytes == harp_receive_window_bounded(bytes));
   for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) w->by_eni[i].bytes = bytes;
 }
 
 /* Bounds an announced window; counts one that is out of range. */
 static uint32_t bound_window(uint32_t bytes, struct harp_counters *counters) {
-  uint32_t bounded = harp_window_bounded(bytes);
+  uint32_t bounded = harp_receive_window_bounded(bytes);
   counters->absurd_windows += bounded != bytes;
   return bounded;
 }
@@ -38,7 +38,7 @@ void harp_send_windows_on_announced(struct harp_sender *s, uint32_t bytes, harp_
 void harp_send_windows_cut_stale(struct harp_send_windows *w) {
   w->is_cut = true;
   for (unsigned i = 0; i < HARP_WINDOWS_MAX; i++) {
-    struct harp_window *to = &w->by_eni[i];
+    struct harp_receive_window *to = &w->by_eni[i];
     if (!to->inflight_bytes) to->bytes = HARP_MIN(to->bytes, (uint32_t)HARP_WINDOW_MIN_BYTES);
   }
 }

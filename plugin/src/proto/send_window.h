@@ -15,7 +15,7 @@
 
 #include "base/counters.h"
 #include "proto/limits.h"
-#include "proto/window.h"
+#include "proto/receive_window.h"
 
 struct harp_sender;
 
@@ -24,11 +24,11 @@ struct harp_sender;
 #define HARP_WINDOW_STALE_NS HARP_MS(50)
 
 struct harp_send_windows {
-  uint32_t announced_bytes;                    /* that the peer announced last; of each of its interfaces */
-  harp_ns announced_ns;                        /* when it did */
-  bool is_cut;                                 /* some are less than announced, since that was stale */
-  struct harp_window by_eni[HARP_WINDOWS_MAX]; /* by remote_eni */
-  struct harp_window tcp;                      /* of all tcp paths */
+  uint32_t announced_bytes; /* the window of each of its interfaces that the peer announced last */
+  harp_ns announced_ns;     /* the time when it did */
+  bool is_cut;              /* some windows are less than announced, since the announcement was stale */
+  struct harp_receive_window by_eni[HARP_WINDOWS_MAX]; /* the windows by remote_eni */
+  struct harp_receive_window tcp;                      /* the window of all tcp paths */
 };
 
 /* Begins with the window that the peer announced in the handshake. */
@@ -36,14 +36,15 @@ void harp_send_windows_init(struct harp_send_windows *w, uint32_t bytes, struct 
                             harp_ns now);
 
 /* Returns the window of one of the peer's interfaces. */
-static inline struct harp_window *harp_send_windows_to(struct harp_send_windows *w, unsigned remote_eni) {
+static inline struct harp_receive_window *harp_send_windows_to(struct harp_send_windows *w,
+                                                               unsigned remote_eni) {
   return &w->by_eni[remote_eni % HARP_WINDOWS_MAX];
 }
 
 /* Takes the window that an acknowledgement announces. */
 void harp_send_windows_on_announced(struct harp_sender *s, uint32_t bytes, harp_ns now);
 
-/* For harp_send_windows_on_posted. */
+/* Begins anew with the least windows (rule 3); harp_send_windows_on_posted alone calls it. */
 void harp_send_windows_cut_stale(struct harp_send_windows *w);
 
 /* Notes that a message is posted: others may have waited, for credit. */

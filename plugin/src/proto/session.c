@@ -34,7 +34,7 @@ static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const 
   return drop;
 }
 
-/* From this payload on, two passes over it cost more than to find out first where it may be copied to. */
+/* Two passes over a payload of this size cost more than to find out first where it may be copied to. */
 enum { COPY_UNVERIFIED_MIN_BYTES = 3072 };
 
 /* Returns where the packet's payload may be copied in the pass that verifies it; NULL: nowhere. Not where a
@@ -55,7 +55,7 @@ static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, con
   uint8_t *dst = target_unverified(c, p);
   if (dst) {
     if (!harp_packet_crc_ok_copy(wire, p, c->keys.rx_seed, number, dst)) return HARP_DROP_CRC;
-    place->is_copied = true;
+    place->is_placed = true;
   } else if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) {
     return HARP_DROP_CRC;
   }
@@ -66,7 +66,7 @@ enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wir
                                       const struct harp_packet *p, struct harp_placement *place,
                                       harp_ns now) {
   place->count = 0;
-  place->is_copied = false;
+  place->is_placed = false;
   enum harp_drop drop = on_packet(c, wire, p, place, now);
   c->counters->drops[drop]++;
   return drop;

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The association of two engines: its keys, its state, and the dispatch of packets to its sending and
- * its receiving half. Owned by one engine. Sans-IO. */
+/* The association of two engines: its keys, its state, and the dispatch of packets to its sending and its
+ * receiving half. Sans-IO.
+ *
+ * Owns and alone writes struct harp_session, but for the list of records.c. Owned by one engine, called under
+ * its lock. Rules:
+ *
+ *   1. OPEN -> FAILED or CLOSED; it keeps the first status.
+ *   2. A packet is fed to a half only when the session is open, the path exists, and direction and CRC are
+ *      right. Each failure counts a reason.
+ *   3. A wrong head of a record ends its connection, since nothing behind such a head can be trusted. */
 #ifndef HARP_SESSION_H
 #define HARP_SESSION_H
 
@@ -16,22 +24,22 @@ enum harp_session_state {
 };
 
 struct harp_session_keys {
-  uint64_t tx_token, rx_token; /* in the packets that we send, and that we expect */
-  uint32_t tx_seed, rx_seed;   /* of their CRCs */
+  uint64_t tx_token, rx_token; /* the tokens in the packets that we send, and that we expect */
+  uint32_t tx_seed, rx_seed;   /* the seeds of their CRCs */
 };
 
 struct harp_records;
 
 struct harp_session {
   enum harp_session_state state;
-  enum harp_status status; /* why it failed */
+  enum harp_status status; /* the reason why it failed */
   struct harp_session_keys keys;
   unsigned path_count;
   const struct harp_trace *trace;
   struct harp_counters *counters;
-  struct harp_sender *sender;     /* NULL: it sends nothing; memory of the owner */
-  struct harp_receiver *receiver; /* NULL: it receives nothing; memory of the owner */
-  struct harp_records *reading;   /* tcp paths whose payload is being read in place; records.c's list */
+  struct harp_sender *sender;     /* the owner's memory; NULL: it sends nothing */
+  struct harp_receiver *receiver; /* the owner's memory; NULL: it receives nothing */
+  struct harp_records *reading;   /* the tcp paths whose payload is being read in place: records.c's list */
 };
 
 /* At least one of sender and receiver is given, initialised, with as many paths as the other. */

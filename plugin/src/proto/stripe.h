@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which path gets the next superframe: a function of the paths' states and of how much there is to send.
+/* The path for the next superframe: a function of the paths' states and of how much there is to send.
+ * Earliest completion first (ECF; Lim et al., CoNEXT 2017).
  *
- * Idea (earliest completion first, as MPTCP's ECF): the path that will deliver it first, judged by its base
- * RTT and by how long its flight takes to drain. If that one must wait for its window, a slower one is used
- * meanwhile only if the faster ones could not deliver everything that waits before it delivers this.
+ * Owns no state; writes only `waits` of its argument. Called by send_choose.c and tail_duplication.c. Rules:
  *
- * Where processes of a host share its interfaces, each prefers one: a few microseconds that a path seems
- * better would have all of them use the same. */
+ *   1. The path sends that will deliver the superframe first: half its base RTT, and the time that its flight
+ *      takes (path_speed.h).
+ *   2. If that path must wait for its window, a slower one sends meanwhile only if the faster ones could not
+ *      deliver everything that waits before the slower one delivers this.
+ *   3. A path that has timed out is used only if no path answers.
+ *   4. Where processes of a host share its interfaces, each prefers one: others must be better by half their
+ *      travel time. Else a few microseconds would have all processes use the same interface. */
 #ifndef HARP_STRIPE_H
 #define HARP_STRIPE_H
 
@@ -15,7 +19,7 @@
 struct harp_stripe {
   uint64_t among;         /* the paths that may carry data, a bit each */
   uint64_t preferred;     /* those that others must beat by a margin; 0: none */
-  unsigned start;         /* of equal paths the first from this index on */
+  unsigned start;         /* the first of equal paths from this index on is taken */
   uint64_t backlog_bytes; /* all that waits to be sent */
   bool waits;             /* result: a path could send, but a better one is worth the wait */
 };

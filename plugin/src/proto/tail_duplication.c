@@ -5,8 +5,8 @@
 #include "base/seq.h"
 #include "proto/send.h"
 
-/* Overdue is what was not acknowledged within the RTT, twice its variation, and at least this, on a path of
- * which nothing was received for half as long: loss on one that continues is found without. */
+/* A burst is overdue that was not acknowledged within the RTT, twice its variation, and at least this, on
+ * a path that has received nothing for half as long: a path that continues finds its losses by itself. */
 #define OVERDUE_MARGIN_NS HARP_US(300)
 
 static harp_ns overdue_ns(const struct harp_path *p, const struct harp_burst *b) {
@@ -19,7 +19,7 @@ static struct harp_burst *oldest_unrepeated_burst(const struct harp_path *p) {
   if (!p->inflight_bytes) return NULL;
   for (uint32_t i = p->flight.head; i != p->flight.tail; i++) {
     struct harp_burst *b = harp_flight_at(&p->flight, i);
-    if (!b->copied && b->stream && harp_burst_pending(b) &&
+    if (!b->is_duplicated && b->stream && harp_burst_pending(b) &&
         harp_seq_after(harp_burst_line(b, b->count - 1u) + b->last_lines, b->stream->delivered))
       return b;
   }
@@ -31,7 +31,7 @@ static uint64_t paths_that_take_part(const struct harp_sender *s) {
   return s->set.eligible & ~harp_path_set_tcp(s->paths, s->set.eligible);
 }
 
-/* Whether something may be repeated: there is another path for it, and budget. */
+/* Returns whether something may be repeated: there is another path for it, and budget. */
 static bool may_repeat(const struct harp_sender *s, uint64_t among) {
   return among & (among - 1) && s->duplication.budget_bytes >= HARP_PACKET_MAX_PAYLOAD_BYTES;
 }
@@ -43,7 +43,7 @@ static bool choose_pending_packets(struct harp_burst *b, struct harp_tx_choice *
   uint32_t first = (uint32_t)__builtin_ctzll(pending);
   uint64_t after = ~(pending >> first);
   uint32_t count = after ? (uint32_t)__builtin_ctzll(after) : 64;
-  choice->copy_of = b;
+  choice->duplicate_of = b;
   choice->stream = b->stream;
   choice->line = harp_burst_line(b, first);
   choice->lines = 0;
@@ -66,7 +66,7 @@ bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_ch
     const struct harp_path *q = harp_stripe_pick(s->paths, &others, now);
     if (!q || q->probe.pto_count) continue;
     HARP_ASSERT(q != p && choice->lines);
-    choice->kind = HARP_TX_COPY;
+    choice->kind = HARP_TX_TAIL_DUPLICATE;
     choice->path = q->index;
     return true;
   }
@@ -94,7 +94,7 @@ harp_ns harp_tail_duplication_deadline_ns(const struct harp_sender *s, harp_ns n
 
 void harp_tail_duplication_on_repeated(struct harp_tail_duplication *t, struct harp_burst *burst,
                                        uint32_t bytes) {
-  HARP_ASSERT(!burst->copied);
-  burst->copied = true;
+  HARP_ASSERT(!burst->is_duplicated);
+  burst->is_duplicated = true;
   t->budget_bytes -= HARP_MIN(t->budget_bytes, bytes);
 }

@@ -21,7 +21,7 @@ struct harp_sender;
 struct harp_tx_choice;
 
 struct harp_tail_duplication {
-  uint32_t budget_bytes; /* may be repeated now */
+  uint32_t budget_bytes; /* the bytes that may be repeated now */
 };
 
 static inline void harp_tail_duplication_init(struct harp_tail_duplication *t) {

@@ -24,23 +24,23 @@
 #include "base/base.h"
 
 /* 1 Gbit/s: what a byte takes until something is measured, in ns times 2^16. */
-#define HARP_TCP_DRAIN_Q16 (8ull << 16)
+#define HARP_TCP_NS_PER_BYTE_Q16 (8ull << 16)
 
 struct harp_tcp_speed {
-  uint64_t drain_q16;  /* ns that a byte takes, times 2^16: result */
-  uint64_t proven_q16; /* the same, by rule 1; 0: no proof */
-  bool is_standing;    /* the last look found unsent bytes */
-  harp_ns stood_ns;    /* since when each look did */
-  harp_ns proven_ns;   /* the last proof, then the last step of rule 4 */
-  harp_ns from_ns;     /* the piece under way: since when, */
-  uint64_t from_bytes; /* and what had left until then */
+  uint64_t ns_per_byte_q16; /* the result: the ns that a byte takes, times 2^16 */
+  uint64_t proven_q16;      /* the same, by rule 1; 0: no proof */
+  bool is_standing;         /* the last look found unsent bytes */
+  harp_ns stood_ns;         /* the time since which each look did */
+  harp_ns proven_ns;        /* the time of the last proof, then of the last step of rule 4 */
+  harp_ns from_ns;          /* the time when the piece under way began */
+  uint64_t from_bytes;      /* the bytes that had left the kernel by then */
 };
 
 struct harp_tcp_speeds {
   uint64_t usual_q16;
-  uint64_t queued_q16; /* by records that took QUEUED_NS; 0: there were none */
+  uint64_t queued_q16; /* the rate by records that took QUEUED_NS; 0: there were none */
   uint64_t fastest_q16;
-  harp_ns step_ns; /* when the fastest was forgotten a little last */
+  harp_ns step_ns; /* the time when the fastest was forgotten a little last */
 };
 
 /* The proofs of a session's paths. */

@@ -26,7 +26,7 @@ static bool is_lossy(const struct harp_tcp_trouble *t) {
          (uint64_t)t->retransmitted * HARP_TCP_LOSS_PARTS >= t->segments;
 }
 
-/* Whether round trips have been too long for a while. */
+/* Returns whether round trips have been too long for a while. */
 static bool is_queued(struct harp_tcp_trouble *t, const struct harp_tcp_sample *s, harp_ns now) {
   bool is_long = s->rtt_min_ns && s->rtt_ns > s->rtt_min_ns + HARP_TCP_QUEUE_NS;
   if (now - t->looked_ns > PAUSE_NS) t->queue_ns = HARP_NEVER;

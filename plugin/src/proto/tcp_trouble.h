@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the kernel of a tcp path shows loss or a queue: a pure function of what it has counted. It decides
- * nothing: it is the reason to try datagrams at once (experiments.h).
+/* Returns whether the kernel of a tcp path shows loss or a queue: a pure function of what it has counted. It
+ * decides nothing: it is the reason to try datagrams at once (experiments.h).
  *
  * Under loss TCP repeats segments one round trip after the other and halves its window each time, while
  * datagrams repeat only what was lost. TCP also fills the queues of the network.
@@ -25,9 +25,9 @@ enum {
 
 /* What a connection's kernel has counted since it began. Wraps. */
 struct harp_tcp_sample {
-  uint32_t segments;      /* of data, sent, the repeated ones with them */
-  uint32_t retransmitted; /* of them repeated */
-  harp_ns rtt_ns;         /* smoothed */
+  uint32_t segments;      /* the segments of data sent, the repeated ones with them */
+  uint32_t retransmitted; /* the segments repeated */
+  harp_ns rtt_ns;         /* the smoothed RTT */
   harp_ns rtt_min_ns;     /* 0: unknown */
 };
 
@@ -38,13 +38,16 @@ enum harp_tcp_sign {
 };
 
 struct harp_tcp_trouble {
-  harp_ns period_ns;                /* the counts below began */
-  struct harp_tcp_sample known;     /* at the last look */
-  uint32_t segments, retransmitted; /* of the period */
-  harp_ns looked_ns;                /* last, with something sent */
-  harp_ns queue_ns;                 /* round trips are too long since then; HARP_NEVER: they are not */
-  /* of the last sign of loss */
-  uint32_t sign_segments, sign_retransmitted;
+  struct harp_tcp_sample known; /* the counts at the last look */
+  harp_ns looked_ns;            /* the time of the last look that found something sent */
+
+  /* loss (rules 1 and 3) */
+  harp_ns period_ns;                          /* the time when the period began */
+  uint32_t segments, retransmitted;           /* the counts since then */
+  uint32_t sign_segments, sign_retransmitted; /* the counts at the last sign of loss */
+
+  /* queue (rule 2) */
+  harp_ns queue_ns; /* the time since which round trips are too long; HARP_NEVER: they are not */
 };
 
 /* Begins a connection, whose counts start at 0. */

@@ -89,15 +89,15 @@ enum {
   BULK_POSTS = 16384
 };
 
-static void note_bulk(struct harp_tx_load *load) {
+static void update_bulk(struct harp_tx_load *load) {
   if (load->waiting_lines / BULK_WINDOWS >= load->window_lines)
     load->bulk_posts = BULK_POSTS;
   else if (load->bulk_posts)
     load->bulk_posts--;
 }
 
-static void note_queue(struct harp_tx_load *load, uint32_t bytes) {
-  if (bytes > HARP_SMALL_MAX_BYTES && bytes <= HARP_SMALL_QUEUED_MAX_BYTES) note_bulk(load);
+static void update_queue(struct harp_tx_load *load, uint32_t bytes) {
+  if (bytes > HARP_SMALL_MAX_BYTES && bytes <= HARP_SMALL_QUEUED_MAX_BYTES) update_bulk(load);
   if (load->waiting_lines >= QUEUE_LINES || load->messages > QUEUE_MESSAGES)
     load->queue_posts = QUEUE_POSTS;
   else if (load->queue_posts)
@@ -112,7 +112,7 @@ unsigned harp_tx_stream_class(const struct harp_tx_stream *st) {
 }
 
 /* Puts the stream among those that may have something to send. The sender takes it out when it has not. */
-static void note_ready(struct harp_tx_stream *st) {
+static void stream_became_ready(struct harp_tx_stream *st) {
   if (st->is_ready || (!st->resend.count && !harp_tx_stream_new_lines(st))) return;
   st->is_ready = true;
   st->class = (uint8_t)harp_tx_stream_class(st);
@@ -122,7 +122,7 @@ static void note_ready(struct harp_tx_stream *st) {
 
 /* ---- what the caller is to look at ---- */
 
-static void note_changed(struct harp_tx_stream *st) {
+static void stream_changed(struct harp_tx_stream *st) {
   if (st->is_changed) return;
   st->is_changed = true;
   st->next_changed = st->load->changed_first;
@@ -153,14 +153,13 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
   st->tail_line += lines;
   st->tail++;
   st->load->messages++;
-  note_queue(st->load, bytes);
+  update_queue(st->load, bytes);
   let_go(st);
-  note_ready(st);
+  stream_became_ready(st);
   return 0;
 }
 
-/* How far back credit may be that newer one has overtaken: later it would be for numbers that
- * have wrapped. */
+/* Credit may be overtaken by newer credit by this much: later it would be for numbers that have wrapped. */
 #define CREDITED_MAX (1u << 30)
 
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted) {
@@ -172,9 +171,9 @@ bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted) {
   if (!is_news) return false;
   st->credited = HARP_MIN(st->credited + (posted - st->posted), CREDITED_MAX);
   st->posted = posted;
-  note_changed(st);
+  stream_changed(st);
   let_go(st);
-  note_ready(st);
+  stream_became_ready(st);
   return true;
 }
 
@@ -187,7 +186,7 @@ static void remove_resend(struct harp_tx_stream *st, uint32_t line, uint32_t lin
 }
 
 /* Completes the messages that `delivered` has passed; more of the window is free now. */
-static void complete(struct harp_tx_stream *st, harp_ns now) {
+static void complete_messages(struct harp_tx_stream *st, harp_ns now) {
   while (st->oldest != st->tail) {
     const struct harp_send_message *m = harp_tx_stream_message(st, st->oldest);
     if (harp_seq_before(st->delivered, m->line + m->lines)) break;
@@ -199,14 +198,14 @@ static void complete(struct harp_tx_stream *st, harp_ns now) {
     st->load->awaited -= m->is_awaited;
     st->load->large -= harp_send_message_is_large(m);
     st->counters->messages_sent++;
-    note_changed(st);
+    stream_changed(st);
   }
-  note_ready(st);
+  stream_became_ready(st);
 }
 
 /* Moves `delivered` over lines that were acknowledged before, and makes their bits free for the next turn of
  * the map. */
-static void advance(struct harp_tx_stream *st) {
+static void deliver_next_lines(struct harp_tx_stream *st) {
   if (!st->ahead) return;
   uint32_t run = harp_linemap_run(&st->acked, st->delivered, HARP_WINDOW_LINES, true);
   harp_linemap_clear(&st->acked, st->delivered, run);
@@ -214,7 +213,7 @@ static void advance(struct harp_tx_stream *st) {
   st->ahead -= run;
 }
 
-static uint32_t mark(struct harp_tx_stream *st, uint32_t line, uint32_t lines) {
+static uint32_t mark_acked(struct harp_tx_stream *st, uint32_t line, uint32_t lines) {
   uint32_t fresh = 0;
   while (lines) {
     uint32_t known = harp_linemap_run(&st->acked, line, lines, true);
@@ -235,16 +234,16 @@ void harp_tx_stream_on_acked(struct harp_tx_stream *st, uint32_t line, uint32_t 
   HARP_ASSERT(!harp_seq_after(line + lines, st->sent_line));
   if (harp_unlikely(st->resend.count)) remove_resend(st, line, lines);
   if (line != st->delivered) {
-    st->ahead += mark(st, line, lines);
+    st->ahead += mark_acked(st, line, lines);
     return;
   }
   if (harp_unlikely(st->ahead)) { /* some of them may be known already */
-    st->ahead += mark(st, line, lines);
-    advance(st);
+    st->ahead += mark_acked(st, line, lines);
+    deliver_next_lines(st);
   } else {
     st->delivered += lines;
   }
-  complete(st, now);
+  complete_messages(st, now);
 }
 
 void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, harp_ns now) {
@@ -271,7 +270,7 @@ void harp_tx_stream_on_lost(struct harp_tx_stream *st, uint32_t line, uint32_t l
     st->load->resend_lines += st->resend.count - before;
     line += run, lines -= run;
   }
-  note_ready(st);
+  stream_became_ready(st);
 }
 
 uint32_t harp_tx_stream_lost_lines(struct harp_tx_stream *st, uint32_t limit, uint32_t *line) {

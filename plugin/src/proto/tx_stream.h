@@ -3,13 +3,19 @@
  * of their lines have arrived, which must be sent again, and how far the peer's posted receives allow it to
  * go.
  *
- * Numbering: every message takes the next lines of 128 bytes of the stream's line sequence (at least one), so
- * one 32-bit number encodes both how far the receiver got and how much window is left. A message is done when
- * all of its lines were acknowledged, and all messages before it are done.
+ * Owns struct harp_tx_stream and struct harp_tx_load, which sums up what all streams of a sender have to
+ * send; the fields of send_turns.c, send_credit.c and send_carrier.c are named there. Owned by one engine. A
+ * stream has nothing to do with paths: the sender (send.h) takes lines from it, and reports which were
+ * acknowledged and which were lost. Rules:
  *
- * Owned by one engine. A stream has nothing to do with paths: the sender (send.h) takes lines from it, and
- * reports which were acknowledged and which were lost. struct harp_tx_load sums up what all streams of a
- * sender have to send. */
+ *   1. Every message takes the next lines of 128 bytes of the stream's line sequence, at least one. So one
+ *      32-bit number says both how far the receiver got and how much window is left.
+ *   2. A message may be sent when its receive is posted, or early: when it is small and one of the next
+ *      HARP_EARLY_MESSAGES. HARP_WINDOW_LINES bounds the lines between the first one that was not
+ * acknowledged and the last one sent.
+ *   3. A message is done when all of its lines were acknowledged, and all messages before it are done.
+ *   4. Which messages count as small depends on what else waits, since each carrier is slower when messages
+ *      alternate between both (update_queue and update_bulk in tx_stream.c). */
 #ifndef HARP_TX_STREAM_H
 #define HARP_TX_STREAM_H
 
@@ -32,16 +38,16 @@ struct harp_tx_list {
 
 /* What the streams of one sender have to send together. */
 struct harp_tx_load {
-  uint32_t messages;      /* posted and not done */
-  uint32_t awaited;       /* of them, those with credit whose poster waits until they are delivered */
-  uint32_t large;         /* with credit and not done, of more than HARP_SMALL_QUEUED_MAX_BYTES */
-  uint32_t waiting_lines; /* never sent yet, with credit */
-  uint32_t resend_lines;  /* lost, and not sent again yet */
-  uint32_t queue_posts;   /* messages queue until so many more found no queue; 0: they do not */
-  uint32_t bulk_posts;    /* likewise, and the network is the limit */
-  uint32_t window_lines;  /* what datagrams have in flight at most: send_carrier.c writes it */
-  struct harp_tx_list ready[HARP_TX_CLASSES];
-  struct harp_tx_stream *changed_first; /* streams that the caller is to look at */
+  uint32_t messages;      /* the messages that are posted and not done */
+  uint32_t awaited;       /* the messages with credit whose poster waits until they are delivered */
+  uint32_t large;         /* the messages with credit, not done, of more than HARP_SMALL_QUEUED_MAX_BYTES */
+  uint32_t waiting_lines; /* the lines with credit that were never sent */
+  uint32_t resend_lines;  /* the lines that were lost and not sent again yet */
+  uint32_t queue_posts;   /* messages queue until so many more have found no queue; 0: they do not */
+  uint32_t bulk_posts; /* the network limits until so many more have found that it does not; 0: it does not */
+  uint32_t window_lines;                      /* send_carrier.c: the most lines of datagrams in flight */
+  struct harp_tx_list ready[HARP_TX_CLASSES]; /* send_turns.c moves streams within and between these */
+  struct harp_tx_stream *changed_first;       /* the list of streams that the caller is to look at */
 };
 
 struct harp_send_message {
@@ -57,39 +63,43 @@ static inline bool harp_send_message_is_large(const struct harp_send_message *m)
 }
 
 struct harp_tx_stream {
-  struct harp_tx_load *load; /* of the sender that it is open on */
+  struct harp_tx_load *load; /* the load of the sender that it is open on */
   const struct harp_trace *trace;
   struct harp_counters *counters;
-  uint16_t id; /* in packets */
-  void *owner; /* whose it is: the opener's to set */
+  uint16_t id; /* the id in packets */
+  void *owner; /* the opener sets it, for itself */
 
-  bool is_ready; /* in one of the load's lists: */
+  /* its place in the load's lists, in which send_turns.c moves it */
+  bool is_ready; /* it is in the list of `class` */
   uint8_t class;
   struct harp_tx_stream *next_ready;
-  bool is_changed; /* in the load's list: messages were delivered, or credit came, since it was taken there */
+  int32_t deficit_lines; /* the lines that it may still send in its turn */
+  bool is_changed;       /* messages were delivered, or credit came, since take_changed took it */
   struct harp_tx_stream *next_changed;
-  int32_t deficit_lines; /* that it may still send before it is another's turn */
 
-  /* the sender's, while credit is lacking */
-  bool was_small;  /* the message that was sent last could come early */
-  bool is_waiting; /* in the sender's list */
+  /* send_credit.c writes these, while credit is lacking */
+  bool is_waiting; /* it is in the sender's list of streams that wait for credit */
   struct harp_tx_stream *next_waiting;
   uint32_t wanted;         /* the message that waits for credit */
-  uint32_t credit_probes;  /* for it so far */
-  harp_ns credit_probe_ns; /* when the next one is due */
+  uint32_t credit_probes;  /* the requests for its credit so far */
+  harp_ns credit_probe_ns; /* the time when the next request is due */
 
   /* messages: [done, oldest) delivered and not yet polled, [oldest, next) under way, [next, tail) not begun;
    * `next` may be partly sent up to sent_line. Those before `let_go` have credit. */
   uint32_t done, oldest, next, let_go, tail;
-  uint32_t delivered; /* first line that was not acknowledged */
-  uint32_t sent_line; /* first line never sent */
-  uint32_t tail_line; /* first line of no message */
-  uint32_t posted;    /* messages before this one have their receive posted */
-  uint32_t credited;  /* by so much it has risen; no more than CREDITED_MAX */
-  uint32_t ahead;     /* lines that were acknowledged beyond `delivered`: the members of `acked` */
+
+  /* lines and credit */
+  uint32_t delivered; /* the first line that was not acknowledged */
+  uint32_t sent_line; /* the first line that was never sent */
+  uint32_t tail_line; /* the first line of no message */
+  uint32_t posted;    /* the messages before this one have their receive posted */
+  uint32_t credited;  /* `posted` has risen by so much; CREDITED_MAX at most */
+  uint32_t ahead;     /* the number of lines in `acked` */
+  bool was_small;     /* the message that was sent last could come early */
+
   struct harp_send_message messages[HARP_MESSAGES_MAX];
-  struct harp_linemap acked;
-  struct harp_resend resend;
+  struct harp_linemap acked; /* the lines beyond `delivered` that were acknowledged */
+  struct harp_resend resend; /* the lines that were lost and not sent again yet */
 };
 
 struct harp_tx_stream_config {
@@ -120,7 +130,7 @@ void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, 
 /* Notes that a run of lines was lost; those that arrived by other packets are not sent again. */
 void harp_tx_stream_on_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines);
 
-/* Returns whether the next message, there is one, may not be sent for lack of credit. */
+/* Returns whether there is a next message and it may not be sent for lack of credit. */
 static inline bool harp_tx_stream_lacks_credit(const struct harp_tx_stream *st) {
   return st->next == st->let_go && st->let_go != st->tail;
 }

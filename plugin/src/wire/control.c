@@ -115,8 +115,8 @@ size_t harp_control_encode_pong(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
 }
 
 /* Seals a frame with this body. */
-static size_t encode(uint8_t *out, const uint8_t *key, enum harp_control_type type, uint32_t count,
-                     const void *body, size_t bytes) {
+static size_t encode_frame(uint8_t *out, const uint8_t *key, enum harp_control_type type, uint32_t count,
+                           const void *body, size_t bytes) {
   memcpy(out + HARP_CONTROL_HEADER_BYTES, body, bytes);
   return harp_control_seal(out, key, type, count, bytes);
 }
@@ -124,7 +124,7 @@ static size_t encode(uint8_t *out, const uint8_t *key, enum harp_control_type ty
 size_t harp_control_encode_final(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                  const struct harp_final *final) {
   struct harp_wire_final w = {.reason = harp_to_be32(final->reason)};
-  return encode(out, key, HARP_CONTROL_FINAL, count, &w, sizeof w);
+  return encode_frame(out, key, HARP_CONTROL_FINAL, count, &w, sizeof w);
 }
 
 static struct harp_wire_open wire_of_open(const struct harp_open *open) {
@@ -139,7 +139,7 @@ size_t harp_control_encode_open(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
                                 const struct harp_open *open) {
   struct harp_wire_open w = wire_of_open(open);
   memcpy(w.proof, open->proof, sizeof w.proof);
-  return encode(out, key, HARP_CONTROL_OPEN, count, &w, sizeof w);
+  return encode_frame(out, key, HARP_CONTROL_OPEN, count, &w, sizeof w);
 }
 
 #define OPEN_LABEL "HARP open stream"
@@ -164,7 +164,7 @@ size_t harp_control_encode_opened(uint8_t *out, const uint8_t key[HARP_MAC_KEY_B
                                   const struct harp_opened *opened) {
   struct harp_wire_opened w = {.stream = harp_to_be16(opened->stream),
                                .refusal = harp_to_be16((uint16_t)opened->refusal)};
-  return encode(out, key, HARP_CONTROL_OPENED, count, &w, sizeof w);
+  return encode_frame(out, key, HARP_CONTROL_OPENED, count, &w, sizeof w);
 }
 
 size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
@@ -176,20 +176,20 @@ size_t harp_control_encode_close(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BY
       .delivered = harp_to_be32(close->delivered),
       .detail = {harp_to_be32(close->detail[0]), harp_to_be32(close->detail[1])},
   };
-  return encode(out, key, HARP_CONTROL_CLOSE, count, &w, sizeof w);
+  return encode_frame(out, key, HARP_CONTROL_CLOSE, count, &w, sizeof w);
 }
 
 size_t harp_control_encode_want(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                 const struct harp_want *want) {
   struct harp_wire_want w = {.paths = harp_to_be64(want->paths)};
-  return encode(out, key, HARP_CONTROL_WANT, count, &w, sizeof w);
+  return encode_frame(out, key, HARP_CONTROL_WANT, count, &w, sizeof w);
 }
 
 size_t harp_control_encode_address(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                    const struct harp_numbered *numbered) {
   struct harp_wire_address w = {.index = harp_to_be16(numbered->index), .eni = wire_of_eni(&numbered->eni)};
   HARP_ASSERT(!numbered->eni.is_unnumbered);
-  return encode(out, key, HARP_CONTROL_ADDRESS, count, &w, sizeof w);
+  return encode_frame(out, key, HARP_CONTROL_ADDRESS, count, &w, sizeof w);
 }
 
 /* Returns how many bytes the body of a message has at least, -EBADMSG when no such message follows the

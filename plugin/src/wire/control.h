@@ -19,7 +19,7 @@ enum {
   HARP_CONTROL_HEADER_BYTES = 16,
   HARP_CONTROL_MAC_BYTES = 8,
   HARP_CONTROL_MIN_BYTES = HARP_CONTROL_HEADER_BYTES + HARP_CONTROL_MAC_BYTES,
-  HARP_CONTROL_MAX_BYTES = 1024, /* of a frame: bounds what is read before the MAC is checked */
+  HARP_CONTROL_MAX_BYTES = 1024, /* the most bytes of a frame: they are read before the MAC is checked */
   HARP_SECRET_BYTES = 16,
   HARP_NONCE_BYTES = 16,
   HARP_MAC_KEY_BYTES = 16,
@@ -95,7 +95,7 @@ struct harp_wire_eni {
   uint8_t port_count;
   struct harp_be16 mtu;
   struct harp_be16 tcp_port;
-  struct harp_be16 speed; /* in HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
+  struct harp_be16 speed; /* the speed in HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint8_t addr[16];
   struct harp_be16 ports[HARP_ENDPOINT_PORTS_MAX];
 } __attribute__((packed, aligned(4)));
@@ -120,7 +120,7 @@ struct harp_wire_refuse {
   uint8_t version_max;
   struct harp_be16 reason;
   struct harp_be32 reserved;
-  /* Of the refused HELLO: shows that this is not a replay. */
+  /* The MAC of the refused HELLO: shows that this is not a replay. */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];
 } __attribute__((packed, aligned(4)));
 
@@ -199,22 +199,22 @@ struct harp_control_keys {
 
 /* One ENI of an endpoint. */
 struct harp_endpoint_eni {
-  uint8_t family;     /* 4 or 6 */
-  bool is_unnumbered; /* it has no address yet: ADDRESS tells it, with the ports; here only their count counts
-                       */
-  uint8_t addr[16];   /* IPv4 in the first 4 bytes */
-  uint16_t mtu;       /* bytes, L3 */
+  uint8_t family; /* 4 or 6 */
+  /* It has no address yet. ADDRESS tells the address with the ports; only the count of these holds here. */
+  bool is_unnumbered;
+  uint8_t addr[16];    /* IPv4 in the first 4 bytes */
+  uint16_t mtu;        /* bytes, L3 */
   uint32_t speed_mbps; /* whole units of HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
-  uint16_t tcp_port;   /* where it accepts tcp paths, host byte order; 0: it does not */
+  uint16_t tcp_port;   /* the port where it accepts tcp paths, host byte order; 0: it does not */
   uint8_t port_count;
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };
 
 /* One side of a connection, as it describes itself. */
 struct harp_endpoint {
-  uint64_t token;                                   /* of all packets to this side */
-  uint32_t first_line, first_message, first_number; /* chosen by the client; 0 from the server */
-  uint32_t attempt;      /* of the client's connect, which the first two name; 0 from the server */
+  uint64_t token;                                   /* the token of all packets to this side */
+  uint32_t first_line, first_message, first_number; /* the client chooses them; 0 from the server */
+  uint32_t attempt;      /* the attempt of the client's connect; 0 from the server */
   uint32_t window_bytes; /* initial receive window of each of this side's interfaces */
   uint16_t path_count;   /* most paths that this side uses; the smaller of both counts */
   uint16_t eni_count;
@@ -233,9 +233,9 @@ struct harp_final {
 struct harp_open {
   uint16_t stream;
   uint16_t port;                         /* TCP, identifies the listener */
-  uint32_t first_line, first_message;    /* name the connect */
-  uint32_t attempt;                      /* of it */
-  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* harp_control_open_proof */
+  uint32_t first_line, first_message;    /* these name the connect */
+  uint32_t attempt;                      /* the attempt of the connect */
+  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* the proof: harp_control_open_proof */
 };
 
 /* OPENED: the answer to an OPEN. */
@@ -249,7 +249,7 @@ struct harp_close {
   uint16_t stream;
   bool is_sender;     /* the closing side is the stream's sender */
   uint32_t reason;    /* enum harp_status of the error that ended it; 0: an orderly close */
-  uint32_t delivered; /* from the receiver: first line that has not arrived */
+  uint32_t delivered; /* the first line that has not arrived, from the receiver */
   uint32_t detail[2]; /* reason HARP_ERR_USAGE: sizes of the send and of the receive */
 };
 
@@ -260,7 +260,7 @@ struct harp_want {
 
 /* ADDRESS: an ENI that had no address in the endpoint has one. */
 struct harp_numbered {
-  uint16_t index; /* of the ENI in the endpoint */
+  uint16_t index; /* the index of the ENI in the endpoint */
   struct harp_endpoint_eni eni;
 };
 
@@ -272,7 +272,7 @@ struct harp_hello {
 };
 
 struct harp_refuse {
-  uint8_t version_min, version_max; /* of the refusing side */
+  uint8_t version_min, version_max; /* the versions of the refusing side */
   enum harp_refusal reason;         /* HARP_REFUSAL_PEER: unknown to this version */
   uint8_t hello_mac[HARP_CONTROL_MAC_BYTES];
 };

@@ -21,7 +21,7 @@
 enum {
   BLOCK_BYTES = 32,
   ROUND_BYTES = 4 * BLOCK_BYTES, /* below, one chain of crc32 instructions is as fast */
-  ALIGNED_MIN_BYTES = 512,       /* copies from here on align their stores */
+  ALIGNED_MIN_BYTES = 512,       /* longer copies align their stores */
   /* Folding and chains together. In a round each chain takes five quadwords, so that both units have as much
    * to do; the last chain's end must be within reach of a join. */
   CHAINS = 3,
@@ -147,7 +147,7 @@ AVX2_INLINE uint32_t run(uint32_t seed, bool copy, uint8_t *dst, const uint8_t *
   return ~harp_x86_crc_short((uint32_t)state, copy, dst, src, bytes);
 }
 
-/* Not inline: short inputs would pay for its registers. */
+/* It is not inline: short inputs would pay for its registers. */
 AVX2 static __attribute__((noinline)) uint32_t crc_long(uint32_t seed, const uint8_t *src, size_t bytes) {
   uint64_t state = (uint32_t)~seed;
   for (; bytes >= MIXED_BYTES; bytes -= MIXED_BYTES, src += MIXED_BYTES) state = mixed(state, src);

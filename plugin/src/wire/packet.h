@@ -31,7 +31,7 @@ enum {
 
   HARP_TICK_NS = 64, /* unit of the time stamps on the wire */
 
-  HARP_WINDOW_UNIT_BYTES = 1024, /* of the window in an acknowledgement */
+  HARP_WINDOW_UNIT_BYTES = 1024, /* the unit of the window in an acknowledgement */
   /* Added to the size of each packet in flight: overhead of a packet in the kernel's receive buffer. */
   HARP_WINDOW_PACKET_BYTES = 1024,
   HARP_WINDOW_MIN_BYTES = 32 << 10, /* a small superframe, or three of the largest packets */
@@ -47,11 +47,12 @@ enum harp_packet_type {
 
 enum harp_packet_flags {
   HARP_FLAG_ACK_SOON = 1,  /* requests an acknowledgement soon: see docs/reference/wire.md */
-  HARP_FLAG_DETOUR = 2,    /* of an ACK: this path's packets do not reach the receiver's AF_XDP queues */
-  HARP_FLAG_CREDIT = 4,    /* of a probe: requests the credits of all streams */
-  HARP_FLAG_UNCHECKED = 8, /* of a DATA record: its payload has no CRC (record.h) */
-  HARP_FLAG_SETTLED =
-      16, /* of data and probes: all that was sent before the last one with this flag is settled */
+  HARP_FLAG_DETOUR = 2,    /* an ACK: this path's packets do not reach the receiver's AF_XDP queues */
+  HARP_FLAG_CREDIT = 4,    /* a probe requests the credits of all streams */
+  HARP_FLAG_UNCHECKED = 8, /* a DATA record: its payload has no CRC (record.h) */
+  HARP_FLAG_SETTLED = /* Data and probes: all that was sent before the last packet with this flag is settled.
+                       */
+  16,
 };
 
 struct harp_wire_prefix {
@@ -121,7 +122,7 @@ struct harp_packet {
   uint8_t path;
   uint64_t token;
   uint32_t number;
-  bool detour, ce; /* not on the wire: those of harp_rx_superframe */
+  bool detour, ce; /* these are not on the wire: harp_rx_superframe has them */
   union {
     struct { /* DATA and PROBE */
       uint32_t time;
@@ -131,15 +132,15 @@ struct harp_packet {
       uint32_t size;   /* bytes of the whole message */
       uint32_t length; /* bytes of payload */
       uint16_t stream;
-      const uint8_t *payload; /* into the received buffer; borrowed */
+      const uint8_t *payload; /* the payload, in the received buffer; borrowed */
     } data;
     struct {
       uint32_t echo_time;
       uint32_t echo_delay;
-      uint32_t time;         /* of the receiver's clock when it made the acknowledgement */
+      uint32_t time;         /* the receiver's clock when it made the acknowledgement */
       uint32_t window_bytes; /* a multiple of HARP_WINDOW_UNIT_BYTES */
       uint32_t range_count, credit_count;
-      uint32_t ce_bytes; /* of the path's packets that came marked as CE, since its start; wraps */
+      uint32_t ce_bytes; /* the bytes of the path's packets that came marked as CE, since its start; wraps */
       struct {
         uint32_t begin, end;
       } ranges[HARP_RANGES_MAX];

@@ -57,7 +57,7 @@ bool harp_record_head_ok(const uint8_t *head, uint32_t seed, uint64_t number) {
 }
 
 /* Writes the head, with its CRC. */
-static void seal(uint8_t *head, const struct harp_wire_record *h, uint32_t seed, uint64_t number) {
+static void seal_head(uint8_t *head, const struct harp_wire_record *h, uint32_t seed, uint64_t number) {
   memcpy(head, h, sizeof *h);
   struct harp_be32 crc = harp_to_be32(head_crc(head, seed, number));
   memcpy(head, &crc, sizeof crc);
@@ -85,7 +85,7 @@ void harp_record_encode(uint8_t head[HARP_RECORD_HEAD_BYTES], const struct harp_
     h.size = harp_to_be32(f->data.size);
     h.stream = harp_to_be16(f->data.stream);
   }
-  seal(head, &h, seed, number);
+  seal_head(head, &h, seed, number);
 }
 
 /* Computes the proof of a JOIN: the MAC of all fields before it but the CRC. */
@@ -102,7 +102,7 @@ void harp_record_encode_join(uint8_t head[HARP_RECORD_HEAD_BYTES], uint64_t toke
   struct harp_packet fields = {.type = HARP_PACKET_JOIN, .path = (uint8_t)path, .token = token};
   struct harp_wire_record h = record_of(&fields, number);
   join_proof(&h, key, h.proof);
-  seal(head, &h, seed, number);
+  seal_head(head, &h, seed, number);
 }
 
 bool harp_record_join_ok(const uint8_t *head, uint32_t seed, const uint8_t key[HARP_MAC_KEY_BYTES]) {

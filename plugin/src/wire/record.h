@@ -31,7 +31,7 @@ struct harp_wire_record {
   struct harp_be32 payload_crc;
   struct harp_be16 stream;
   uint8_t reserved[6];
-  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* of a JOIN; else zero */
+  uint8_t proof[HARP_CONTROL_MAC_BYTES]; /* the proof of a JOIN; else zero */
 } __attribute__((packed, aligned(4)));
 
 _Static_assert(sizeof(struct harp_wire_record) == HARP_RECORD_HEAD_BYTES, "record head");

@@ -43,7 +43,7 @@ static inline void store_le64(uint8_t *p, uint64_t v) {
   memcpy(p, &v, 8);
 }
 
-static inline void stir(struct sip *s, int rounds) {
+static inline void run_rounds(struct sip *s, int rounds) {
   for (int i = 0; i < rounds; i++) {
     s->v0 += s->v1;
     s->v2 += s->v3;
@@ -57,19 +57,19 @@ static inline void stir(struct sip *s, int rounds) {
   }
 }
 
-static inline uint64_t finish(struct sip *s) {
-  stir(s, ROUNDS_AT_END);
+static inline uint64_t finish_hash(struct sip *s) {
+  run_rounds(s, ROUNDS_AT_END);
   return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-static inline void absorb(struct sip *s, uint64_t word) {
+static inline void absorb_word(struct sip *s, uint64_t word) {
   s->v3 ^= word;
-  stir(s, ROUNDS_PER_WORD);
+  run_rounds(s, ROUNDS_PER_WORD);
   s->v0 ^= word;
 }
 
 /* Returns the words after all input, before the end constant. `start` goes into v1. */
-static struct sip digest(const uint8_t *key, const uint8_t *data, size_t bytes, uint64_t start) {
+static struct sip digest_of(const uint8_t *key, const uint8_t *data, size_t bytes, uint64_t start) {
   const uint64_t k0 = load_le64(key), k1 = load_le64(key + 8);
   struct sip s = {
       /* "somepseudorandomlygeneratedbytes", big-endian */
@@ -80,25 +80,25 @@ static struct sip digest(const uint8_t *key, const uint8_t *data, size_t bytes, 
   };
   uint64_t last = (uint64_t)bytes << 56;
 
-  for (; bytes >= 8; data += 8, bytes -= 8) absorb(&s, load_le64(data));
+  for (; bytes >= 8; data += 8, bytes -= 8) absorb_word(&s, load_le64(data));
   for (size_t i = 0; i < bytes; i++) last |= (uint64_t)data[i] << (8 * i);
-  absorb(&s, last);
+  absorb_word(&s, last);
   return s;
 }
 
 uint64_t harp_siphash(const uint8_t key[HARP_SIPHASH_KEY_BYTES], const void *data, size_t bytes) {
-  struct sip s = digest(key, data, bytes, 0);
+  struct sip s = digest_of(key, data, bytes, 0);
 
   s.v2 ^= NARROW_END;
-  return finish(&s);
+  return finish_hash(&s);
 }
 
 void harp_siphash128(const uint8_t key[HARP_SIPHASH_KEY_BYTES], const void *data, size_t bytes,
                      uint8_t out[HARP_SIPHASH128_BYTES]) {
-  struct sip s = digest(key, data, bytes, WIDE_START);
+  struct sip s = digest_of(key, data, bytes, WIDE_START);
 
   s.v2 ^= WIDE_END;
-  store_le64(out, finish(&s));
+  store_le64(out, finish_hash(&s));
   s.v1 ^= WIDE_SECOND;
-  store_le64(out + 8, finish(&s));
+  store_le64(out + 8, finish_hash(&s));
 }

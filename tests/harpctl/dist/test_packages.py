@@ -104,7 +104,7 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
         int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line
     ]
     packages = next((copy / ".venv/lib").glob("python3.*/site-packages"))
-    apart = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}  # of the environment itself
+    apart = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}  # the environment's own
     files = [
         Path(folder) / name
         for entry in packages.iterdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which reports of the kernel concern the ENIs; no bytes break the reader."""
+"""The reports of the kernel that concern the ENIs; no bytes break the reader."""
 
 from __future__ import annotations
 

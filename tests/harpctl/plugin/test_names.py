@@ -43,7 +43,9 @@ from tests.harpctl.plugin.conftest import TABLE, Compile, Image, make_image
 
 OWN_PATH = "/opt/harp/net.so"
 FIRST_DIR = "/opt/vendor/lib"  # the loader searches it before the library directory
-VALUES: dict[str | None, tuple[str, ...]] = {  # of NCCL_NET_PLUGIN: the files that the newest NCCL tries
+VALUES: dict[
+    str | None, tuple[str, ...]
+] = {  # values of NCCL_NET_PLUGIN: the files that the newest NCCL tries
     None: (NAME,),
     "": (),
     "harp": (SUFFIXED,),
@@ -75,7 +77,7 @@ class Case:
     plain: str
     second: str
     path: bool
-    parked: tuple[bool, bool, bool]  # of the plain name, the second one, the path
+    parked: tuple[bool, bool, bool]  # whether the plain name, the second one and the path are parked
     value: str | None
     setter: str
     actions: tuple[str, ...]

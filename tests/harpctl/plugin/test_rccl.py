@@ -29,7 +29,7 @@ RCCL_FILE = "/opt/rocm-7.0.0/lib/librccl.so.1.0.70000"
     [
         (None, "2.22.3", [RCCL_NAME]),
         (None, "2.26.6", [RCCL_NAME]),
-        (None, "2.27.7", [NAME]),  # of ROCm 7.2
+        (None, "2.27.7", [NAME]),  # ROCm 7.2
         (None, "2.29.7", [RCCL_NAME]),
         ("harp", "2.22.3", ["harp", RCCL_SUFFIXED]),
         ("harp", "2.27.7", ["harp", RCCL_SUFFIXED]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plugin an NCCL takes by its search path, compared with what dlopen takes in a real process."""
+"""The plugin that an NCCL takes by its search path, compared with what dlopen takes in a real process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ENIs, which GPU each, which cores: on small machines made of facts."""
+"""The chosen ENIs, GPUs and cores: on small machines made of facts."""
 
 from __future__ import annotations
 

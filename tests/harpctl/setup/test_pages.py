@@ -127,7 +127,7 @@ def test_other_hugepages_count_as_taken() -> None:
     host = Facts(system=System(), boot=Boot(entries=(entry,)), memory=Memory(total=192 * GIB))
     with pytest.raises(HarpError, match="beside 170 GiB of other hugepages"):
         check_memory(host, SetupOptions(), 20)
-    check_memory(host, SetupOptions(page_size=2 * MIB), 20 * 512)  # that pair is replaced
+    check_memory(host, SetupOptions(page_size=2 * MIB), 20 * 512)  # the pair is replaced
 
 
 def test_a_bare_count_of_somebody_else_is_said() -> None:

@@ -16,7 +16,7 @@ from harpctl.trace.history import History, counts_of, history_of, sentences, sid
 from harpctl.trace.rings import read_recording
 from tests.harpctl.trace.build import Entry, recording
 
-AHEAD_NS = 5_000_000_000  # of the second host's clock
+AHEAD_NS = 5_000_000_000  # the lead of the second host's clock
 MARK = 1000
 
 

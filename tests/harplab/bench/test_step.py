@@ -119,7 +119,7 @@ def test_buckets_of_models(name: str) -> None:
 
 
 def test_the_classifier_comes_first() -> None:
-    """Of VGG-16 these are nine tenths of the bytes, and nearly nothing of the work."""
+    """These are nine tenths of VGG-16's bytes, and nearly nothing of its work."""
     first, *others = buckets_of(MODELS["vgg16"])
     assert first.bytes == 4 * (4096 * 1000 + 1000)
     assert others[1].bytes > 400e6

@@ -141,7 +141,7 @@ def test_a_class_is_a_5_tuple(make_lab: MakeLab, family: int, protocol: str, sam
     subprocess.run(lab.command(0, argv), check=True, timeout=60)
     shown = run_command(run_inside(lab.hosts[0], "tc", "-s", "class", "show", "dev", "eni0"))
     used = [text.split()[0] for text in shown.split("class htb ")[1:] if " Sent 0 bytes" not in text]
-    used.remove("1:1")  # of all that is no flow: neighbours are looked for
+    used.remove("1:1")  # the rest is no flow: neighbours are looked for
     assert FLOWS - 2 <= len(used) <= FLOWS, used  # some may share one: the hash is the same in each run
 
 

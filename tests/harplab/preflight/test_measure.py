@@ -72,7 +72,7 @@ def test_an_agents_report_arrives_as_harp_perf_wrote_it(
     perf.write_text(f"#!/bin/sh\necho {shlex.quote(REPORT)}\n")
     perf.chmod(0o755)
     for name in ("HARP_DEVICES", "NCCL_SOCKET_IFNAME"):
-        monkeypatch.setenv(name, "")  # which undoes what the agent sets
+        monkeypatch.setenv(name, "")  # this undoes what the agent sets
     monkeypatch.setattr(signal, "alarm", lambda _seconds: 0)
     monkeypatch.setattr(agent, "describe", lambda: own(perf=str(perf), enis=()))
     request = RateRequest(rank=0, meetings=("127.0.0.1:1",), time_s=0.1, limit_s=30)

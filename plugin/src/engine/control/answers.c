@@ -64,15 +64,15 @@ static const struct harp_peer *peer_of(const struct harp_answer *a, const struct
   return peer && peer->session.keys.rx_token == a->token ? peer : NULL;
 }
 
-/* Whether the other side has the answer. One that has left in order has nothing to ask. */
+/* Returns whether the other side has the answer. One that has left in order has nothing to ask. */
 static bool is_known(const struct harp_answer *a, const struct harp_peer *peer) {
   if (peer->session.state != HARP_SESSION_OPEN) return false;
   if (peer->monitor.final_received) return true;
   return (!a->awaits_ping || peer->monitor.pong_sent) && harp_monitor_has_delivered(&peer->monitor);
 }
 
-/* Whether the other side may still wait for the answer over this peer. */
-static bool stands(const struct harp_peer *peer) {
+/* Returns whether the other side may still wait for the answer over this peer. */
+static bool is_awaited_over(const struct harp_peer *peer) {
   return peer && peer->session.state == HARP_SESSION_OPEN && !peer->monitor.gone && !peer->monitor.lost;
 }
 
@@ -80,12 +80,12 @@ static bool stands(const struct harp_peer *peer) {
 static bool is_over(struct harp_answer *a, const struct harp_engine *e, harp_ns now) {
   const struct harp_peer *peer = peer_of(a, e);
   if (peer && is_known(a, peer)) return true;
-  if (a->until_ns == HARP_NEVER && !stands(peer))
+  if (a->until_ns == HARP_NEVER && !is_awaited_over(peer))
     a->until_ns = now + HARP_ANSWER_TIMEOUTS * e->instance.peer_timeout_ns;
   return now >= a->until_ns;
 }
 
-void harp_answers_review(struct harp_answers *as, const struct harp_engine *e, harp_ns now) {
+void harp_answers_on_time(struct harp_answers *as, const struct harp_engine *e, harp_ns now) {
   for (struct harp_answer *a = as->first, *next; a; a = next) {
     next = a->next;
     if (is_over(a, e, now)) harp_answers_remove(as, a);

@@ -23,21 +23,21 @@ enum { HARP_ANSWERS_MAX = 64 };
  * take one more to find out, its connect tries for another one, and its timeout may differ from ours. */
 enum { HARP_ANSWER_TIMEOUTS = 3 };
 
-/* What names a connect in all its attempts, and one of these. */
+/* The name of a connect: the fields that all its attempts have, and the number of one attempt. */
 struct harp_connect_name {
-  uint32_t engine_id; /* of the side that connects */
+  uint32_t engine_id; /* the engine of the side that connects */
   uint32_t first_line, first_message;
   uint32_t attempt;
 };
 
 struct harp_answer {
   struct harp_answer *next;
-  struct harp_connect_name name; /* with the attempt that was answered last */
+  struct harp_connect_name name; /* the connect, with the attempt that was answered last */
   struct harp_link *link;        /* NULL: NCCL has closed it */
   uint32_t reason;               /* enum harp_status of a link that was closed */
-  uint64_t token;                /* of the peer over which the answer went */
+  uint64_t token;                /* the token of the peer over which the answer went */
   bool awaits_ping;              /* the answer is that to the first PING */
-  harp_ns until_ns;              /* HARP_NEVER: the peer stands */
+  harp_ns until_ns;              /* the time when it is forgotten; HARP_NEVER: the peer stands */
 };
 
 struct harp_answers {
@@ -56,7 +56,7 @@ void harp_answer_set(struct harp_answer *a, const struct harp_connect_name *name
                      const struct harp_peer *peer, bool awaits_ping);
 void harp_answers_remove(struct harp_answers *as, struct harp_answer *a);
 /* Removes the entries that nobody will ask for. */
-void harp_answers_review(struct harp_answers *as, const struct harp_engine *e, harp_ns now);
+void harp_answers_on_time(struct harp_answers *as, const struct harp_engine *e, harp_ns now);
 void harp_answers_clear(struct harp_answers *as);
 
 #endif

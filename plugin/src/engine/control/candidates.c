@@ -21,7 +21,7 @@ static bool may_pair(const struct sockaddr_storage *from, const struct sockaddr_
   return from->ss_family == to->ss_family && is_link_local(from) == is_link_local(to);
 }
 
-/* How many addresses the peer's lies behind the one that has the number of our interface. */
+/* Returns by how many places the peer's address lies behind the one with the number of our interface. */
 static unsigned shift_of(const struct harp_candidate *c, unsigned to_count) {
   return (c->to + to_count - c->from % to_count) % to_count;
 }

@@ -184,8 +184,8 @@ static int start_hello(struct harp_connect *c, harp_ns now) {
   return 0;
 }
 
-/* Whether there is, or will be, another connection with the engine, so that this handshake is not needed.
- * Under the lock. */
+/* Returns whether there is, or will be, another connection with the engine, so that this handshake is not
+ * needed. Under the lock. */
 static bool is_superseded(const struct harp_connect *c, harp_ns now) {
   if (harp_connect_state(c) == HARP_CONNECT_YIELDED) return true;
   if (harp_peer_find(c->engine, &c->contact, c->traffic_class)) return true;
@@ -219,7 +219,7 @@ static int drive_handshake(struct harp_connect *c, harp_ns now) {
   else if (harp_connect_state(c) == HARP_CONNECT_DIALING)
     err = start_hello(c, now);
   if (!err && harp_pending_peer_run(&c->pending)) err = -ECONNRESET;
-  if (!err && harp_pending_peer_done(&c->pending)) err = make_link(c, now);
+  if (!err && harp_pending_peer_is_done(&c->pending)) err = make_link(c, now);
   harp_engine_unlock(c->engine);
   return err;
 }
@@ -436,7 +436,7 @@ enum harp_status harp_connect_poll(struct harp_connect *c, struct harp_link **li
   harp_ns now = c->engine->clock();
   *link = NULL;
   excuse_late_poll(c, now);
-  harp_stall_review_connect(c, now);
+  harp_stall_log_connect(c, now);
   if (c->link) return poll_answer(c, link, now);
   return harp_connect_is_in_attempt(c) ? poll_attempt(c, now) : poll_begin(c, now);
 }

@@ -19,7 +19,8 @@
 #include "engine/control/pending_peer.h"
 
 enum harp_connect_state {
-  HARP_CONNECT_WAITING, /* until retry_ns, then for another handshake with that engine that is under way */
+  /* It waits until retry_ns, then for another handshake with that engine that is under way. */
+  HARP_CONNECT_WAITING,
   HARP_CONNECT_DIALING, /* no TCP connection is up yet (dials.h) */
   HARP_CONNECT_HANDSHAKE,
   HARP_CONNECT_YIELDED,    /* the handshake is to be given up: the other side's has won */
@@ -34,39 +35,40 @@ enum harp_connect_state {
 
 struct harp_connect {
   struct harp_engine *engine;
-  struct harp_connect *next;     /* of the engine's */
-  struct harp_contact contact;   /* of the engine to connect to */
-  struct harp_connect_name name; /* with the attempt that is under way, or comes next */
+  struct harp_connect *next;     /* the next of the engine's connects */
+  struct harp_contact contact;   /* the engine to connect to */
+  struct harp_connect_name name; /* its name, with the attempt that is under way or comes next */
   int traffic_class;
   struct harp_stall_wait wait;
 
   /* Written by harp_connect_enter alone, under the engine's lock; the thread that polls reads it without. */
   _Atomic uint32_t state;
-  harp_ns since_ns; /* when it came into that state */
+  harp_ns since_ns; /* the time when it came into that state */
 
   /* the stream */
-  struct harp_peer *peer; /* REQUESTED: in whose list of connects it is; else NULL */
+  struct harp_peer *peer; /* REQUESTED: the peer in whose list of connects it is; else NULL */
   struct harp_connect *next_of_peer;
-  struct harp_link
-      *link; /* from CONFIRMING or REQUESTED until OPENED, REFUSED or LOST was polled; else NULL */
-  enum harp_refusal refusal; /* REFUSED: why */
+  /* The link exists from CONFIRMING or REQUESTED until OPENED, REFUSED or LOST was polled; else it is NULL.
+   */
+  struct harp_link *link;
+  enum harp_refusal refusal; /* the reason of REFUSED */
 
   /* other connects to that engine */
-  harp_ns polled_ns;  /* when the handshake was last driven */
-  harp_ns crossed_ns; /* when the peer answered that its own connect to us has won; 0: it has not */
+  harp_ns polled_ns;  /* the time when the handshake was last driven */
+  harp_ns crossed_ns; /* the time when the peer answered that its own connect has won; 0: it has not */
 
   /* attempts */
   struct harp_dials dials;
-  struct harp_pending_peer pending; /* over the connection that was up first, or a later one */
-  harp_ns others_ns; /* HANDSHAKE: when the peer has not answered for so long that others are dialled */
-  unsigned moves;    /* how often another one has taken the place of one that did not answer */
-  /* When to give up. Extended by the time in which the peer's process is known to run: it may be slow to
-   * accept. */
+  struct harp_pending_peer pending; /* its handshake, over the connection that was up first, or a later one */
+  harp_ns others_ns;                /* HANDSHAKE: the time to dial others if the peer does not answer */
+  unsigned moves; /* the number of times that another connection replaced one without an answer */
+  /* The time to give up. It moves on by the time in which the peer's process is known to run, since that
+   * may be slow to accept. */
   harp_ns deadline_ns;
   harp_ns called_ns; /* when it was polled last, or opened */
   harp_ns retry_ns;
   int last_errno;
-  bool is_refused_busy; /* the last attempt, by a peer with too many connections that wait for accept */
+  bool is_refused_busy; /* the last attempt was refused, since too many connections wait for accept there */
 };
 
 static inline enum harp_connect_state harp_connect_state(const struct harp_connect *c) {

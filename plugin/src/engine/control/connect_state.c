@@ -6,7 +6,7 @@
 
 #define BIT(state) (1u << HARP_CONNECT_##state)
 
-/* Which states follow a state. */
+/* The states that may follow each state. */
 static const uint32_t followers[HARP_CONNECT_STATES] = {
     [HARP_CONNECT_WAITING] = BIT(DIALING) | BIT(REQUESTED),
     [HARP_CONNECT_DIALING] = BIT(HANDSHAKE) | BIT(WAITING),
@@ -20,10 +20,10 @@ static const uint32_t followers[HARP_CONNECT_STATES] = {
 };
 
 /* Attempts that do not reach the peer are not recorded: they are many, and would overwrite what is rare. */
-static void record(const struct harp_connect *c, enum harp_connect_state from, enum harp_connect_state to,
-                   harp_ns now) {
+static void record_transition(const struct harp_connect *c, enum harp_connect_state from,
+                              enum harp_connect_state to, harp_ns now) {
   if (from <= HARP_CONNECT_DIALING && to <= HARP_CONNECT_DIALING) return;
-  harp_recorder_note(
+  harp_recorder_trace(
       c->engine, now,
       (struct harp_trace_entry){
           .event = HARP_EVENT_CONNECT_STATE, .number = c->contact.engine_id, .a = from, .b = to});
@@ -35,7 +35,7 @@ void harp_connect_enter(struct harp_connect *c, enum harp_connect_state to, harp
   HARP_ASSERT(to != HARP_CONNECT_OPENED || harp_peer_is_usable(c->link->peer));
   HARP_ASSERT(!c->peer == (to != HARP_CONNECT_REQUESTED));
   if (harp_connect_has_met(c) && now > c->since_ns) c->deadline_ns += now - c->since_ns;
-  record(c, from, to, now);
+  record_transition(c, from, to, now);
   c->since_ns = now;
   atomic_store_explicit(&c->state, to, memory_order_relaxed);
 }

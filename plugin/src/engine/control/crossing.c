@@ -7,7 +7,7 @@
 /* A connect waits so long for another's handshake with the same engine before it begins its own, and a
  * handshake wins over the other side's only if somebody drove it so lately. */
 #define SHARE_NS HARP_MS(200)
-/* And so long for a CONFIRM: a recorded HELLO must not delay connects for longer. */
+/* A connect waits so long for a CONFIRM: a recorded HELLO must not delay connects for longer. */
 #define CONFIRM_NS HARP_SEC(1)
 
 static bool is_connecting(const struct harp_connect *c, uint32_t engine_id, int traffic_class) {

@@ -20,7 +20,7 @@ void harp_dials_keep_answered(struct harp_dials *d) {
   d->next = d->answered;
 }
 
-static void note_error(struct harp_dials *d, unsigned candidate, int error) {
+static void record_error(struct harp_dials *d, unsigned candidate, int error) {
   if (candidate == 0) d->error = error;
 }
 
@@ -43,7 +43,7 @@ static int dial_next(struct harp_dials *d, const struct harp_engine *e, const st
   const struct harp_tcp_options options = {
       .local = &e->enis[c->from].addr, .traffic_class = -1, .timeout_ns = e->instance.peer_timeout_ns};
   int fd = harp_tcp_socket_connect(&options, &to);
-  note_error(d, at, fd < 0 ? -fd : 0);
+  record_error(d, at, fd < 0 ? -fd : 0);
   if (fd < 0) return fd;
   if (d->open_count == HARP_DIALS_MAX) {
     harp_files_close(d->open[0].fd);
@@ -88,7 +88,7 @@ void harp_dials_begin(struct harp_dials *d, struct harp_engine *e, const struct 
 }
 
 /* Closes all but one, and returns that one's socket. */
-static int choose(struct harp_dials *d, unsigned i) {
+static int keep_only(struct harp_dials *d, unsigned i) {
   int fd = d->open[i].fd;
   d->answered = d->open[i].candidate;
   d->is_kept = false;
@@ -98,7 +98,7 @@ static int choose(struct harp_dials *d, unsigned i) {
 }
 
 /* Closes those that have failed. Returns the socket of one that is up; -EAGAIN: none is. */
-static int look(struct harp_dials *d) {
+static int poll_open_dials(struct harp_dials *d) {
   int up = -1;
   struct pollfd polled[HARP_DIALS_MAX];
   for (unsigned i = 0; i < d->open_count; i++)
@@ -108,18 +108,18 @@ static int look(struct harp_dials *d) {
     int err = polled[i].revents ? harp_tcp_socket_error(d->open[i].fd) : 0;
     if (polled[i].revents && !err) up = (int)i; /* the best candidate, where there are several */
     if (!err) continue;
-    note_error(d, d->open[i].candidate, -err);
+    record_error(d, d->open[i].candidate, -err);
     harp_files_close(d->open[i].fd);
     remove_open(d, i);
     up -= up >= 0;
   }
-  return up < 0 ? -EAGAIN : choose(d, (unsigned)up);
+  return up < 0 ? -EAGAIN : keep_only(d, (unsigned)up);
 }
 
 int harp_dials_poll(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact,
                     harp_ns now) {
   unsigned before = d->open_count;
-  int fd = look(d);
+  int fd = poll_open_dials(d);
   if (fd >= 0) return fd;
   bool has_failed = d->open_count < before, is_due = now >= d->next_ns;
   if (d->next < d->candidate_count && (has_failed || is_due || !d->open_count)) dial_on(d, e, contact, now);

@@ -17,7 +17,7 @@
 
 struct harp_engine;
 
-enum { HARP_DIALS_MAX = 8 /* under way at the same time; the oldest makes room */ };
+enum { HARP_DIALS_MAX = 8 /* the most dials under way; the oldest makes room */ };
 #define HARP_DIAL_NEXT_NS HARP_MS(200)
 /* After the last one of a round: longer than TCP takes to send a lost SYN again (1 s). */
 #define HARP_DIAL_ROUND_NS HARP_SEC(2)
@@ -28,12 +28,12 @@ struct harp_dial {
 };
 
 struct harp_dials {
-  unsigned candidate_count, next; /* of this round; the one to try next */
+  unsigned candidate_count, next; /* the candidates of this round, and the one to try next */
   struct harp_candidate candidates[HARP_CANDIDATES_MAX];
   unsigned open_count;
   struct harp_dial open[HARP_DIALS_MAX]; /* the oldest first */
-  harp_ns next_ns;                       /* when the next one is due, or the round over */
-  int error;         /* of the best candidate, in this round or else the one before; 0: no answer */
+  harp_ns next_ns;                       /* the time when the next one is due, or the round is over */
+  int error;         /* the error of the best candidate in this round, else the one before; 0: no answer */
   unsigned answered; /* the candidate that was up last */
   bool is_kept;      /* its connection is kept, so that it is no candidate */
 };
@@ -43,8 +43,8 @@ void harp_dials_init(struct harp_dials *d);
 /* Begins to connect: with the candidates of the round that are left, else with a new round. */
 void harp_dials_begin(struct harp_dials *d, struct harp_engine *e, const struct harp_contact *contact,
                       harp_ns now);
-/* Goes on. Returns the socket of the connection that is up, and ends all others; -EAGAIN: none is up yet;
- * -EHOSTUNREACH: the round is over and nobody has answered. */
+/* Begins the next candidates that are due. Returns the socket of the connection that is up, and ends all
+ * others; -EAGAIN: none is up yet; -EHOSTUNREACH: the round is over and nobody has answered. */
 int harp_dials_poll(struct harp_dials *d, const struct harp_engine *e, const struct harp_contact *contact,
                     harp_ns now);
 /* Tries the others while the caller keeps the connection that was up last: without end, with the same

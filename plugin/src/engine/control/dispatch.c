@@ -39,7 +39,7 @@ static void on_close(struct harp_peer *peer, const struct harp_close *close, har
   const struct harp_rx_stream *rx = harp_receiver_stream(peer->session.receiver, close->stream);
   HARP_ASSERT((!tx || tx->owner) && (!rx || rx->owner));
   struct harp_link *link = close->is_sender ? (rx ? rx->owner : NULL) : (tx ? tx->owner : NULL);
-  if (link) harp_link_on_close(link, close, now); /* else we have closed our end as well */
+  if (link) harp_link_on_close(link, close, now); /* the peer closes since we have closed our end as well */
 }
 
 /* A late answer: the process was paused, and its paths had no chance. They get the whole timeout again. */
@@ -89,7 +89,7 @@ static bool take_messages(struct harp_peer *peer, harp_ns now) {
 
 /* ---- the connection's end ---- */
 
-/* Whether an error may be the network's under the socket, and not of the peer's process. A reset: the
+/* Returns whether an error may be the network's under the socket, and not of the peer's process. A reset: the
  * peer's kernel has received nothing from us for too long, and gave up first. That of a process that ended
  * closes the connection, unless there was something that it had not read. */
 static bool may_be_of_network(int error) {
@@ -97,8 +97,8 @@ static bool may_be_of_network(int error) {
          error == EHOSTDOWN || error == ECONNRESET;
 }
 
-/* Whether the session may go on without its control connection. Of a peer with one interface a reset rather
- * says that its process has ended. */
+/* Returns whether the session may go on without its control connection. Of a peer with one interface a reset
+ * rather says that its process has ended. */
 static bool may_go_on(const struct harp_peer *peer, int error) {
   if (peer->monitor.final_received || !may_be_of_network(error)) return false;
   return peer->is_multihomed || error != ECONNRESET;
@@ -106,7 +106,7 @@ static bool may_go_on(const struct harp_peer *peer, int error) {
 
 /* Ends a connection of which no more can be read. The peer learns it at once: it may wait for an answer here,
  * while its socket and the paths are well. */
-static void end(struct harp_peer *peer, const char *why, harp_ns now) {
+static void end_connection(struct harp_peer *peer, const char *why, harp_ns now) {
   harp_peer_on_gone(peer, why, now);
   harp_monitor_leave(peer);
 }
@@ -123,11 +123,11 @@ static void on_error(struct harp_peer *peer, int error, harp_ns now) {
   }
   char text[ERROR_BYTES];
   snprintf(text, sizeof text, "broke: %s", strerror(error));
-  end(peer,
-      error == ETIMEDOUT    ? "timed out: the host or the network in between is down"
-      : error == ECONNRESET ? "was reset: the process ended, or a firewall in between reset it"
-                            : text,
-      now);
+  end_connection(peer,
+                 error == ETIMEDOUT    ? "timed out: the host or the network in between is down"
+                 : error == ECONNRESET ? "was reset: the process ended, or a firewall in between reset it"
+                                       : text,
+                 now);
 }
 
 /* ---- reading ---- */
@@ -139,7 +139,7 @@ void harp_dispatch_control(struct harp_peer *peer, harp_ns now) {
     if (take_messages(peer, now))
       harp_monitor_answer(peer);
     else
-      end(peer, "carried something that is no HARP message", now);
+      end_connection(peer, "carried something that is no HARP message", now);
     break;
   case HARP_MONITOR_CLOSED:
     harp_peer_on_gone(peer, "was closed: the process ended", now);

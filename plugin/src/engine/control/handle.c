@@ -22,7 +22,7 @@ struct room {
   bool is_taken[HARP_HANDLE_ADDRESSES_MAX];
 };
 
-static void take(struct room *room, const struct harp_contact *contact, unsigned i) {
+static void take_address(struct room *room, const struct harp_contact *contact, unsigned i) {
   size_t bytes = harp_ip_bytes(contact->at[i].ss_family);
   if (room->is_taken[i] || bytes > room->left) return;
   room->is_taken[i] = true;
@@ -31,7 +31,7 @@ static void take(struct room *room, const struct harp_contact *contact, unsigned
 
 static void take_family(struct room *room, const struct harp_contact *contact, int family) {
   for (unsigned i = 0; i < contact->count; i++)
-    if (contact->at[i].ss_family == family) take(room, contact, i);
+    if (contact->at[i].ss_family == family) take_address(room, contact, i);
 }
 
 /* Writes the addresses of a family that were taken, in their order. Returns how many. */
@@ -61,7 +61,7 @@ void harp_handle_encode(void *handle, size_t bytes, const struct harp_contact *c
   h->engine_number = (uint8_t)contact->engine_number;
   h->engine_count = (uint8_t)contact->engine_count;
   memcpy(h->secret, contact->secret, sizeof h->secret);
-  take(&room, contact, 0);
+  take_address(&room, contact, 0);
   take_family(&room, contact, AF_INET);
   take_family(&room, contact, AF_INET6);
   h->ip4_count = put_family(&at, &room, contact, AF_INET);

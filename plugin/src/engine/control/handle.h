@@ -22,12 +22,12 @@ enum {
 struct harp_handle {
   struct harp_be32 magic;  /* HARP_CONTROL_MAGIC */
   struct harp_be16 layout; /* HARP_HANDLE_LAYOUT */
-  struct harp_be16 port;   /* of the listening TCP socket, at all addresses */
-  struct harp_be32 engine; /* that listens: the upper half of all its tokens */
+  struct harp_be16 port;   /* the port of the listening TCP socket, at all addresses */
+  struct harp_be32 engine; /* the engine that listens: the upper half of all its tokens */
   uint8_t ip4_count, ip6_count;
   uint8_t engine_number, engine_count; /* its place among the engines of its process's device, from 0 */
   uint8_t secret[HARP_SECRET_BYTES];
-  /* Which connect is under way. Written by the connecting process only; 0 from the listener. */
+  /* The number of the connect under way; the connecting process alone writes it, and the listener sets 0. */
   uint8_t cookie[8];
   uint8_t addrs[88]; /* ip4_count of 4 bytes, then ip6_count of 16 bytes; the first 24 bytes with ABI v4 */
 } __attribute__((packed));
@@ -39,8 +39,8 @@ struct harp_contact {
   uint32_t engine_id;
   unsigned engine_number, engine_count;
   uint16_t port;
-  unsigned count;                                        /* of addresses */
-  struct sockaddr_storage at[HARP_HANDLE_ADDRESSES_MAX]; /* with the port */
+  unsigned count;                                        /* the number of addresses */
+  struct sockaddr_storage at[HARP_HANDLE_ADDRESSES_MAX]; /* the addresses, with the port */
   uint8_t secret[HARP_SECRET_BYTES];
 };
 

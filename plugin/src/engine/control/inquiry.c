@@ -20,15 +20,15 @@ void harp_inquiry_end(struct harp_inquiry *q) {
   }
 }
 
-/* Whether NCCL waits for the peer, and nothing has come from it for a while. */
+/* Returns whether NCCL waits for the peer, and nothing has come from it for a while. */
 static bool is_quiet(const struct harp_peer *peer, harp_ns now) {
   harp_ns quiet_ns = now - HARP_MAX(peer->last_received_ns, peer->waits_ns);
   return peer->session.state == HARP_SESSION_OPEN && peer->is_multihomed && !peer->monitor.gone &&
          (peer->outstanding || peer->connects) && quiet_ns >= HARP_INQUIRY_QUIET_NS;
 }
 
-/* Whether nothing shows that the process runs: the control connection is lost, or a PING waits for its PONG.
- * Sends the PING that is due. */
+/* Returns whether nothing shows that the process runs: the control connection is lost, or a PING waits for
+ * its PONG. Sends the PING that is due. */
 static bool is_in_doubt(struct harp_peer *peer, harp_ns now) {
   const struct harp_monitor *m = &peer->monitor;
   if (m->lost) return true;
@@ -37,7 +37,7 @@ static bool is_in_doubt(struct harp_peer *peer, harp_ns now) {
   return false;
 }
 
-/* Whether an earlier path is between the same interfaces. */
+/* Returns whether an earlier path is between the same interfaces. */
 static bool is_repeated(const struct harp_peer *peer, unsigned path) {
   const struct harp_path_ends *p = &peer->ends[path];
   for (unsigned i = 0; i < path; i++)
@@ -68,7 +68,7 @@ static void ask_along_paths(struct harp_peer *peer, unsigned count) {
   }
 }
 
-static void ask(struct harp_peer *peer, harp_ns now) {
+static void begin_inquiry(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
   q->is_asking = true;
   q->is_refused = q->is_wide = false;
@@ -78,7 +78,7 @@ static void ask(struct harp_peer *peer, harp_ns now) {
 }
 
 /* Takes the answers that have come. Returns whether a connection was accepted. */
-static bool look(struct harp_inquiry *q) {
+static bool take_answers(struct harp_inquiry *q) {
   for (unsigned i = 0; i < q->open_count; i++) {
     struct pollfd polled = {.fd = q->fds[i], .events = POLLOUT}; /* -1 is ignored */
     if (poll(&polled, 1, 0) <= 0) continue;
@@ -102,9 +102,9 @@ static void wait_for_contradiction(struct harp_peer *peer, harp_ns now) {
 }
 
 /* Takes the answers. Returns whether they, and what came since, say that the process has ended. */
-static bool judge(struct harp_peer *peer, harp_ns now) {
+static bool process_has_ended(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
-  bool is_accepted = look(q);
+  bool is_accepted = take_answers(q);
   if (!is_accepted && !q->is_wide) {
     q->is_wide = true;
     ask_along_paths(peer, HARP_ENDPOINT_ENIS_MAX);
@@ -120,14 +120,14 @@ static bool judge(struct harp_peer *peer, harp_ns now) {
   return false;
 }
 
-bool harp_inquiry_review(struct harp_peer *peer, harp_ns now) {
+bool harp_inquiry_on_time(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
   if (harp_likely(!is_quiet(peer, now)) || !is_in_doubt(peer, now)) {
     harp_inquiry_end(q);
     q->wait_ns = HARP_INQUIRY_AGAIN_NS;
     return false;
   }
-  if (q->is_asking) return judge(peer, now);
-  if (now >= q->next_ns) ask(peer, now);
+  if (q->is_asking) return process_has_ended(peer, now);
+  if (now >= q->next_ns) begin_inquiry(peer, now);
   return false;
 }

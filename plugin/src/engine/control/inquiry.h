@@ -36,25 +36,25 @@ struct harp_peer;
 #define HARP_INQUIRY_QUIET_NS   HARP_MS(100)
 #define HARP_INQUIRY_PING_NS    HARP_MS(200)
 #define HARP_INQUIRY_PONG_NS    HARP_MS(100)
-#define HARP_INQUIRY_REFUSED_NS HARP_MS(250) /* in which TCP repeats a PING */
-/* Between two inquiries; at most where refusals were contradicted. */
+#define HARP_INQUIRY_REFUSED_NS HARP_MS(250) /* TCP repeats a PING within this time */
+/* The time between two inquiries, and the longest such time after refusals that were contradicted. */
 #define HARP_INQUIRY_AGAIN_NS     HARP_MS(500)
 #define HARP_INQUIRY_AGAIN_MAX_NS HARP_SEC(64)
 
 struct harp_inquiry {
-  bool is_asking;                  /* one is under way */
-  bool is_wide;                    /* between several interfaces */
-  unsigned open_count;             /* connections that were begun */
-  int fds[HARP_ENDPOINT_ENIS_MAX]; /* of these, -1: answered */
-  unsigned next_path; /* where the next one begins: more pairs of interfaces than fds are in turn */
-  bool is_refused;    /* by one of them */
-  harp_ns refused_ns; /* when that was seen; 0: it was not */
-  harp_ns next_ns;    /* when to ask */
-  harp_ns wait_ns;    /* after the last refusal that was contradicted */
+  bool is_asking;                  /* an inquiry is under way */
+  bool is_wide;                    /* the inquiry asks between several interfaces */
+  unsigned open_count;             /* the number of connections that were begun */
+  int fds[HARP_ENDPOINT_ENIS_MAX]; /* the sockets of these connections; -1: it was answered */
+  unsigned next_path; /* the path of the next inquiry: more pairs of interfaces than fds are in turn */
+  bool is_refused;    /* an interface has refused */
+  harp_ns refused_ns; /* the time when that was seen; 0: it was not */
+  harp_ns next_ns;    /* the time of the next inquiry */
+  harp_ns wait_ns;    /* the wait after the last refusal that was contradicted */
 };
 
 /* Asks when it is due, and takes the answers. Returns whether the peer's process has ended. */
-bool harp_inquiry_review(struct harp_peer *peer, harp_ns now);
+bool harp_inquiry_on_time(struct harp_peer *peer, harp_ns now);
 
 /* Ends what is under way. */
 void harp_inquiry_end(struct harp_inquiry *q);

@@ -37,7 +37,7 @@ static uint64_t name_of_pending(const struct harp_pending_peer *p) {
 }
 
 /* Stops waiting for the listening socket while accept fails: it would stay ready and the runner would spin.
- * harp_listeners_tend tries again. */
+ * harp_listeners_on_time tries again. */
 static void pause_accept(struct harp_listener *l, bool pause) {
   if (l->accept_paused == pause) return;
   if (pause)
@@ -48,7 +48,7 @@ static void pause_accept(struct harp_listener *l, bool pause) {
 }
 
 /* A connection waits, or was refused, for lack of files or memory: to the peer the listener looks hung. */
-static void note_shortage(struct harp_listener *l, int err, harp_ns now) {
+static void record_shortage(struct harp_listener *l, int err, harp_ns now) {
   char text[HARP_LIMIT_TEXT_BYTES];
   if (!l->short_since_ns) l->short_since_ns = now;
   l->short_until_ns = now;
@@ -63,9 +63,9 @@ static void end_shortage(struct harp_listener *l) {
   atomic_store_explicit(&l->shortage_error, 0, memory_order_relaxed);
 }
 
-/* After the peer timeout a shortage is an error, as it is for the peer. One that was short is over: the peer
- * was accepted by another listener, or has left. */
-static void review_shortage(struct harp_listener *l, harp_ns now) {
+/* Raises a shortage that has lasted for the peer timeout: it is an error, as it is for the peer. One that
+ * was short is over: the peer was accepted by another listener, or has left. */
+static void raise_lasting_shortage(struct harp_listener *l, harp_ns now) {
   harp_ns limit_ns = l->engine->instance.peer_timeout_ns;
   if (!l->short_since_ns || now - l->short_since_ns < limit_ns) return;
   if (l->short_until_ns - l->short_since_ns >= limit_ns / 2)
@@ -86,7 +86,7 @@ static void give_spare(struct harp_engine *e) {
   e->spare_fd = -1;
 }
 
-/* Another thread may have taken the file meanwhile: harp_listeners_tend tries again. */
+/* Another thread may have taken the file meanwhile: harp_listeners_on_time tries again. */
 static void restore_spare(struct harp_engine *e) {
   if (e->spare_fd < 0 && !e->is_spare_lent) e->spare_fd = eventfd(0, EFD_CLOEXEC);
 }
@@ -226,8 +226,8 @@ fail:
   return HARP_ERR_SYSTEM;
 }
 
-/* Whether its HELLO was right, and it was sent a WELCOME. Unless the HELLO was a recording, the peer may
- * count the handshake as done. */
+/* Returns whether its HELLO was right, and it was sent a WELCOME. Unless the HELLO was a recording, the peer
+ * may count the handshake as done. */
 static bool is_welcomed(const struct harp_pending_peer *p) {
   return p->handshake.state == HARP_HANDSHAKE_WAIT_CONFIRM;
 }
@@ -258,14 +258,16 @@ static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
   return oldest;
 }
 
-/* Whether a pending peer is one that knows the secret, and no later attempt of it can succeed. It gives up.
+/* Returns whether a pending peer is one that knows the secret, and no later attempt of it can succeed. It
+ * gives up.
  */
 static bool is_refused_for_good(const struct harp_pending_peer *p) {
   enum harp_refusal why = p->handshake.refusal;
   return why == HARP_REFUSAL_VERSION || why == HARP_REFUSAL_ENDPOINT || why == HARP_REFUSAL_PATHS;
 }
 
-/* Whether to log why a pending peer is refused. One that is refused as BUSY tries again soon: logged once. */
+/* Returns whether to log why a pending peer is refused. One that is refused as BUSY tries again soon: logged
+ * once. */
 static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_peer *p) {
   if (p->handshake.refusal == HARP_REFUSAL_CROSSED) return false; /* it gets what it wants otherwise */
   if (p->handshake.refusal != HARP_REFUSAL_BUSY) return true;
@@ -274,7 +276,7 @@ static bool is_worth_logging(struct harp_listener *l, const struct harp_pending_
   return !was_logged;
 }
 
-/* The peer that has the handle was refused for good: nobody else will come, so accept returns an error. The
+/* Lets accept return an error. The peer that has the handle was refused for good: nobody else will come. The
  * text is not written again before accept has read it. */
 static void let_accept_fail(struct harp_listener *l, const char *address, const char *why) {
   if (atomic_load_explicit(&l->has_refused, memory_order_acquire)) return; /* pairs with harp_listener_poll */
@@ -282,7 +284,7 @@ static void let_accept_fail(struct harp_listener *l, const char *address, const 
   atomic_store_explicit(&l->has_refused, true, memory_order_release);
 }
 
-static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err, harp_ns now) {
+static void refuse_pending_peer(struct harp_listener *l, struct harp_pending_peer *p, int err, harp_ns now) {
   char why[HARP_LIMIT_TEXT_BYTES], text[HARP_ADDRESS_TEXT_BYTES];
   if (p->handshake.state == HARP_HANDSHAKE_REFUSED)
     harp_pending_peer_refusal_text(&p->handshake, why, sizeof why);
@@ -300,7 +302,8 @@ static void refuse(struct harp_listener *l, struct harp_pending_peer *p, int err
   end_pending(l, p);
 }
 
-/* Whether a link that waits for accept can bring nothing: its other end is gone, and has sent nothing. */
+/* Returns whether a link that waits for accept can bring nothing: its other end is gone, and has sent
+ * nothing. */
 static bool is_dead(const struct harp_link *link) {
   const struct harp_peer *peer = link->peer;
   bool is_gone = link->is_ended || peer->monitor.gone || peer->monitor.final_received ||
@@ -423,7 +426,7 @@ int harp_listener_answer(struct harp_listener *l, const struct harp_connect_name
 }
 
 /* Makes a peer of a pending peer whose handshake is done, and answers its connect. */
-static void finish(struct harp_listener *l, struct harp_pending_peer *p, harp_ns now) {
+static void finish_pending_peer(struct harp_listener *l, struct harp_pending_peer *p, harp_ns now) {
   struct harp_connect_name name = harp_pending_peer_name(p);
   struct harp_link_config first = harp_pending_peer_stream(p, HARP_ROLE_RECEIVER);
   HARP_ASSERT(p->fd >= 0 && l->pending_count);
@@ -442,8 +445,8 @@ static void finish(struct harp_listener *l, struct harp_pending_peer *p, harp_ns
 
 /* ---- pending peers ---- */
 
-/* How long a pending peer has. One that was sent a WELCOME has as long as TCP may take to deliver that and
- * the CONFIRM. */
+/* Returns how long a pending peer has. One that was sent a WELCOME has as long as TCP may take to deliver
+ * that and the CONFIRM. */
 static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending_peer *p) {
   return HARP_PENDING_PEER_NS + (is_welcomed(p) ? 2 * l->engine->instance.peer_timeout_ns : 0);
 }
@@ -503,13 +506,13 @@ static void drive_pending(struct harp_pending_peer *p, harp_ns now) {
     if (!err) harp_handshake_answer(&p->handshake, refusal_of(l, p, now));
     if (!err) err = harp_pending_peer_run(p);
   }
-  if (harp_pending_peer_done(p))
-    finish(l, p, now);
+  if (harp_pending_peer_is_done(p))
+    finish_pending_peer(l, p, now);
   else if (err && harp_pending_peer_is_mute(p))
     end_pending(l, p); /* it has connected to another address of ours first */
   else if (err || (p->handshake.state == HARP_HANDSHAKE_REFUSED && !harp_pending_peer_has_unsent(p)) ||
            is_over(p, now))
-    refuse(l, p, err, now);
+    refuse_pending_peer(l, p, err, now);
 }
 
 struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port) {
@@ -537,7 +540,7 @@ static int accept_one(struct harp_listener *l, struct sockaddr_storage *from, bo
   if (fd >= 0 || !is_shortage(errno)) return fd < 0 ? -errno : fd;
   int err = errno;
   if (!has_waiting(l)) return -err; /* the kernel looks for a file first */
-  note_shortage(l, err, now);
+  record_shortage(l, err, now);
   if (!is_files(err) || e->spare_fd < 0) return -err;
   give_spare(e);
   fd = accept4(l->fd, (struct sockaddr *)from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -547,7 +550,7 @@ static int accept_one(struct harp_listener *l, struct sockaddr_storage *from, bo
   return fd < 0 ? -err : fd;
 }
 
-/* Whether a connection came to an address of one of the engine's interfaces. */
+/* Returns whether a connection came to an address of one of the engine's interfaces. */
 static bool is_to_us(const struct harp_engine *e, int fd) {
   struct sockaddr_storage to = {0};
   socklen_t n = sizeof to;
@@ -560,7 +563,7 @@ static bool is_to_us(const struct harp_engine *e, int fd) {
 }
 
 /* Closes a connection that becomes no pending peer. */
-static void drop(struct harp_listener *l, int fd, bool has_spare) {
+static void drop_connection(struct harp_listener *l, int fd, bool has_spare) {
   harp_files_close(fd);
   if (has_spare) l->engine->is_spare_lent = false;
   restore_spare(l->engine);
@@ -579,14 +582,14 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     harp_address_unmap(&from);
     if (!is_to_us(l->engine, fd)) {
       l->engine->counters.handshake_refused++;
-      drop(l, fd, has_spare);
+      drop_connection(l, fd, has_spare);
       continue;
     }
     bound_strangers(l->engine, fd);
     struct harp_pending_peer *p = place_for_pending(l);
     if (!p) {
-      note_shortage(l, ENOMEM, now);
-      drop(l, fd, has_spare); /* the peer tries again */
+      record_shortage(l, ENOMEM, now);
+      drop_connection(l, fd, has_spare); /* the peer tries again */
       return;
     }
     HARP_ASSERT(p->fd < 0 && p->slot < 0 && !p->has_spare);
@@ -603,7 +606,7 @@ static void accept_some(struct harp_listener *l, harp_ns now) {
     if (!err)
       drive_pending(p, now);
     else
-      refuse(l, p, err, now); /* the peer tries again */
+      refuse_pending_peer(l, p, err, now); /* the peer tries again */
   }
 }
 
@@ -617,7 +620,7 @@ void harp_listeners_on_ready(uint64_t name, harp_ns now) {
 }
 
 /* Drives those pending peers of a listener that have sent something. */
-static void drive(struct harp_listener *l, harp_ns now) {
+static void drive_pending_peers(struct harp_listener *l, harp_ns now) {
   struct pollfd fds[HARP_PENDING_PEERS_MAX];
   unsigned count = l->place_count;
   for (unsigned i = 0; i < count; i++) fds[i] = (struct pollfd){.fd = l->pending[i]->fd, .events = POLLIN};
@@ -628,7 +631,7 @@ static void drive(struct harp_listener *l, harp_ns now) {
 
 void harp_listeners_drive(struct harp_engine *e, harp_ns now) {
   for (struct harp_listener *l = e->listeners; l; l = l->next)
-    if (l->pending_count) drive(l, now);
+    if (l->pending_count) drive_pending_peers(l, now);
 }
 
 /* Under the lock. */
@@ -651,21 +654,21 @@ static void free_listener(struct harp_listener *l) {
   free(l);
 }
 
-static void tend(struct harp_listener *l, harp_ns now) {
-  harp_answers_review(&l->answers, l->engine, now);
+static void run_listener_timers(struct harp_listener *l, harp_ns now) {
+  harp_answers_on_time(&l->answers, l->engine, now);
   if (l->is_closed && !l->answers.first) {
     free_listener(l);
     return;
   }
   if (l->accept_paused) accept_some(l, now);
-  review_shortage(l, now);
+  raise_lasting_shortage(l, now);
   for (unsigned i = 0; i < l->place_count && l->pending_count; i++) {
     struct harp_pending_peer *p = l->pending[i];
     if (p->fd >= 0 && (harp_pending_peer_has_unsent(p) || is_over(p, now))) drive_pending(p, now);
   }
 }
 
-void harp_listeners_tend(struct harp_engine *e, harp_ns now) {
+void harp_listeners_on_time(struct harp_engine *e, harp_ns now) {
   struct harp_listener *first = NULL;
   restore_spare(e);
   for (unsigned i = 0; i < TENDED_PER_CHECK; i++) {
@@ -673,7 +676,7 @@ void harp_listeners_tend(struct harp_engine *e, harp_ns now) {
     if (!l || l == first) return;
     if (!first) first = l;
     e->listener_turn = l->next;
-    tend(l, now);
+    run_listener_timers(l, now);
   }
 }
 
@@ -689,7 +692,7 @@ enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **
     atomic_store_explicit(&l->has_refused, false, memory_order_release);
     return HARP_ERR_REMOTE;
   }
-  harp_stall_review_accept(l, l->engine->clock());
+  harp_stall_log_accept(l, l->engine->clock());
   int err = atomic_load_explicit(&l->shortage_error, memory_order_relaxed);
   if (!err) return HARP_OK;
   HARP_WARN("%s: cannot accept a connection for %llu s: %s", l->engine->name,
@@ -739,7 +742,7 @@ void harp_listener_close(struct harp_listener *l) {
   struct harp_engine *e = l->engine;
   harp_engine_lock(e); /* a pass of another thread frees closed listeners: without the lock, l may be gone */
   struct harp_link *unaccepted = begin_close(l);
-  harp_answers_review(&l->answers, e, e->clock());
+  harp_answers_on_time(&l->answers, e, e->clock());
   if (l->answers.first)
     bound_closed(e);
   else

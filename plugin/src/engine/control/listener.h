@@ -30,27 +30,28 @@ enum {
 
 struct harp_listener {
   struct harp_engine *engine;
-  struct harp_listener *next; /* of the engine's */
-  int traffic_class;          /* of what its connections send: acknowledgements */
+  struct harp_listener *next; /* the next of the engine's listeners */
+  int traffic_class;          /* the traffic class of what its connections send: acknowledgements */
   int fd;
   uint16_t port;
-  bool is_closed; /* by NCCL */
+  bool is_closed; /* NCCL has closed it */
   struct harp_answers answers;
   bool accept_paused; /* accept failed for lack of files or memory: the runner does not wait for the socket */
-  /* Since when connections could not be accepted, and when one could not last; 0: they can be. */
+  /* The time since which connections could not be accepted, and the last time when one could not; 0: they
+   * can be. */
   harp_ns short_since_ns, short_until_ns;
   int short_of; /* the error */
   bool shortage_logged;
-  _Atomic int shortage_error; /* of a shortage that has lasted for the peer timeout; 0: there is none */
-  _Atomic bool has_refused;   /* refused a peer for good, and accept has not returned that error yet */
-  char refused_text[HARP_LISTENER_REFUSED_BYTES]; /* its address and why */
-  bool busy_logged;             /* logged a refusal for too many links that wait for accept */
+  _Atomic int shortage_error; /* the error of a lasting shortage; 0: there is none */
+  _Atomic bool has_refused;   /* a peer was refused for good, and accept has not returned that error yet */
+  char refused_text[HARP_LISTENER_REFUSED_BYTES]; /* the address of that peer, and the reason */
+  bool busy_logged;                               /* a refusal was logged: too many links wait for accept */
   _Atomic uint32_t ready_count; /* written under the engine's lock; read without it to avoid taking it */
-  struct harp_link *ready_first, *ready_last; /* waiting for accept, oldest first */
-  struct harp_stall_wait wait;                /* of the thread that polls accept */
+  struct harp_link *ready_first, *ready_last; /* the links that wait for accept, oldest first */
+  struct harp_stall_wait wait;                /* the wait of the thread that polls accept */
   uint8_t secret[HARP_SECRET_BYTES];
-  unsigned pending_count; /* of them, with a connection */
-  unsigned place_count;   /* allocated; an event may name one that is free */
+  unsigned pending_count; /* the pending peers with a connection */
+  unsigned place_count;   /* the pending peers allocated; an event may name one that is free */
   struct harp_pending_peer *pending[HARP_PENDING_PEERS_MAX]; /* the first place_count are not NULL */
 };
 
@@ -67,7 +68,7 @@ void harp_listeners_on_ready(uint64_t name, harp_ns now);
 void harp_listeners_drive(struct harp_engine *e, harp_ns now);
 /* Checks a few listeners, each in its turn: ends pending peers whose time is over, and retries a paused
  * accept. Under the lock. */
-void harp_listeners_tend(struct harp_engine *e, harp_ns now);
+void harp_listeners_on_time(struct harp_engine *e, harp_ns now);
 /* Takes the link that has waited longest; NULL if there is none. Any thread. */
 struct harp_link *harp_listener_take(struct harp_listener *l);
 /* The same for NCCL's accept, one thread at a time; *link is NULL if there is none. Logs what it waits for
@@ -82,7 +83,7 @@ void harp_listener_close(struct harp_listener *l);
 /* Frees all listeners of an engine that closes; NCCL has closed them. */
 void harp_listeners_end(struct harp_engine *e);
 
-/* For opening.c, under the lock: */
+/* Called by opening.c, under the lock: */
 
 /* Finds the engine's listener on this TCP port; NULL: there is none. */
 struct harp_listener *harp_listener_of_port(const struct harp_engine *e, uint16_t port);

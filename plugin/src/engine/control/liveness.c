@@ -13,8 +13,8 @@
  */
 #define KERNEL_SILENT_MIN_NS HARP_SEC(3)
 
-/* Whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP need
- * not give up then: it takes packets that our own host drops for a local congestion. */
+/* Returns whether the peer's kernel has sent nothing for so long, though it was sent several keepalives. TCP
+ * need not give up then: it takes packets that our own host drops for a local congestion. */
 static bool is_kernel_silent(int fd, harp_ns limit) {
   struct tcp_info info = {0};
   socklen_t n = sizeof info;
@@ -49,11 +49,11 @@ void harp_liveness_inquire(struct harp_engine *e, harp_ns now) {
   e->inquire_ns = now + HARP_INQUIRY_NS;
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
-    if (harp_inquiry_review(peer, now)) fail_ended(peer, now);
+    if (harp_inquiry_on_time(peer, now)) fail_ended(peer, now);
 }
 
-/* Returns for how long, as far as reviews have seen, the peer's kernel has acknowledged nothing of what was
- * sent. What was sent just now is not acknowledged either, by a peer that is well. */
+/* Returns for how long, as far as these checks have seen, the peer's kernel has acknowledged nothing of what
+ * was sent. What was sent just now is not acknowledged either, by a peer that is well. */
 static harp_ns unacknowledged_ns(struct harp_monitor *m, harp_ns now) {
   if (!harp_monitor_is_unacknowledged(m))
     m->unacknowledged_ns = 0;
@@ -62,7 +62,7 @@ static harp_ns unacknowledged_ns(struct harp_monitor *m, harp_ns now) {
   return m->unacknowledged_ns ? now - m->unacknowledged_ns : 0;
 }
 
-/* What a sender that is stalled since then shows of its peer. */
+/* What a stalled sender shows of its peer. */
 enum stall_verdict {
   STALL_WAITS,   /* nothing yet */
   STALL_BLOCKED, /* the process answers on the control connection */
@@ -78,7 +78,7 @@ static enum stall_verdict judge_stall(struct harp_monitor *m, harp_ns since, har
   return STALL_WAITS;
 }
 
-/* What carries the engine's data. */
+/* Returns what carries the engine's data. */
 static const char *carrier_of(const struct harp_engine *e) {
   return !e->tcp ? "UDP" : e->tcp->is_alone ? "TCP" : "UDP or TCP";
 }
@@ -118,7 +118,7 @@ static void ping_stalled(struct harp_peer *peer, harp_ns limit, harp_ns now) {
       peer->name, (unsigned long long)((now - m->ping_ns) / HARP_SEC(1)));
 }
 
-static void review_stall(struct harp_peer *peer, harp_ns now) {
+static void check_stall(struct harp_peer *peer, harp_ns now) {
   struct harp_monitor *m = &peer->monitor;
   harp_ns since = harp_sender_stalled_since_ns(peer->session.sender),
           limit = peer->engine->instance.peer_timeout_ns;
@@ -130,7 +130,7 @@ static void review_stall(struct harp_peer *peer, harp_ns now) {
     fail_stalled(peer, verdict, since, now);
 }
 
-/* What did not fit is lost, and the peer may wait for it: no stream can be relied on any more. */
+/* A message that did not fit is lost, and the peer may wait for it: no stream can be relied on any more. */
 static void fail_overflowed(struct harp_peer *peer, harp_ns now) {
   harp_peer_fail(
       peer, HARP_ERR_REMOTE, now,
@@ -150,8 +150,8 @@ static void fail_false(struct harp_peer *peer, harp_ns now) {
   harp_monitor_leave(peer);
 }
 
-void harp_liveness_review(struct harp_peer *peer, harp_ns now) {
-  review_stall(peer, now);
+void harp_liveness_on_visit(struct harp_peer *peer, harp_ns now) {
+  check_stall(peer, now);
   if (harp_unlikely(peer->is_false)) fail_false(peer, now);
   if (harp_unlikely(peer->monitor.overflowed)) fail_overflowed(peer, now);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a peer is alive: fails it when its silence, its sender's stall, or what waits for its control
- * connection shows that it is not. A process that is only paused is waited for.
+/* Returns whether a peer is alive: fails it when its silence, its sender's stall, or what waits for its
+ * control connection shows that it is not. A process that is only paused is waited for.
  *
  * Called by the pass, under the engine's lock. */
 #ifndef HARP_LIVENESS_H
@@ -13,7 +13,7 @@ struct harp_peer;
 
 /* Decides what a stalled sender, a false acknowledgement, and messages that did not fit the control
  * connection mean for the peer, and fails it if need be. Called at each visit of the pass. */
-void harp_liveness_review(struct harp_peer *peer, harp_ns now);
+void harp_liveness_on_visit(struct harp_peer *peer, harp_ns now);
 
 /* Asks the hosts of quiet peers whether their processes live, and fails those that have ended (inquiry.h). */
 void harp_liveness_inquire(struct harp_engine *e, harp_ns now);

@@ -31,7 +31,7 @@ void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control
 
 /* Sends what waits, and ends our half behind FINAL. Bytes that the connection does not take for good are the
  * reader's to find out about. */
-static void flush(struct harp_monitor *m) {
+static void flush_output(struct harp_monitor *m) {
   while (m->out_bytes) {
     ssize_t n = send(m->fd, m->out + m->out_first, m->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n <= 0) return;
@@ -56,13 +56,13 @@ static bool queue_message(struct harp_peer *peer, const uint8_t *message, size_t
   }
   memcpy(m->out + m->out_first + m->out_bytes, message, bytes);
   m->out_bytes += (uint32_t)bytes;
-  flush(m);
+  flush_output(m);
   if (m->out_bytes) harp_engine_watch_control(peer->engine, peer, true);
   return true;
 }
 
 /* Messages are small and rare. One that does not fit the socket's buffer waits in `out`; where that is full
- * as well the peer has not read for long, and is given up by the next review: callers are in the middle of
+ * as well the peer has not read for long, and is given up at the next visit: callers are in the middle of
  * something. Returns whether the message was sent, or waits. */
 static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t bytes) {
   struct harp_monitor *m = &peer->monitor;
@@ -77,7 +77,7 @@ static bool send_message(struct harp_peer *peer, const uint8_t *message, size_t 
 void harp_monitor_on_writable(struct harp_peer *peer, harp_ns now) {
   (void)now;
   if (peer->monitor.fd < 0 || peer->monitor.gone || peer->monitor.lost) return;
-  flush(&peer->monitor);
+  flush_output(&peer->monitor);
   if (!peer->monitor.out_bytes) harp_engine_watch_control(peer->engine, peer, false);
 }
 
@@ -189,7 +189,7 @@ void harp_monitor_ping(struct harp_peer *peer, harp_ns now) {
   if (is_sent && !m->ping_ns) m->ping_ns = now;
 }
 
-/* What could not even leave counts too. */
+/* Bytes that could not even leave count, too. */
 bool harp_monitor_is_unacknowledged(const struct harp_monitor *m) {
   struct tcp_info info = {0};
   socklen_t n = sizeof info;
@@ -209,7 +209,7 @@ bool harp_monitor_has_delivered(const struct harp_monitor *m) {
 }
 
 /* Reads once and drops what came; returns whether something did. */
-static bool discard(struct harp_monitor *m) {
+static bool discard_input(struct harp_monitor *m) {
   if (m->gone || m->lost) return false;
   ssize_t n = recv(m->fd, m->in, sizeof m->in, MSG_DONTWAIT);
   m->gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
@@ -220,7 +220,7 @@ void harp_monitor_close(struct harp_peer *peer) {
   struct harp_monitor *m = &peer->monitor;
   if (m->fd < 0) return;
   /* Unread input at close would make the kernel send a reset, which could overtake our FINAL. */
-  for (unsigned i = 0; i < CLOSE_READS && discard(m); i++)
+  for (unsigned i = 0; i < CLOSE_READS && discard_input(m); i++)
     ;
   harp_monitor_leave(peer);
   harp_files_close(m->fd);

@@ -31,23 +31,23 @@ struct harp_peer;
 enum { HARP_MONITOR_OUT_BYTES = 8192, HARP_MONITOR_WHY_BYTES = 128 };
 
 struct harp_monitor {
-  int fd; /* non-blocking TCP; -1 when closed */
+  int fd; /* the socket, non-blocking; -1 when closed */
   struct harp_control_keys keys;
-  uint32_t tx_count, rx_count; /* of messages, for their MACs */
+  uint32_t tx_count, rx_count; /* the numbers of messages, for their MACs */
   bool final_received;         /* the peer sent FINAL: it closes in order */
   bool pong_due;               /* a PING was read */
   bool pong_sent;              /* a PING was answered */
-  bool overflowed;             /* a message did not fit `out`: the next review fails the peer */
+  bool overflowed;             /* a message did not fit `out`: the next visit fails the peer */
   bool is_leaving;             /* FINAL is the last message that was sent, or waits for the socket */
   bool gone;                   /* the connection is closed or broken */
   char gone_why[HARP_MONITOR_WHY_BYTES];
-  bool lost;                 /* the network under it broke, which need not end the session */
-  harp_ns ping_ns;           /* when the oldest PING was sent that waits for its PONG; 0: none does */
-  harp_ns pong_ns;           /* when the last PONG came */
-  harp_ns unacknowledged_ns; /* since when reviews find something unacknowledged; 0: at the last one nothing
-                                was */
+  bool lost;       /* the network under it broke, which need not end the session */
+  harp_ns ping_ns; /* the time when the oldest PING was sent that waits for its PONG; 0: none does */
+  harp_ns pong_ns; /* the time when the last PONG came */
+  harp_ns unacknowledged_ns; /* the time since which checks find something unacknowledged; 0: the last found
+                                nothing */
   bool logged_paused;
-  uint32_t out_first, out_bytes; /* waits to be sent: from out_first on, so many */
+  uint32_t out_first, out_bytes; /* the bytes that wait to be sent: the first, and their number */
   uint8_t out[HARP_MONITOR_OUT_BYTES];
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];

@@ -19,7 +19,7 @@
 #include "engine/routes.h"
 #include "host/random.h"
 
-/* How often one event, or one poll of connect, may read; what is left is an event again. */
+/* The number of reads for one event, or one poll of connect; what is left is an event again. */
 enum { READS_PER_EVENT = 4 };
 
 static void describe_self(struct harp_engine *e, uint64_t token, const struct harp_connect_name *name,
@@ -138,7 +138,7 @@ int harp_pending_peer_run(struct harp_pending_peer *p) {
   return err;
 }
 
-bool harp_pending_peer_done(const struct harp_pending_peer *p) {
+bool harp_pending_peer_is_done(const struct harp_pending_peer *p) {
   return p->handshake.state == HARP_HANDSHAKE_DONE && !harp_pending_peer_has_unsent(p);
 }
 
@@ -182,7 +182,7 @@ struct harp_peer *harp_pending_peer_finish(struct harp_pending_peer *p, struct h
       .peer_addr = p->peer_addr,
       .traffic_class = traffic_class,
   };
-  HARP_ASSERT(harp_pending_peer_done(p) && p->slot >= 0);
+  HARP_ASSERT(harp_pending_peer_is_done(p) && p->slot >= 0);
   struct harp_peer *peer = harp_peer_create(e, &config);
   p->fd = -1;
   if (peer) {

@@ -15,7 +15,7 @@
 struct harp_pending_peer {
   int fd; /* -1: none */
   int slot;
-  struct harp_listener *listener; /* that accepted it; NULL: it is a connect's */
+  struct harp_listener *listener; /* the listener that accepted it; NULL: it is a connect's */
   bool has_spare;                 /* its file is the engine's spare one: it is refused */
   bool is_stranger;               /* it has not proved the secret; the listener's */
   struct harp_pending_peer *next_stranger, *previous_stranger; /* of the engine's, oldest first */
@@ -42,7 +42,7 @@ bool harp_pending_peer_is_mute(const struct harp_pending_peer *p);
 /* Returns whether bytes of the handshake wait for the socket. */
 bool harp_pending_peer_has_unsent(const struct harp_pending_peer *p);
 /* Returns whether the handshake is done and its last byte sent. */
-bool harp_pending_peer_done(const struct harp_pending_peer *p);
+bool harp_pending_peer_is_done(const struct harp_pending_peer *p);
 /* Returns what names the connect whose first stream a client's HELLO opens. */
 struct harp_connect_name harp_pending_peer_name(const struct harp_pending_peer *p);
 /* Turns a finished handshake into a peer, which takes over socket and slot. Returns NULL when that fails; the

@@ -29,20 +29,19 @@ enum {
    * than three system calls on every processor measured. Each further class begins at twice the size. */
   HARP_REFERENCE_MIN_BYTES = 48 << 10,
   HARP_REFERENCE_TURN_BYTES = 4 << 20,
-  HARP_REFERENCE_UNCOUNTED_BYTES = 1 << 20, /* of a turn: as much as a socket buffer holds on a fast path */
-  HARP_REFERENCE_FIRST_TURNS = 6,           /* three of each method */
-  HARP_REFERENCE_TRIAL_TURNS =
-      64,                     /* trials cost 1 % of the time if the other method costs 1.6 times as much */
-  HARP_REFERENCE_MARGIN = 16, /* cheaper by a 16th */
+  HARP_REFERENCE_UNCOUNTED_BYTES = 1 << 20, /* a turn's first bytes: as much as a socket buffer holds */
+  HARP_REFERENCE_FIRST_TURNS = 6,           /* three turns of each method */
+  HARP_REFERENCE_TRIAL_TURNS = 64,          /* trials cost 1 % if the other method costs 1.6 times as much */
+  HARP_REFERENCE_MARGIN = 16,               /* references must be cheaper by a 16th */
 };
 
 struct harp_reference_class {
   bool by_reference;      /* the method of this turn */
-  uint32_t bytes;         /* handed over in this turn */
-  uint32_t counted_bytes; /* of them, those whose time is in counted_ns */
+  uint32_t bytes;         /* the bytes handed over in this turn */
+  uint32_t counted_bytes; /* the bytes whose time is in counted_ns */
   harp_ns counted_ns;
-  uint32_t cost[2]; /* ns for a MiB as a copy, and by reference; 0: unknown */
-  uint32_t turns;   /* that have ended */
+  uint32_t cost[2]; /* the ns for a MiB as a copy, and by reference; 0: unknown */
+  uint32_t turns;   /* the number of turns that have ended */
 };
 
 struct harp_reference_choice {

@@ -57,7 +57,7 @@ static int open_or_do_without(struct harp_engine *e, unsigned eni, struct harp_e
   return 0;
 }
 
-static struct harp_tcp *make(bool is_alone) {
+static struct harp_tcp *make_tcp(bool is_alone) {
   struct harp_tcp *t = calloc(1, sizeof *t);
   if (!t) return NULL;
   t->is_alone = is_alone;
@@ -74,7 +74,7 @@ int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
     is_alone &= e->enis[i].driver == HARP_DRIVER_TCP;
   }
   if (!wanted) return 0;
-  e->tcp = make(is_alone);
+  e->tcp = make_tcp(is_alone);
   if (!e->tcp) return harp_shortage_set(error, -ENOMEM, "cannot open TCP connections");
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)

@@ -34,7 +34,7 @@ struct harp_engine;
 struct harp_peer;
 
 enum {
-  HARP_TCP_ACCEPTED_MAX = 32,     /* connections that have not sent their JOIN yet */
+  HARP_TCP_ACCEPTED_MAX = 32,     /* the most connections that have not sent their JOIN yet */
   HARP_TCP_COPY_MAX_BYTES = 4096, /* payload up to this is copied behind its head */
   /* The least payload that goes by reference while the engine receives as well: it finds what it copies in
    * its core's caches. */
@@ -42,7 +42,7 @@ enum {
   /* A record by reference with at least so much payload is sent corked. The kernel takes 16 pages at a time;
    * between these, acknowledgements that arrive would make it send the end of each as a small packet. */
   HARP_TCP_CORK_MIN_BYTES = 192 << 10,
-  HARP_TCP_DIRECTION_BYTES = 1 << 20, /* sent, between two looks at what was received meanwhile */
+  HARP_TCP_DIRECTION_BYTES = 1 << 20, /* the bytes sent between two looks at what was received meanwhile */
   HARP_TCP_OUT_BYTES = 16 << 10, /* heads, acknowledgements and copied payload that wait for the kernel */
 };
 
@@ -57,35 +57,36 @@ enum {
 struct harp_tcp_path {
   struct harp_peer *peer;
   unsigned path;     /* its index in the session */
-  unsigned beside;   /* index of the first datagram path between the same interfaces; `path`: there is none */
+  unsigned beside;   /* the first datagram path between the same interfaces; `path`: there is none */
   int fd;            /* -1: none */
-  bool connecting;   /* connect is under way: nothing is sent yet */
+  bool connecting;   /* the connect is under way: nothing is sent yet */
   bool is_ending;    /* the other side has closed the connection: behind what is left to read comes its end */
-  bool readable;     /* in the engine's list of paths that may have something to read */
+  bool readable;     /* it is in the engine's list of paths that may have something to read */
   bool was_up;       /* the path has been UP with this connection */
-  bool is_waiting;   /* for the kernel to take more bytes */
-  uint32_t attempts; /* client: number of the next JOIN; server: the lowest number that it accepts */
-  harp_ns retry_ns;  /* client: when to connect next; HARP_NEVER at the server */
+  bool is_waiting;   /* it waits for the kernel to take more bytes */
+  uint32_t attempts; /* client: the number of the next JOIN; server: the lowest number that it accepts */
+  harp_ns retry_ns;  /* client: the time to connect next; HARP_NEVER at the server */
   harp_ns wait_ns;   /* the wait before the attempt after that one */
-  harp_ns opened_ns; /* when the connection, or the attempt, began */
-  harp_ns unused_ns; /* client: since when it has been unwanted and brought nothing; HARP_NEVER: wanted */
-  harp_ns look_ns;   /* when to read the kernel's counts next */
-  harp_ns report_ns; /* when to log that the last connection has ended; HARP_NEVER: not, or done */
-  char why[48];      /* it has ended */
-  /* bytes of this connection that the kernel has taken, and that were acknowledged at the last look */
+  harp_ns opened_ns; /* the time when the connection, or the attempt, began */
+  harp_ns unused_ns; /* client: the time since which it is unwanted and brings nothing; HARP_NEVER: wanted */
+  harp_ns look_ns;   /* the time to read the kernel's counts next */
+  harp_ns report_ns; /* the time to log that the last connection has ended; HARP_NEVER: not, or done */
+  char why[48];      /* the reason why the connection has ended */
+  /* the bytes of this connection that the kernel has taken, and those that were acknowledged at the last
+   * look */
   uint64_t sent_bytes, acked_bytes;
-  uint64_t referenced_to; /* of them, up to the last that it took by reference; 0: none */
-  uint32_t unsent_max;    /* bound of what the kernel takes beyond what it has sent; 0: none */
+  uint64_t referenced_to; /* the bytes up to the last that it took by reference; 0: none */
+  uint32_t unsent_max;    /* the most that the kernel takes beyond what it has sent; 0: no bound */
   struct harp_tcp_trouble trouble;
   struct harp_tcp_path *next_readable;
 
-  struct sockaddr_storage remote; /* where the client connects; AF_UNSPEC: not known yet */
+  struct sockaddr_storage remote; /* the address that the client connects to; AF_UNSPEC: not known yet */
 
   /* bytes that wait for the kernel: out[out_sent, out_bytes), then the payload */
   uint32_t out_sent, out_bytes;
-  const uint8_t *payload; /* in the message's buffer, borrowed */
+  const uint8_t *payload; /* the payload, borrowed from the message's buffer */
   uint32_t payload_bytes;
-  uint32_t payload_size; /* of the whole record */
+  uint32_t payload_size; /* the payload of the whole record */
   const struct harp_tx_stream *payload_of;
   uint32_t payload_message;
   bool by_reference; /* the payload goes through the engine's pipe */
@@ -100,31 +101,31 @@ struct harp_tcp_path {
 /* A connection that was accepted and has not sent its JOIN, which names its path. */
 struct harp_tcp_accepted {
   int fd;       /* -1: the entry is free */
-  unsigned eni; /* that accepted it */
+  unsigned eni; /* the interface that accepted it */
   harp_ns since_ns;
-  uint32_t bytes; /* of the JOIN that were read */
+  uint32_t bytes; /* the bytes of the JOIN that were read */
   uint8_t join[HARP_RECORD_HEAD_BYTES];
 };
 
 /* The tcp paths of an engine. */
 struct harp_tcp {
   unsigned accepted_count;
-  unsigned open_count; /* connections of paths */
+  unsigned open_count; /* the number of connections of paths */
   bool is_alone;       /* no interface has datagrams */
   struct harp_tcp_path *readable_first, *readable_last;
   struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
   struct {
     int fd;        /* -1: none */
-    uint16_t port; /* host byte order; 0: the interface has none */
+    uint16_t port; /* the port in host byte order; 0: the interface has none */
     bool paused;   /* accept failed for lack of files or memory: nobody waits for the socket */
   } listeners[HARP_ENDPOINT_ENIS_MAX];
-  struct harp_page_pipe pages; /* for payload by reference; opened with the first one */
-  bool is_short_logged;        /* that files are scarce, or that none can be accepted */
+  struct harp_page_pipe pages; /* the pipe for payload by reference, opened with the first one */
+  bool is_short_logged;        /* it has logged that files are scarce, or that none can be accepted */
   bool refuses_references;     /* the kernel does, for a reason that was logged: payload is copied */
   struct harp_reference_choice reference_choice;
   bool is_both_ways; /* a quarter of what was sent between the last two looks, or more, was received */
   uint64_t looked_tx_bytes, looked_rx_bytes; /* the engine's counters at the last look */
-  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES];   /* where payload is read that is not wanted */
+  uint8_t scrap[HARP_RECORDS_AHEAD_BYTES];   /* payload that is not wanted is read here */
 };
 
 /* Opens a listening socket on each interface that the configuration gives tcp paths. One that fails is logged
@@ -167,11 +168,11 @@ uint64_t harp_tcp_paths_in_use(const struct harp_peer *peer);
 void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths);
 
 /* Reports to the sender on which paths the kernel makes progress. Called before the sender's timers. */
-void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now);
+void harp_tcp_report_progress(struct harp_peer *peer, harp_ns now);
 
 /* Opens the connections of a peer that are due, and ends those of no use; has the client of the handshake
  * open those that are in use here. Returns when to call it again. */
-harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now);
+harp_ns harp_tcp_on_time(struct harp_peer *peer, harp_ns now);
 
 /* Returns why the large messages of a peer take the carrier that they take now. */
 const char *harp_tcp_why_large(const struct harp_peer *peer);
@@ -206,7 +207,7 @@ void harp_tcp_on_event(struct harp_engine *e, const struct epoll_event *event, h
 struct harp_tcp_path *harp_tcp_begin_turn(struct harp_engine *e);
 
 /* Reads once and takes the records that are complete; ends the connection where it is at its end, or broken.
- * What came is noted at links and sender: the caller settles the peer (peer_life.h). Sets *now as
+ * What came is noted at links and sender: the caller completes it (harp_peer_complete_news). Sets *now as
  * harp_tcp_bytes_read does. */
 enum harp_tcp_read harp_tcp_read_once(struct harp_tcp_path *p, harp_ns *now);
 
@@ -215,6 +216,6 @@ void harp_tcp_end_turn(struct harp_tcp_path *p, enum harp_tcp_read what);
 
 /* Ends accepted connections that sent no JOIN in time, adopts those whose peer exists by now, and retries a
  * paused accept. */
-void harp_tcp_tend(struct harp_engine *e, harp_ns now);
+void harp_tcp_accepts_on_time(struct harp_engine *e, harp_ns now);
 
 #endif

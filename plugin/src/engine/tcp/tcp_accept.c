@@ -27,7 +27,7 @@ static void end_accepted(struct harp_engine *e, struct harp_tcp_accepted *a) {
   if (a->fd >= 0) harp_files_close(take_accepted(e, a));
 }
 
-static void refuse(struct harp_engine *e, struct harp_tcp_accepted *a) {
+static void refuse_accepted(struct harp_engine *e, struct harp_tcp_accepted *a) {
   e->counters.handshake_refused++;
   end_accepted(e, a);
 }
@@ -61,7 +61,7 @@ void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accept
       return;
     }
     if (n <= 0) {
-      refuse(e, a);
+      refuse_accepted(e, a);
       return;
     }
     a->bytes += (uint32_t)n;
@@ -73,7 +73,7 @@ void harp_tcp_accepted_on_readable(struct harp_engine *e, struct harp_tcp_accept
     harp_strangers_on_proved(&e->strangers);
     harp_tcp_path_adopt(p, take_accepted(e, a), now);
   } else if (!is_early) {
-    refuse(e, a);
+    refuse_accepted(e, a);
   }
 }
 
@@ -84,7 +84,7 @@ static struct harp_tcp_accepted *place_for_accepted(struct harp_engine *e) {
     if (a->fd < 0) return a;
     if (a->since_ns < oldest->since_ns) oldest = a;
   }
-  refuse(e, oldest);
+  refuse_accepted(e, oldest);
   return oldest;
 }
 
@@ -130,13 +130,13 @@ void harp_tcp_accept(struct harp_engine *e, unsigned eni, harp_ns now) {
     t->accepted_count++;
     if (harp_io_ready_watch(&e->ready, fd, EPOLLIN | EPOLLET,
                             harp_io_ready_name(HARP_READY_TCP_ACCEPTED, (uint64_t)(a - t->accepted))))
-      refuse(e, a);
+      refuse_accepted(e, a);
     else
       harp_tcp_accepted_on_readable(e, a, now);
   }
 }
 
-void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
+void harp_tcp_accepts_on_time(struct harp_engine *e, harp_ns now) {
   struct harp_tcp *t = e->tcp;
   for (unsigned i = 0; t && i < e->eni_count; i++)
     if (t->listeners[i].paused) harp_tcp_accept(e, i, now);
@@ -144,7 +144,7 @@ void harp_tcp_tend(struct harp_engine *e, harp_ns now) {
     struct harp_tcp_accepted *a = &t->accepted[i];
     if (a->fd < 0) continue;
     harp_tcp_accepted_on_readable(e, a, now);
-    if (a->fd >= 0 && now - a->since_ns > JOIN_NS) refuse(e, a);
+    if (a->fd >= 0 && now - a->since_ns > JOIN_NS) refuse_accepted(e, a);
   }
 }
 

@@ -41,7 +41,7 @@ static uint32_t reference_min_bytes(struct harp_engine *e) {
   return t->is_both_ways ? HARP_TCP_REFERENCE_BOTH_WAYS_MIN_BYTES : HARP_REFERENCE_MIN_BYTES;
 }
 
-/* Whether the payload of a record is to go by reference. Opens the pipe when the first one is. */
+/* Returns whether the payload of a record is to go by reference. Opens the pipe when the first one is. */
 static bool wants_reference(struct harp_tcp_path *p, uint32_t bytes) {
   struct harp_engine *e = p->peer->engine;
   enum harp_zerocopy_mode mode = e->instance.zerocopy;
@@ -62,7 +62,7 @@ bool harp_tcp_bytes_wait(const struct harp_tcp_path *p) {
 }
 
 /* Takes what the kernel has got off what waits for it. */
-static void advance(struct harp_tcp_path *p, size_t bytes) {
+static void drop_sent_bytes(struct harp_tcp_path *p, size_t bytes) {
   HARP_ASSERT(bytes <= p->out_bytes - p->out_sent + (size_t)p->payload_bytes);
   uint32_t head = (uint32_t)HARP_MIN(bytes, (size_t)(p->out_bytes - p->out_sent));
   p->out_sent += head;
@@ -72,13 +72,14 @@ static void advance(struct harp_tcp_path *p, size_t bytes) {
   p->payload_bytes -= (uint32_t)bytes;
 }
 
-/* Whether the payload that waits is the user's again: other paths have delivered its message meanwhile. */
+/* Returns whether the payload that waits is the user's again: other paths have delivered its message
+ * meanwhile. */
 static bool is_payload_gone(const struct harp_tcp_path *p) {
   return p->payload_bytes && !harp_tx_stream_holds(p->payload_of, p->payload_message);
 }
 
-/* Sends what waits of the payload by reference. Returns what sendmsg does. What the kernel refuses to take so
- * is copied. */
+/* Sends the payload that waits by reference. Returns what sendmsg does. Payload that the kernel does not
+ * take by reference is copied. */
 static ssize_t give_pages(struct harp_tcp_path *p, harp_ns now) {
   struct harp_page_pipe *pages = &p->peer->engine->tcp->pages;
   if (harp_unlikely(!harp_page_pipe_is_open(pages))) { /* closed since, for another path */
@@ -109,7 +110,7 @@ static void set_cork(struct harp_tcp_path *p, bool corked) {
 
 /* Sends what waits: heads and payload in one call, or where the payload goes by reference one after the
  * other, since `out` is written anew. Returns what sendmsg does. */
-static ssize_t give(struct harp_tcp_path *p, harp_ns now) {
+static ssize_t send_waiting(struct harp_tcp_path *p, harp_ns now) {
   uint32_t heads = p->out_bytes - p->out_sent;
   struct iovec iov[2] = {{p->out + p->out_sent, heads}, {(void *)(uintptr_t)p->payload, p->payload_bytes}};
   struct msghdr msg = {.msg_iov = iov, .msg_iovlen = p->payload_bytes ? 2 : 1};
@@ -132,12 +133,12 @@ static void wait_for_kernel(struct harp_tcp_path *p, harp_ns now) {
  * connection is broken. */
 static int hand_over(struct harp_tcp_path *p, harp_ns now) {
   while (harp_tcp_bytes_wait(p)) {
-    ssize_t n = give(p, now);
+    ssize_t n = send_waiting(p, now);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return -errno;
     p->peer->engine->counters.tx_bytes += (uint64_t)n;
     p->sent_bytes += (uint64_t)n;
-    advance(p, (size_t)n);
+    drop_sent_bytes(p, (size_t)n);
   }
   if (harp_unlikely(p->is_corked)) set_cork(p, false);
   return 0;
@@ -249,10 +250,10 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
 
 /* ---- receiving ---- */
 
-/* Has the next settling of the peer look for messages that are complete, or larger than their receives. */
-static void note_arrival(struct harp_peer *peer, const struct harp_packet *p) {
+/* Has the next harp_peer_complete_news look for messages that are complete, or larger than their receives. */
+static void link_of_packet_arrived(struct harp_peer *peer, const struct harp_packet *p) {
   const struct harp_rx_stream *st = harp_receiver_stream(peer->session.receiver, p->data.stream);
-  if (st) harp_link_note_arrival(st->owner);
+  if (st) harp_link_on_arrival(st->owner);
 }
 
 /* An acknowledgement comes as it would in a datagram. Returns why it is worthless. */
@@ -275,14 +276,14 @@ static void take_record(struct harp_tcp_path *p, enum harp_records_event event, 
   p->peer->last_received_ns = now;
   p->peer->is_confirmed = true;
   if (record->packet.type == HARP_PACKET_ACK) {
-    harp_peer_note_drop(p->peer, take_ack(p, now));
+    harp_peer_on_drop(p->peer, take_ack(p, now));
     return;
   }
   struct harp_placement where;
   bool is_placed = event == HARP_RECORDS_PLACED;
   enum harp_drop drop = harp_session_on_record(session, record, p->in.number, is_placed ? NULL : &where, now);
   if (!drop && !is_placed) harp_placement_copy(&where, record->packet.data.payload);
-  if (record->packet.type == HARP_PACKET_DATA) note_arrival(p->peer, &record->packet);
+  if (record->packet.type == HARP_PACKET_DATA) link_of_packet_arrived(p->peer, &record->packet);
 }
 
 /* Takes all records that are complete. Returns why the connection is worthless; NULL: it is not. */
@@ -297,7 +298,7 @@ static const char *take_records(struct harp_tcp_path *p, harp_ns now) {
       return harp_drop_name(p->in.why);
     case HARP_RECORDS_SCRAP:
       p->peer->engine->counters.drops[p->in.why]++;
-      note_arrival(p->peer, &p->in.record.packet); /* it may be larger than its receive */
+      link_of_packet_arrived(p->peer, &p->in.record.packet); /* it may be larger than its receive */
       break;
     default:
       take_record(p, event, now);

@@ -16,13 +16,13 @@
 #define WAIT_MAX_NS HARP_SEC(10)
 /* A connection over which nothing was acknowledged for so long, since it was begun, is of no use. */
 #define PROOF_NS HARP_SEC(2)
-/* From the end of a connection to its report. */
+/* The time from the end of a connection to its report. */
 #define REPORT_NS HARP_MS(10)
 /* Between two looks at the kernel's progress. */
 #define LOOK_NS HARP_MS(4)
-/* What the kernel of one of several paths may hold unsent: what the path moves in UNSENT_NS, so that it does
- * not run out between two passes, and that late records go to the path that is free first. A change of less
- * than half is not worth the call. */
+/* The kernel of one of several paths may hold so much unsent: what the path moves in UNSENT_NS, so that it
+ * does not run out between two passes, and that late records go to the path that is free first. A change
+ * of less than half is not worth the call. */
 #define UNSENT_NS HARP_MS(1)
 enum { UNSENT_MIN_BYTES = 128 << 10, UNSENT_MAX_BYTES = 4 << 20 };
 
@@ -141,8 +141,8 @@ static void connect_path(struct harp_tcp_path *p, harp_ns now) {
   if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
-/* Whether the kernel's queue is kept short: where records have a choice of paths, and where acknowledgements
- * have none but to stand in it. */
+/* Returns whether the kernel's queue is kept short. It is where records have a choice of paths, and where
+ * acknowledgements have no other way than this queue. */
 static bool is_bounded(const struct harp_tcp_path *p) {
   return p->peer->is_multihomed || p->beside == p->path;
 }
@@ -155,8 +155,8 @@ static void bound_unsent(struct harp_tcp_path *p) {
   harp_tcp_socket_bound_unsent(p->fd, p->unsent_max);
 }
 
-/* Whether an acknowledgement would wait for so many unsent bytes. On one of several paths any are too many:
- * while no queue stands its speed is that of the fastest, which is no bound. */
+/* Returns whether an acknowledgement would wait for so many unsent bytes. On one of several paths any are too
+ * many: while no queue stands its speed is that of the fastest, which is no bound. */
 static bool is_long(const struct harp_tcp_path *p, uint32_t unsent) {
   if (is_bounded(p)) return unsent;
   return unsent > harp_sender_bytes_in(p->peer->session.sender, p->path, HARP_TCP_ACK_WAIT_NS);
@@ -208,12 +208,12 @@ void harp_tcp_path_adopt(struct harp_tcp_path *p, int fd, harp_ns now) {
   if (watch_path(p)) harp_tcp_path_end(p, now, "cannot be watched");
 }
 
-/* Whether the connection is watched: for an answer, or until the kernel takes more. */
-static bool owes(const struct harp_tcp_path *p) {
+/* Returns whether the connection is watched: for an answer, or until the kernel takes more. */
+static bool owes_something(const struct harp_tcp_path *p) {
   return p->is_waiting || harp_sender_inflight_bytes(p->peer->session.sender, p->path);
 }
 
-/* Whether the kernel may still read from buffers that are, or will be, NCCL's again. */
+/* Returns whether the kernel may still read from buffers that are, or will be, NCCL's again. */
 static bool holds_references(const struct harp_tcp_path *p) {
   return p->referenced_to && harp_tcp_socket_acked(p->fd, p->sent_bytes) < p->referenced_to;
 }
@@ -238,7 +238,7 @@ static void close_path(struct harp_tcp_path *p) {
 void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
   struct harp_peer *peer = p->peer;
   bool was_open = !p->connecting,
-       is_retired = !owes(p) && harp_sender_is_dormant(peer->session.sender, p->path);
+       is_retired = !owes_something(p) && harp_sender_is_dormant(peer->session.sender, p->path);
   if (p->fd < 0) return;
   close_path(p);
   p->connecting = false;
@@ -247,7 +247,7 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
     harp_sender_block(peer->session.sender, p->path, now);
   } else if (was_open) {
     peer->engine->counters.tcp_ends++;
-    harp_recorder_note_peer(
+    harp_recorder_trace_peer(
         peer, now, (struct harp_trace_entry){.event = HARP_EVENT_TCP_CLOSED, .path = (uint8_t)p->path});
     (void)snprintf(p->why, sizeof p->why, "%s", why);
     p->report_ns = now + REPORT_NS;
@@ -260,7 +260,7 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
 /* Closes the connection of a path that is DORMANT on both sides. */
 static void retire_path(struct harp_tcp_path *p, harp_ns now) {
   struct harp_peer *peer = p->peer;
-  HARP_ASSERT(peer->is_client && !owes(p) && !harp_tcp_bytes_wait(p));
+  HARP_ASSERT(peer->is_client && !owes_something(p) && !harp_tcp_bytes_wait(p));
   close_path(p);
   p->connecting = false;
   p->retry_ns = 0;
@@ -302,7 +302,7 @@ bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path) {
                !is_long(p, harp_tcp_socket_unsent(p->fd)));
 }
 
-/* Whether acknowledgements that would wait behind records can go by datagrams. */
+/* Returns whether acknowledgements that would wait behind records can go by datagrams. */
 static bool has_datagrams(const struct harp_peer *peer) {
   for (unsigned i = 0; i < peer->route_count; i++)
     if (harp_sender_is_up(peer->session.sender, i)) return true;
@@ -366,10 +366,10 @@ static void report_trouble(const struct harp_tcp_path *p, enum harp_tcp_sign sig
   struct harp_peer *peer = p->peer;
   const char *ifname = peer->engine->enis[peer->ends[p->path].local_eni].ifname;
   peer->engine->counters.tcp_troubles++;
-  harp_recorder_note_peer(peer, now,
-                          (struct harp_trace_entry){.event = HARP_EVENT_TCP_TROUBLE,
-                                                    .path = (uint8_t)p->path,
-                                                    .a = sign - HARP_TCP_SIGN_LOSS});
+  harp_recorder_trace_peer(peer, now,
+                           (struct harp_trace_entry){.event = HARP_EVENT_TCP_TROUBLE,
+                                                     .path = (uint8_t)p->path,
+                                                     .a = sign - HARP_TCP_SIGN_LOSS});
   if (sign == HARP_TCP_SIGN_LOSS)
     HARP_INFO_LIMITED(&peer->log, now,
                       "%s: large messages to %s try datagrams: the kernel repeated %u of %u TCP segments",
@@ -409,7 +409,7 @@ static void log_experiments(struct harp_peer *peer, harp_ns now) {
 }
 
 /* The kernel's progress is the path's: a record takes long where the network is slow. */
-static void look(struct harp_tcp_path *p, harp_ns now) {
+static void read_kernel_counts(struct harp_tcp_path *p, harp_ns now) {
   struct harp_tcp_stats f;
   p->look_ns = now + LOOK_NS;
   harp_tcp_socket_read_stats(p->fd, p->sent_bytes, &f);
@@ -421,12 +421,12 @@ static void look(struct harp_tcp_path *p, harp_ns now) {
     report_trouble(p, sign, &sample, now);
 }
 
-static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
+static harp_ns update_open(struct harp_tcp_path *p, harp_ns now) {
   const struct harp_sender *s = p->peer->session.sender;
   bool is_up = harp_sender_is_up(s, p->path);
   if (harp_sender_is_dormant(s, p->path)) {
     p->opened_ns = now; /* it proves itself when it is put to use */
-    return owes(p) ? p->look_ns : HARP_NEVER;
+    return owes_something(p) ? p->look_ns : HARP_NEVER;
   }
   if (is_up && !p->was_up) {
     p->was_up = true;
@@ -438,16 +438,16 @@ static harp_ns review_open(struct harp_tcp_path *p, harp_ns now) {
     return now;
   }
   if (!is_up) return p->opened_ns + PROOF_NS;
-  return owes(p) ? p->look_ns : HARP_NEVER;
+  return owes_something(p) ? p->look_ns : HARP_NEVER;
 }
 
-void harp_tcp_note_progress(struct harp_peer *peer, harp_ns now) {
+void harp_tcp_report_progress(struct harp_peer *peer, harp_ns now) {
   const struct harp_sender *s = peer->session.sender;
   for (unsigned i = 0; i < peer->tcp_count; i++) {
     struct harp_tcp_path *p = &peer->tcp[i];
     bool is_watched = harp_sender_is_up(s, p->path) || harp_sender_is_dormant(s, p->path);
-    if (p->fd < 0 || !is_watched || !owes(p)) continue;
-    if (p->look_ns <= now) look(p, now);
+    if (p->fd < 0 || !is_watched || !owes_something(p)) continue;
+    if (p->look_ns <= now) read_kernel_counts(p, now);
     if (p->readable) harp_sender_on_progress(peer->session.sender, p->path, now); /* it may be an answer */
   }
 }
@@ -489,7 +489,7 @@ void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths) {
 }
 
 /* The client's side of a path without a connection. */
-static harp_ns review_closed(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
+static harp_ns update_closed(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
   if (!harp_tcp_path_has_remote(p)) return HARP_NEVER;
   if (is_wanted && p->retry_ns <= now) connect_path(p, now);
   if (p->fd >= 0) return p->opened_ns + PROOF_NS;
@@ -497,32 +497,32 @@ static harp_ns review_closed(struct harp_tcp_path *p, bool is_wanted, harp_ns no
 }
 
 /* The client closes a connection that neither side wants. */
-static harp_ns review_unwanted(struct harp_tcp_path *p, harp_ns now) {
+static harp_ns update_unwanted(struct harp_tcp_path *p, harp_ns now) {
   if (p->unused_ns == HARP_NEVER) p->unused_ns = now;
   harp_ns keep_ns = p->unused_ns + HARP_TCP_KEEP_NS;
-  if (owes(p) || harp_tcp_bytes_wait(p)) return HARP_NEVER; /* visited again with the answer */
+  if (owes_something(p) || harp_tcp_bytes_wait(p)) return HARP_NEVER; /* visited again with the answer */
   if (keep_ns > now) return keep_ns;
   retire_path(p, now);
   return HARP_NEVER;
 }
 
-static harp_ns review_path(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
+static harp_ns update_path(struct harp_tcp_path *p, bool is_wanted, harp_ns now) {
   if (is_wanted) p->unused_ns = HARP_NEVER;
   if (p->report_ns <= now) report_end(p, now);
   if (p->fd >= 0 && p->connecting && now - p->opened_ns > PROOF_NS) harp_tcp_path_end(p, now, "no answer");
-  if (p->fd < 0) return HARP_MIN(p->report_ns, review_closed(p, is_wanted, now));
-  harp_ns at = p->connecting ? p->opened_ns + PROOF_NS : review_open(p, now);
-  if (p->fd >= 0 && !is_wanted && p->peer->is_client) at = HARP_MIN(at, review_unwanted(p, now));
+  if (p->fd < 0) return HARP_MIN(p->report_ns, update_closed(p, is_wanted, now));
+  harp_ns at = p->connecting ? p->opened_ns + PROOF_NS : update_open(p, now);
+  if (p->fd >= 0 && !is_wanted && p->peer->is_client) at = HARP_MIN(at, update_unwanted(p, now));
   return HARP_MIN(at, p->report_ns);
 }
 
-harp_ns harp_tcp_review(struct harp_peer *peer, harp_ns now) {
+harp_ns harp_tcp_on_time(struct harp_peer *peer, harp_ns now) {
   harp_ns at = HARP_NEVER;
   uint64_t wanted = harp_tcp_paths_in_use(peer) | peer->tcp_wanted;
   log_experiments(peer, now);
   if (!peer->is_client) tell_client(peer);
   if (peer->monitor.lost) wanted = ~0ull;
   for (unsigned i = 0; i < peer->tcp_count; i++)
-    at = HARP_MIN(at, review_path(&peer->tcp[i], wanted >> peer->tcp[i].path & 1, now));
+    at = HARP_MIN(at, update_path(&peer->tcp[i], wanted >> peer->tcp[i].path & 1, now));
   return at;
 }

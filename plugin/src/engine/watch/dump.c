@@ -36,7 +36,7 @@ bool harp_dump_has_dirs(void) {
 }
 
 /* Writes all that the engine shows as it is now, and takes it into the dump. */
-static void gather(struct harp_stats_dump *d, const struct harp_engine *e, harp_ns now) {
+static void write_current(struct harp_stats_dump *d, const struct harp_engine *e, harp_ns now) {
   harp_stats_write_engine(e, now);
   harp_stats_dump_add(d, HARP_STATS_ENGINES, e->stats.entry, 1);
   struct harp_peer_walk walk = harp_engine_peers(e);
@@ -91,7 +91,7 @@ void harp_dump_make(struct harp_peer *peer, const char *why, harp_ns now) {
   HARP_ASSERT(e->stats.file); /* the ring is in it */
   struct harp_stats_dump *d = harp_stats_dump_begin(e->stats.file, e->stats.entry);
   if (!d) return;
-  gather(d, e, now);
+  write_current(d, e, now);
   snprintf(text, sizeof text, "%s: %s", why, peer->name);
   write_dump(e, d, text, now);
   harp_stats_dump_drop(d);

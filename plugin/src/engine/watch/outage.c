@@ -13,12 +13,13 @@
 enum { NOTICES_MAX = 4096 };
 /* A process that lacked a core for a while finds all its paths silent; they answer again one by one. */
 #define REPORT_NS HARP_MS(300)
-/* Of a peer's interface later, so that ours is logged first where it may be either. */
+/* An outage of a peer's interface is logged later, so that ours is logged first where it may be either. */
 #define REPORT_PEER_NS HARP_MS(1500)
 /* A review looks at every path of every link: an interface that goes takes hundreds of paths with it, one by
  * one. */
 #define REVIEW_NS HARP_MS(50)
-/* While something is out: a new link, whose paths change nothing by being there, may show that it works. */
+/* The time between two reviews while something is out: a new link, whose paths change nothing by being
+ * there, may show that it works. */
 #define RECHECK_NS HARP_SEC(1)
 
 /* The outages that engines of this process have logged, so that each is logged once. */
@@ -97,15 +98,16 @@ static bool end_outage(struct harp_outages *o, struct harp_outage *outage, bool 
 
 enum change { CHANGE_NONE, CHANGE_OUT, CHANGE_BACK };
 
-/* What paths show of an interface. */
+/* What the paths over an interface show of it. */
 struct evidence {
   bool is_used, works, fails;
 };
 
 /* Begins or ends the outage of an interface. Returns what is to be logged now. An outage that is not logged
  * is dropped when it is over; one that is, when it is known to be over, or the peer has no paths any more. */
-static enum change update(struct harp_outages *o, struct harp_outage *outage, bool is_local,
-                          const struct evidence *seen, const struct sockaddr_storage *addr, harp_ns now) {
+static enum change update_outage(struct harp_outages *o, struct harp_outage *outage, bool is_local,
+                                 const struct evidence *seen, const struct sockaddr_storage *addr,
+                                 harp_ns now) {
   bool is_out = seen->fails && !seen->works;
   if (!outage->is_out && !is_out) return CHANGE_NONE;
   if (!outage->is_out) begin_outage(o, outage, addr, now);
@@ -138,7 +140,7 @@ static void update_ours(struct harp_engine *e, unsigned eni, const struct harp_e
   const char *ifname = e->enis[eni].ifname;
   char address[HARP_IP_TEXT_BYTES];
   struct evidence seen = evidence_of(report, eni);
-  switch (update(o, &o->ours[eni], true, &seen, &e->enis[eni].addr, now)) {
+  switch (update_outage(o, &o->ours[eni], true, &seen, &e->enis[eni].addr, now)) {
   case CHANGE_OUT:
     HARP_INFO_LIMITED(
         &o->log, now,
@@ -178,7 +180,7 @@ static void update_theirs(struct harp_peer *peer, unsigned eni, const struct har
   char address[HARP_IP_TEXT_BYTES];
   struct evidence seen = evidence_of(report, eni);
   if (!seen.is_used) seen.works = seen.fails = false;
-  switch (update(&e->outages, &peer->outages[eni], false, &seen, &peer->enis[eni], now)) {
+  switch (update_outage(&e->outages, &peer->outages[eni], false, &seen, &peer->enis[eni], now)) {
   case CHANGE_OUT:
     HARP_INFO_LIMITED(&peer->log, now,
                       "%s: nothing gets through to the interface %s of %s; the connection continues over the "
@@ -271,7 +273,7 @@ static void end_stage(struct harp_engine *e, harp_ns now) {
   }
 }
 
-void harp_outages_review(struct harp_engine *e, harp_ns now) {
+void harp_outages_on_pass(struct harp_engine *e, harp_ns now) {
   struct harp_outages *o = &e->outages;
   if (harp_likely(o->stage == HARP_OUTAGES_IDLE)) {
     if (!is_due(e, now)) return;

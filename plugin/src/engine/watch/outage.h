@@ -27,22 +27,23 @@ struct harp_outage {
 };
 
 struct harp_outages {
-  uint64_t seen;             /* changes of path states, up to the last review */
-  harp_ns due_ns;            /* when to review without a change; HARP_NEVER: only after changes */
-  harp_ns next_ns;           /* no review before this */
-  struct harp_log_limit log; /* of lines about our interfaces, whose peers can fall silent as they like */
-  unsigned count;            /* of interfaces that are out, the peers' too */
+  uint64_t seen;             /* the changes of path states up to the last review */
+  harp_ns due_ns;            /* the time of a review without a change; HARP_NEVER: only after changes */
+  harp_ns next_ns;           /* no review begins before this time */
+  struct harp_log_limit log; /* the limit of lines about ours, whose peers may fall silent at will */
+  unsigned count;            /* the number of interfaces that are out, the peers' too */
   struct harp_outage ours[HARP_ENDPOINT_ENIS_MAX];
 
   /* the review under way */
   enum harp_outages_stage stage;
-  uint32_t slot, left;         /* of the walk over the peers */
-  uint32_t used, works, fails; /* of our interfaces, by the peers so far; a bit each */
+  uint32_t slot, left; /* the state of the walk over the peers */
+  uint32_t used, works,
+      fails; /* our interfaces that are used, that work and that fail, by the peers so far; a bit each */
 };
 
 /* Begins a review if the state of a path has changed since the last one, or if an outage has lasted long
  * enough to be logged; goes on with one that is under way. */
-void harp_outages_review(struct harp_engine *e, harp_ns now);
+void harp_outages_on_pass(struct harp_engine *e, harp_ns now);
 
 /* Notes that an interface of ours is absent while the engine opens, which its owner has logged: that it works
  * is logged as the end of an outage. */

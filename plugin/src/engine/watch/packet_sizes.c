@@ -13,8 +13,8 @@ static uint32_t ip_bytes(const struct sockaddr_storage *to, uint32_t payload_byt
   return ip_header + UDP_HEADER_BYTES + HARP_DATA_HEADER_BYTES + payload_bytes;
 }
 
-/* Whether another path between the same interfaces was seen with that limit already; or, where there is no
- * more limit, still has one. */
+/* Returns whether another path between the same interfaces was seen with that limit already; or, where there
+ * is no more limit, still has one. */
 static bool is_known(const struct harp_peer *peer, const struct harp_path_report *r, unsigned path,
                      uint16_t limit) {
   for (unsigned i = 0; i < peer->route_count; i++) {
@@ -43,8 +43,9 @@ static void log_limit(struct harp_peer *peer, const struct harp_path_report *r, 
                       ifname, ip_bytes(to, r->packet_bytes), address, peer->name);
 }
 
-/* A path that was silent begins with small packets, which is no limit, and no end of one. */
-static void look_at_path(struct harp_peer *peer, unsigned path, harp_ns now) {
+/* Logs a new limit of a path, or its end. A path that was silent begins with small packets, which is no
+ * limit, and no end of one. */
+static void log_path_limit(struct harp_peer *peer, unsigned path, harp_ns now) {
   struct harp_path_report r = harp_path_report_of(&peer->session, path);
   uint16_t limit = r.is_size_limited ? (uint16_t)r.packet_bytes : 0;
   if (limit == peer->packet_limits[path] || (!limit && r.packet_bytes < r.packet_max_bytes)) return;
@@ -52,10 +53,10 @@ static void look_at_path(struct harp_peer *peer, unsigned path, harp_ns now) {
   peer->packet_limits[path] = limit;
 }
 
-void harp_packet_sizes_review(struct harp_engine *e, harp_ns now) {
+void harp_packet_sizes_on_pass(struct harp_engine *e, harp_ns now) {
   if (harp_likely(e->counters.size_changes == e->size_changes_seen)) return;
   e->size_changes_seen = e->counters.size_changes;
   struct harp_peer_walk walk = harp_engine_peers(e);
   for (struct harp_peer *peer; (peer = harp_engine_next_peer(&walk));)
-    for (unsigned i = 0; i < peer->route_count; i++) look_at_path(peer, i, now);
+    for (unsigned i = 0; i < peer->route_count; i++) log_path_limit(peer, i, now);
 }

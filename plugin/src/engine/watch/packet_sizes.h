@@ -10,6 +10,6 @@
 #include "engine/peer.h"
 
 /* Looks at the paths of all peers when the limit of some path has changed since the last call. */
-void harp_packet_sizes_review(struct harp_engine *e, harp_ns now);
+void harp_packet_sizes_on_pass(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -10,11 +10,11 @@ struct harp_engine;
 struct harp_link;
 struct harp_peer;
 
-/* Of an engine. */
+/* The recorder of an engine. */
 struct harp_recorder {
-  struct harp_trace trace;    /* of what is no peer's; its ring is NULL where nothing is recorded */
-  harp_ns dumped_ns;          /* 0: never */
-  uint64_t refused, deferred; /* superframes, when these were looked at last */
+  struct harp_trace trace;    /* the trace of what is no peer's; its ring is NULL where nothing is recorded */
+  harp_ns dumped_ns;          /* the time of the last dump; 0: none was made */
+  uint64_t refused, deferred; /* the counts of superframes at the last look */
 };
 
 /* Records what an engine with an entry in the statistics does, from now on. */
@@ -24,13 +24,13 @@ void harp_recorder_join(struct harp_engine *e);
 void harp_recorder_add_peer(struct harp_peer *peer);
 
 /* Notes that a link was opened, or is about to end. */
-void harp_recorder_note_link(const struct harp_link *link, bool is_open);
+void harp_recorder_trace_link(const struct harp_link *link, bool is_open);
 
 /* Records an event of the engine itself, or of a peer. */
-void harp_recorder_note(const struct harp_engine *e, harp_ns now, struct harp_trace_entry entry);
-void harp_recorder_note_peer(const struct harp_peer *peer, harp_ns now, struct harp_trace_entry entry);
+void harp_recorder_trace(const struct harp_engine *e, harp_ns now, struct harp_trace_entry entry);
+void harp_recorder_trace_peer(const struct harp_peer *peer, harp_ns now, struct harp_trace_entry entry);
 
 /* Records what the kernel refused in a pass. */
-void harp_recorder_note_refused(struct harp_engine *e, harp_ns now);
+void harp_recorder_trace_refused(struct harp_engine *e, harp_ns now);
 
 #endif

@@ -16,7 +16,7 @@
 #include "proto/path_report.h"
 
 enum {
-  LOOK_SLOTS = 512, /* of links, in one pass */
+  LOOK_SLOTS = 512, /* the most links looked at in one pass */
   TEXT_BYTES = 320,
 };
 
@@ -35,7 +35,7 @@ static harp_ns tenths_ns(const struct harp_engine *e, unsigned tenths) {
   return e->instance.stall_ns / 10 * tenths;
 }
 
-static unsigned long long seconds(harp_ns ns) {
+static unsigned long long seconds_of(harp_ns ns) {
   return ns / HARP_SEC(1);
 }
 
@@ -72,7 +72,7 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 
 /* ---- finding the reason ---- */
 
-/* Whether a path in use carries nothing. */
+/* Returns whether a path in use carries nothing. */
 static bool carries_nothing(const struct harp_path_report *p) {
   return p->state != HARP_PATH_DORMANT && p->is_silent;
 }
@@ -86,7 +86,7 @@ static int silent_eni(const struct harp_peer *peer) {
   return -1;
 }
 
-/* What does not get through. */
+/* Returns what does not get through. */
 static const char *silent_carrier(const struct harp_peer *peer) {
   bool udp = false, tcp = false;
   for (unsigned i = 0; i < peer->path_count; i++) {
@@ -96,7 +96,7 @@ static const char *silent_carrier(const struct harp_peer *peer) {
   return udp && tcp ? "UDP and TCP" : tcp ? "TCP" : "UDP";
 }
 
-/* Whether the peer's process owes us an answer for longer than one that runs takes. */
+/* Returns whether the peer's process owes us an answer for longer than one that runs takes. */
 static bool owes_answer(const struct harp_peer *peer, harp_ns now) {
   return peer->monitor.ping_ns && now - peer->monitor.ping_ns >= tenths_ns(peer->engine, ANSWER);
 }
@@ -114,8 +114,8 @@ static enum harp_stall_reason reason_of(const struct harp_link *link, harp_ns no
 /* ---- logging it ---- */
 
 /* Returns what is known and what to try. */
-static const char *advice(const struct harp_link *link, enum harp_stall_reason reason, char *text,
-                          size_t bytes) {
+static const char *advice_of(const struct harp_link *link, enum harp_stall_reason reason, char *text,
+                             size_t bytes) {
   static const char *const plain[] = {
       [HARP_STALL_NO_RECEIVE] =
           "it has posted no receive: its rank has not come to this operation, or waits for "
@@ -144,8 +144,8 @@ static void log_stall(const struct harp_link *link, harp_ns now) {
   const struct harp_peer *peer = link->peer;
   HARP_ASSERT(peer->stall.reason != HARP_STALL_NONE && peer->stall.since_ns <= now);
   HARP_INFO("%s: %s has waited for %llu s for %s (%u requests): %s", link->engine->name, harp_user_name(),
-            seconds(now - peer->stall.since_ns), peer->name, link->outstanding - link->copies_outstanding,
-            advice(link, peer->stall.reason, text, sizeof text));
+            seconds_of(now - peer->stall.since_ns), peer->name, link->outstanding - link->copies_outstanding,
+            advice_of(link, peer->stall.reason, text, sizeof text));
 }
 
 /* AF_XDP may lose what it sends, though the NIC says that it was sent: sends through sockets from now on. */
@@ -160,7 +160,7 @@ static void doubt_routes(const struct harp_peer *peer) {
 }
 
 /* Notes that a link waits. Returns whether that was logged for the first time in this stall of its peer. */
-static bool note(struct harp_link *link, harp_ns now) {
+static bool record_stall(struct harp_link *link, harp_ns now) {
   struct harp_peer_stall *s = &link->peer->stall;
   if (!is_stalled(link->peer, now)) {
     s->count++;
@@ -177,10 +177,10 @@ static bool note(struct harp_link *link, harp_ns now) {
   if (s->logged_ns && now - s->logged_ns < tenths_ns(link->engine, AGAIN)) return false;
   bool is_first = !s->logged_ns;
   s->logged_ns = now;
-  harp_recorder_note_peer(link->peer, now,
-                          (struct harp_trace_entry){.event = HARP_EVENT_STALL,
-                                                    .a = s->reason,
-                                                    .b = (uint32_t)((now - s->since_ns) / HARP_MS(1))});
+  harp_recorder_trace_peer(link->peer, now,
+                           (struct harp_trace_entry){.event = HARP_EVENT_STALL,
+                                                     .a = s->reason,
+                                                     .b = (uint32_t)((now - s->since_ns) / HARP_MS(1))});
   log_stall(link, now);
   if (is_first && s->reason == HARP_STALL_NOT_THROUGH) doubt_routes(link->peer);
   return is_first;
@@ -197,11 +197,11 @@ static bool is_due(struct harp_stall_wait *w, const struct harp_engine *e, harp_
   return true;
 }
 
-void harp_stall_review_connect(struct harp_connect *d, harp_ns now) {
+void harp_stall_log_connect(struct harp_connect *d, harp_ns now) {
   char addresses[HARP_CONTACT_TEXT_BYTES], why[HARP_LIMIT_TEXT_BYTES];
   if (!is_due(&d->wait, d->engine, now)) return;
   HARP_INFO("%s: a connect of %s has waited for %llu s for %s: %s", d->engine->name, harp_user_name(),
-            seconds(now - d->wait.begun_ns), harp_contact_text(&d->contact, addresses),
+            seconds_of(now - d->wait.begun_ns), harp_contact_text(&d->contact, addresses),
             harp_connect_has_met(d)
                 ? "its process accepts connections and has not answered: it is stopped, or its "
                   "rank does not accept yet; see what it does"
@@ -220,7 +220,7 @@ static const struct harp_pending_peer *oldest_pending(const struct harp_listener
   return oldest;
 }
 
-void harp_stall_review_accept(struct harp_listener *l, harp_ns now) {
+void harp_stall_log_accept(struct harp_listener *l, harp_ns now) {
   char here[HARP_ADDRESS_TEXT_BYTES], there[HARP_ADDRESS_TEXT_BYTES] = "";
   struct harp_engine *e = l->engine;
   if (!is_due(&l->wait, e, now)) return;
@@ -233,7 +233,7 @@ void harp_stall_review_accept(struct harp_listener *l, harp_ns now) {
   getsockname(l->fd, (struct sockaddr *)&a, &n);
   HARP_INFO(
       "%s: an accept of %s has waited for %llu s for %s%s: %s", e->name, harp_user_name(),
-      seconds(now - l->wait.begun_ns), p ? "a process at " : "anybody to connect to ",
+      seconds_of(now - l->wait.begun_ns), p ? "a process at " : "anybody to connect to ",
       p ? there : harp_address_text(&a, here),
       p ? "it has connected and not finished the handshake: it is stopped, or a firewall drops what it sends"
         : "the rank that is to connect has not come to it, or a firewall drops TCP to this port; see "
@@ -249,7 +249,7 @@ static uint64_t progress_of(const struct harp_link *link) {
 }
 
 /* Returns whether its peer's stall was logged for the first time. */
-static bool review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
+static bool log_link_stall(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   struct harp_link_stall *s = &link->stall;
   HARP_ASSERT(link->copies_outstanding <= link->outstanding);
   if (!link->is_open || link->outstanding == link->copies_outstanding) {
@@ -267,18 +267,18 @@ static bool review(struct harp_link *link, harp_ns awake_ns, harp_ns now) {
   if (waited_ns >= tenths_ns(link->engine, PING) && !m->ping_ns && m->fd >= 0 && !m->gone && !m->lost &&
       now - m->pong_ns >= tenths_ns(link->engine, ANSWER))
     harp_monitor_ping(link->peer, now);
-  return waited_ns >= tenths_ns(link->engine, STALL) && note(link, now);
+  return waited_ns >= tenths_ns(link->engine, STALL) && record_stall(link, now);
 }
 
 /* Nobody has made a pass for long: what waited did not wait for peers. */
 static void wake_up(struct harp_engine *e, harp_ns late_ns, harp_ns now) {
   e->stalls.awake_ns = now;
-  harp_recorder_note(
+  harp_recorder_trace(
       e, now, (struct harp_trace_entry){.event = HARP_EVENT_NO_PASS, .b = (uint32_t)(late_ns / HARP_MS(1))});
   if (late_ns < tenths_ns(e, STALL) || !e->outstanding) return;
   HARP_INFO("%s: this engine has had no pass for %llu s while %s waited for %u requests: the process was "
             "stopped, or its threads lacked a core; see its cpuset and what else runs there",
-            e->name, seconds(late_ns), harp_user_name(), e->outstanding);
+            e->name, seconds_of(late_ns), harp_user_name(), e->outstanding);
 }
 
 /* ---- the engine's own thread ---- */
@@ -289,11 +289,11 @@ static void log_lack_of_core(struct harp_engine *e, harp_ns now) {
   HARP_INFO(
       "%s: of the last %llu s this engine's thread has waited for %s for %llu s: something else runs there, "
       "or a CPU quota (cpu.max) holds it back; look at that core, and at the cores of the other jobs",
-      e->name, seconds(now - e->stalls.core.since_ns), core,
-      seconds(e->stalls.core.delay_ns - e->stalls.core.since_delay_ns));
+      e->name, seconds_of(now - e->stalls.core.since_ns), core,
+      seconds_of(e->stalls.core.delay_ns - e->stalls.core.since_delay_ns));
 }
 
-void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now) {
+void harp_stalls_on_core_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now) {
   struct harp_stall_core *c = &e->stalls.core;
   bool is_waiting = c->looked_ns && 2 * (delay_ns - c->delay_ns) >= now - c->looked_ns;
   if (!is_waiting) {
@@ -329,7 +329,7 @@ void harp_stall_watch_mt(struct harp_engine *e) {
   atomic_store_explicit(&w->logged_ns, now, memory_order_relaxed);
   HARP_INFO("%s: %s waits, and this engine's thread has not run for %llu s: something else has its core "
             "(%d, -1: any), a CPU quota (cpu.max) holds it back, or it is stopped; look at thread %d",
-            e->name, harp_user_name(), seconds(now - since_ns), e->core,
+            e->name, harp_user_name(), seconds_of(now - since_ns), e->core,
             (int)atomic_load_explicit(&e->thread_id, memory_order_relaxed));
 }
 
@@ -342,20 +342,20 @@ static bool begin_round(struct harp_engine *e, harp_ns now) {
   if (s->link_next < HARP_ENGINE_LINKS_MAX && s->round_ns) return true;
   if (now < s->round_ns) return false;
   if (s->round_ns && now - s->round_ns >= tenths_ns(e, NO_PASS)) wake_up(e, now - s->round_ns, now);
-  if (e->threaded && !harp_cpu_delay_ns(&delay_ns)) harp_stalls_note_delay(e, delay_ns, now);
+  if (e->threaded && !harp_cpu_delay_ns(&delay_ns)) harp_stalls_on_core_delay(e, delay_ns, now);
   s->round_ns = now + tenths_ns(e, ROUND);
   s->link_next = 0;
   return true;
 }
 
-struct harp_peer *harp_stalls_review(struct harp_engine *e, harp_ns now) {
+struct harp_peer *harp_stalls_on_time(struct harp_engine *e, harp_ns now) {
   struct harp_stalls *s = &e->stalls;
   struct harp_peer *stalled = NULL;
   if (!begin_round(e, now)) return NULL;
   uint32_t end = HARP_MIN(s->link_next + LOOK_SLOTS, (uint32_t)HARP_ENGINE_LINKS_MAX);
   for (; s->link_next < end; s->link_next++) {
     struct harp_link *link = e->links[s->link_next];
-    if (link && review(link, s->awake_ns, now) && !stalled) stalled = link->peer;
+    if (link && log_link_stall(link, s->awake_ns, now) && !stalled) stalled = link->peer;
   }
   return stalled;
 }

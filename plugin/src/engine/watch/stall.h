@@ -32,45 +32,47 @@ enum harp_stall_reason {
   HARP_STALL_REASONS
 };
 
-/* Of a link. */
+/* The stall of a link. */
 struct harp_link_stall {
-  harp_ns since_ns;  /* when something moved last, or the first request came; 0: it waits for nothing */
-  uint64_t progress; /* another value: something has moved */
+  harp_ns since_ns;  /* the time of the last progress or first request; 0: it does not wait */
+  uint64_t progress; /* a number that changes when something moves */
 };
 
-/* Of a peer. */
+/* The stall of a peer. */
 struct harp_peer_stall {
-  enum harp_stall_reason reason; /* as it was found at seen_ns */
-  int eni;                       /* of the engine, that the reason is about; -1: none */
-  harp_ns seen_ns, since_ns;     /* when a link of it was found to wait last, and since when that did */
-  harp_ns logged_ns;             /* when it was logged; 0: not this time */
-  uint64_t count;                /* of stalls */
+  enum harp_stall_reason reason; /* the reason that was found at seen_ns */
+  int eni;                       /* the engine's interface that the reason is about; -1: none */
+  harp_ns seen_ns;               /* the last time when a link was found to have waited for long */
+  harp_ns since_ns;              /* the time since which that link had waited */
+  harp_ns logged_ns;             /* the time when the stall was logged; 0: it was not */
+  uint64_t count;                /* the number of stalls */
 };
 
-/* Of a thing that waits: a connect or an accept. */
+/* The wait of a connect or an accept. */
 struct harp_stall_wait {
-  harp_ns begun_ns, logged_ns; /* since when, and when that was logged last; 0: not yet */
+  harp_ns begun_ns;  /* the time when it began */
+  harp_ns logged_ns; /* the time when it was logged last; 0: it was not */
 };
 
 /* What NCCL's threads see of an engine's thread. */
 struct harp_stall_watch {
-  _Atomic uint32_t turns;              /* the engine's, as they saw them last */
-  _Atomic harp_ns since_ns, logged_ns; /* since when these are the same; when that was logged, 0: not yet */
+  _Atomic uint32_t turns;    /* the engine's turns when they looked last */
+  _Atomic harp_ns since_ns;  /* the time since which the turns have not changed */
+  _Atomic harp_ns logged_ns; /* the time when that was logged; 0: it was not */
 };
 
-/* Of the core of an engine's thread. */
+/* How an engine's thread waits for its core. */
 struct harp_stall_core {
-  harp_ns looked_ns, delay_ns;      /* when the thread's waiting was looked at, and what it came to */
+  harp_ns looked_ns, delay_ns;      /* the time of the last look, and the sum of its waits by then */
   harp_ns since_ns, since_delay_ns; /* the same when it began to wait most of the time; 0: it does not */
-  harp_ns seen_ns, logged_ns;       /* when it was found to have waited for long; 0: not */
+  harp_ns seen_ns, logged_ns; /* the times when it was found to have waited for long, and logged; 0: not */
 };
 
-/* Of an engine. */
+/* The stalls of an engine. */
 struct harp_stalls {
-  harp_ns round_ns; /* when the next round begins; 0: none has begun */
-  /* When the engine had a pass again after a long time without one: no wait counts from before. */
-  harp_ns awake_ns;
-  uint32_t link_next; /* slot that the round comes to next; past the end: it is over */
+  harp_ns round_ns;   /* the time when the next round begins; 0: none has begun */
+  uint32_t link_next; /* the slot that the round comes to next; past the end: it is over */
+  harp_ns awake_ns;   /* the end of a long time without a pass: no wait counts from before */
   struct harp_stall_core core;
 };
 
@@ -85,15 +87,15 @@ harp_ns harp_stall_since_ns(const struct harp_peer *peer, enum harp_stall_reason
 
 /* Log for whom a connect or an accept waits when it has waited for long. Called by the thread that polls it,
  * without the lock. */
-void harp_stall_review_connect(struct harp_connect *d, harp_ns now);
-void harp_stall_review_accept(struct harp_listener *l, harp_ns now);
+void harp_stall_log_connect(struct harp_connect *d, harp_ns now);
+void harp_stall_log_accept(struct harp_listener *l, harp_ns now);
 
 /* Looks at some links; a round is over within a tenth of the stall time. Returns the first peer whose stall
  * it has logged for the first time; NULL: none. */
-struct harp_peer *harp_stalls_review(struct harp_engine *e, harp_ns now);
+struct harp_peer *harp_stalls_on_time(struct harp_engine *e, harp_ns now);
 
 /* Takes note of how long the engine's thread has waited for a core since it began. */
-void harp_stalls_note_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now);
+void harp_stalls_on_core_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now);
 
 /* A link's tests that found nothing, after each so many of which the engine's thread is watched. */
 enum { HARP_STALL_TESTS = 1024 };

@@ -13,8 +13,8 @@
 #include "host/stats_file.h"
 
 enum {
-  LOOK_SLOTS = 512,  /* of peers or links that one update looks at, at most */
-  LOOK_ENTRIES = 64, /* and that it writes, but for one peer's paths */
+  LOOK_SLOTS = 512,  /* the most peers or links that one update looks at */
+  LOOK_ENTRIES = 64, /* the most that it writes, but for one peer's paths */
 };
 #define LOOK_NS HARP_MS(1)
 

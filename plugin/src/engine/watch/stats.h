@@ -20,18 +20,18 @@ struct harp_peer_config;
 /* Every entry is written so often while the engine has passes, the last time when it is given back. */
 #define HARP_STATS_ROUND_NS HARP_MS(250)
 
-/* Of an engine. */
+/* What the statistics know of an engine. */
 struct harp_stats {
-  bool is_joined;               /* counts as a user of the file, whether there is one or not */
+  bool is_joined;               /* it counts as a user of the file, whether there is one or not */
   struct harp_stats_file *file; /* NULL: it shows nothing */
   int entry, eni_first;
-  harp_ns look_ns;                 /* nothing to be written before this */
-  harp_ns round_ns;                /* when the next round begins */
-  uint32_t peer_next, link_next;   /* slots that this round comes to next; past the end: it is over */
-  uint32_t peers_seen, links_seen; /* in this round: when all are, it is over, too */
+  harp_ns look_ns;                 /* nothing is written before this time */
+  harp_ns round_ns;                /* the time when the next round begins */
+  uint32_t peer_next, link_next;   /* the slots that this round comes to next; past the end: it is over */
+  uint32_t peers_seen, links_seen; /* the peers and links seen in this round: when all are, it is over, too */
 };
 
-/* Of a peer. */
+/* What the statistics know of a peer. */
 struct harp_peer_stats {
   int entry, path_first; /* -1: there is no room for it */
   uint64_t sent_bytes, sent_messages, received_bytes, received_messages;

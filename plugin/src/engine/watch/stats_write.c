@@ -100,19 +100,19 @@ static const char *path_kind(const struct harp_path_report *p) {
 }
 
 /* Sets a counter of a path, and adds what is new to that of its interface. */
-static void count(int64_t *of_path, int64_t *of_eni, uint64_t now) {
+static void count_path_and_eni(int64_t *of_path, int64_t *of_eni, uint64_t now) {
   *of_eni += (int64_t)now - *of_path;
   *of_path = (int64_t)now;
 }
 
 static void count_path(struct harp_stats_path *s, struct harp_stats_eni *eni,
                        const struct harp_path_report *p) {
-  count(&s->tx_bytes, &eni->tx_bytes, p->sent_bytes);
-  count(&s->tx_packets, &eni->tx_packets, p->sent_packets);
-  count(&s->rx_bytes, &eni->rx_bytes, p->received_bytes);
-  count(&s->lost_packets, &eni->lost_packets, p->lost_packets);
-  count(&s->resent_packets, &eni->resent_packets, p->resent_packets);
-  count(&s->probe_timeouts, &eni->probe_timeouts, p->probe_timeouts);
+  count_path_and_eni(&s->tx_bytes, &eni->tx_bytes, p->sent_bytes);
+  count_path_and_eni(&s->tx_packets, &eni->tx_packets, p->sent_packets);
+  count_path_and_eni(&s->rx_bytes, &eni->rx_bytes, p->received_bytes);
+  count_path_and_eni(&s->lost_packets, &eni->lost_packets, p->lost_packets);
+  count_path_and_eni(&s->resent_packets, &eni->resent_packets, p->resent_packets);
+  count_path_and_eni(&s->probe_timeouts, &eni->probe_timeouts, p->probe_timeouts);
   s->ce_bytes = (int64_t)p->ce_bytes;
 }
 
@@ -239,7 +239,7 @@ void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now) {
 
 static const char *link_state(const struct harp_link *link) {
   if (atomic_load_explicit(&link->status, memory_order_relaxed)) return "failed";
-  return link->is_draining ? "draining" : link->is_ended ? "ended" : "open";
+  return link->is_closing ? "closing" : link->is_ended ? "ended" : "open";
 }
 
 static int64_t without_receive(const struct harp_link *link) {

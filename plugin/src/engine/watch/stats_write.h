@@ -15,7 +15,7 @@ struct harp_link;
 void harp_stats_write_engine(const struct harp_engine *e, harp_ns now);
 /* What does not change of a new peer and its paths. */
 void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_config *config);
-/* Of that what an interface of the peer changes that gets an address. */
+/* The part of this that changes when an interface of the peer gets an address. */
 void harp_stats_name_paths(const struct harp_peer *peer);
 /* The rest of it; adds to the counters of the interfaces. */
 void harp_stats_write_peer(const struct harp_peer *peer, harp_ns now);

@@ -25,7 +25,7 @@ static void end_line(struct line *line) {
   line->length = 0;
 }
 
-static void add(struct line *line, const char *prefix, const char *name, uint64_t value) {
+static void add_counter(struct line *line, const char *prefix, const char *name, uint64_t value) {
   char item[ITEM_BYTES];
   if (!value) return;
   size_t n = (size_t)snprintf(item, sizeof item, " %s%s %llu", prefix, name, (unsigned long long)value);
@@ -38,11 +38,11 @@ void harp_summary_of_engine(const struct harp_engine *e) {
   struct line line = {.engine = e};
   uint64_t any = 0;
   for (unsigned i = 1; i < HARP_DROP_COUNT; i++) {
-    add(&line, "drop_", harp_drop_name((enum harp_drop)i), e->counters.drops[i]);
+    add_counter(&line, "drop_", harp_drop_name((enum harp_drop)i), e->counters.drops[i]);
     any |= e->counters.drops[i];
   }
 #define X(name, unit, text)                                                                                  \
-  add(&line, "", #name, e->counters.name);                                                                   \
+  add_counter(&line, "", #name, e->counters.name);                                                           \
   any |= e->counters.name;
   HARP_COUNTERS(X)
 #undef X

@@ -29,9 +29,9 @@ enum {
   HARP_XDP_BIND_NEED_WAKEUP = 1 << 3, /* Linux 5.4 */
   HARP_XDP_BIND_SG = 1 << 4,          /* Linux 6.6 */
 
-  HARP_XDP_OPTION_ZEROCOPY = 1,   /* in XDP_OPTIONS */
-  HARP_XDP_RING_NEED_WAKEUP = 1,  /* in a ring's flags */
-  HARP_XDP_PACKET_CONTINUES = 1,  /* in a descriptor's options: the next one belongs to the same packet */
+  HARP_XDP_OPTION_ZEROCOPY = 1,   /* a bit in XDP_OPTIONS */
+  HARP_XDP_RING_NEED_WAKEUP = 1,  /* a bit in a ring's flags */
+  HARP_XDP_PACKET_CONTINUES = 1,  /* a bit in a descriptor's options: the next one continues the packet */
   HARP_XDP_PACKET_HEADROOM = 256, /* the kernel's own, before what UMEM registration requires */
 
   /* bpf(2) */

@@ -63,26 +63,26 @@ struct link_info {
 };
 enum { LINK_TYPE_XDP = 6, UPDATE_NO_EXIST = 1 };
 
-static uint64_t pointer(const void *at) {
+static uint64_t address_of(const void *at) {
   return (uint64_t)(uintptr_t)at;
 }
 
-static int bpf(int command, union args *args) {
+static int call_bpf(int command, union args *args) {
   long rc = syscall(SYS_bpf, command, args, sizeof *args);
   return rc < 0 ? -errno : (int)rc;
 }
 
 /* Creates an object. Before Linux 5.11 its memory counts against RLIMIT_MEMLOCK, of root too, and the error
  * is EPERM. Only creation checks the limit, so it is raised for the call. */
-static int create(int command, union args *args) {
+static int create_object(int command, union args *args) {
   struct rlimit before, most = {RLIM_INFINITY, RLIM_INFINITY};
-  int rc = bpf(command, args);
+  int rc = call_bpf(command, args);
   if (rc != -EPERM || getrlimit(RLIMIT_MEMLOCK, &before) || before.rlim_cur == RLIM_INFINITY) return rc;
   if (setrlimit(RLIMIT_MEMLOCK, &most)) {
     most.rlim_cur = most.rlim_max = before.rlim_max;
     if (setrlimit(RLIMIT_MEMLOCK, &most)) return rc;
   }
-  rc = bpf(command, args);
+  rc = call_bpf(command, args);
   (void)setrlimit(RLIMIT_MEMLOCK, &before);
   return rc;
 }
@@ -98,33 +98,33 @@ int harp_bpf_map_make(uint32_t type, uint32_t key_bytes, uint32_t value_bytes, u
   a.map.value_bytes = value_bytes;
   a.map.entries_max = entries_max;
   snprintf(a.map.name, sizeof a.map.name, "%s", name);
-  return create(HARP_BPF_MAP_CREATE, &a);
+  return create_object(HARP_BPF_MAP_CREATE, &a);
 }
 
-static int element(int command, int map_fd, const void *key, const void *value, uint64_t flags) {
+static int change_element(int command, int map_fd, const void *key, const void *value, uint64_t flags) {
   union args a;
   memset(&a, 0, sizeof a);
   a.element.fd = (uint32_t)map_fd;
-  a.element.key = pointer(key);
-  a.element.value = pointer(value);
+  a.element.key = address_of(key);
+  a.element.value = address_of(value);
   a.element.flags = flags;
-  return bpf(command, &a);
+  return call_bpf(command, &a);
 }
 
 int harp_bpf_map_read(int map_fd, const void *key, void *value) {
-  return element(HARP_BPF_MAP_LOOKUP, map_fd, key, value, 0);
+  return change_element(HARP_BPF_MAP_LOOKUP, map_fd, key, value, 0);
 }
 
 int harp_bpf_map_write(int map_fd, const void *key, const void *value, bool no_exist) {
-  return element(HARP_BPF_MAP_UPDATE, map_fd, key, value, no_exist ? UPDATE_NO_EXIST : 0);
+  return change_element(HARP_BPF_MAP_UPDATE, map_fd, key, value, no_exist ? UPDATE_NO_EXIST : 0);
 }
 
 int harp_bpf_map_delete(int map_fd, const void *key) {
-  return element(HARP_BPF_MAP_DELETE, map_fd, key, NULL, 0);
+  return change_element(HARP_BPF_MAP_DELETE, map_fd, key, NULL, 0);
 }
 
 int harp_bpf_map_next(int map_fd, const void *key, void *next) {
-  return element(HARP_BPF_MAP_GET_NEXT_KEY, map_fd, key, next, 0);
+  return change_element(HARP_BPF_MAP_GET_NEXT_KEY, map_fd, key, next, 0);
 }
 
 /* ---- descriptions ---- */
@@ -134,8 +134,8 @@ static int get_info(int fd, void *info, uint32_t bytes) {
   memset(&a, 0, sizeof a);
   a.info.fd = (uint32_t)fd;
   a.info.bytes = bytes;
-  a.info.info = pointer(info);
-  return bpf(HARP_BPF_OBJ_INFO, &a);
+  a.info.info = address_of(info);
+  return call_bpf(HARP_BPF_OBJ_INFO, &a);
 }
 
 int harp_bpf_map_entries_max(int map_fd) {
@@ -146,7 +146,7 @@ int harp_bpf_map_entries_max(int map_fd) {
 
 int harp_bpf_program_describe(int program_fd, struct harp_bpf_program_info *out) {
   *out = (struct harp_bpf_program_info){0};
-  struct program_info info = {.map_count = HARP_ARRAY_COUNT(out->maps), .map_ids = pointer(out->maps)};
+  struct program_info info = {.map_count = HARP_ARRAY_COUNT(out->maps), .map_ids = address_of(out->maps)};
   int err = get_info(program_fd, &info, sizeof info);
   if (err < 0) return err;
   memcpy(out->name, info.name, sizeof out->name - 1);
@@ -169,11 +169,11 @@ int harp_bpf_program_load(const struct harp_bpf_insn *code, int count, const cha
   memset(&a, 0, sizeof a);
   a.program.type = HARP_BPF_PROG_XDP;
   a.program.insn_count = (uint32_t)count;
-  a.program.insns = pointer(code);
-  a.program.license = pointer(license);
+  a.program.insns = address_of(code);
+  a.program.license = address_of(license);
   a.program.flags = frags ? HARP_BPF_XDP_HAS_FRAGS : 0;
   snprintf(a.program.name, sizeof a.program.name, "%s", name);
-  return create(HARP_BPF_PROG_LOAD, &a);
+  return create_object(HARP_BPF_PROG_LOAD, &a);
 }
 
 int harp_bpf_link_make(int program_fd, unsigned ifindex, uint32_t mode) {
@@ -183,14 +183,14 @@ int harp_bpf_link_make(int program_fd, unsigned ifindex, uint32_t mode) {
   a.link.ifindex = ifindex;
   a.link.attach_type = HARP_BPF_ATTACH_XDP;
   a.link.flags = mode;
-  return bpf(HARP_BPF_LINK_CREATE, &a);
+  return call_bpf(HARP_BPF_LINK_CREATE, &a);
 }
 
 int harp_bpf_link_next(uint32_t *id) {
   union args a;
   memset(&a, 0, sizeof a);
   a.by_id.id = *id;
-  int err = bpf(HARP_BPF_LINK_NEXT_ID, &a);
+  int err = call_bpf(HARP_BPF_LINK_NEXT_ID, &a);
   *id = a.by_id.next_id;
   return err;
 }
@@ -199,7 +199,7 @@ static int open_by_id(int command, uint32_t id) {
   union args a;
   memset(&a, 0, sizeof a);
   a.by_id.id = id;
-  return bpf(command, &a);
+  return call_bpf(command, &a);
 }
 
 int harp_bpf_program_open(uint32_t id) {

@@ -23,8 +23,8 @@
 #include "base/log.h"
 #include "base/shortage.h"
 #include "io/ecn.h"
-#include "io/io.h"
 #include "io/ready.h"
+#include "io/udp.h"
 #include "io/xdp/header.h"
 #include "io/xdp/health.h"
 #include "io/xdp/hops.h"
@@ -47,10 +47,10 @@ struct harp_io_route {
   struct sockaddr_storage local, peer; /* with their ports */
   int traffic_class;
   struct harp_xdp_hop *hop;
-  unsigned hop_version;                      /* of the headers */
+  unsigned hop_version;                      /* the version of the hop that the headers have */
   bool is_doubted;                           /* what AF_XDP sent on it reached nobody */
   bool is_fast;                              /* the headers are valid; else the udp driver sends */
-  struct harp_xdp_header header, header_ect; /* of packets that are not ECN-capable, and that are */
+  struct harp_xdp_header header, header_ect; /* the headers of packets without ECN, and with it */
 };
 
 struct xdp {
@@ -69,8 +69,9 @@ struct xdp {
   harp_ns retry_ns;            /* when to flush them again; 0: at each tx_flush */
 
   uint64_t dropped_counted; /* packets dropped by the program that `counters` includes */
-  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* of each queue */
-  struct harp_xdp_health receiving; /* of all queues: the program counts packets by port */
+  struct harp_xdp_health sends[HARP_XDP_NIC_QUEUES_MAX]; /* the sends of each queue */
+  /* The receives of all queues: the program counts packets by port. */
+  struct harp_xdp_health receiving;
 };
 
 static struct xdp *xdp_of(struct harp_io *io) {
@@ -90,7 +91,7 @@ static size_t slots_bytes(void) {
 }
 
 static size_t xdp_frames_bytes(const struct harp_io_config *config) {
-  return harp_xdp_umem_bytes(config) + slots_bytes() + harp_io_udp.frames_bytes(config);
+  return harp_xdp_umem_bytes(config->xdp) + slots_bytes() + harp_io_udp.frames_bytes(config);
 }
 
 /* ---- open ---- */
@@ -140,13 +141,13 @@ static int open_nic(struct xdp *x, const struct harp_io_config *config, size_t u
       .ifindex = config->ifindex,
       .local = *config->addr,
       .port_count = inner->port_count,
-      .token_prefix = config->token_prefix,
+      .token_prefix = config->xdp->token_prefix,
       .umem = config->frames,
       .umem_bytes = umem_bytes,
   };
-  memcpy(x->nic.mac, config->mac, sizeof x->nic.mac);
+  memcpy(x->nic.mac, config->xdp->mac, sizeof x->nic.mac);
   memcpy(x->nic.ports, inner->ports, sizeof inner->ports);
-  return harp_xdp_open_best(&x->nic, config, &x->io.info);
+  return harp_xdp_open_best(&x->nic, config->xdp, &x->io.info);
 }
 
 /* Replaces x by the udp driver alone, with the reason in its info. Reopens it with `port_count` ports if it
@@ -174,12 +175,13 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
   HARP_ASSERT(config->frames_bytes >= xdp_frames_bytes(config));
   struct xdp *x = calloc(1, sizeof *x);
   if (!x) return harp_shortage_set(error, -ENOMEM, "cannot open the xdp driver");
-  size_t umem_bytes = harp_xdp_umem_bytes(config);
+  const struct harp_io_xdp_config *xdp = config->xdp;
+  size_t umem_bytes = harp_xdp_umem_bytes(xdp);
   struct harp_io_config inner = *config;
   inner.frames += umem_bytes + slots_bytes();
   inner.frames_bytes -= umem_bytes + slots_bytes();
-  if (config->sharer_count > 1 || config->process_count > 1) inner.port_count = config->shared_port_count;
-  inner.is_each_receiving = true; /* which port leads to which queue is found out by traffic */
+  if (xdp->sharer_count > 1 || xdp->process_count > 1) inner.port_count = xdp->shared_port_count;
+  inner.is_each_receiving = true; /* traffic shows which port leads to which queue */
   x->io.ops = &harp_io_xdp;
   x->counters = config->counters;
   x->ready = config->ready;
@@ -191,7 +193,7 @@ static int xdp_open(struct harp_io **io, const struct harp_io_config *config, st
              error->text);
   else if ((err = open_nic(x, config, umem_bytes)))
     harp_error_set(error, err, "%s", x->io.info.why_not);
-  if (err && config->xdp_mode == HARP_IO_XDP_AUTO && (x->inner || inner.port_count != config->port_count))
+  if (err && xdp->mode == HARP_IO_XDP_AUTO && (x->inner || inner.port_count != config->port_count))
     return open_inner_alone(io, x, &inner, config->port_count, error);
   if (err) {
     xdp_close(&x->io);
@@ -429,7 +431,7 @@ static void xdp_tx_flush(struct harp_io *io) {
   for (; bits && is_open(x); bits &= bits - 1) {
     unsigned queue = (unsigned)__builtin_ctz(bits);
     int err = harp_xdp_queue_tx_flush(queue_at(x, queue));
-    /* Not permanent: the kernel continues at the next flush, or when completions make room. */
+    /* The error is not permanent: the kernel continues at the next flush, or when completions make room. */
     if (err == -EAGAIN || err == -EBUSY || err == -ENOBUFS)
       x->queued |= 1u << queue;
     else if (err)
@@ -438,8 +440,8 @@ static void xdp_tx_flush(struct harp_io *io) {
   }
 }
 
-static void review_hops(struct xdp *x, harp_ns now) {
-  if (harp_likely(!harp_xdp_hops_review(&x->hops, now))) return;
+static void update_hops(struct xdp *x, harp_ns now) {
+  if (harp_likely(!harp_xdp_hops_on_time(&x->hops, now))) return;
   for (struct harp_io_route *r = x->routes; r; r = r->next)
     if (r->hop_version != r->hop->version) set_headers(x, r);
 }
@@ -454,7 +456,7 @@ static unsigned xdp_reap(struct harp_io *io) {
   }
   if (!is_open(x)) return back;
   harp_ns now = harp_clock_ns();
-  review_hops(x, now);
+  update_hops(x, now);
   if (now < x->check_ns) return back;
   x->check_ns = now + CHECK_NS;
   if (x->hops.is_gone) {
@@ -485,8 +487,8 @@ static void release_pieces(struct harp_xdp_queue *q, const struct harp_xdp_recei
 }
 
 /* Makes a superframe of one received packet; false when its headers are invalid or it fits no slot. */
-static bool unwrap(struct xdp *x, unsigned queue, const struct harp_xdp_received *packet,
-                   struct harp_rx_superframe *out) {
+static bool unwrap_packet(struct xdp *x, unsigned queue, const struct harp_xdp_received *packet,
+                          struct harp_rx_superframe *out) {
   uint32_t bytes;
   uint32_t at = harp_xdp_header_read(packet->data[0], packet->piece_bytes[0], packet->bytes, &bytes);
   uint8_t *data;
@@ -512,7 +514,7 @@ static unsigned rx_queue(struct xdp *x, unsigned queue, struct harp_rx_superfram
   struct harp_xdp_received packets[HARP_RX_BATCH_MAX];
   unsigned got = 0, n = harp_xdp_queue_rx(queue_at(x, queue), packets, max);
   for (unsigned i = 0; i < n; i++) {
-    if (unwrap(x, queue, &packets[i], &out[got])) {
+    if (unwrap_packet(x, queue, &packets[i], &out[got])) {
       got++;
     } else {
       x->counters->drops[HARP_DROP_SHORT]++;
@@ -546,7 +548,7 @@ static bool lacks_frames(const struct harp_xdp_queue *q) {
   return q->rx_pool_count >= REFILL_MIN && q->counts[HARP_XDP_FILL] + REFILL_MIN <= q->fill_target;
 }
 
-static void refill(struct xdp *x) {
+static void refill_queues(struct xdp *x) {
   for (unsigned i = 0; i < x->nic.queue_count; i++)
     if (lacks_frames(queue_at(x, i))) harp_xdp_queue_refill(queue_at(x, i));
 }
@@ -557,7 +559,7 @@ static unsigned xdp_rx(struct harp_io *io, struct harp_rx_superframe *out, unsig
   if (harp_likely(is_open(x))) got = rx_fast(x, out, max);
   if (got && x->ready) harp_io_ready_received(x->ready, harp_io_ready_name(HARP_READY_RINGS, 0));
   got += rx_inner(x, out + got, max - got);
-  if (!got) refill(x); /* no release will follow, and dropped packets have returned frames */
+  if (!got) refill_queues(x); /* no release will follow, and dropped packets have returned frames */
   return got;
 }
 
@@ -569,7 +571,7 @@ static void xdp_rx_release(struct harp_io *io, const struct harp_rx_superframe *
     struct harp_xdp_queue *q = queue_of_frame(x, held[i].frame, &frame);
     harp_xdp_queue_rx_release(q, frame);
   }
-  refill(x);
+  refill_queues(x);
 }
 
 static unsigned xdp_fds(struct harp_io *io, struct pollfd *fds) {

@@ -43,7 +43,7 @@ static void replace_held(int link_fd, const struct held *by) {
   pthread_mutex_unlock(&held_lock);
 }
 
-static void hold(const struct harp_xdp_filter *f) {
+static void hold_descriptors(const struct harp_xdp_filter *f) {
   harp_files_own(f->link_fd);
   replace_held(0, &(struct held){f->link_fd, f->ports_fd, f->sockets_fd});
 }
@@ -97,14 +97,14 @@ static bool join_other_process(struct harp_xdp_filter *f, uint32_t program) {
 
 /* Joins the HARP program that is attached to the interface in that mode. It is found by its identity, because
  * interfaces of other network namespaces may have the same index. */
-static bool join(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode) {
+static bool join_program(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp_mode mode) {
   uint32_t program;
   if (harp_nic_xdp_program(ifindex, mode == HARP_XDP_GENERIC, &program) || !program) return false;
   if (!join_own(f, program) && !join_other_process(f, program)) return false;
   int entries = harp_bpf_map_entries_max(f->sockets_fd);
   f->queue_count = HARP_MIN((unsigned)HARP_MAX(entries, 1), harp_nic_queues(ifindex));
   f->joined = true;
-  hold(f);
+  hold_descriptors(f);
   return true;
 }
 
@@ -173,7 +173,7 @@ static int attach_new(struct harp_xdp_filter *f, unsigned ifindex, enum harp_xdp
   harp_xdp_program_write(&program, mode, f->ports_fd, f->sockets_fd);
   f->link_fd = attach_with_fallback(&program, ifindex, mode, frags, error);
   if (f->link_fd < 0) return f->link_fd;
-  hold(f);
+  hold_descriptors(f);
   return 0;
 }
 
@@ -198,7 +198,7 @@ int harp_xdp_filter_open(struct harp_xdp_filter *f, unsigned ifindex, enum harp_
    * holds each for a moment, so a program that was just closed may still be attached. */
   for (unsigned i = 0; i < ATTACH_TRIES; i++) {
     if (i) (void)poll(NULL, 0, RETRY_MS);
-    if (join(f, ifindex, mode)) return 0;
+    if (join_program(f, ifindex, mode)) return 0;
     int err = attach_new(f, ifindex, mode, frags, error);
     if (!err) return 0;
     harp_xdp_filter_close(f);

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "io/xdp/program.h"
 
-enum { HARP_XDP_PORTS_MAX = 16384 /* of one interface, all processes together */ };
+enum { HARP_XDP_PORTS_MAX = 16384 /* the most ports of one interface, of all processes together */ };
 
 struct harp_xdp_filter {
   int link_fd, ports_fd, sockets_fd; /* owned; -1: closed */

@@ -40,7 +40,7 @@ static uint64_t sum_words(const uint8_t *at, uint32_t bytes) {
   return (sum & 0xff) << 8 | sum >> 8;
 }
 
-static uint32_t fold(uint64_t sum) {
+static uint32_t fold_sum(uint64_t sum) {
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
   return ~(uint32_t)sum & 0xffff;
 }
@@ -97,11 +97,11 @@ void harp_xdp_header_write(const struct harp_xdp_header *h, uint8_t *payload, ui
   put16(udp + 4, udp_bytes);
   if (h->bytes == HARP_XDP_HEADER_V4_BYTES) {
     put16(ip + 2, 20 + udp_bytes);
-    put16(ip + 10, fold((uint64_t)h->sum + 20 + udp_bytes));
+    put16(ip + 10, fold_sum((uint64_t)h->sum + 20 + udp_bytes));
     return;
   }
   put16(ip + 4, udp_bytes);
-  uint32_t sum = fold((uint64_t)h->sum + 2ull * udp_bytes + sum_words(payload, payload_bytes));
+  uint32_t sum = fold_sum((uint64_t)h->sum + 2ull * udp_bytes + sum_words(payload, payload_bytes));
   put16(udp + 6, sum ? sum : 0xffff);
 }
 

@@ -15,7 +15,7 @@ enum {
   HARP_XDP_HEADER_MAX_BYTES = HARP_XDP_HEADER_V6_BYTES,
   /* HARP's own header after these; drivers align the payload that follows to a cache line. */
   HARP_XDP_DATA_HEADER_BYTES = 44,
-  /* Of IPv6 packets that an xdp driver sends; packets of sockets have another one. */
+  /* The flow label of IPv6 packets that an xdp driver sends; packets of sockets have another one. */
   HARP_XDP_FLOW_LABEL = 0x48415,
 };
 

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "io/nic.h"
 
-static void note_change(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
+static void count_change(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
   hop->version++;
   h->has_changed = true;
 }
@@ -21,7 +21,7 @@ static void set_mac(struct harp_xdp_hops *h, struct harp_xdp_hop *hop, const uin
   if (hop->is_resolved == (mac != NULL) && (!mac || !memcmp(hop->mac, mac, sizeof hop->mac))) return;
   hop->is_resolved = mac != NULL;
   if (mac) memcpy(hop->mac, mac, sizeof hop->mac);
-  note_change(h, hop);
+  count_change(h, hop);
 }
 
 static void make_due(struct harp_xdp_hops *h, struct harp_xdp_hop *hop) {
@@ -76,10 +76,10 @@ static int start_round(struct harp_xdp_hops *h) {
 static void set_own_mac(struct harp_xdp_hops *h, const uint8_t mac[6]) {
   if (!memcmp(h->mac, mac, sizeof h->mac)) return;
   memcpy(h->mac, mac, sizeof h->mac);
-  for (struct harp_xdp_hop *hop = h->first; hop; hop = hop->next) note_change(h, hop);
+  for (struct harp_xdp_hop *hop = h->first; hop; hop = hop->next) count_change(h, hop);
 }
 
-/* Whether an address begins with the first bits of another. */
+/* Returns whether an address begins with the first bits of another. */
 static bool begins_with(const struct sockaddr_storage *address, const struct harp_neighbour *prefix,
                         unsigned bits) {
   if (address->ss_family != prefix->family) return false;
@@ -120,11 +120,11 @@ static void read_own_mac(struct harp_xdp_hops *h) {
   uint8_t mac[6];
   int err = harp_nic_mac(h->ifindex, mac);
   h->is_gone |= err == -ENODEV;
-  h->is_mac_due = err && err != -ENODEV; /* retried at the next review */
+  h->is_mac_due = err && err != -ENODEV; /* it is tried again at the next harp_xdp_hops_on_time */
   if (!err) set_own_mac(h, mac);
 }
 
-bool harp_xdp_hops_review(struct harp_xdp_hops *h, harp_ns now) {
+bool harp_xdp_hops_on_time(struct harp_xdp_hops *h, harp_ns now) {
   if (harp_unlikely(now >= h->read_ns)) {
     bool is_more = h->watch_fd >= 0 && harp_neighbour_read(h->watch_fd, h->ifindex, on_news, h);
     h->read_ns = is_more ? now : now + HARP_XDP_HOPS_READ_NS;

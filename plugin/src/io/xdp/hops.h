@@ -23,9 +23,9 @@ struct harp_xdp_hop {
   struct harp_neighbour via; /* the next hop of that */
   bool is_resolved;
   uint8_t mac[6];
-  bool is_due;      /* to be looked up in the next round */
-  unsigned place;   /* in the round that is under way, from 1; 0: none */
-  unsigned version; /* changes with is_resolved, and with either MAC address */
+  bool is_due;      /* it is to be looked up in the next round */
+  unsigned place;   /* its place in the round that is under way, from 1; 0: none */
+  unsigned version; /* the version changes with is_resolved, and with either MAC address */
 };
 
 struct harp_xdp_hops {
@@ -34,12 +34,12 @@ struct harp_xdp_hops {
   uint8_t mac[6];   /* the interface's */
   bool is_mac_due;  /* it is to be read again */
   bool is_gone;     /* the interface is */
-  bool has_changed; /* some hop's version, since the last review */
+  bool has_changed; /* some hop's version has, since the last harp_xdp_hops_on_time */
   int watch_fd;     /* < 0: nothing is noticed */
   struct harp_xdp_hop *first;
   unsigned due_count;
-  struct harp_xdp_look_ups *round; /* under way; NULL: none */
-  harp_ns round_ns, read_ns;       /* when the next round may start, and the news are read next */
+  struct harp_xdp_look_ups *round; /* the round under way; NULL: none */
+  harp_ns round_ns, read_ns; /* the times when the next round may start, and when the news are read next */
 };
 
 /* Begins to notice changes. `mac`: of the interface. */
@@ -54,6 +54,6 @@ void harp_xdp_hops_give(struct harp_xdp_hops *h, struct harp_xdp_hop *hop);
 
 /* Reads news when it is time, takes the answers of a round, and starts the next. Waits for nothing. Returns
  * whether a hop has changed since the last call. */
-bool harp_xdp_hops_review(struct harp_xdp_hops *h, harp_ns now);
+bool harp_xdp_hops_on_time(struct harp_xdp_hops *h, harp_ns now);
 
 #endif

@@ -25,7 +25,7 @@ static void look_up(const struct harp_xdp_look_ups *l, struct harp_xdp_look_up *
   to->is_resolved = same ? same->is_resolved : !harp_neighbour_find_mac(l->ifindex, &to->via, to->mac);
 }
 
-static void *run(void *arg) {
+static void *run_round(void *arg) {
   struct harp_xdp_look_ups *l = arg;
   for (unsigned i = 0; i < l->count; i++) look_up(l, &l->at[i]);
   if (atomic_exchange_explicit(&l->state, DONE, memory_order_acq_rel) == LEFT) free(l);
@@ -48,7 +48,7 @@ int harp_xdp_look_ups_start(struct harp_xdp_look_ups *l) {
   l->state = UNDER_WAY;
   sigfillset(&all); /* as the engine's thread */
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int err = pthread_create(&thread, NULL, run, l);
+  int err = pthread_create(&thread, NULL, run_round, l);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (err) {
     l->state = READY;

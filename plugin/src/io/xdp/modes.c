@@ -15,11 +15,11 @@
 
 enum {
   QUEUE_RX_FRAMES_MIN = 256,
-  FRAMES_BYTES = 64 << 20,          /* of all queues, unless the conf sets another limit */
-  FRAMES_BYTES_MIN = 16 << 20,      /* of a slow interface: enough for 16 queues */
-  FRAMES_BYTES_SHARE_MIN = 4 << 20, /* of one of several engines that share the interface */
+  FRAMES_BYTES = 64 << 20,          /* the bytes of all queues, unless the conf sets another limit */
+  FRAMES_BYTES_MIN = 16 << 20,      /* the bytes of a slow interface: enough for 16 queues */
+  FRAMES_BYTES_SHARE_MIN = 4 << 20, /* the bytes of one of several engines that share the interface */
   MBPS_MS_BYTES = 125,              /* 1 Mbit/s for a millisecond */
-  HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* before a packet in its frame */
+  HEADROOM_BYTES_MAX = HARP_XDP_PACKET_HEADROOM + HARP_CACHE_LINE + 14, /* what precedes a packet */
   /* Initial fill target in copy mode: with few frames, the next one that the kernel writes is still
    * cached. */
   FILL_TARGET_COPY = 512,
@@ -33,7 +33,7 @@ enum {
 #define RELEASE_QUEUE_NS  HARP_SEC(10)
 #define RELEASE_MEMORY_NS HARP_SEC(2)
 
-size_t harp_xdp_umem_bytes(const struct harp_io_config *config) {
+size_t harp_xdp_umem_bytes(const struct harp_io_xdp_config *config) {
   size_t sharers = HARP_MAX(config->sharer_count, 1u);
   size_t budget = config->memory_bytes ? config->memory_bytes / 4 * 3 : FRAMES_BYTES / sharers;
   size_t wanted = FRAMES_BYTES;
@@ -91,7 +91,7 @@ bool harp_io_xdp_has_zero_copy_driver(unsigned ifindex) {
 
 /* ---- open ---- */
 
-static bool needs_sg(const struct harp_io_config *config) {
+static bool needs_sg(const struct harp_io_xdp_config *config) {
   uint32_t room = HARP_XDP_FRAME_BYTES - HARP_XDP_PACKET_HEADROOM - HARP_CACHE_LINE;
   return (uint32_t)config->mtu + 14 > room;
 }
@@ -151,8 +151,9 @@ static int verify_queue(struct harp_xdp_nic *nic, struct harp_xdp_socket *s, str
 }
 
 /* Opens a queue with its share of the UMEM, and makes its socket the receiver of the queue. */
-static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const struct harp_io_config *config,
-                      uint32_t queue, unsigned share, struct harp_error *error) {
+static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode,
+                      const struct harp_io_xdp_config *config, uint32_t queue, unsigned share,
+                      struct harp_error *error) {
   struct harp_xdp_socket *s = &nic->sockets[nic->queue_count];
   uint32_t runs = harp_xdp_share_runs(nic->umem_bytes, share), frames = runs * HARP_XDP_RUN_FRAMES;
   struct harp_xdp_socket_config socket = {
@@ -160,7 +161,7 @@ static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const s
       .queue = queue,
       .zero_copy = mode->zero_copy,
       .sg = needs_sg(config),
-      .headroom = rx_headroom(config->addr->ss_family),
+      .headroom = rx_headroom(nic->local.ss_family),
       .umem = nic->umem + nic->queue_count * harp_xdp_queue_umem_bytes(frames, runs),
       .rx_frames = frames,
       .tx_runs = runs,
@@ -184,7 +185,7 @@ static int open_queue(struct harp_xdp_nic *nic, const struct mode *mode, const s
 }
 
 /* Returns how many of `all` queues this process may open: as many as are configured, else its share. */
-static unsigned queues_allowed(unsigned all, const struct harp_io_config *config) {
+static unsigned queues_allowed(unsigned all, const struct harp_io_xdp_config *config) {
   unsigned processes = HARP_MAX(config->process_count, 1u);
   if (config->queues) return HARP_MIN(config->queues, all);
   return HARP_MAX(all / processes + (config->process < all % processes), 1u);
@@ -192,7 +193,7 @@ static unsigned queues_allowed(unsigned all, const struct harp_io_config *config
 
 /* Returns how many queues to open: this engine's share of the process's queues, at most what the memory is
  * enough for. 0: other engines of this process have them all. */
-static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_config *config) {
+static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_io_xdp_config *config) {
   size_t least = (size_t)2 * QUEUE_RX_FRAMES_MIN * HARP_XDP_FRAME_BYTES;
   unsigned sharers = HARP_MAX(config->sharer_count, 1u);
   unsigned all = queues_allowed(nic->filter.queue_count, config),
@@ -204,7 +205,8 @@ static unsigned queues_wanted(const struct harp_xdp_nic *nic, const struct harp_
 
 /* Opens free queues in ascending order until `wanted` are open. */
 static int open_free_queues(struct harp_xdp_nic *nic, const struct mode *mode,
-                            const struct harp_io_config *config, unsigned wanted, struct harp_error *error) {
+                            const struct harp_io_xdp_config *config, unsigned wanted,
+                            struct harp_error *error) {
   for (uint32_t queue = 0; queue < nic->filter.queue_count && nic->queue_count < wanted; queue++) {
     if (open_queues(nic) >> queue & 1) continue;
     int err = open_queue(nic, mode, config, queue, wanted, error);
@@ -225,7 +227,7 @@ static bool may_be_released(const struct harp_xdp_nic *nic) {
  * kernel releases those of a closed socket asynchronously, so a job that follows another may find them in
  * use. */
 static int open_enough_queues(struct harp_xdp_nic *nic, const struct mode *mode,
-                              const struct harp_io_config *config, struct harp_error *error) {
+                              const struct harp_io_xdp_config *config, struct harp_error *error) {
   unsigned wanted = queues_wanted(nic, config);
   if (!wanted)
     return harp_error_set(error, -EBUSY, "other engines of this process have all %u queues",
@@ -240,8 +242,8 @@ static int open_enough_queues(struct harp_xdp_nic *nic, const struct mode *mode,
   }
 }
 
-static int open_mode(struct harp_xdp_nic *nic, const struct mode *mode, const struct harp_io_config *config,
-                     struct harp_error *error) {
+static int open_mode(struct harp_xdp_nic *nic, const struct mode *mode,
+                     const struct harp_io_xdp_config *config, struct harp_error *error) {
   int err = harp_xdp_filter_open(&nic->filter, nic->ifindex, mode->attach, needs_sg(config), error);
   if (err) return err;
   err = open_enough_queues(nic, mode, config, error);
@@ -270,13 +272,13 @@ static void name_queues(const struct harp_xdp_nic *nic, struct harp_io_info *inf
 }
 
 /* Appends "mode: reason" to why_not. */
-static void note_refusal(struct harp_io_info *info, const struct mode *mode, const char *reason) {
+static void record_refusal(struct harp_io_info *info, const struct mode *mode, const char *reason) {
   size_t used = strlen(info->why_not);
   snprintf(info->why_not + used, sizeof info->why_not - used, "%s%s: %s", used ? "; " : "", mode->name,
            reason);
 }
 
-int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_config *config,
+int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_xdp_config *config,
                        struct harp_io_info *info) {
   const struct mode *modes[3];
   char driver[HARP_NIC_DRIVER_BYTES];
@@ -287,7 +289,7 @@ int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_config *co
   nic->open_begun_ns = harp_clock_ns();
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(modes); i++) {
     struct harp_error reason = {0};
-    if (!is_wanted(modes[i], config->xdp_mode)) continue;
+    if (!is_wanted(modes[i], config->mode)) continue;
     err = open_mode(nic, modes[i], config, &reason);
     if (!err) {
       info->mode = modes[i]->name;
@@ -295,7 +297,7 @@ int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_config *co
       name_queues(nic, info);
       return 0;
     }
-    note_refusal(info, modes[i], reason.text);
+    record_refusal(info, modes[i], reason.text);
   }
   return err;
 }

@@ -8,10 +8,11 @@
 #define HARP_IO_XDP_MODES_H
 
 #include "io/io.h"
+#include "io/xdp/config.h"
 #include "io/xdp/filter.h"
 #include "io/xdp/socket.h"
 
-enum { HARP_XDP_NIC_QUEUES_MAX = 16 }; /* of one instance */
+enum { HARP_XDP_NIC_QUEUES_MAX = 16 }; /* the most queues of one instance */
 
 struct harp_xdp_nic {
   unsigned ifindex;
@@ -20,7 +21,7 @@ struct harp_xdp_nic {
   unsigned port_count;
   uint16_t ports[HARP_IO_PORTS_MAX]; /* local UDP ports, host byte order */
   uint32_t token_prefix;             /* upper half of the engine's tokens */
-  uint8_t *umem;                     /* of all queues; borrowed until close */
+  uint8_t *umem;                     /* the UMEM of all queues; borrowed until close */
   size_t umem_bytes;
 
   struct harp_xdp_filter filter;
@@ -32,7 +33,7 @@ struct harp_xdp_nic {
 
 /* Returns the UMEM bytes for all queues of an instance: frames for a millisecond at the interface's speed, in
  * each direction, which covers round trip and queueing; at most three quarters of the configured memory. */
-size_t harp_xdp_umem_bytes(const struct harp_io_config *config);
+size_t harp_xdp_umem_bytes(const struct harp_io_xdp_config *config);
 
 /* Returns how many runs of frames each of `share` queues has for each direction. A run has 64 KiB, so that
  * the frames of each queue begin at a page whatever the kernel's page size is: it takes no others. */
@@ -42,7 +43,7 @@ uint32_t harp_xdp_share_runs(size_t umem_bytes, unsigned share);
  * `filter` and zeroed the others. Returns 0, with the mode and queues in `info` and the reasons against
  * better modes in info->why_not; or -errno of the last mode, with the reasons against all. Blocks while the
  * kernel still releases an earlier socket: up to 10 s for its queue, 2 s for its locked memory. */
-int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_config *config,
+int harp_xdp_open_best(struct harp_xdp_nic *nic, const struct harp_io_xdp_config *config,
                        struct harp_io_info *info);
 
 /* Closes the queues and releases the program. Does nothing when they are closed. */

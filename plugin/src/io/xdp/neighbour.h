@@ -34,10 +34,10 @@ HARP_MUST_CHECK int harp_neighbour_find_mac(unsigned ifindex, const struct harp_
                                             uint8_t mac[6]);
 
 enum harp_neighbour_event {
-  HARP_NEIGHBOUR_NONE,     /* does not concern the interface */
-  HARP_NEIGHBOUR_RESOLVED, /* hop: has this MAC address */
-  HARP_NEIGHBOUR_FAILED,   /* hop: has none */
-  HARP_NEIGHBOUR_ROUTE,    /* hop: begins with these bits of destinations whose route has changed */
+  HARP_NEIGHBOUR_NONE,     /* the news do not concern the interface */
+  HARP_NEIGHBOUR_RESOLVED, /* the hop has this MAC address */
+  HARP_NEIGHBOUR_FAILED,   /* the hop has no MAC address */
+  HARP_NEIGHBOUR_ROUTE,    /* the route of destinations has changed whose first bits `hop` has */
   HARP_NEIGHBOUR_LINK,     /* the interface has changed; its MAC address */
   HARP_NEIGHBOUR_GONE,     /* the interface is gone */
   HARP_NEIGHBOUR_LOST,     /* news were lost */

@@ -77,7 +77,8 @@ struct assembler {
   int v6, lookup, drop, pass; /* where the labels are */
 };
 
-static void emit(struct assembler *a, uint8_t code, int dst, int src, int offset, int32_t immediate) {
+static void emit_instruction(struct assembler *a, uint8_t code, int dst, int src, int offset,
+                             int32_t immediate) {
   struct harp_xdp_program *p = a->program;
   HARP_ASSERT(p->count < HARP_XDP_PROGRAM_INSNS_MAX);
   p->code[p->count++] = (struct harp_bpf_insn){code, (uint8_t)(dst | src << 4), (int16_t)offset, immediate};
@@ -85,98 +86,98 @@ static void emit(struct assembler *a, uint8_t code, int dst, int src, int offset
 
 /* Passes a packet of fewer than `bytes` bytes. */
 static void need_bytes(struct assembler *a, int bytes) {
-  emit(a, MOVE, 4, 2, 0, 0);
-  emit(a, ADD_IMM, 4, 0, 0, bytes);
-  emit(a, JUMP_GT, 4, 3, PASS, 0);
+  emit_instruction(a, MOVE, 4, 2, 0, 0);
+  emit_instruction(a, ADD_IMM, 4, 0, 0, bytes);
+  emit_instruction(a, JUMP_GT, 4, 3, PASS, 0);
 }
 
 /* Copies four bytes of the packet into the key on the stack. */
 static void key_word(struct assembler *a, int packet_offset, int stack_offset) {
-  emit(a, LOAD_W, 5, 2, packet_offset, 0);
-  emit(a, STORE_W, 10, 5, stack_offset, 0);
+  emit_instruction(a, LOAD_W, 5, 2, packet_offset, 0);
+  emit_instruction(a, STORE_W, 10, 5, stack_offset, 0);
 }
 
 /* Loads the token prefix of a packet whose headers have `header_bytes`; need_bytes has checked its length. */
 static void load_token(struct assembler *a, int header_bytes) {
-  emit(a, LOAD_W, 7, 2, header_bytes + TOKEN_AT, 0);
+  emit_instruction(a, LOAD_W, 7, 2, header_bytes + TOKEN_AT, 0);
 }
 
 static void emit_v4(struct assembler *a, enum harp_xdp_mode mode) {
   need_bytes(a, HARP_XDP_HEADER_V4_BYTES + TOKEN_AT + TOKEN_PREFIX_BYTES);
-  emit(a, LOAD_B, 5, 2, ETH_HLEN, 0);
-  emit(a, JUMP_NE_IMM, 5, 0, PASS, V4_NO_OPTIONS);
-  emit(a, LOAD_H, 5, 2, IP4_AT(frag_off), 0);
-  emit(a, AND_IMM, 5, 0, 0, FRAGMENT_MASK);
-  emit(a, JUMP_NE_IMM, 5, 0, PASS, 0);
-  emit(a, LOAD_B, 5, 2, IP4_AT(protocol), 0);
-  emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
+  emit_instruction(a, LOAD_B, 5, 2, ETH_HLEN, 0);
+  emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, V4_NO_OPTIONS);
+  emit_instruction(a, LOAD_H, 5, 2, IP4_AT(frag_off), 0);
+  emit_instruction(a, AND_IMM, 5, 0, 0, FRAGMENT_MASK);
+  emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, 0);
+  emit_instruction(a, LOAD_B, 5, 2, IP4_AT(protocol), 0);
+  emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
   if (mode == HARP_XDP_GENERIC) {
-    emit(a, LOAD_H, 5, 2, UDP4_AT(check), 0);
-    emit(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* with a UDP checksum it may be a superframe */
+    emit_instruction(a, LOAD_H, 5, 2, UDP4_AT(check), 0);
+    emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, 0); /* with a UDP checksum it may be a superframe */
   }
   load_token(a, HARP_XDP_HEADER_V4_BYTES);
-  for (int word = 0; word < 3; word++) emit(a, STORE_W_IMM, 10, 0, KEY_AT(address) + 4 * word, 0);
+  for (int word = 0; word < 3; word++) emit_instruction(a, STORE_W_IMM, 10, 0, KEY_AT(address) + 4 * word, 0);
   key_word(a, IP4_AT(daddr), KEY_AT(address) + 12);
-  emit(a, LOAD_H, 5, 2, UDP4_AT(dest), 0);
-  emit(a, JUMP, 0, 0, LOOKUP, 0);
+  emit_instruction(a, LOAD_H, 5, 2, UDP4_AT(dest), 0);
+  emit_instruction(a, JUMP, 0, 0, LOOKUP, 0);
 }
 
 static void emit_v6(struct assembler *a, enum harp_xdp_mode mode) {
   a->v6 = a->program->count;
-  emit(a, JUMP_NE_IMM, 5, 0, PASS, ETHERTYPE_V6);
+  emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, ETHERTYPE_V6);
   need_bytes(a, HARP_XDP_HEADER_V6_BYTES + TOKEN_AT + TOKEN_PREFIX_BYTES);
-  emit(a, LOAD_B, 5, 2, IP6_AT(ip6_nxt), 0);
-  emit(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
+  emit_instruction(a, LOAD_B, 5, 2, IP6_AT(ip6_nxt), 0);
+  emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, IPPROTO_UDP);
   if (mode == HARP_XDP_GENERIC) {
-    emit(a, LOAD_W, 5, 2, ETH_HLEN, 0);
-    emit(a, AND_IMM, 5, 0, 0, (int32_t)LABEL_MASK);
-    emit(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* with another flow label it may be a superframe */
+    emit_instruction(a, LOAD_W, 5, 2, ETH_HLEN, 0);
+    emit_instruction(a, AND_IMM, 5, 0, 0, (int32_t)LABEL_MASK);
+    emit_instruction(a, JUMP_NE_IMM, 5, 0, PASS, LABEL); /* with another flow label it may be a superframe */
   }
   load_token(a, HARP_XDP_HEADER_V6_BYTES);
   for (int word = 0; word < 4; word++) key_word(a, IP6_AT(ip6_dst) + 4 * word, KEY_AT(address) + 4 * word);
-  emit(a, LOAD_H, 5, 2, UDP6_AT(dest), 0);
+  emit_instruction(a, LOAD_H, 5, 2, UDP6_AT(dest), 0);
 }
 
 static void load_map(struct assembler *a, int dst, int fd) {
-  emit(a, LOAD_MAP, dst, MAP_FD, 0, fd);
-  emit(a, 0, 0, 0, 0, 0);
+  emit_instruction(a, LOAD_MAP, dst, MAP_FD, 0, fd);
+  emit_instruction(a, 0, 0, 0, 0, 0);
 }
 
 static void emit_lookup(struct assembler *a, int ports_fd, int sockets_fd) {
   a->lookup = a->program->count;
-  emit(a, STORE_H, 10, 5, KEY_AT(port), 0);
-  emit(a, STORE_H_IMM, 10, 0, KEY_AT(zero), 0);
+  emit_instruction(a, STORE_H, 10, 5, KEY_AT(port), 0);
+  emit_instruction(a, STORE_H_IMM, 10, 0, KEY_AT(zero), 0);
   load_map(a, 1, ports_fd);
-  emit(a, MOVE, 2, 10, 0, 0);
-  emit(a, ADD_IMM, 2, 0, 0, KEY);
-  emit(a, CALL, 0, 0, 0, MAP_LOOKUP);
-  emit(a, JUMP_EQ_IMM, 0, 0, PASS, 0);
-  emit(a, LOAD_D, 1, 0, PORT_AT(queues), 0);
-  emit(a, LOAD_W, 2, 6, CONTEXT_RX_QUEUE, 0);
-  emit(a, JUMP_GT_IMM, 2, 0, PASS, HARP_XDP_QUEUES_MAX - 1);
-  emit(a, SHIFT_RIGHT, 1, 2, 0, 0);
-  emit(a, AND_IMM, 1, 0, 0, 1);
-  emit(a, JUMP_EQ_IMM, 1, 0, PASS, 0);
-  emit(a, LOAD_W, 1, 0, PORT_AT(token_prefix), 0);
-  emit(a, JUMP_NE, 7, 1, DROP, 0);
-  emit(a, LOAD_D, 1, 0, PORT_AT(redirected), 0);
-  emit(a, ADD_IMM, 1, 0, 0, 1);
-  emit(a, STORE_D, 0, 1, PORT_AT(redirected), 0);
+  emit_instruction(a, MOVE, 2, 10, 0, 0);
+  emit_instruction(a, ADD_IMM, 2, 0, 0, KEY);
+  emit_instruction(a, CALL, 0, 0, 0, MAP_LOOKUP);
+  emit_instruction(a, JUMP_EQ_IMM, 0, 0, PASS, 0);
+  emit_instruction(a, LOAD_D, 1, 0, PORT_AT(queues), 0);
+  emit_instruction(a, LOAD_W, 2, 6, CONTEXT_RX_QUEUE, 0);
+  emit_instruction(a, JUMP_GT_IMM, 2, 0, PASS, HARP_XDP_QUEUES_MAX - 1);
+  emit_instruction(a, SHIFT_RIGHT, 1, 2, 0, 0);
+  emit_instruction(a, AND_IMM, 1, 0, 0, 1);
+  emit_instruction(a, JUMP_EQ_IMM, 1, 0, PASS, 0);
+  emit_instruction(a, LOAD_W, 1, 0, PORT_AT(token_prefix), 0);
+  emit_instruction(a, JUMP_NE, 7, 1, DROP, 0);
+  emit_instruction(a, LOAD_D, 1, 0, PORT_AT(redirected), 0);
+  emit_instruction(a, ADD_IMM, 1, 0, 0, 1);
+  emit_instruction(a, STORE_D, 0, 1, PORT_AT(redirected), 0);
   load_map(a, 1, sockets_fd);
-  emit(a, MOVE_IMM, 3, 0, 0, XDP_PASS); /* where the queue has no socket */
-  emit(a, CALL, 0, 0, 0, REDIRECT_MAP);
-  emit(a, EXIT, 0, 0, 0, 0);
+  emit_instruction(a, MOVE_IMM, 3, 0, 0, XDP_PASS); /* where the queue has no socket */
+  emit_instruction(a, CALL, 0, 0, 0, REDIRECT_MAP);
+  emit_instruction(a, EXIT, 0, 0, 0, 0);
 }
 
 static void emit_ends(struct assembler *a) {
   a->drop = a->program->count; /* r0: the port's value */
-  emit(a, MOVE_IMM, 1, 0, 0, 1);
-  emit(a, ADD_ATOMIC_D, 0, 1, PORT_AT(dropped), 0);
-  emit(a, MOVE_IMM, 0, 0, 0, XDP_DROP);
-  emit(a, EXIT, 0, 0, 0, 0);
+  emit_instruction(a, MOVE_IMM, 1, 0, 0, 1);
+  emit_instruction(a, ADD_ATOMIC_D, 0, 1, PORT_AT(dropped), 0);
+  emit_instruction(a, MOVE_IMM, 0, 0, 0, XDP_DROP);
+  emit_instruction(a, EXIT, 0, 0, 0, 0);
   a->pass = a->program->count;
-  emit(a, MOVE_IMM, 0, 0, 0, XDP_PASS);
-  emit(a, EXIT, 0, 0, 0, 0);
+  emit_instruction(a, MOVE_IMM, 0, 0, 0, XDP_PASS);
+  emit_instruction(a, EXIT, 0, 0, 0, 0);
 }
 
 static int place_of(const struct assembler *a, int label) {
@@ -204,12 +205,12 @@ void harp_xdp_program_write(struct harp_xdp_program *p, enum harp_xdp_mode mode,
                             int sockets_fd) {
   struct assembler a = {.program = p};
   memset(p, 0, sizeof *p);
-  emit(&a, MOVE, 6, 1, 0, 0);
-  emit(&a, LOAD_W, 2, 6, CONTEXT_DATA, 0);
-  emit(&a, LOAD_W, 3, 6, CONTEXT_DATA_END, 0);
+  emit_instruction(&a, MOVE, 6, 1, 0, 0);
+  emit_instruction(&a, LOAD_W, 2, 6, CONTEXT_DATA, 0);
+  emit_instruction(&a, LOAD_W, 3, 6, CONTEXT_DATA_END, 0);
   need_bytes(&a, ETH_HLEN);
-  emit(&a, LOAD_H, 5, 2, offsetof(struct ether_header, ether_type), 0);
-  emit(&a, JUMP_NE_IMM, 5, 0, V6, ETHERTYPE_V4);
+  emit_instruction(&a, LOAD_H, 5, 2, offsetof(struct ether_header, ether_type), 0);
+  emit_instruction(&a, JUMP_NE_IMM, 5, 0, V6, ETHERTYPE_V4);
   emit_v4(&a, mode);
   emit_v6(&a, mode);
   emit_lookup(&a, ports_fd, sockets_fd);

@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct harp_xdp_port_key) == 20, "as the program builds it
 
 /* Value of the map of ports. */
 struct harp_xdp_port_value {
-  uint64_t queues;             /* on which packets to the port match; a bit each */
+  uint64_t queues;             /* the queues on which packets to the port match, a bit each */
   uint64_t redirected;         /* packets; not atomic, so concurrent queues lose counts: zero or not is all */
   uint64_t dropped;            /* packets with another token prefix; exact */
   uint32_t token_prefix, zero; /* upper half of the port's tokens, network order */

@@ -38,7 +38,8 @@ static void count_move(struct harp_xdp_queue *q, enum harp_xdp_owner from, enum 
 }
 
 /* Moves a receive frame from one owner to the next. */
-static void move(struct harp_xdp_queue *q, uint32_t frame, enum harp_xdp_owner from, enum harp_xdp_owner to) {
+static void move_frame(struct harp_xdp_queue *q, uint32_t frame, enum harp_xdp_owner from,
+                       enum harp_xdp_owner to) {
   HARP_ASSERT(frame < q->rx_frames && q->rx_owners[frame] == from);
   q->rx_owners[frame] = (uint8_t)to;
   count_move(q, from, to, 1);
@@ -113,7 +114,7 @@ void harp_xdp_queue_refill(struct harp_xdp_queue *q) {
   if (q->fill.is_broken) set_broken(q, "the fill ring's counters are out of range");
   for (uint32_t i = 0; i < room; i++) {
     uint32_t frame = q->rx_pool[--q->rx_pool_count];
-    move(q, frame, HARP_XDP_POOL, HARP_XDP_FILL);
+    move_frame(q, frame, HARP_XDP_POOL, HARP_XDP_FILL);
     harp_xdp_ring_put_address(&q->fill, (uint64_t)frame * HARP_XDP_FRAME_BYTES);
   }
   if (!room) return;
@@ -130,7 +131,7 @@ static bool take_frame(struct harp_xdp_queue *q, const struct harp_xdp_descripto
     return false;
   }
   *frame = (uint32_t)index;
-  move(q, *frame, HARP_XDP_FILL, HARP_XDP_RX_HELD);
+  move_frame(q, *frame, HARP_XDP_FILL, HARP_XDP_RX_HELD);
   return true;
 }
 
@@ -179,7 +180,7 @@ unsigned harp_xdp_queue_rx(struct harp_xdp_queue *q, struct harp_xdp_received *o
 }
 
 void harp_xdp_queue_rx_release(struct harp_xdp_queue *q, uint32_t frame) {
-  move(q, frame, HARP_XDP_RX_HELD, HARP_XDP_POOL);
+  move_frame(q, frame, HARP_XDP_RX_HELD, HARP_XDP_POOL);
   q->rx_pool[q->rx_pool_count++] = frame;
 }
 

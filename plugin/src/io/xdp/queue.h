@@ -41,20 +41,20 @@ extern const struct harp_xdp_kernel harp_xdp_kernel_system;
 struct harp_xdp_queue {
   int fd;
   const struct harp_xdp_kernel *kernel;
-  uint8_t *umem; /* borrowed */
+  uint8_t *umem; /* the UMEM, borrowed */
   uint32_t rx_frames, tx_runs;
   struct harp_xdp_ring rx, tx, fill, completion;
-  const char *broken; /* why the queue has failed; NULL while it works */
+  const char *broken; /* the reason why the queue has failed; NULL while it works */
 
   uint8_t *rx_owners;               /* enum harp_xdp_owner of each receive frame */
-  uint8_t *run_owners;              /* of each run; TX_RING until its last frame is completed */
+  uint8_t *run_owners;              /* the owner of each run; TX_RING until its last frame is completed */
   uint16_t *run_out;                /* frames of each run in the tx ring, a bit each */
   uint32_t counts[HARP_XDP_OWNERS]; /* frames of each owner; their sum is constant */
   uint32_t *rx_pool, rx_pool_count; /* free receive frames, last in first out */
   uint32_t *run_pool, run_pool_count;
   uint32_t fill_target; /* receive frames to keep in the fill ring; init sets all of them */
 
-  /* Since open: */
+  /* The sums since open: */
   uint64_t tx_frames, tx_completed;
   uint64_t rx_frames_taken;
   uint64_t tx_busy;    /* full rings, and wakeups that returned EAGAIN, EBUSY or ENOBUFS */
@@ -76,7 +76,7 @@ void harp_xdp_queue_refill(struct harp_xdp_queue *q);
 
 /* One received packet in `piece_count` frames; piece 0 begins with the Ethernet header. */
 struct harp_xdp_received {
-  uint32_t piece_count, bytes; /* of all pieces */
+  uint32_t piece_count, bytes; /* the number of pieces, and the bytes of all of them */
   const uint8_t *data[HARP_XDP_PIECES_MAX];
   uint32_t piece_bytes[HARP_XDP_PIECES_MAX];
   uint32_t frames[HARP_XDP_PIECES_MAX];

@@ -15,11 +15,12 @@
 struct harp_xdp_ring {
   uint32_t *producer, *consumer; /* shared */
   const uint32_t *flags;         /* shared; NULL before Linux 5.4 */
-  void *descriptors; /* uint64_t of fill and completion, struct harp_xdp_descriptor of rx and tx */
-  uint32_t size;     /* a power of two */
-  uint32_t ours;     /* this side's counter: entries put or taken, perhaps not published yet */
-  uint32_t theirs;   /* the kernel's counter as last read */
-  bool is_broken;    /* the kernel's counter was out of range: the ring is no longer used */
+  void *
+      descriptors; /* the entries: uint64_t of fill and completion, struct harp_xdp_descriptor of rx and tx */
+  uint32_t size;   /* a power of two */
+  uint32_t ours;   /* this side's counter: entries put or taken, perhaps not published yet */
+  uint32_t theirs; /* the kernel's counter as last read */
+  bool is_broken;  /* the kernel's counter was out of range: the ring is no longer used */
 };
 
 /* ---- rings we produce into: fill, tx ---- */

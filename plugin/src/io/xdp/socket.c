@@ -21,7 +21,7 @@ static int set_error(struct harp_error *error, const char *what) {
                         err == EPERM ? "; it needs CAP_NET_RAW" : "");
 }
 
-static int set(int fd, int option, const void *value, socklen_t bytes) {
+static int set_option(int fd, int option, const void *value, socklen_t bytes) {
   return setsockopt(fd, HARP_SOL_XDP, option, value, bytes);
 }
 
@@ -32,7 +32,7 @@ static int register_umem(int fd, const struct harp_xdp_socket_config *c) {
       .chunk_bytes = HARP_XDP_FRAME_BYTES,
       .headroom = c->headroom,
   };
-  return set(fd, HARP_XDP_SO_UMEM_REG, &reg, sizeof reg);
+  return set_option(fd, HARP_XDP_SO_UMEM_REG, &reg, sizeof reg);
 }
 
 static int size_rings(int fd) {
@@ -40,7 +40,7 @@ static int size_rings(int fd) {
                                 HARP_XDP_SO_TX_RING};
   uint32_t entries = HARP_XDP_RING_ENTRIES;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(options); i++)
-    if (set(fd, options[i], &entries, sizeof entries)) return -1;
+    if (set_option(fd, options[i], &entries, sizeof entries)) return -1;
   return 0;
 }
 
@@ -93,7 +93,7 @@ static void raise_send_limits(int fd) {
   int bytes = SEND_BUFFER_BYTES, budget = TX_BUDGET;
   if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes))
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-  (void)set(fd, HARP_XDP_SO_TX_SKB_BUDGET, &budget, sizeof budget);
+  (void)set_option(fd, HARP_XDP_SO_TX_SKB_BUDGET, &budget, sizeof budget);
 }
 
 static int open_steps(struct harp_xdp_socket *s, const struct harp_xdp_socket_config *c,

@@ -12,16 +12,16 @@
 struct harp_xdp_socket_config {
   unsigned ifindex;
   uint32_t queue;
-  bool zero_copy;    /* fail if the driver has no zero-copy; else bind in copy mode */
+  bool zero_copy;    /* it fails if the driver has no zero-copy; else it binds in copy mode */
   bool sg;           /* packets may take several frames */
   uint32_t headroom; /* bytes before each received packet, beyond HARP_XDP_PACKET_HEADROOM */
-  uint8_t *umem;     /* borrowed until close */
+  uint8_t *umem;     /* the UMEM, borrowed until close */
   uint32_t rx_frames, tx_runs;
 };
 
 struct harp_xdp_socket {
   struct harp_xdp_queue queue;
-  uint32_t number; /* of the NIC queue */
+  uint32_t number; /* the number of the NIC queue */
   bool zero_copy;  /* as the kernel reports it after bind */
   struct {
     void *at;

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comments are sentences: none begins with a word that needs a noun before it, as in "of the peer"."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.meta.test_style import tracked
+
+FRAGMENT = re.compile(r"(of|for|that|which|since)\b", re.IGNORECASE)
+C_NAMES = {".c", ".h", ".def"}
+# String and character literals come first, so that what looks like a comment in them is skipped.
+C_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*(.*?)\*/|//([^\n]*)', re.DOTALL)
+
+Comments = Iterator[tuple[int, str]]
+
+
+def c_comments(text: str) -> Comments:
+    """Return line and text of each comment; lines of `//` below each other are one."""
+    line, at, last_line = 1, 0, 0
+    for token in C_TOKENS.finditer(text):
+        block, rest = token.groups()
+        if block is None and rest is None:
+            continue
+        line += text.count("\n", at, token.start())
+        at = token.start()
+        if block is not None:
+            yield line, block.lstrip("* \n")
+        else:
+            is_alone = not text[text.rfind("\n", 0, token.start()) + 1 : token.start()].strip()
+            if not (is_alone and line == last_line + 1):
+                yield line, rest.lstrip("/ ")
+            last_line = line
+
+
+def python_comments(text: str) -> Comments:
+    """Return line and text of each comment and docstring; comments below each other are one."""
+    last_line = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        line = token.start[0]
+        is_alone = not token.line[: token.start[1]].strip()
+        if not (is_alone and line == last_line + 1):
+            yield line, token.string.lstrip("#: ")
+        last_line = line
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield node.body[0].lineno, docstring.lstrip()
+
+
+def fragments(comments: Comments) -> list[tuple[int, str]]:
+    return [(line, text) for line, text in comments if FRAGMENT.match(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("int a; /* of the peer */", [1]),
+        ("/* Counts what\n * of all is left. */\n/*\n * For all. */", [3]),
+        ('char *a = "/* of b */"; // Since then', [1]),
+        ("// Counts what\n// of all is left.\nint a; // which\n", [3]),
+        ("int a; /* ofs, format, forms and thatch are words */", []),
+    ],
+)
+def test_fragments_of_c_are_found(text: str, lines: list[int]) -> None:
+    assert [line for line, _ in fragments(c_comments(text))] == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('"""Of a module."""\na = 1  # that\n', [1, 2]),
+        ('def f():\n    """For a."""\n', [2]),
+        ("# Counts what\n# of all is left.\na = '# of'\n", []),
+    ],
+)
+def test_fragments_of_python_are_found(text: str, lines: list[int]) -> None:
+    assert sorted(line for line, _ in fragments(python_comments(text))) == lines
+
+
+def test_comments_are_sentences(root: Path) -> None:
+    found = []
+    for file in tracked(root):
+        if file.suffix in C_NAMES:
+            comments = c_comments(file.read_text())
+        elif file.suffix == ".py":
+            comments = python_comments(file.read_text())
+        else:
+            continue
+        found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in fragments(comments)]
+    assert not found, f"{len(found)} comments begin with a fragment:\n" + "\n".join(found)
