@@ -54,21 +54,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         "node": "harpctl.node.command",
         "cdi": "harpctl.node.command",
     },
-    "Internal": {
-        "boot": "harpctl.boot",
-    },
+    "Internal": {"boot": "harpctl.boot"},
 }
 # Those that also run on other hosts.
-ON_HOSTS = {
-    "facts",
-    "setup",
-    "rollback",
-    "validate",
-    "doctor",
-    "topo",
-    "top",
-    "stats",
-}
+ON_HOSTS = {"facts", "setup", "rollback", "validate", "doctor", "topo", "top", "stats"}
 ANY_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 

@@ -177,8 +177,4 @@ def _quoted(text: str) -> str:
 
 
 def _wrong(sentence: str) -> HarpError:
-    return HarpError(
-        sentence,
-        "Correct the file by hand.",
-        ExitCode.WRONG_DATA,
-    )
+    return HarpError(sentence, "Correct the file by hand.", ExitCode.WRONG_DATA)

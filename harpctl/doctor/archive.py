@@ -70,11 +70,7 @@ def _unwritten(path: Path, error: OSError) -> HarpError:
 
 
 def _wrong(path: Path, why: str) -> HarpError:
-    return HarpError(
-        f"{path} is no bundle that can be read: {why}.",
-        HINT,
-        ExitCode.WRONG_DATA,
-    )
+    return HarpError(f"{path} is no bundle that can be read: {why}.", HINT, ExitCode.WRONG_DATA)
 
 
 def _unpacked(path: Path) -> bytes:

@@ -224,8 +224,7 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
     for path, conf in context.confs:
         if conf.interface in seen:
             yield fail(
-                f"{path}: {conf.interface} is already in {seen[conf.interface]}.",
-                edit(path, "--delete"),
+                f"{path}: {conf.interface} is already in {seen[conf.interface]}.", edit(path, "--delete")
             )
         seen.setdefault(conf.interface, path)
 
@@ -233,11 +232,7 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
 JOB_KEYS = {key: row for key, row in KEYS.items() if row.scope == JOB}
 
 
-@check(
-    "confs.job_keys",
-    f"{', '.join(JOB_KEYS)} are the same in all conf files that set them",
-    needs.conf,
-)
+@check("confs.job_keys", f"{', '.join(JOB_KEYS)} are the same in all conf files that set them", needs.conf)
 def check_job_keys(context: Context) -> Iterator[CheckResult]:
     """Look for values that contradict each other: the plugin refuses them."""
     for key, row in JOB_KEYS.items():
@@ -247,10 +242,7 @@ def check_job_keys(context: Context) -> Iterator[CheckResult]:
         for path, value in having[1:]:
             first, expected = having[0]
             if value != expected:
-                yield fail(
-                    f"{path}: {key} = {value}, but {first} has {expected}.",
-                    _set(path, key, expected),
-                )
+                yield fail(f"{path}: {key} = {value}, but {first} has {expected}.", _set(path, key, expected))
 
 
 @check("confs.cores", "The cores in the conf files are there", needs.conf)

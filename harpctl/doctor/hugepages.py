@@ -68,11 +68,7 @@ def _used_count(context: Context) -> int:
 
 
 @check(
-    "hugepages.enough",
-    "There are hugepages for a rank on each GPU",
-    needs.gpu,
-    needs.pages,
-    validates=False,
+    "hugepages.enough", "There are hugepages for a rank on each GPU", needs.gpu, needs.pages, validates=False
 )
 def check_enough(context: Context) -> Iterator[CheckResult]:
     """Compare the total with what the ranks take; smaller pages do as well, so that it warns."""

@@ -111,10 +111,7 @@ def check_first(context: Context) -> Iterator[CheckResult]:
         return
     ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
     behind = f"; HARP's, {ours}, is behind it" if ours else ""
-    yield fail(
-        f"{takes}{behind}.",
-        f"harpctl install --name {SUFFIX}" if ours else "harpctl install",
-    )
+    yield fail(f"{takes}{behind}.", f"harpctl install --name {SUFFIX}" if ours else "harpctl install")
 
 
 @check(
@@ -216,10 +213,7 @@ def check_interface(context: Context) -> Iterator[CheckResult]:
         if library.version and abi_picked(library.version, copy.elf.abis) is None:
             have = ", ".join(f"v{abi}" for abi in copy.elf.abis)
             who = f"{word(library)} {library.version} ({library.path})"
-            yield fail(
-                f"{who} finds no interface of its own among {have}.",
-                "harpctl install",
-            )
+            yield fail(f"{who} finds no interface of its own among {have}.", "harpctl install")
 
 
 @check("plugin.nccl", f"The NCCL libraries here are {NCCL_MIN} or newer", needs.library, validates=False)

@@ -28,11 +28,7 @@ DEPTH_MAX = 8  # the depth of interfaces upon interfaces
 
 
 def collect_enis(
-    host: Host,
-    overrides: Overrides,
-    kernel: str,
-    unknown: list[str],
-    only: Collection[str] | None = None,
+    host: Host, overrides: Overrides, kernel: str, unknown: list[str], only: Collection[str] | None = None
 ) -> tuple[tuple[Eni, ...], tuple[str, ...]]:
     """Gather the Ethernet interfaces, in the order of their indexes, and the names of the foreign ones.
 

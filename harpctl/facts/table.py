@@ -66,10 +66,7 @@ def _about(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "locked memory", _limit(limits.memlock)
     for group in limits.hugetlb:
         if group.limit >= 0:
-            yield (
-                f"cgroup, {size(group.size)} pages",
-                f"{size(group.usage)} of {size(group.limit)} in use",
-            )
+            yield (f"cgroup, {size(group.size)} pages", f"{size(group.usage)} of {size(group.limit)} in use")
     yield "capabilities", _capabilities(limits.capabilities)
     yield "NCCL", ", ".join(f"{lib.path} {lib.version}".rstrip() for lib in facts.libraries) or "not found"
     yield "plugin", ", ".join(f"{p.path} ({p.form})" for p in facts.plugins) or "not installed"

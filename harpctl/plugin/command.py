@@ -35,16 +35,7 @@ from harpctl.facts.plugin_files import NAME, SUFFIXED
 from harpctl.fleet import Answer, over_hosts
 from harpctl.host.host import Host, open_host
 from harpctl.plugin.source import find_source
-from harpctl.plugin.status import (
-    BESIDE,
-    ENABLED,
-    FOREIGN,
-    File,
-    Nccl,
-    Status,
-    export_hint,
-    read_status,
-)
+from harpctl.plugin.status import BESIDE, ENABLED, FOREIGN, File, Nccl, Status, export_hint, read_status
 from harpctl.plugin.switch import Source, Switch, plan_disable, plan_enable, plan_install
 
 FILES = {"plain": NAME, "harp": SUFFIXED}  # the two names that the plugin goes by, those of NCCL

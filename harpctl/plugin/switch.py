@@ -12,15 +12,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import Elf
 from harpctl.facts.library_dirs import library_dir, search_dirs, system_dirs
 from harpctl.facts.model import Library
-from harpctl.facts.plugin_files import (
-    INSTALLED,
-    NAME,
-    SUFFIXED,
-    Copy,
-    inspect_copy,
-    library_files,
-    parked_as,
-)
+from harpctl.facts.plugin_files import INSTALLED, NAME, SUFFIXED, Copy, inspect_copy, library_files, parked_as
 from harpctl.host.host import Host
 from harpctl.plugin.choice import (
     NCCL,

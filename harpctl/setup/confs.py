@@ -18,18 +18,7 @@ from harpctl.setup.options import SetupOptions
 from harpctl.units import short_size
 
 # The keys that setup writes; the operator tunes every other one.
-OWNED = {
-    "interface",
-    "mac",
-    "address",
-    "gateway",
-    "pci",
-    "numa",
-    "speed_mbps",
-    "cores",
-    "gpu",
-    "page_size",
-}
+OWNED = {"interface", "mac", "address", "gateway", "pci", "numa", "speed_mbps", "cores", "gpu", "page_size"}
 OUR_SECTION = re.compile(r"^[ \t]*\[eni\]", re.MULTILINE)
 FALLBACKS = ("speed_mbps",)  # the host's own value comes first
 

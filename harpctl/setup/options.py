@@ -108,9 +108,7 @@ def with_names(options: SetupOptions, facts: Facts) -> SetupOptions:
 
     given = options.overrides
     overrides = msgspec.structs.replace(
-        given,
-        addresses=keyed("--address", given.addresses),
-        gateways=keyed("--gateway", given.gateways),
+        given, addresses=keyed("--address", given.addresses), gateways=keyed("--gateway", given.gateways)
     )
     return msgspec.structs.replace(options, enis=once("--enis", options.enis), overrides=overrides)
 

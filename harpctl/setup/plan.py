@@ -284,9 +284,7 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
     elif options.unit:
         notes.append(f"No boot units: {reason}.")
     plan = Plan(
-        groups=tuple(groups),
-        notes=tuple(notes),
-        reboot=reboot_reason(facts, sources, wanted, options),
+        groups=tuple(groups), notes=tuple(notes), reboot=reboot_reason(facts, sources, wanted, options)
     )
     return Setup(plan=plan, choices=tuple(choices), wanted=wanted, facts=facts, sources=sources)
 

@@ -87,11 +87,7 @@ ENGINE_COUNTERS = {
     "rx_packets": "received_packets",
     "tx_packets": "sent_packets",
 }
-ENI_COUNTERS = {
-    "tx_bytes": "sent_bytes",
-    "tx_packets": "sent_packets",
-    "rx_bytes": "received_bytes",
-}
+ENI_COUNTERS = {"tx_bytes": "sent_bytes", "tx_packets": "sent_packets", "rx_bytes": "received_bytes"}
 PEER_COUNTERS = {
     "sent_bytes": "Payload of messages that a peer has acknowledged whole",
     "sent_messages": "Messages that a peer has acknowledged whole",
