@@ -173,7 +173,7 @@ int harp_timed_run_execute(struct harp_timed_run *run, struct harp_mesh *mesh, s
   struct harp_timed_run_outcome mine = {0};
   if (harp_rendezvous_barrier(mesh->rendezvous)) return -1;
   if (!opt->rank) /* who breaks links at a given time reads this */
-    fprintf(stderr, "harp-perf: run starts at %" PRIu64 " ns\n", harp_clock_ns());
+    fprintf(stderr, "harp-perf: window starts at %" PRIu64 " ns\n", harp_clock_ns());
   for (unsigned i = 0; i < mesh->flow_count; i++) mesh->flows[i].timed_bytes = 0;
   bool failed = stream(run, mesh, bytes) != 0, any;
   run->elapsed_ns = harp_clock_ns() - run->start_ns;
