@@ -41,7 +41,7 @@ KINDS = GUESS, ICMP, CONNECTS, SYN, REPLAY = "guess", "icmp", "connects", "syn",
 
 
 class Ports(NamedTuple):
-    """Of the victim, that are attacked."""
+    """The victim's ports that are attacked."""
 
     udp: list[str]
     tcp: list[str]

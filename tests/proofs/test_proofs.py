@@ -189,12 +189,12 @@ PROOFS = {
             ),
             "CRC not checked of whole ones": Change(
                 RECORDS,
-                "return HARP_RECORDS_MORE;\n  if (!is_right(r)) return broken(r, HARP_DROP_CRC);\n  r->from",
+                "return HARP_RECORDS_MORE;\n  if (!is_right(r)) return break_connection(r, HARP_DROP_CRC);\n  r->from",
                 "return HARP_RECORDS_MORE;\n  r->from",
             ),
             "a buffer in use again is wrong": Change(RECORDS, "if (t.dst) return false;", "return false;"),
             "two write the same lines": Change(
-                RECORDS, "other->refused |= overlaps", "other->refused |= false && overlaps"
+                RECORDS, "other->refused |= lines_overlap", "other->refused |= false && lines_overlap"
             ),
             "refused, then written": Change(RECORDS, "*dst = r->refused ? NULL : t.dst;", "*dst = t.dst;"),
             "early, in place": Change(

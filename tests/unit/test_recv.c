@@ -486,7 +486,7 @@ static void test_credit_goes_where_it_was_requested(void **state) {
 
 /* ---- paths whose address may be a third party's ---- */
 
-enum { CREDITORS = 60, ANSWERED = 2000, HEADERS_BYTES = 28 /* of IPv4 and UDP, the least */ };
+enum { CREDITORS = 60, ANSWERED = 2000, HEADERS_BYTES = 28 /* the least headers of IPv4 and UDP */ };
 
 /* Feeds a packet on path 1 that requests all credit. Returns its bytes, with all headers. */
 static uint64_t request_credit(struct harp_receiver *to, uint64_t number, harp_ns now) {

@@ -103,7 +103,7 @@ static void test_they_leave_the_last_files(void **state) {
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
   open_crowd(e, &c);
   assert_in_range(e->strangers.count, 1, 64);
-  int file = dup(0); /* of somebody else in the process */
+  int file = dup(0); /* a file of somebody else in the process */
   assert_false(harp_files_are_scarce(file));
   close(file);
   check_that_a_peer_gets_in(e, c.listeners[3], &c.handles[3]);

@@ -38,7 +38,7 @@ struct name {
   uint16_t port;
 };
 
-struct piece { /* of a stream, or a datagram */
+struct piece { /* a piece of a stream, or a datagram */
   struct piece *next;
   const uint8_t *data;
   uint32_t bytes;
@@ -51,7 +51,7 @@ struct queue {
   uint64_t bytes;
 };
 
-struct way { /* of a TCP connection, what one end writes */
+struct way { /* one direction of a TCP connection: what one end writes */
   struct queue arrived;
   uint64_t written, acked, read;
   harp_ns last_ns; /* when what was sent last arrives */
@@ -85,7 +85,7 @@ struct file {
   bool merges, resets;                     /* UDP_GRO; SO_LINGER */
   harp_ns full_until;                      /* UDP: nothing is taken */
   struct connection *c;                    /* TCP */
-  int end;                                 /* of it */
+  int end;                                 /* the end of it that this is */
   harp_ns timeout_ns;                      /* TCP_USER_TIMEOUT */
   struct connection *waiting[BACKLOG_MAX]; /* LISTENER */
   unsigned waiting_count, turn;

@@ -38,11 +38,12 @@
   X(bind)                                                                                                    \
   X(calloc)                                                                                                  \
   X(clock_gettime)                                                                                           \
-  X(close) X(connect) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(flock) X(fstat)      \
-      X(fstatfs) X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname)          \
-          X(getsockopt) X(if_indextoname) X(if_nametoindex) X(ioctl) X(listen) X(madvise) X(malloc)          \
-              X(memfd_create) X(mkdir) X(mmap) X(munmap) X(nanosleep) X(open) X(openat) X(opendir) X(pipe2)  \
-                  X(poll) X(posix_fallocate) X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create)        \
+  X(close)                                                                                                   \
+  X(connect) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(flock) X(fstat) X(fstatfs)    \
+      X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt)       \
+          X(if_indextoname) X(if_nametoindex) X(ioctl) X(listen) X(madvise) X(malloc) X(memfd_create)        \
+              X(mkdir) X(mmap) X(munmap) X(nanosleep) X(open) X(openat) X(opendir) X(pipe2) X(poll)          \
+                  X(posix_fallocate) X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create)                \
                       X(pthread_join) X(pthread_mutex_lock) X(read) X(readv) X(realpath) X(recv) X(recvfrom) \
                           X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(sched_yield) X(send)       \
                               X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(shutdown)        \
@@ -52,7 +53,7 @@
 #define TEXT(name)   #name,
 enum { FUNCTIONS(NUMBER) FUNCTION_COUNT };
 static const char *const names[] = {FUNCTIONS(TEXT)};
-static long counts[FUNCTION_COUNT]; /* of process 0 */
+static long counts[FUNCTION_COUNT]; /* the calls of process 0 */
 
 int function_find(const char *name) {
   for (int i = 0; i < FUNCTION_COUNT; i++)

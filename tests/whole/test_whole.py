@@ -21,14 +21,15 @@ from tests.faults import cases
 from tests.native import PLUGIN_DIR, TESTS_DIR
 from tests.proofs.test_proofs import Change
 
-CC = ("cc", "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", f"-I{PLUGIN_DIR / 'src'}", f"-I{TESTS_DIR}")
+INCLUDES = (f"-I{PLUGIN_DIR / 'src'}", f"-I{PLUGIN_DIR}", f"-I{TESTS_DIR}")
+CC = ("cc", "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", *INCLUDES)
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 VARIANT = "blocks"
 BUILD_TIMEOUT_S = 300
 RUN_TIMEOUT_S = 14400
 SEEDS, SEEDS_ALL = 60, 5000
-STRIDE = 23  # of calls at which something happens, without --whole
-CALLS = {"inline": 1100, "thread": 6000}  # of one process, at most
+STRIDE = 23  # calls from one at which something happens to the next, without --whole
+CALLS = {"inline": 1100, "thread": 6000}  # the most calls of one process
 BASES = {mode: f"seed=1 messages=4 mode={mode}" for mode in CALLS}
 SAMPLE = 4  # positions at which a function fails, without --whole
 PAUSE_MS = 5000  # more than two peer timeouts

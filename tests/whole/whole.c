@@ -37,7 +37,7 @@ enum {
   BESIDE_BYTES = 64, /* behind a message: nothing is written there */
   ROOM_BYTES = (1 << 20) + BESIDE_BYTES,
   FAIL_EXIT = 1,
-  CPU_LIMIT_S = 60, /* of a run: a loop without calls */
+  CPU_LIMIT_S = 60, /* the most of a run: a loop without calls */
   PEER_TIMEOUT_S = 2,
   TIMEOUTS = 4, /* in which a wait ends */
 };

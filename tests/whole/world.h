@@ -35,8 +35,8 @@ struct file;
 struct process {
   uintptr_t low, high; /* its copy of the plugin */
   struct file *files[FILES_MAX];
-  long allocations, mappings; /* of the plugin's that were not freed */
-  long calls;                 /* of libc */
+  long allocations, mappings; /* those of the plugin that were not freed */
+  long calls;                 /* calls of libc */
   harp_ns paused_until;       /* none of its fibers runs before */
   bool is_dead;
   int64_t wall_ns; /* what its CLOCK_REALTIME is ahead */
@@ -48,13 +48,13 @@ struct plan {
   bool is_threaded, is_traced, is_uneven; /* uneven: fibers lose their core for up to 3 ms now and then */
   unsigned enis, messages, streams, paths;
   char driver[16];
-  int failing, fails_at, fails_with; /* of process 0: function, its n-th call, errno */
+  int failing, fails_at, fails_with; /* what fails in process 0: function, its n-th call, errno */
   bool fails_on;                     /* and all later ones */
-  long kill_at, pause_at, jump_at;   /* of process 0: at its n-th call */
+  long kill_at, pause_at, jump_at;   /* calls of process 0 at which it happens */
   unsigned pause_ms;
   unsigned stop_at;                  /* process 0 gives up after so many calls of the plugin */
-  unsigned loss_ppm, break_ms;       /* of both ways; how long nothing passes, from a drawn time on */
-  uint32_t room_bytes, buffer_bytes; /* of a TCP connection, a UDP socket */
+  unsigned loss_ppm, break_ms;       /* loss of both ways; how long nothing passes, from a drawn time on */
+  uint32_t room_bytes, buffer_bytes; /* buffers of a TCP connection, of a UDP socket */
   uint32_t mtu;
   unsigned window;
 };
@@ -68,7 +68,7 @@ extern struct world {
   unsigned fiber_count;
   struct fiber *current;
   struct simnet net;
-  uint64_t hash; /* of all calls and their results */
+  uint64_t hash; /* the hash of all calls and their results */
   long call_count;
   bool has_changed; /* what a fiber may wait for */
   char trouble[400];
@@ -89,7 +89,7 @@ struct process *self(void);
 void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Adds a call and its result to the hash. */
 void trace(const char *call, long result);
-/* Of a process: its files are closed as the kernel does, its fibers stop. */
+/* Ends a process: its files are closed as the kernel does, its fibers stop. */
 void kill_process(int process);
 
 /* ---- the kernel (kernel.c): 0 or more, or -errno ---- */
@@ -101,7 +101,7 @@ long kernel_epoll(void);
 long kernel_pipe(int ends[2]);
 long kernel_open(const char *path);
 long kernel_memory(int real); /* a memfd */
-int kernel_real(int fd);      /* of a memfd */
+int kernel_real(int fd);      /* the real file of a memfd */
 long kernel_close(struct process *p, int fd);
 long kernel_bind(int fd, const struct sockaddr *a);
 long kernel_listen(int fd);

@@ -24,7 +24,7 @@
 /* A handshake that is not answered for HARP_DIAL_NEXT_NS is moved to another address, if one can be reached.
  * Each move doubles the time, at most so often: the peer may be slow, not the address silent. */
 enum { PATIENCE_DOUBLINGS_MAX = 6 };
-enum { LATE_POLLS_MAX = 4 /* that are excused before the connect's time is over */ };
+enum { LATE_POLLS_MAX = 4 /* late polls up to this number are excused before the connect's time is over */ };
 
 /* The attempt is over; the next one is due at retry_ns. */
 static void end_attempt(struct harp_connect *c, harp_ns now, harp_ns retry_ns) {

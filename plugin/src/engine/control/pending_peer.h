@@ -18,7 +18,8 @@ struct harp_pending_peer {
   struct harp_listener *listener; /* the listener that accepted it; NULL: it is a connect's */
   bool has_spare;                 /* its file is the engine's spare one: it is refused */
   bool is_stranger;               /* it has not proved the secret; the listener's */
-  struct harp_pending_peer *next_stranger, *previous_stranger; /* of the engine's, oldest first */
+  struct harp_pending_peer *next_stranger,
+      *previous_stranger; /* the neighbours in the engine's list, oldest first */
   harp_ns since_ns;
   struct sockaddr_storage peer_addr;
   struct harp_handshake handshake;
