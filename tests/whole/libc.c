@@ -39,16 +39,17 @@
   X(calloc)                                                                                                  \
   X(clock_gettime)                                                                                           \
   X(close)                                                                                                   \
-  X(connect) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(flock) X(fstat) X(fstatfs)    \
-      X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt)       \
-          X(if_indextoname) X(if_nametoindex) X(ioctl) X(listen) X(madvise) X(malloc) X(memfd_create)        \
-              X(mkdir) X(mmap) X(munmap) X(nanosleep) X(open) X(openat) X(opendir) X(pipe2) X(poll)          \
-                  X(posix_fallocate) X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create)                \
-                      X(pthread_join) X(pthread_mutex_lock) X(read) X(readv) X(realpath) X(recv) X(recvfrom) \
-                          X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(sched_yield) X(send)       \
-                              X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(shutdown)        \
-                                  X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat)    \
-                                      X(vmsplice) X(write)
+  X(connect)                                                                                                 \
+  X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(flock) X(fstat) X(fstatfs) X(ftruncate)  \
+      X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) X(getsockname) X(getsockopt) X(if_indextoname)  \
+          X(if_nametoindex) X(ioctl) X(listen) X(madvise) X(malloc) X(memfd_create) X(mkdir) X(mmap)         \
+              X(munmap) X(nanosleep) X(open) X(openat) X(opendir) X(pipe2) X(poll) X(posix_fallocate)        \
+                  X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create) X(pthread_join)                   \
+                      X(pthread_mutex_lock) X(read) X(readv) X(realpath) X(recv) X(recvfrom) X(recvmmsg)     \
+                          X(recvmsg) X(rename) X(sched_setaffinity) X(sched_yield) X(send) X(sendmmsg)       \
+                              X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(shutdown) X(socket)          \
+                                  X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice)  \
+                                      X(write)
 #define NUMBER(name) F_##name,
 #define TEXT(name)   #name,
 enum { FUNCTIONS(NUMBER) FUNCTION_COUNT };
@@ -211,8 +212,20 @@ DEFINE_SOCKET(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags),
               (flags ? kernel_send(fd, m) : -EINVAL))
 DEFINE(int, sendmmsg, (int fd, struct mmsghdr *m, unsigned n, int flags),
        (flags ? send_many(fd, m, n) : -EINVAL))
-DEFINE_SOCKET(ssize_t, recv, (int fd, void *data, size_t n, int flags),
-              (flags & ~MSG_DONTWAIT ? -EINVAL : receive_to(fd, data, n)))
+
+/* What came before the end of a connection is read before it, as of Linux. */
+ssize_t recv(int fd, void *data, size_t n, int flags) {
+  if (!enter(F_recv))
+    return (ssize_t)leave(F_recv, flags & ~MSG_DONTWAIT ? -EINVAL : receive_to(fd, data, n));
+  int error = errno;
+  if (error != ECONNRESET && error != ETIMEDOUT) return -1;
+  long got = receive_to(fd, data, n);
+  kernel_reset(fd, error);
+  if (got > 0) return (ssize_t)leave(F_recv, got);
+  errno = error;
+  return -1;
+}
+
 DEFINE(ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (flags ? kernel_receive(fd, m) : -EINVAL))
 DEFINE(int, recvmmsg, (int fd, struct mmsghdr *m, unsigned n, int flags, struct timespec *t),
        (t || !flags ? -EINVAL : receive_many(fd, m, n)))
