@@ -272,14 +272,16 @@ static void log_busy(struct harp_connect *c) {
 }
 
 /* After our own handshake any message or packet of the peer's shows that it is done there too, unless the
- * peer has ended since. Under the lock. */
+ * peer has ended since. The peer takes this for an answer that we have, also where the control connection
+ * breaks before NCCL asks for it: a second attempt would get a second link. Under the lock. */
 static void look_for_confirmation(struct harp_connect *c, harp_ns now) {
   const struct harp_peer *peer = c->link->peer;
   if (harp_connect_state(c) != HARP_CONNECT_CONFIRMING) return;
-  if (!harp_peer_is_usable(peer))
-    harp_connect_lose(c, now);
-  else if (peer->is_confirmed)
+  bool stands = peer->session.state == HARP_SESSION_OPEN && !peer->monitor.final_received;
+  if (peer->is_confirmed && stands)
     harp_connect_enter(c, HARP_CONNECT_OPENED, now);
+  else if (!harp_peer_is_usable(peer))
+    harp_connect_lose(c, now);
 }
 
 static bool is_unanswered(const struct harp_connect *c) {

@@ -32,7 +32,7 @@ static void record_transition(const struct harp_connect *c, enum harp_connect_st
 void harp_connect_enter(struct harp_connect *c, enum harp_connect_state to, harp_ns now) {
   enum harp_connect_state from = harp_connect_state(c);
   HARP_ASSERT(followers[from] >> to & 1);
-  HARP_ASSERT(to != HARP_CONNECT_OPENED || harp_peer_is_usable(c->link->peer));
+  HARP_ASSERT(to != HARP_CONNECT_OPENED || c->link->peer->session.state == HARP_SESSION_OPEN);
   HARP_ASSERT(!c->peer == (to != HARP_CONNECT_REQUESTED));
   if (harp_connect_has_met(c) && now > c->since_ns) c->deadline_ns += now - c->since_ns;
   record_transition(c, from, to, now);
