@@ -49,6 +49,11 @@ DRAWS = tuple(f"seed={seed} draw" for seed in range(1, SEEDS + 1))
 RACES = tuple(f"seed={seed} messages=1 mode=thread stop=2" for seed in range(1, 1500) if seed % 10 < 3)
 KILLS = tuple(f"seed=9 messages=4 kill={n}" for n in range(1, 3 * CALLS["inline"], STRIDE))
 PAUSES = tuple(f"seed=9 messages=4 pause={n}:{PAUSE_MS}" for n in range(1, CALLS["inline"], STRIDE))
+BREAKS = tuple(
+    f"seed={seed} messages=4 enis=2 driver=udp fail=recv:{n}:once:104"
+    for seed in range(21, 51)
+    for n in range(10, 17)
+)
 # Mistakes in the plugin, and the plans that must find them.
 MISTAKES = {
     "file is left": (
@@ -90,6 +95,14 @@ MISTAKES = {
             "  bool closed",
         ),
         tuple(BASES.values()),
+    ),
+    "answer before a break does not count": (
+        Change(
+            "engine/control/connect.c",
+            "peer->is_confirmed && stands",
+            "peer->is_confirmed && harp_peer_is_usable(peer)",
+        ),
+        BREAKS,
     ),
     "time of a stopped process counts": (
         Change("engine/control/connect.c", "late_ns > counted_ns", "late_ns > HARP_SEC(3600)"),
