@@ -2,7 +2,9 @@
 """`harpctl lab resources`: what a process takes to which many peers send.
 
 In a lab of two hosts rank 0 runs on the first and all others on the second; they send to rank 0, by the
-clock, or are idle after the first message. Rank 0 is looked at when that has gone on for a while.
+clock, or are idle after the first message. All sleep between two looks at their connections, so that
+hundreds of ranks share few cores as if each had its own. Rank 0 is looked at when what was tried at the
+start has been given up.
 Its host tracks the flows, as a firewall would. The ranks meet at a local socket: of rank 0's files one
 for each peer is of that.
 """
@@ -36,14 +38,14 @@ from harplab.perf.measure import Step
 
 PEERS_MAX = 256
 ENIS = (1, 4, 8)
-BY_THE_CLOCK = ("--time", "3600", "--interval-ms", "1000", "--warmup", "1")
+BY_THE_CLOCK = ("--time", "3600", "--interval-ms", "1000", "--warmup", "1", "--pause-ms", "200")
 # Datagrams alone carry the small ones.
 WORK = {
     "none": ("--sizes", "1K", "--warmup", "1", "--hold", "3600"),
     "small": ("--sizes", "1K", *BY_THE_CLOCK),
     "large": ("--sizes", "64K", *BY_THE_CLOCK),
 }
-SETTLE_S = {"none": 60.0, "small": 15.0, "large": 15.0}  # what was tried at the start has been given up
+SETTLE_S = 60.0
 START_S = 300.0  # hundreds of processes share few cores
 POLL_S = 0.5
 TRACK = "table inet harp { chain out { type filter hook output priority 0; ct state new counter; }; }\n"
@@ -117,7 +119,7 @@ def _measure(program: Program, peers: int, enis: int, work: str) -> Taken:
         ranks = stack.enter_context(_job(LabHosts(lab), program, peers, work))
         pid = ranks[0].pid
         _wait(ranks, lambda: _sessions(pid) == peers)
-        time.sleep(SETTLE_S[work])
+        time.sleep(SETTLE_S)
         files, flows, threads, memory_kib = _look(lab, pid)
     return Taken(peers, enis, work, files - peers, flows, threads, memory_kib)
 

@@ -49,6 +49,10 @@ static const char help_text[] =
     "                         the bytes received in each N ms and on each connection; a plugin that fails or "
     "stalls\n"
     "                         meanwhile is reported too; SIGUSR1 to all ranks ends the run before --time\n"
+    "  --pause-ms N           with --interval-ms: sleep so long between two looks at the connections, so "
+    "that "
+    "many\n"
+    "                         ranks share few cores; each look posts what --inflight allows\n"
     "  --warmup N             untimed messages per connection before each size (default 32)\n"
     "  --hold SEC             wait so long after the first warm-up, with all connections open and idle\n"
     "  --check, --no-check    verify every byte of every message (default), or neither fill nor verify: for "
@@ -301,6 +305,7 @@ static int settle_ranks(struct harp_options *opt) {
 /* The samples and counts of a timed run go over the rendezvous in one frame, which bounds what may be
  * requested. */
 static int check_timed_run(const struct harp_options *opt) {
+  if (opt->pause_ms && !opt->interval_ms) return harp_fail(HARP_EXIT_USAGE, "--pause-ms takes --interval-ms");
   if (!opt->interval_ms) return 0;
   if (opt->iterations || opt->size_count != 1)
     return harp_fail(HARP_EXIT_USAGE, "--interval-ms takes --time and one size");
@@ -332,6 +337,7 @@ enum {
   OPT_TIME,
   OPT_ITERS,
   OPT_INTERVAL,
+  OPT_PAUSE,
   OPT_WARMUP,
   OPT_CHECK,
   OPT_NO_CHECK,
@@ -362,6 +368,7 @@ static const struct option long_options[] = {
     {"time", required_argument, NULL, OPT_TIME},
     {"iters", required_argument, NULL, OPT_ITERS},
     {"interval-ms", required_argument, NULL, OPT_INTERVAL},
+    {"pause-ms", required_argument, NULL, OPT_PAUSE},
     {"warmup", required_argument, NULL, OPT_WARMUP},
     {"check", no_argument, NULL, OPT_CHECK},
     {"no-check", no_argument, NULL, OPT_NO_CHECK},
@@ -432,6 +439,10 @@ static int apply_option(struct harp_options *opt, struct size_range *range, int 
   case OPT_INTERVAL:
     if (parse_int("--interval-ms", arg, 1, 60000, &number)) return -1;
     opt->interval_ms = (unsigned)number;
+    return 0;
+  case OPT_PAUSE:
+    if (parse_int("--pause-ms", arg, 1, 60000, &number)) return -1;
+    opt->pause_ms = (unsigned)number;
     return 0;
   case OPT_WARMUP:
     return parse_u64("--warmup", arg, 0, UINT64_C(1) << 40, &opt->warmup);
@@ -521,6 +532,7 @@ uint64_t harp_options_fingerprint(const struct harp_options *opt) {
   hash = hash_add(hash, opt->inflight);
   hash = hash_add(hash, opt->iterations);
   hash = hash_add(hash, opt->interval_ms);
+  hash = hash_add(hash, opt->pause_ms);
   if (opt->interval_ms) hash = hash_add(hash, (uint64_t)(opt->time_s * 1e6));
   hash = hash_add(hash, opt->warmup);
   hash = hash_add(hash, opt->wait_sent);

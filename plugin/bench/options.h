@@ -39,6 +39,7 @@ struct harp_options {
   unsigned inflight;
   double time_s;        /* per size, where iterations is 0 */
   uint64_t iterations;  /* messages per connection and size, 0: by time */
+  unsigned pause_ms;    /* 0, or: sleep so long between two passes of a timed run */
   unsigned interval_ms; /* 0, or: run by the clock for time_s and sample the bytes received */
   uint64_t warmup;      /* messages per connection before each size is timed */
   double hold_s;        /* with idle connections, after the first warm-up */

@@ -5,6 +5,7 @@
 #include "fail.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,10 @@ static int stream(struct harp_timed_run *run, struct harp_mesh *mesh, size_t byt
       add_sample(run, harp_clock_ns(), mesh->tally.bytes - seen_bytes);
       seen_bytes = mesh->tally.bytes;
     }
-    if (!moved) sched_yield();
+    if (mesh->opt->pause_ms)
+      poll(NULL, 0, (int)mesh->opt->pause_ms);
+    else if (!moved)
+      sched_yield();
   }
   return 0;
 }

@@ -407,6 +407,7 @@ def test_unknown_host_at_the_rendezvous(perf: Perf) -> None:
             ["--mode", "alltoall", "--nranks", "32", "--connections", "4096"],
             "--mode alltoall with 32 ranks takes at most 528 connections, not 4096",
         ),
+        (["--mode", "ring", "--pause-ms", "5"], "--pause-ms takes --interval-ms"),
         (["--mode", "ring", "--rank", "0"], "--rank without --nranks"),
         (["--mode", "ring", "--rank", "2", "--nranks", "2"], "--rank 2: expected 0 to 1"),
         (["--mode", "ring", "--rank", "0", "--nranks", "2"], "where do the ranks meet?"),
@@ -426,6 +427,15 @@ def test_connections_are_held_idle(perf: Perf) -> None:
     ended = perf.run("--mode", "incast", "--nranks", 3, "--sizes", "8,16", "--iters", 2, "--hold", 0.5)
     assert ended.code == OK, ended.err
     assert time.monotonic() - start >= 0.5
+
+
+def test_a_timed_run_pauses(perf: Perf) -> None:
+    """Each look moves at most one message of 8 bytes, and there are at most 20 looks."""
+    by_the_clock = ("--time", 0.4, "--interval-ms", 100, "--pause-ms", 20, "--inflight", 1, "--warmup", 0)
+    ended = perf.run("--mode", "stream", "--sizes", "8", *by_the_clock, "--json", "-")
+    assert ended.code == OK, ended.err
+    received = sum(ended.json()["results"][0]["window"]["samples"])
+    assert 8 <= received <= 8 * 20
 
 
 def test_not_a_plugin(perf: Perf, tmp_path: Path) -> None:

@@ -479,8 +479,8 @@ static void test_another_is_used_beside_a_silent_path(void **state) {
 enum { CROSS_PRIMARY = 2, CROSS_PATHS = 4 };
 
 /* Makes a sender between two ENIs and two: two primary paths, and two standby ones that cross them. */
-static struct harp_sender *start_cross(void) {
-  struct harp_sender_config c = {.first_number = FIRST_NUMBER - 1,
+static struct harp_sender *start_cross_from(uint32_t first_number) {
+  struct harp_sender_config c = {.first_number = first_number,
                                  .stream_max = STREAM + 1,
                                  .path_count = CROSS_PATHS,
                                  .window_bytes = 4 << 20,
@@ -497,6 +497,10 @@ static struct harp_sender *start_cross(void) {
   harp_sender_open(own, &own_stream, &stream);
   bring_up(own, 0);
   return own;
+}
+
+static struct harp_sender *start_cross(void) {
+  return start_cross_from(FIRST_NUMBER - 1);
 }
 
 static bool is_standby_in(const struct harp_sender *own, enum harp_path_state state) {
@@ -540,12 +544,28 @@ static void test_they_are_checked_in_turn(void **state) {
   harp_ns now = HARP_MS(1);
   count_checks(own, &now, HARP_SEC(2), count);
   assert_int_equal(count[2] + count[3], 0);
-  count_checks(own, &now, HARP_SEC(98), count);
+  count_checks(own, &now, HARP_SEC(298), count);
   assert_true(is_standby_in(own, HARP_PATH_UP));
-  assert_in_range(count[2], 7, 14); /* each 5 s one of the two */
+  assert_in_range(count[2], 7, 14); /* each 15 s one of the two */
   assert_in_range(count[3], 7, 14);
   assert_int_equal(count[0] + count[1], 0);
   free(own);
+}
+
+/* The two sides of a session would else probe the same pair at about the same time, in each round. */
+static void test_the_first_one_that_is_checked_is_drawn(void **state) {
+  (void)state;
+  enum { SENDERS = 64 };
+  unsigned first[CROSS_PATHS] = {0};
+  for (uint32_t i = 0; i < SENDERS; i++) {
+    struct harp_sender *own = start_cross_from(i * 2654435761u);
+    while (is_standby_in(own, HARP_PATH_DORMANT)) (void)harp_sender_rest(own, own->pairs.standby_probe_ns);
+    for (unsigned path = CROSS_PRIMARY; path < CROSS_PATHS; path++)
+      first[path] += own->paths[path].state != HARP_PATH_DORMANT;
+    free(own);
+  }
+  for (unsigned path = CROSS_PRIMARY; path < CROSS_PATHS; path++)
+    assert_in_range(first[path], SENDERS / 4, SENDERS * 3 / 4);
 }
 
 static void test_one_that_does_not_answer_sleeps_again(void **state) {
@@ -553,7 +573,7 @@ static void test_one_that_does_not_answer_sleeps_again(void **state) {
   struct harp_sender *own = start_cross();
   struct harp_tx_run run;
   unsigned sent = 0;
-  for (harp_ns now = HARP_MS(1); now < HARP_SEC(100); now += HARP_MS(100)) {
+  for (harp_ns now = HARP_MS(1); now < HARP_SEC(300); now += HARP_MS(100)) {
     (void)harp_sender_rest(own, now);
     harp_sender_on_timeout(own, now);
     while (send_next(own, 1, &run, now)) sent++;
@@ -1065,6 +1085,7 @@ int main(void) {
       cmocka_unit_test(test_another_is_used_beside_a_silent_path),
       cmocka_unit_test(test_standby_paths_are_not_probed_at_first),
       cmocka_unit_test(test_they_are_checked_in_turn),
+      cmocka_unit_test(test_the_first_one_that_is_checked_is_drawn),
       cmocka_unit_test(test_one_that_does_not_answer_sleeps_again),
       cmocka_unit_test(test_they_are_woken_when_a_path_goes_down),
       cmocka_unit_test(test_they_are_woken_when_all_are_silent),

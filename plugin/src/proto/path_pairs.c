@@ -7,10 +7,11 @@
 /* The paths for large messages are put to sleep after so long without one: longer than most pauses of a job
  * that computes. */
 #define REST_NS HARP_SEC(120)
-/* The mean time between two probes of standby pairs; each time is half of it to one and a half. A firewall or
- * a cloud that tracks flows forgets one that was answered once after 30 s, so that it knows six of a peer's.
+/* The mean time between two probes of standby pairs; each time is half of it to one and a half. What tracks
+ * flows (a firewall, a cloud) forgets one after 30 s that was answered once, and after 120 s one that both
+ * sides probed at about the same time, so that it knows 4 to 16 of a peer's.
  */
-#define STANDBY_PROBE_NS HARP_SEC(5)
+#define STANDBY_PROBE_NS HARP_SEC(15)
 enum {
   FEW_STANDBY = 2, /* the standby pairs that are tried at the same time: one of them may be dead as well */
   ALL_STANDBY = HARP_PATHS_MAX,
@@ -354,10 +355,14 @@ static uint32_t next_random(struct harp_path_pairs *pairs) {
   return pairs->random >> 8;
 }
 
-static bool probe_next_standby(struct harp_sender *s, harp_ns now) {
-  struct harp_path_pairs *pairs = &s->pairs;
+static void set_standby_probe(struct harp_path_pairs *pairs, harp_ns now) {
   pairs->standby_probe_ns =
       now + STANDBY_PROBE_NS / 2 + next_random(pairs) % (STANDBY_PROBE_NS / HARP_MS(1)) * HARP_MS(1);
+}
+
+static bool probe_next_standby(struct harp_sender *s, harp_ns now) {
+  struct harp_path_pairs *pairs = &s->pairs;
+  set_standby_probe(pairs, now);
   uint64_t datagrams = 0;
   HARP_EACH_BIT (i, pairs->standby) datagrams |= (uint64_t)!first_of_pair(s, i)->is_tcp << i;
   return try_few(s, datagrams, 1, now);
@@ -392,8 +397,8 @@ static bool is_for_large(const struct harp_sender *s, const struct harp_path *p)
 void harp_path_pairs_init(struct harp_sender *s, uint32_t seed, harp_ns now) {
   s->pairs.rest_ns = 0;
   s->pairs.random = seed;
-  s->pairs.standby_probe_ns =
-      now + STANDBY_PROBE_NS / 2 + next_random(&s->pairs) % (STANDBY_PROBE_NS / HARP_MS(1)) * HARP_MS(1);
+  set_standby_probe(&s->pairs, now);
+  if (s->pairs.count) s->pairs.next_standby = next_random(&s->pairs) % s->pairs.count;
   for (unsigned i = 0; i < s->path_count; i++) {
     const struct harp_path *p = &s->paths[i];
     s->pairs.for_large |= (uint64_t)is_for_large(s, p) << p->pair;

@@ -22,7 +22,8 @@
  *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
  *      timeout while messages are under way. One that does not answer sleeps again.
  *   8. Of the pairs of standby paths of datagrams one in STANDBY_PROBE_NS or so is woken, or probed, in turn:
- * it is then known whether it works. */
+ *      it is then known whether it works. The first one is drawn, so that the two sides probe different ones.
+ */
 #ifndef HARP_PATH_PAIRS_H
 #define HARP_PATH_PAIRS_H
 
