@@ -104,11 +104,18 @@ def _sessions(pid: int) -> int:
     return sum(len(page.tables["session"]) for page in pages)
 
 
+def _check_alive(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    ended = [rank for rank, process in enumerate(ranks) if process.poll() is not None]
+    if ended:
+        raise HarpError(f"Rank {ended[0]} ended; {len(ended)} of {len(ranks)} did.")
+
+
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], is_there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
     while not is_there():
-        if time.monotonic() > deadline or any(process.poll() is not None for process in ranks):
-            raise HarpError("The ranks did not connect to each other.")
+        _check_alive(ranks)
+        if time.monotonic() > deadline:
+            raise HarpError(f"The ranks did not connect to each other within {START_S:g} s.")
         time.sleep(POLL_S)
 
 
@@ -120,6 +127,7 @@ def _measure(program: Program, peers: int, enis: int, work: str) -> Taken:
         pid = ranks[0].pid
         _wait(ranks, lambda: _sessions(pid) == peers)
         time.sleep(SETTLE_S)
+        _check_alive(ranks)
         files, flows, threads, memory_kib = _look(lab, pid)
     return Taken(peers, enis, work, files - peers, flows, threads, memory_kib)
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@
 #define CALM_NS              HARP_SEC(2)
 #define SILENCE_NS           HARP_SEC(2)
 enum {
-  SEED_ALARM_S = 60,
+  SEED_CPU_S = 60,
   DEAD_PROBES = 24,
   LOST_SIZE_PROBES = 2,
   UNSETTLED_PACKETS = 12,
@@ -217,11 +218,16 @@ static double now_s(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Ends the process by SIGPROF when the next seed takes so much processor time: it never comes to its end. */
+static void limit_seed(void) {
+  (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = SEED_CPU_S}, NULL);
+}
+
 static void run_share(uint64_t seed0, uint64_t seeds, unsigned job, unsigned jobs) {
   mallopt(M_MMAP_THRESHOLD, KEPT_BYTES); /* else each seed takes its large blocks from the kernel and */
   mallopt(M_TRIM_THRESHOLD, KEPT_BYTES); /* returns them */
   for (uint64_t i = job; i < seeds; i += jobs) {
-    alarm(SEED_ALARM_S);
+    limit_seed();
     run_seed(seed0 + i, false);
     count_seed();
   }
@@ -292,9 +298,9 @@ int main(int argc, char **argv) {
   }
   signal(SIGABRT, on_signal);
   signal(SIGSEGV, on_signal);
-  signal(SIGALRM, on_signal);
+  signal(SIGPROF, on_signal);
   if (!single) return run_many(seed0, seeds, jobs ? jobs : 1);
-  alarm(SEED_ALARM_S);
+  limit_seed();
   run_seed(one, trace);
   printf("seed %" PRIu64 " passed: %u messages, %" PRIu64 " data packets, %" PRIu64
          " acknowledgements, %" PRIu64 " lost\n",
