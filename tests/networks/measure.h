@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is measured of a network between its warm-up and its end. docs/reference/networks.md defines each
- * number. */
+/* What is measured of a network between its warm-up and its end. */
 #ifndef HARP_TESTS_MEASURE_H
 #define HARP_TESTS_MEASURE_H
 
@@ -8,7 +7,7 @@
 
 struct measured {
   double rate;         /* payload that arrived, as a share of what the bottleneck lets through */
-  double lost;         /* percent of the packets sent that did not arrive */
+  double lost;         /* percent of the packets sent that did not arrive, random loss included */
   double jain;         /* Jain's index of the rates of the flows */
   double queue_us;     /* the mean queue of the bottlenecks */
   double queue_max_us; /* the longest */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The matrix: every network that is run, its parameters and what must hold in it. docs/reference/networks.md
- * says what the groups are for. */
+ * says what must hold where. */
 #ifndef HARP_TESTS_ROWS_H
 #define HARP_TESTS_ROWS_H
 
