@@ -19,6 +19,7 @@ REASONS = (
     re.compile(r"[?:] \"([^\"]+)\""),
 )
 FRAGMENT_CHARS = 10  # shorter ones are parts of sentences
+RING = re.compile(r"^the \w+ (?=ring's)")  # one sentence serves all rings
 
 
 def _fragments() -> list[str]:
@@ -29,7 +30,7 @@ def _fragments() -> list[str]:
         text = re.sub(r"\"\s*\n\s*\"", "", text)
         for pattern in REASONS:
             for reason in pattern.findall(text):
-                found.add(max(re.split(r"%\w+", reason), key=len).strip(" :;"))
+                found.add(RING.sub("", max(re.split(r"%\w+", reason), key=len).strip(" :;")))
     return sorted(fragment for fragment in found if len(fragment) >= FRAGMENT_CHARS)
 
 
