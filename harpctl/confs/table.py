@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of settings: every key of the conf file, every HARP_ variable, and the bounds of conf files.
 
-`make -C plugin settings` writes settings.json from the plugin's own table, plugin/src/host/settings.def.
+`make -C plugin settings` writes settings.json from the plugin's own table, plugin/src/host/settings.def. It
+is in the repository: harpctl also runs without a plugin, and is installed from sources without a C compiler.
 """
 
 from __future__ import annotations
