@@ -798,6 +798,38 @@ static void test_reset_with_one_interface_fails(void **state) {
   close_scene(&s);
 }
 
+/* Puts a TCP connection in the place of the control connection, and resets it. */
+static void reset_tcp(struct scene *s) {
+  const struct linger at_once = {.l_onoff = 1};
+  int listener = listen_for_peer(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct sockaddr_storage to = harp_address_make(4, (const uint8_t[]){127, 0, 0, 1}, peer_tcp_port, 0);
+  peer_tcp_port = 0;
+  assert_int_equal(connect(fd, (const struct sockaddr *)&to, harp_address_bytes(&to)), 0);
+  int peer = accept(listener, NULL, NULL);
+  assert_true(peer >= 0);
+  assert_int_equal(dup2(fd, s->link->peer->monitor.fd), s->link->peer->monitor.fd);
+  assert_int_equal(setsockopt(peer, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  struct pollfd until_reset = {.fd = fd, .events = POLLIN};
+  close(peer);
+  assert_int_equal(poll(&until_reset, 1, -1), 1);
+  close(fd);
+  close(listener);
+}
+
+/* A PING that is sent before the reset is read takes the error: the reader finds an end without one. */
+static void test_a_reset_that_a_send_finds_is_no_end(void **state) {
+  (void)state;
+  struct scene s;
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  submit(s.link);
+  run_for(&s, SHORT_NS, PASS_NS);
+  reset_tcp(&s);
+  harp_monitor_ping(s.link->peer, now_ns);
+  harp_dispatch_control(s.link->peer, now_ns);
+  assert_true(s.link->peer->monitor.lost && !s.link->peer->monitor.gone);
+  close_scene(&s);
+}
+
 /* It goes on while anything is heard, whatever waits for the peer; silence for the peer timeout ends it. */
 static void lost_and_then_silent(enum harp_role role) {
   struct scene s;
@@ -905,6 +937,7 @@ int main(void) {
       cmocka_unit_test(test_close_of_no_stream_is_ignored),
       cmocka_unit_test(test_unwatched_link_fails),
       cmocka_unit_test(test_reset_with_one_interface_fails),
+      cmocka_unit_test(test_a_reset_that_a_send_finds_is_no_end),
       cmocka_unit_test(test_lost_and_then_silent),
       cmocka_unit_test(test_silence_while_stopped_is_nobodys),
       cmocka_unit_test(test_lost_without_requests_waits),

@@ -304,7 +304,11 @@ static long write_piece(struct file *f, const uint8_t *data, size_t bytes, bool 
   struct connection *c = f->c;
   if (!c || (!c->is_up[f->end] && !c->is_over[f->end])) return -ENOTCONN;
   struct way *w = &c->ways[f->end];
-  if (c->is_over[f->end] || w->is_ending) return -(c->error[f->end] ? c->error[f->end] : EPIPE);
+  if (c->is_over[f->end] || w->is_ending) {
+    int error = c->error[f->end];
+    c->error[f->end] = 0; /* told once, here or to who reads */
+    return -(error ? error : EPIPE);
+  }
   uint32_t room = room_of(c, (unsigned)f->end);
   if (room && rng_chance(&world.rng, 20000)) room = 1 + (uint32_t)rng_below(&world.rng, room);
   w->is_room_wanted |= bytes > room;

@@ -30,10 +30,12 @@ void harp_monitor_init(struct harp_monitor *m, int fd, const struct harp_control
 }
 
 /* Sends what waits, and ends our half behind FINAL. Bytes that the connection does not take for good are the
- * reader's to find out about. */
+ * reader's to find out about. The kernel reports an error once: where a send gets it, the reader finds the
+ * same end as that of a connection that was closed. */
 static void flush_output(struct harp_monitor *m) {
   while (m->out_bytes) {
     ssize_t n = send(m->fd, m->out + m->out_first, m->out_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR && errno != EPIPE) m->send_error = errno;
     if (n <= 0) return;
     HARP_ASSERT((size_t)n <= m->out_bytes);
     m->out_first += (uint32_t)n;
@@ -117,10 +119,10 @@ enum harp_monitor_read harp_monitor_read(struct harp_monitor *m, int *error) {
   if (m->fd < 0 || m->gone || m->lost) return HARP_MONITOR_NOTHING;
   HARP_ASSERT(m->in_bytes < sizeof m->in); /* a whole message fits, and was taken */
   ssize_t n = recv(m->fd, m->in + m->in_bytes, sizeof m->in - m->in_bytes, MSG_DONTWAIT);
-  if (n == 0) return HARP_MONITOR_CLOSED;
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return HARP_MONITOR_NOTHING;
-  *error = errno;
-  if (n < 0) return HARP_MONITOR_BROKE;
+  *error = n < 0 ? errno : m->send_error;
+  if (n < 0 || (n == 0 && m->send_error)) return HARP_MONITOR_BROKE;
+  if (n == 0) return HARP_MONITOR_CLOSED;
   m->in_bytes += (uint32_t)n;
   return HARP_MONITOR_CAME;
 }

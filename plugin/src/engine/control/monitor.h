@@ -42,6 +42,7 @@ struct harp_monitor {
   bool gone;                   /* the connection is closed or broken */
   char gone_why[HARP_MONITOR_WHY_BYTES];
   bool lost;       /* the network under it broke, which need not end the session */
+  int send_error;  /* errno of a send that found the connection broken; 0: none did */
   harp_ns ping_ns; /* the time when the oldest PING was sent that waits for its PONG; 0: none does */
   harp_ns pong_ns; /* the time when the last PONG came */
   harp_ns unacknowledged_ns; /* the time since which checks find something unacknowledged; 0: the last found
