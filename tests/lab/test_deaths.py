@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process is killed while interfaces are down: its peer knows within a second.
+"""A process is killed while interfaces are down, or with bytes unread: its peer knows within a second.
 
 A process that lives never counts as dead.
 """
@@ -31,7 +31,7 @@ ALIVE_S = 2.5  # in which a process that had ended would be known
 LOAD = 20
 SIZE = 1 << 20
 WAITS = ("receiver", "sender")
-CARRIERS = ("auto", "tcp")
+CARRIERS = ("auto", "tcp", "udp")
 DOWN: dict[str, tuple[int, list[tuple[int, int]]]] = {
     "first": (2, [(0, 0)]),
     "second": (2, [(1, 1)]),
@@ -39,15 +39,16 @@ DOWN: dict[str, tuple[int, list[tuple[int, int]]]] = {
     "all-but-one": (4, [(1, 0), (1, 1), (1, 2)]),
     "mixed": (4, [(0, 0), (0, 1), (1, 2)]),
 }
-LIVES = ("stopped", "loss", "load", "firewall")
+UNREAD: dict[str, list[tuple[int, int]]] = {"reset": [], "down": [(1, 0)]}
+LIVES = ("stopped", "loss", "load", "firewall", "reset")
 
 
 def _pairwise(names: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Combine names with who waits and with carriers: each two of them once."""
+    """Combine names with carriers and with who waits: each two of them."""
     return [
-        (name, waits, CARRIERS[(number + turn) % 2])
+        (name, WAITS[(number + turn) % 2], carrier)
         for number, name in enumerate(names)
-        for turn, waits in enumerate(WAITS)
+        for turn, carrier in enumerate(CARRIERS)
     ]
 
 
@@ -105,18 +106,26 @@ def test_a_death_is_known_within_a_second(
     assert _is_known_in_time(lab, plugin_file, carrier, waits, down, is_stopped=False)
 
 
-@pytest.mark.parametrize("waits", WAITS)
-def test_the_death_of_a_stopped_process(make_lab: MakeLab, plugin_file: Path, waits: str) -> None:
+@pytest.mark.parametrize(("what", "waits", "carrier"), _pairwise(UNREAD))
+def test_the_death_of_a_stopped_process(
+    make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
+) -> None:
+    """It has not read a PING, so that its kernel resets the control connection."""
     lab = make_lab(LabSpec(enis=2))
-    assert _is_known_in_time(lab, plugin_file, "auto", waits, [(1, 0)], is_stopped=True)
+    assert _is_known_in_time(lab, plugin_file, carrier, waits, UNREAD[what], is_stopped=True)
 
 
-REJECTING = """table inet harp_test { chain c {
-type filter hook input priority 0;
-iifname "eni1" tcp flags & (syn | ack) == syn reject with tcp reset
+REJECTED = {
+    "firewall": 'iifname "eni1" tcp flags & (syn | ack) == syn',
+    "reset": 'iifname "eni0" meta l4proto tcp',
 }
-}
-"""
+
+
+def _reject(lab: Lab, what: str) -> None:
+    rule = f"{REJECTED[what]} reject with tcp reset"
+    table = f"table inet harp_test {{ chain c {{ type filter hook input priority 0; {rule}; }}; }}"
+    for host in lab.hosts:
+        run_command(run_inside(host, "nft", "-f", "-", stdin=table))
 
 
 def _let_time_pass(seconds: float) -> None:
@@ -142,21 +151,22 @@ def test_a_living_process_is_waited_for(
 ) -> None:
     """The interface of its control connection is down, and it is stopped, slow or hardly heard.
 
-    Or a firewall refuses new connections, as the kernel does for a process that has ended.
+    Or a firewall refuses new connections, as the kernel does for a process that has ended; or it resets the
+    control connection of a stopped process.
     """
     lab = make_lab(LabSpec(enis=2))
     with _pair(lab, plugin_file, carrier) as (receiver, sender), contextlib.ExitStack() as stack:
         survivor, other = (receiver, sender) if waits == "receiver" else (sender, receiver)
         if what == "load":
             stack.enter_context(_load())
-        lab.faults(1, 0).blackhole()
+        if what != "reset":
+            lab.faults(1, 0).blackhole()
         if what == "loss":
             lab.faults(1, 1).drop(0.3)
-        if what == "firewall":
-            for host in lab.hosts:
-                run_command(run_inside(host, "nft", "-f", "-", stdin=REJECTING))
+        if what in REJECTED:
+            _reject(lab, what)
         survivor.start("transfer", 1, SIZE)
-        if what == "stopped":
+        if what in ("stopped", "reset"):
             other.stop()
         _let_time_pass(ALIVE_S)
         for eni in range(2):

@@ -39,9 +39,13 @@ struct harp_instance loopback_instance(void) {
 
 struct harp_engine *loopback_open_engine(void) {
   struct harp_instance instance = loopback_instance();
+  return loopback_open_engine_with(&instance);
+}
+
+struct harp_engine *loopback_open_engine_with(const struct harp_instance *instance) {
   struct harp_engine *e;
   struct harp_error error = {0};
-  const struct harp_engine_enis enis = {1, {&instance}};
+  const struct harp_engine_enis enis = {1, {instance}};
   static _Alignas(4096) uint8_t memories[2][32 << 20]; /* the memory of two engines at the same time */
   static unsigned opened;
   uint8_t *memory = memories[opened++ % 2];

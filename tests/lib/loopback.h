@@ -30,8 +30,9 @@ time_t loopback_seconds(void);
 /* Returns the configuration of the loopback interface. */
 struct harp_instance loopback_instance(void);
 
-/* Opens an engine; not more than two at a time. */
+/* Opens an engine, with another configuration; not more than two at a time. */
 struct harp_engine *loopback_open_engine(void);
+struct harp_engine *loopback_open_engine_with(const struct harp_instance *instance);
 
 /* Does a pass that looks at control connections and listeners as well. */
 void loopback_pass(struct harp_engine *e);

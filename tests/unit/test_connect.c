@@ -24,6 +24,7 @@
 #include "engine/limits.h"
 #include "engine/link_close.h"
 #include "engine/pass.h"
+#include "engine/routes.h"
 #include "lib/hello.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
@@ -114,6 +115,13 @@ static bool tcp_is_ready(const struct harp_engine *e) {
   return poll(&p, 1, 0) > 0;
 }
 
+static bool has_accepted(struct harp_engine *e, unsigned count) {
+  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
+       e->tcp->accepted_count != count && loopback_seconds() < limit;)
+    loopback_pass(e);
+  return e->tcp->accepted_count == count;
+}
+
 /* The same at a listener for data: it kept the engine awake for as long as the shortage lasted. */
 static void test_shortage_of_files_for_data(void **state) {
   (void)state;
@@ -130,11 +138,25 @@ static void test_shortage_of_files_for_data(void **state) {
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
   assert_false(tcp_is_ready(e));
   assert_int_equal(e->tcp->accepted_count, 0);
-  for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
-       !e->tcp->accepted_count && loopback_seconds() < limit;)
-    loopback_pass(e);
-  assert_int_equal(e->tcp->accepted_count, 1);
+  assert_true(has_accepted(e, 1));
   close(fd);
+  harp_engine_close(e);
+}
+
+/* Without tcp paths its kernel shows all the same whether the process runs. */
+static void test_an_engine_of_datagrams_answers(void **state) {
+  (void)state;
+  struct harp_instance instance = loopback_instance();
+  struct harp_endpoint_eni eni;
+  instance.driver = HARP_DRIVER_UDP;
+  struct harp_engine *e = loopback_open_engine_with(&instance);
+  harp_routes_describe(e, 0, &eni);
+  assert_int_equal(eni.tcp_port, 0);
+  int fd = connect_to_port(eni.answer_port);
+  assert_true(has_accepted(e, 1));
+  close(fd);
+  assert_true(has_accepted(e, 0));
+  assert_int_equal(e->counters.handshake_refused, 0);
   harp_engine_close(e);
 }
 
@@ -768,6 +790,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shortage_of_files),
       cmocka_unit_test(test_shortage_of_files_for_data),
+      cmocka_unit_test(test_an_engine_of_datagrams_answers),
       cmocka_unit_test(test_unwatched_listener),
       cmocka_unit_test(test_unauthenticated_connections_do_not_keep_it_awake),
       cmocka_unit_test(test_who_leaves_without_a_byte_costs_nothing),

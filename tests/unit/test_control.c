@@ -103,9 +103,14 @@ static void test_wanted_paths_come_back(void **state) {
 }
 
 static void test_an_address_comes_back(void **state) {
-  static const struct harp_numbered told = {
-      .index = 3,
-      .eni = {.family = 4, .addr = {10, 0, 0, 9}, .mtu = 1500, .tcp_port = 7, .port_count = 1, .ports = {8}}};
+  static const struct harp_numbered told = {.index = 3,
+                                            .eni = {.family = 4,
+                                                    .addr = {10, 0, 0, 9},
+                                                    .mtu = 1500,
+                                                    .tcp_port = 7,
+                                                    .answer_port = 6,
+                                                    .port_count = 1,
+                                                    .ports = {8}}};
   struct harp_control_message m;
   uint8_t out[HARP_CONTROL_MAX_BYTES];
   (void)state;
@@ -118,6 +123,7 @@ static void test_an_address_comes_back(void **state) {
   assert_memory_equal(m.numbered.eni.addr, told.eni.addr, sizeof told.eni.addr);
   assert_int_equal(m.numbered.eni.ports[0], 8);
   assert_int_equal(m.numbered.eni.tcp_port, 7);
+  assert_int_equal(m.numbered.eni.answer_port, 6);
   memset(out + HARP_CONTROL_HEADER_BYTES + offsetof(struct harp_wire_address, eni.addr), 0,
          16); /* has none */
   n = (int)harp_control_seal(out, key, HARP_CONTROL_ADDRESS, 4, sizeof(struct harp_wire_address));
@@ -293,6 +299,24 @@ static void test_hello_comes_back(void **state) {
   assert_false(harp_control_get_versions(body, 1, &version_min, &version_max));
 }
 
+/* Ports that answer are behind all else; who does not send them has none. */
+static void test_ports_that_answer_come_back(void **state) {
+  uint8_t body[HARP_CONTROL_MAX_BYTES];
+  struct harp_endpoint none = an_endpoint(), e = an_endpoint(), back;
+  (void)state;
+  e.enis[1].answer_port = 0x1234;
+  size_t least = encode(body, &none), bytes = encode(body, &e);
+  assert_int_equal(bytes, least + sizeof(struct harp_wire_answers));
+  assert_true(harp_control_get_endpoint(body, bytes, &back));
+  assert_int_equal(back.enis[0].answer_port, 0);
+  assert_int_equal(back.enis[1].answer_port, 0x1234);
+  assert_same_endpoint(&back, &e);
+  for (size_t n = least; n < bytes; n++) {
+    assert_true(harp_control_get_endpoint(body, n, &back));
+    assert_same_endpoint(&back, &none);
+  }
+}
+
 static void test_the_largest_hello_fits(void **state) {
   uint8_t frame[HARP_CONTROL_HEADER_BYTES + HARP_CONTROL_MAX_BYTES];
   struct harp_endpoint e = an_endpoint();
@@ -301,6 +325,7 @@ static void test_the_largest_hello_fits(void **state) {
   for (unsigned i = 0; i < e.eni_count; i++) {
     e.enis[i] = e.enis[0];
     e.enis[i].port_count = HARP_ENDPOINT_PORTS_MAX;
+    e.enis[i].answer_port = 40000;
     for (unsigned k = 0; k < HARP_ENDPOINT_PORTS_MAX; k++) e.enis[i].ports[k] = (uint16_t)(40000 + k);
   }
   e.path_count = HARP_ENDPOINT_PATHS_MAX;
@@ -369,6 +394,7 @@ static void test_reserved_and_further_bytes_mean_nothing(void **state) {
   uint8_t body[HARP_CONTROL_MAX_BYTES];
   struct harp_endpoint e = an_endpoint(), back;
   (void)state;
+  e.enis[0].answer_port = 1;
   size_t bytes = encode(body, &e);
   body[offsetof(struct harp_wire_hello, reserved)] = 0xff;
   assert_true(harp_control_get_endpoint(body, bytes + 40, &back));
@@ -432,6 +458,7 @@ int main(void) {
       cmocka_unit_test(test_body_may_grow_but_not_shrink),
       cmocka_unit_test(test_counts_only_rise),
       cmocka_unit_test(test_hello_comes_back),
+      cmocka_unit_test(test_ports_that_answer_come_back),
       cmocka_unit_test(test_the_largest_hello_fits),
       cmocka_unit_test(test_senseless_endpoints_are_refused),
       cmocka_unit_test(test_senseless_bytes_are_refused),

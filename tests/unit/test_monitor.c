@@ -70,8 +70,8 @@ static void carry(void *wire, unsigned port, const struct sockaddr_storage *to, 
   (void)wire, (void)port, (void)to, (void)data, (void)bytes, (void)ect;
 }
 
-/* Where the peer's interfaces accept tcp paths; 0: nowhere. */
-static uint16_t peer_tcp_port;
+/* Where the peer's interfaces accept tcp paths, or only answer; 0: nowhere. */
+static uint16_t peer_tcp_port, peer_answer_port;
 
 static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, uint16_t eni_count) {
   struct harp_endpoint e = {.token = token,
@@ -85,6 +85,7 @@ static struct harp_endpoint endpoint_of(const struct scene *s, uint64_t token, u
                                            .addr = {127, 0, 0, 1},
                                            .mtu = MTU,
                                            .tcp_port = token == PEER_TOKEN ? peer_tcp_port : 0,
+                                           .answer_port = token == PEER_TOKEN ? peer_answer_port : 0,
                                            .port_count = 1,
                                            .ports = {s->engine->io->info.ports[0]}};
   return e;
@@ -239,6 +240,34 @@ static void test_who_accepts_is_asked_once(void **state) {
   close(listener);
   close_scene(&s);
   peer_tcp_port = 0;
+}
+
+/* The kernel of a process that ends with bytes that it did not read resets the control connection, as a
+ * firewall may. Where the kernel refuses connections as well the process has ended. */
+static void test_a_reset_is_asked_about(void **state) {
+  (void)state;
+  for (unsigned role = 0; role < 2; role++) {
+    struct scene s;
+    int listener = listen_for_peer();
+    peer_answer_port = peer_tcp_port;
+    peer_tcp_port = 0;
+    open_scene_with(&s, role ? HARP_ROLE_SENDER : HARP_ROLE_RECEIVER, 2);
+    submit(s.link);
+    run_for(&s, HARP_SEC(1), PASS_NS); /* a PING waits to be read */
+    close(s.peer);
+    s.peer = -1;
+    run_for(&s, HARP_SEC(1), PASS_NS);
+    assert_true(s.link->peer->monitor.lost);
+    assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+    close(listener);
+    harp_ns start_ns = now_ns;
+    run_for(&s, HARP_SEC(3), PASS_NS);
+    assert_int_equal(atomic_load(&s.link->status), HARP_ERR_REMOTE);
+    assert_non_null(strstr(s.link->error, "its process has ended"));
+    assert_in_range(now_ns - start_ns, HARP_INQUIRY_REFUSED_NS, HARP_SEC(1));
+    close_scene(&s);
+    peer_answer_port = 0;
+  }
 }
 
 /* Who answers PINGs is not asked, however long it sends nothing. */
@@ -945,6 +974,7 @@ int main(void) {
       cmocka_unit_test(test_reset_after_final_fails),
       cmocka_unit_test(test_a_quiet_peers_host_is_asked),
       cmocka_unit_test(test_who_accepts_is_asked_once),
+      cmocka_unit_test(test_a_reset_is_asked_about),
       cmocka_unit_test(test_a_peer_that_answers_is_not_asked),
       cmocka_unit_test(test_a_driver_that_takes_nothing),
   };

@@ -42,6 +42,16 @@ MENDED = {
         "seed=102 draw",
     ),
     "sender": ("seed=2663 draw",),
+    "bytes that a process had not read": tuple(
+        f"seed={seed} enis=2 driver=udp messages=12 mode=thread streams={streams} uneven kill={n}"
+        for seed, streams, n in (
+            (93, 1, 3641),
+            (308, 3, 6076),
+            (406, 2, 3582),
+            (445, 2, 1365),
+            (638, 3, 2086),
+        )
+    ),
 }
 
 DRAWS = tuple(f"seed={seed} draw" for seed in range(1, SEEDS + 1))
@@ -53,6 +63,10 @@ BREAKS = tuple(
     f"seed={seed} messages=4 enis=2 driver=udp fail=recv:{n}:once:104"
     for seed in range(21, 51)
     for n in range(10, 17)
+)
+KILLS_UNREAD = tuple(
+    f"seed={seed} enis=2 driver=udp messages=12 mode=thread streams={1 + seed % 3} uneven kill={n}"
+    for seed, n in ((seed, 200 + seed * 97 % 6000) for seed in range(200, 500))
 )
 # Mistakes in the plugin, and the plans that must find them.
 MISTAKES = {
@@ -79,6 +93,14 @@ MISTAKES = {
             "harp_monitor_set_lost(peer);",
         ),
         KILLS,
+    ),
+    "host of a reset connection cannot be asked": (
+        Change(
+            "engine/tcp/tcp.c",
+            "return e->tcp ? open_or",
+            "return e->tcp && harp_tcp_is_wanted(e, eni) ? open_or",
+        ),
+        KILLS_UNREAD,
     ),
     "listener is freed twice": (
         Change(

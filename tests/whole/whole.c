@@ -42,6 +42,8 @@ enum {
   TIMEOUTS = 4, /* in which a wait ends */
 };
 
+#define KNOWN_NS HARP_SEC(1) /* until a peer hears of the end of a process */
+
 static const struct harp_nccl_net_v12 *nets[PROCESSES];
 static uintptr_t lows[PROCESSES], highs[PROCESSES];
 
@@ -315,13 +317,6 @@ static void judge_rest(unsigned n) {
   if (p->mappings > 0) report("%ld MAPPINGS ARE LEFT in process %u", p->mappings, n);
 }
 
-/* Until a peer hears of the end of a process. Over several interfaces without TCP a reset may be the
- * network's, and nobody can be asked: then it takes the peer timeout. */
-static harp_ns killed_limit_ns(const struct plan *p) {
-  bool can_ask = p->enis == 1 || strcmp(p->driver, "udp") != 0;
-  return HARP_SEC(can_ask ? 1 : 1 + PEER_TIMEOUT_S);
-}
-
 static void judge(void) {
   const struct plan *plan = &world.plan;
   harp_ns limit = HARP_SEC(PEER_TIMEOUT_S) * 2 * TIMEOUTS + HARP_MS((harp_ns)plan->pause_ms + plan->break_ms);
@@ -338,7 +333,7 @@ static void judge(void) {
     if (s->error && !is_excused && !is_cut_off)
       report("AN ERROR in %s of process %u: %s", s->stage, n, s->warn);
     if (s->has_given_up || !killed_ns || !s->is_connected) continue;
-    if (s->ended_ns > killed_ns + killed_limit_ns(plan) && !plan->break_ms && !plan->loss_ppm)
+    if (s->ended_ns > killed_ns + KNOWN_NS && !plan->break_ms && !plan->loss_ppm)
       report("LATE: process %u hears of the end after %llu ms", n,
              (unsigned long long)((s->ended_ns - killed_ns) / HARP_MS(1)));
   }

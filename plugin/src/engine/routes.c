@@ -16,19 +16,22 @@
 void harp_routes_describe(const struct harp_engine *e, unsigned eni, struct harp_endpoint_eni *out) {
   const struct harp_instance *instance = &e->enis[eni];
   const struct harp_io_info *info = &harp_engine_io(e, eni)->info;
+  uint16_t port = e->tcp ? harp_tcp_port(e->tcp, eni) : 0;
+  bool takes_paths = harp_tcp_is_wanted(e, eni);
   *out = (struct harp_endpoint_eni){
       .family = (uint8_t)harp_address_version(&instance->addr),
       .is_unnumbered = instance->is_unnumbered,
       .mtu = (uint16_t)HARP_MIN(instance->mtu, 65535),
       .speed_mbps = (uint32_t)instance->speed_mbps,
-      .tcp_port = e->tcp ? harp_tcp_port(e->tcp, eni) : 0,
+      .tcp_port = takes_paths ? port : 0,
+      .answer_port = takes_paths ? 0 : port,
       .port_count = (uint8_t)info->port_count,
   };
   memcpy(out->ports, info->ports, sizeof out->ports[0] * info->port_count);
   memcpy(out->addr, harp_address_ip(&instance->addr), harp_ip_bytes(instance->addr.ss_family));
   if (!instance->is_unnumbered) return;
   out->port_count = e->late[eni].port_count;
-  out->tcp_port = e->tcp && harp_tcp_is_wanted(e, eni);
+  out->tcp_port = e->tcp && takes_paths;
 }
 
 static void tell_address(struct harp_peer *peer, unsigned eni) {

@@ -187,7 +187,9 @@ size_t harp_control_encode_want(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYT
 
 size_t harp_control_encode_address(uint8_t *out, const uint8_t key[HARP_MAC_KEY_BYTES], uint32_t count,
                                    const struct harp_numbered *numbered) {
-  struct harp_wire_address w = {.index = harp_to_be16(numbered->index), .eni = wire_of_eni(&numbered->eni)};
+  struct harp_wire_address w = {.index = harp_to_be16(numbered->index),
+                                .answer_port = harp_to_be16(numbered->eni.answer_port),
+                                .eni = wire_of_eni(&numbered->eni)};
   HARP_ASSERT(!numbered->eni.is_unnumbered);
   return encode_frame(out, key, HARP_CONTROL_ADDRESS, count, &w, sizeof w);
 }
@@ -225,7 +227,9 @@ static bool get_address(const uint8_t *body, struct harp_numbered *numbered) {
   struct harp_wire_address w;
   memcpy(&w, body, sizeof w);
   numbered->index = harp_from_be16(w.index);
-  return get_eni(&w.eni, &numbered->eni) && !numbered->eni.is_unnumbered;
+  if (!get_eni(&w.eni, &numbered->eni) || numbered->eni.is_unnumbered) return false;
+  numbered->eni.answer_port = harp_from_be16(w.answer_port);
+  return true;
 }
 
 /* Returns false when the message makes no sense. */
@@ -301,6 +305,26 @@ static void put_text(uint8_t *wire, size_t bytes, const char *text) {
   for (size_t i = 0; i + 1 < bytes && text[i]; i++) wire[i] = (uint8_t)text[i];
 }
 
+/* Writes the ports that answer, if there are any. Returns the bytes. */
+static size_t put_answers(uint8_t *out, const struct harp_endpoint *e) {
+  struct harp_wire_answers w = {0};
+  bool has_any = false;
+  for (uint32_t i = 0; i < e->eni_count; i++) {
+    w.ports[i] = harp_to_be16(e->enis[i].answer_port);
+    has_any |= e->enis[i].answer_port != 0;
+  }
+  if (!has_any) return 0;
+  memcpy(out, &w, sizeof w);
+  return sizeof w;
+}
+
+static void get_answers(const uint8_t *wire, size_t bytes, struct harp_endpoint *e) {
+  struct harp_wire_answers w;
+  if (bytes < sizeof w) return;
+  memcpy(&w, wire, sizeof w);
+  for (uint32_t i = 0; i < e->eni_count; i++) e->enis[i].answer_port = harp_from_be16(w.ports[i]);
+}
+
 size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
                               const struct harp_endpoint *endpoint) {
   const struct harp_endpoint *e = endpoint;
@@ -331,7 +355,8 @@ size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
   }
   size_t length = sizeof w + e->eni_count * sizeof(struct harp_wire_eni);
   put_text(body + length, HARP_ENDPOINT_BUILD_BYTES, e->build);
-  return length + sizeof(struct harp_wire_build);
+  length += sizeof(struct harp_wire_build);
+  return length + put_answers(body + length, e);
 }
 
 bool harp_control_get_versions(const uint8_t *body, size_t bytes, uint8_t *version_min,
@@ -391,6 +416,8 @@ bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_en
     if (!get_eni(&eni, &endpoint->enis[i])) return false;
     any_numbered |= !endpoint->enis[i].is_unnumbered;
   }
+  size_t known_bytes = sizeof h + enis_bytes + sizeof(struct harp_wire_build);
+  get_answers(body + known_bytes, bytes - known_bytes, endpoint);
   return any_numbered;
 }
 

@@ -104,7 +104,13 @@ struct harp_wire_build {
   uint8_t version[HARP_ENDPOINT_BUILD_BYTES];
 } __attribute__((packed, aligned(4)));
 
-/* Body of HELLO and WELCOME; eni_count times struct harp_wire_eni follow, and one struct harp_wire_build. */
+/* The ports of ENIs, in their order, that accept connections without data. */
+struct harp_wire_answers {
+  struct harp_be16 ports[HARP_ENDPOINT_ENIS_MAX];
+} __attribute__((packed, aligned(4)));
+
+/* Body of HELLO and WELCOME; eni_count times struct harp_wire_eni follow, one struct harp_wire_build, and one
+ * struct harp_wire_answers where it is not zero. */
 struct harp_wire_hello {
   uint8_t version_min;
   uint8_t version_max;
@@ -158,7 +164,7 @@ struct harp_wire_want {
 
 struct harp_wire_address {
   struct harp_be16 index;
-  struct harp_be16 reserved;
+  struct harp_be16 answer_port;
   struct harp_wire_eni eni;
 } __attribute__((packed, aligned(4)));
 
@@ -166,6 +172,7 @@ _Static_assert(sizeof(struct harp_wire_control) == HARP_CONTROL_HEADER_BYTES, "c
 _Static_assert(sizeof(struct harp_wire_endpoint) == 96, "endpoint");
 _Static_assert(sizeof(struct harp_wire_eni) == 56, "ENI of an endpoint");
 _Static_assert(sizeof(struct harp_wire_build) == HARP_ENDPOINT_BUILD_BYTES, "build of an endpoint");
+_Static_assert(sizeof(struct harp_wire_answers) == 16, "answers of an endpoint");
 _Static_assert(sizeof(struct harp_wire_hello) == 120, "HELLO and WELCOME");
 _Static_assert(sizeof(struct harp_wire_refuse) == 16, "REFUSE");
 _Static_assert(sizeof(struct harp_wire_final) == 8, "FINAL");
@@ -178,7 +185,7 @@ _Static_assert(sizeof(struct harp_wire_address) == 60, "ADDRESS");
 enum {
   HARP_CONTROL_HELLO_MAX_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_hello) +
                                  HARP_ENDPOINT_ENIS_MAX * (int)sizeof(struct harp_wire_eni) +
-                                 (int)sizeof(struct harp_wire_build),
+                                 (int)sizeof(struct harp_wire_build) + (int)sizeof(struct harp_wire_answers),
   HARP_CONTROL_REFUSE_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_refuse),
   HARP_CONTROL_PING_BYTES = HARP_CONTROL_MIN_BYTES,
   HARP_CONTROL_FINAL_BYTES = HARP_CONTROL_MIN_BYTES + (int)sizeof(struct harp_wire_final),
@@ -206,6 +213,8 @@ struct harp_endpoint_eni {
   uint16_t mtu;        /* bytes, L3 */
   uint32_t speed_mbps; /* whole units of HARP_ENDPOINT_SPEED_MBPS; 0: unknown */
   uint16_t tcp_port;   /* the port where it accepts tcp paths, host byte order; 0: it does not */
+  /* The TCP port where it accepts connections while its process runs, without tcp paths; 0: none. */
+  uint16_t answer_port;
   uint8_t port_count;
   uint16_t ports[HARP_ENDPOINT_PORTS_MAX]; /* UDP, host byte order in this struct */
 };

@@ -90,8 +90,9 @@ static bool take_messages(struct harp_peer *peer, harp_ns now) {
 /* ---- the connection's end ---- */
 
 /* Returns whether an error may be the network's under the socket, and not of the peer's process. A reset: the
- * peer's kernel has received nothing from us for too long, and gave up first. That of a process that ended
- * closes the connection, unless there was something that it had not read. */
+ * peer's kernel has received nothing from us for too long, and gave up first, or a firewall in between reset
+ * the connection. The kernel of a process that ended resets it as well where there was something that the
+ * process had not read: its host is asked then (inquiry.h). */
 static bool may_be_of_network(int error) {
   return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN ||
          error == EHOSTDOWN || error == ECONNRESET;

@@ -49,11 +49,12 @@ static bool is_repeated(const struct harp_peer *peer, unsigned path) {
 static void ask_along(struct harp_peer *peer, unsigned path) {
   unsigned local = peer->ends[path].local_eni;
   const struct harp_endpoint_eni *eni = &peer->remote_enis[peer->ends[path].remote_eni];
-  if (!eni->tcp_port || eni->is_unnumbered || peer->engine->enis[local].is_unnumbered) return;
+  uint16_t port = eni->tcp_port ? eni->tcp_port : eni->answer_port;
+  if (!port || eni->is_unnumbered || peer->engine->enis[local].is_unnumbered) return;
   if (is_repeated(peer, path)) return;
   struct harp_tcp_options options = harp_tcp_options_of(peer->engine, local, -1);
-  struct sockaddr_storage to = harp_address_make(eni->family, eni->addr, eni->tcp_port,
-                                                 harp_address_scope(&peer->engine->enis[local].addr));
+  struct sockaddr_storage to =
+      harp_address_make(eni->family, eni->addr, port, harp_address_scope(&peer->engine->enis[local].addr));
   int fd = harp_tcp_socket_connect(&options, &to);
   peer->inquiry.is_refused |= fd == -ECONNREFUSED;
   if (fd >= 0) peer->inquiry.fds[peer->inquiry.open_count++] = fd;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the host of a silent peer whether anybody listens there for TCP connections with data.
+/* Asks the host of a silent peer whether anybody listens there on the TCP ports of its interfaces (tcp.h).
  *
  * A process that is killed has its control connection closed by its kernel. Where the network under that
- * connection is down at this moment, the other side would know only after the peer timeout. But over another
- * interface the kernel refuses a connection to a port that the process listened on; it accepts one for a
- * process that is only stopped.
+ * connection is down at this moment, or the kernel resets it since the process had not read all of it, the
+ * other side would know only after the peer timeout. But the kernel refuses a connection to a port that the
+ * process listened on; it accepts one for a process that is only stopped.
  *
  * Rules:
  *   1. A peer with several interfaces is quiet when NCCL waits for it and nothing has come for

@@ -80,7 +80,7 @@ static enum stall_verdict judge_stall(struct harp_monitor *m, harp_ns since, har
 
 /* Returns what carries the engine's data. */
 static const char *carrier_of(const struct harp_engine *e) {
-  return !e->tcp ? "UDP" : e->tcp->is_alone ? "TCP" : "UDP or TCP";
+  return !e->tcp || !e->tcp->has_paths ? "UDP" : e->tcp->is_alone ? "TCP" : "UDP or TCP";
 }
 
 static void fail_stalled(struct harp_peer *peer, enum stall_verdict verdict, harp_ns since, harp_ns now) {

@@ -38,11 +38,14 @@ static int open_listener(struct harp_engine *e, unsigned eni) {
     return err;
   }
   t->listeners[eni].port = port;
-  HARP_INFO("%s%s: TCP connections for data are accepted on port %u", instance->ifname, e->mark, port);
+  if (harp_tcp_is_wanted(e, eni))
+    HARP_INFO("%s%s: TCP connections for data are accepted on port %u", instance->ifname, e->mark, port);
+  else
+    HARP_INFO("%s%s: TCP port %u shows peers that this process runs", instance->ifname, e->mark, port);
   return 0;
 }
 
-/* An interface that has UDP as well does without. */
+/* An interface that has datagrams does without. */
 static int open_or_do_without(struct harp_engine *e, unsigned eni, struct harp_error *error) {
   const struct harp_instance *instance = &e->enis[eni];
   int err = open_listener(e, eni);
@@ -51,16 +54,24 @@ static int open_or_do_without(struct harp_engine *e, unsigned eni, struct harp_e
                                                               : harp_limit_text(-err, text);
   if (err && instance->driver == HARP_DRIVER_TCP)
     return harp_error_set(error, err, "%s: cannot listen for TCP connections: %s", instance->ifname, why);
-  if (err)
+  if (err && harp_tcp_is_wanted(e, eni))
     HARP_INFO("%s%s: no TCP connections on this interface, data goes over UDP alone: %s", instance->ifname,
               e->mark, why);
+  else if (err)
+    HARP_INFO("%s%s: cannot listen for TCP connections, so that peers may know late that this process has "
+              "ended: %s",
+              instance->ifname, e->mark, why);
   return 0;
 }
 
-static struct harp_tcp *make_tcp(bool is_alone) {
+static struct harp_tcp *make_tcp(const struct harp_engine *e) {
   struct harp_tcp *t = calloc(1, sizeof *t);
   if (!t) return NULL;
-  t->is_alone = is_alone;
+  t->is_alone = true;
+  for (unsigned i = 0; i < e->eni_count; i++) {
+    t->has_paths |= harp_tcp_is_wanted(e, i);
+    t->is_alone &= e->enis[i].driver == HARP_DRIVER_TCP;
+  }
   harp_page_pipe_init(&t->pages);
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(t->listeners); i++) t->listeners[i].fd = -1;
   for (unsigned i = 0; i < HARP_TCP_ACCEPTED_MAX; i++) t->accepted[i].fd = -1;
@@ -68,13 +79,7 @@ static struct harp_tcp *make_tcp(bool is_alone) {
 }
 
 int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
-  bool wanted = false, is_alone = true;
-  for (unsigned i = 0; i < e->eni_count; i++) {
-    wanted |= harp_tcp_is_wanted(e, i);
-    is_alone &= e->enis[i].driver == HARP_DRIVER_TCP;
-  }
-  if (!wanted) return 0;
-  e->tcp = make_tcp(is_alone);
+  e->tcp = make_tcp(e);
   if (!e->tcp) return harp_shortage_set(error, -ENOMEM, "cannot open TCP connections");
   int err = 0;
   for (unsigned i = 0; i < e->eni_count && !err; i++)
@@ -83,7 +88,7 @@ int harp_tcp_open(struct harp_engine *e, struct harp_error *error) {
 }
 
 int harp_tcp_open_late(struct harp_engine *e, unsigned eni, struct harp_error *error) {
-  return e->tcp && harp_tcp_is_wanted(e, eni) ? open_or_do_without(e, eni, error) : 0;
+  return e->tcp ? open_or_do_without(e, eni, error) : 0;
 }
 
 void harp_tcp_close(struct harp_engine *e) {

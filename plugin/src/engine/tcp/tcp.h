@@ -2,6 +2,9 @@
 /* The tcp paths of an engine: kernel TCP connections that carry records (wire/record.h) between two
  * interfaces, beside the datagrams of the packet drivers. To the protocol each is a path like others.
  *
+ * An interface without tcp paths listens as well: that its kernel accepts a connection shows that the process
+ * runs (control/inquiry.h).
+ *
  * The client of the handshake connects to the port that the server's interface listens on, and sends a JOIN
  * first. A connection that ends, or whose path goes DOWN, is closed and opened again after a wait that
  * doubles each time; meanwhile its path is blocked.
@@ -111,6 +114,7 @@ struct harp_tcp_accepted {
 struct harp_tcp {
   unsigned accepted_count;
   unsigned open_count; /* the number of connections of paths */
+  bool has_paths;      /* an interface accepts tcp paths */
   bool is_alone;       /* no interface has datagrams */
   struct harp_tcp_path *readable_first, *readable_last;
   struct harp_tcp_accepted accepted[HARP_TCP_ACCEPTED_MAX];
@@ -128,9 +132,8 @@ struct harp_tcp {
   uint8_t scrap[HARP_RECORDS_AHEAD_BYTES];   /* payload that is not wanted is read here */
 };
 
-/* Opens a listening socket on each interface that the configuration gives tcp paths. One that fails is logged
- * at INFO, and its interface has datagrams alone; with driver tcp it is an error. Returns 0, or -errno with a
- * sentence in `error`. */
+/* Opens a listening socket on each interface. One that fails is logged at INFO, and its interface has
+ * datagrams alone; with driver tcp it is an error. Returns 0, or -errno with a sentence in `error`. */
 int harp_tcp_open(struct harp_engine *e, struct harp_error *error) HARP_MUST_CHECK;
 void harp_tcp_close(struct harp_engine *e);
 
@@ -140,7 +143,7 @@ int harp_tcp_open_late(struct harp_engine *e, unsigned eni, struct harp_error *e
 /* Returns whether the configuration gives an interface tcp paths; of one without an address, once it has. */
 bool harp_tcp_is_wanted(const struct harp_engine *e, unsigned eni);
 
-/* Returns the port on which an interface accepts tcp paths; 0: none. */
+/* Returns the port on which an interface listens; 0: none. */
 static inline uint16_t harp_tcp_port(const struct harp_tcp *t, unsigned eni) {
   return t->listeners[eni].port;
 }

@@ -95,7 +95,7 @@ struct harp_tcp_options harp_tcp_options_of(const struct harp_engine *e, unsigne
 
 void harp_tcp_log_shortage(struct harp_engine *e, int error) {
   char text[HARP_LIMIT_TEXT_BYTES];
-  if (e->tcp->is_short_logged) return;
+  if (e->tcp->is_short_logged || !e->tcp->has_paths) return;
   e->tcp->is_short_logged = true;
   HARP_INFO("%s: no further TCP connections for data for now, data goes over UDP: %s", e->name,
             harp_limit_text(error, text));
