@@ -257,6 +257,25 @@ def test_lightcc_can_be_left_out(machine: Machine) -> None:
     assert log.read_text().splitlines()[-1] == "-m pytest"
 
 
+@pytest.mark.parametrize(
+    ("words", "is_installed"),
+    [
+        (("-x", "--nccl"), True),
+        (("tests",), True),
+        (("tests/lightcc/test_codec.py", "tests/lab"), True),
+        (("-x", "tests/lab", "tests/conformance"), False),
+    ],
+)
+def test_pytorch_is_installed_where_its_tests_may_run(
+    machine: Machine, words: tuple[str, ...], is_installed: bool
+) -> None:
+    log = builder(machine, has_cc=True)
+    machine.program("python", FAILING_PIP.format(log=log, sets="lightcc"), machine.top / ".venv" / "bin")
+    done = machine.run("test", *words)
+    assert done.returncode == 0
+    assert ("that need PyTorch" in done.stderr) is is_installed
+
+
 def test_root_installs_for_the_tests_at_once(machine: Machine) -> None:
     """A package that can't be had then costs no other one its installation."""
     log = builder(machine, has_cc=True)
