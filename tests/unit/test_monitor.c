@@ -242,6 +242,36 @@ static void test_who_accepts_is_asked_once(void **state) {
   peer_tcp_port = 0;
 }
 
+/* Its network, or its host, answers nothing: what tracks flows remembers each connection for two minutes. */
+static void test_who_does_not_answer_is_asked_ever_more_rarely(void **state) {
+  (void)state;
+  enum { FILLERS = 4 };
+  struct scene s;
+  int listener = listen_for_peer(), fillers[FILLERS];
+  struct sockaddr_storage to = harp_address_make(4, (const uint8_t[]){127, 0, 0, 1}, peer_tcp_port, 0);
+  assert_int_equal(listen(listener, 0), 0);
+  for (unsigned i = 0; i < FILLERS; i++) { /* the kernel drops further connections without an answer */
+    fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)connect(fillers[i], (const struct sockaddr *)&to, harp_address_bytes(&to));
+  }
+  open_scene_with(&s, HARP_ROLE_RECEIVER, 2);
+  harp_monitor_set_lost(s.link->peer);
+  submit(s.link);
+  unsigned begun = 0;
+  bool was_asking = false;
+  for (harp_ns end = now_ns + PEER_TIMEOUT_NS - HARP_MS(500); now_ns < end; now_ns += PASS_NS) {
+    harp_engine_pass(s.engine);
+    begun += s.link->peer->inquiry.is_asking && !was_asking;
+    was_asking = s.link->peer->inquiry.is_asking;
+  }
+  assert_int_equal(atomic_load(&s.link->status), HARP_OK);
+  assert_in_range(begun, 3, 5); /* after 0, 1, 2.5 and 5 s */
+  for (unsigned i = 0; i < FILLERS; i++) close(fillers[i]);
+  close(listener);
+  close_scene(&s);
+  peer_tcp_port = 0;
+}
+
 /* The kernel of a process that ends with bytes that it did not read resets the control connection, as a
  * firewall may. Where the kernel refuses connections as well the process has ended. */
 static void test_a_reset_is_asked_about(void **state) {
@@ -974,6 +1004,7 @@ int main(void) {
       cmocka_unit_test(test_reset_after_final_fails),
       cmocka_unit_test(test_a_quiet_peers_host_is_asked),
       cmocka_unit_test(test_who_accepts_is_asked_once),
+      cmocka_unit_test(test_who_does_not_answer_is_asked_ever_more_rarely),
       cmocka_unit_test(test_a_reset_is_asked_about),
       cmocka_unit_test(test_a_peer_that_answers_is_not_asked),
       cmocka_unit_test(test_a_driver_that_takes_nothing),

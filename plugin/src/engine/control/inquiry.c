@@ -74,7 +74,7 @@ static void begin_inquiry(struct harp_peer *peer, harp_ns now) {
   q->is_asking = true;
   q->is_refused = q->is_wide = false;
   q->refused_ns = 0;
-  q->next_ns = now + HARP_INQUIRY_AGAIN_NS;
+  q->end_ns = now + HARP_INQUIRY_ANSWER_NS;
   ask_along_paths(peer, 1);
 }
 
@@ -102,6 +102,14 @@ static void wait_for_contradiction(struct harp_peer *peer, harp_ns now) {
   harp_peer_touch(peer);
 }
 
+/* Ends an inquiry that proved nothing. The next one is due ever later, unless the process was seen to run. */
+static void end_unproved(struct harp_inquiry *q, bool is_accepted, harp_ns now) {
+  harp_inquiry_end(q);
+  if (is_accepted) q->wait_ns = HARP_INQUIRY_AGAIN_NS;
+  q->next_ns = now + q->wait_ns;
+  if (!is_accepted) q->wait_ns = HARP_MIN(2 * q->wait_ns, HARP_INQUIRY_AGAIN_MAX_NS);
+}
+
 /* Takes the answers. Returns whether they, and what came since, say that the process has ended. */
 static bool process_has_ended(struct harp_peer *peer, harp_ns now) {
   struct harp_inquiry *q = &peer->inquiry;
@@ -111,13 +119,14 @@ static bool process_has_ended(struct harp_peer *peer, harp_ns now) {
     ask_along_paths(peer, HARP_ENDPOINT_ENIS_MAX);
   }
   if (q->is_refused && !q->refused_ns) wait_for_contradiction(peer, now);
-  bool is_over = now >= (q->refused_ns ? q->refused_ns + HARP_INQUIRY_REFUSED_NS : q->next_ns);
-  if (!is_accepted && !is_over) return false;
-  harp_inquiry_end(q);
-  if (is_accepted || !q->refused_ns) return false;
-  if (peer->monitor.lost || harp_monitor_is_unacknowledged(&peer->monitor)) return true;
-  q->wait_ns = HARP_MIN(2 * q->wait_ns, HARP_INQUIRY_AGAIN_MAX_NS);
-  q->next_ns = now + q->wait_ns;
+  if (!is_accepted && now < (q->refused_ns ? q->refused_ns + HARP_INQUIRY_REFUSED_NS : q->end_ns))
+    return false;
+  if (!is_accepted && q->refused_ns &&
+      (peer->monitor.lost || harp_monitor_is_unacknowledged(&peer->monitor))) {
+    harp_inquiry_end(q);
+    return true;
+  }
+  end_unproved(q, is_accepted, now);
   return false;
 }
 

@@ -10,15 +10,16 @@
  *   1. A peer with several interfaces is quiet when NCCL waits for it and nothing has come for
  *      HARP_INQUIRY_QUIET_NS. It gets a PING then, HARP_INQUIRY_PING_NS after the last PONG.
  *   2. It is in doubt when no PONG comes within HARP_INQUIRY_PONG_NS, or the control connection is lost. It
- *      is asked then, and again each HARP_INQUIRY_AGAIN_NS: first by one connection, between two interfaces
- *      that a path joins, which are taken in turn. Where the next look does not find that accepted, it is
- *      asked between others as well, with as many connections as there are `fds`.
+ *      is asked then, and again HARP_INQUIRY_AGAIN_NS after it accepted: first by one connection, between two
+ *      interfaces that a path joins, which are taken in turn. Where the next look does not find that
+ *      accepted, it is asked between others as well, with as many connections as there are `fds`, for
+ *      HARP_INQUIRY_ANSWER_NS.
  *   3. Its process has ended when one interface refuses, none accepts, and for HARP_INQUIRY_REFUSED_NS after
  *      the refusal nothing comes over any path, though paths are probed, and the control connection is lost
- *      or has not had another PING acknowledged. A firewall that refuses alone is no proof: where it does,
- *      the peer is asked ever more rarely.
- *   4. The connections are reset, so that what tracks flows forgets them soon: a host that lacks cores is in
- *      doubt about hundreds of peers.
+ *      or has not had another PING acknowledged. A firewall that refuses alone is no proof.
+ *   4. A host that lacks cores, or its network, is in doubt about hundreds of peers, and what tracks flows
+ *      remembers connections that nobody answered for two minutes. So the wait doubles after an inquiry that
+ *      nobody accepted, up to HARP_INQUIRY_AGAIN_MAX_NS. Connections that were accepted are reset.
  *
  * A death is known so after 500 to 750 ms: HARP_INQUIRY_QUIET_NS or HARP_INQUIRY_PING_NS, then
  * HARP_INQUIRY_PONG_NS, HARP_INQUIRY_NS and HARP_INQUIRY_REFUSED_NS, each up to HARP_INQUIRY_NS later.
@@ -37,9 +38,10 @@ struct harp_peer;
 #define HARP_INQUIRY_PING_NS    HARP_MS(200)
 #define HARP_INQUIRY_PONG_NS    HARP_MS(100)
 #define HARP_INQUIRY_REFUSED_NS HARP_MS(250) /* TCP repeats a PING within this time */
-/* The time between two inquiries, and the longest such time after refusals that were contradicted. */
+#define HARP_INQUIRY_ANSWER_NS  HARP_MS(500)
+/* The time between two inquiries, and the longest such time where nobody accepts. */
 #define HARP_INQUIRY_AGAIN_NS     HARP_MS(500)
-#define HARP_INQUIRY_AGAIN_MAX_NS HARP_SEC(64)
+#define HARP_INQUIRY_AGAIN_MAX_NS HARP_SEC(8)
 
 struct harp_inquiry {
   bool is_asking;                  /* an inquiry is under way */
@@ -49,8 +51,9 @@ struct harp_inquiry {
   unsigned next_path; /* the path of the next inquiry: more pairs of interfaces than fds are in turn */
   bool is_refused;    /* an interface has refused */
   harp_ns refused_ns; /* the time when that was seen; 0: it was not */
+  harp_ns end_ns;     /* the time when an inquiry that nobody answers ends */
   harp_ns next_ns;    /* the time of the next inquiry */
-  harp_ns wait_ns;    /* the wait after the last refusal that was contradicted */
+  harp_ns wait_ns;    /* the wait after an inquiry that nobody accepts */
 };
 
 /* Asks when it is due, and takes the answers. Returns whether the peer's process has ended. */
