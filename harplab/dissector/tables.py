@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 WIRE_DOC = "wire.md"  # a file of harplab/data that a package brings
 LAB = Path(__file__).resolve().parents[1]
-STRUCT = re.compile(r"^<!-- struct (\w+) -->\n\|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
+STRUCT = re.compile(r"^\| offset \| type \| `(\w+)` \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
 CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
 CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
 UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96, "eni": 56}
