@@ -62,16 +62,3 @@ def test_numbers_in_words_are_those_of_the_code(header: str, constant: str, key:
     assert match, f"no constant {constant}"
     (row,) = [row for row in rows() if row["key"] == key]
     assert phrase.format(match[1]) in f"{row['otherwise']} {row['help']}"
-
-
-def test_the_unconfigured_message_is_the_one_shown() -> None:
-    code = (HOST / "config.c").read_text(encoding="utf-8")
-    match = re.search(r'"HARP is not configured: .*?",\n', code, re.DOTALL)
-    assert match, "the message was not found"
-    message = "".join(re.findall(r'"([^"]*)"', match.group(0)))
-    directory = re.search(
-        r'HARP_CONF_DIR_DEFAULT "([^"]+)"', (HOST / "setting.h").read_text(encoding="utf-8")
-    )
-    assert directory
-    shown = " ".join(FILE.read_text(encoding="utf-8").split())
-    assert message % (directory.group(1), "libnccl-net.so", "NCCL") in shown
