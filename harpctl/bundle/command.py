@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from harpctl.bundle.collect import gather, manifest
-from harpctl.command_line import FILE, command, flag, option, root_option
+from harpctl.command_line import FILE, command, json_option, option, root_option
 from harpctl.console import ERR, OUT, print_json
 from harpctl.doctor.archive import MANIFEST, write_archive
 from harpctl.host.host import open_host
@@ -20,9 +20,9 @@ from harpctl.host.host import open_host
     "--output", "-o", metavar="FILE", type=FILE, help="The file to write; else harp-report-HOST-TIME.tar.gz."
 )
 @root_option
-@flag("--json", "as_json", help="Print the file's name and what it lacks as JSON.")
+@json_option
 def report(*, output: Path | None, root: Path | None, as_json: bool) -> None:
-    """Write a support bundle: one file that holds what is needed to diagnose this host.
+    """Write a support bundle: one file with what is needed to diagnose this host.
 
     It contains the output of doctor, facts and status, conf files, the variables of NCCL, RCCL and HARP,
     here and of running processes, statistics, dumps of the last events, and versions. Variables, conf

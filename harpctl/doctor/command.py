@@ -71,12 +71,10 @@ def validate(*, root: Path | None, boot: bool, as_json: bool) -> None:
     "--peer",
     metavar="HOST",
     multiple=True,
-    help="Probe the network path to a host: names or addresses, comma list.",
+    help="Probe the network path to these names or addresses, a comma list.",
 )
-@flag("--serve", help=f"Answer another host's --peer for {SECONDS // 60} minutes.")
-@option(
-    "--port", type=click.IntRange(PORT_MIN, PORT_MAX), default=PORT, help="The port of --peer and --serve."
-)
+@flag("--serve", help="Answer another host's --peer.")
+@option("--port", type=click.IntRange(PORT_MIN, PORT_MAX), default=PORT, help="The port of the probes.")
 @option(
     "--within",
     "within_s",

@@ -13,7 +13,7 @@ from harpctl.build_info import build_version
 from harpctl.change.apply import apply
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import kept_text, recover, rollback
-from harpctl.command_line import FILE, command, flag, json_option, option, plugin_option
+from harpctl.command_line import FILE, command, json_option, option, plugin_option
 from harpctl.console import OUT, ConsoleProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host, open_host
@@ -150,7 +150,7 @@ def node(
 @command()
 @folder_option
 @node_root_option
-@flag("--json", "as_json", help="Print JSON, as always.")
+@json_option
 def cdi(*, folder: str, root: Path | None, as_json: bool) -> None:
     """Print a CDI specification of what `harpctl node` has installed, as the device harp/net=all.
 

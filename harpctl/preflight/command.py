@@ -29,7 +29,7 @@ WITHIN_MAX_S = 3600.0
 @command()
 @hosts_option
 @remote_option
-@option("--port", type=click.IntRange(PORT_MIN, PORT_MAX), default=PORT, help="Where hosts answer probes.")
+@option("--port", type=click.IntRange(PORT_MIN, PORT_MAX), default=PORT, help="The port of the probes.")
 @option(
     "--time",
     "time_s",

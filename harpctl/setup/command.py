@@ -204,13 +204,13 @@ def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
     metavar="N|fit|auto",
     default="",
     help="Number of hugepages; fit: what a rank per GPU uses; auto: GPUs x 5 + 10 GiB;"
-    " else as an earlier setup chose, at first auto.",
+    " else as before, at first auto.",
 )
 @option(
     "--page-size",
     metavar="1G|2M",
     default="",
-    help="Size of a hugepage; else as an earlier setup chose, at first 1G.",
+    help="Size of a hugepage; else as before, at first 1G.",
 )
 @option("--enis", metavar="A,B", default="", help="Use these interfaces; else one secondary ENI per GPU.")
 @option(
@@ -235,9 +235,9 @@ def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
 @option(
     "--big-tcp/--no-big-tcp",
     default=None,
-    help="Let TCP use packets of 128 KiB on the ENIs; else as an earlier setup chose, at first on.",
+    help="Let TCP use packets of 128 KiB on the ENIs; else as before, at first on.",
 )
-@flag("--now", help="Also reserve as many hugepages as possible without a reboot.")
+@flag("--now", help="Also reserve hugepages at once, as many as possible.")
 @flag("--no-kernel-args", help="Do not change the boot loader.")
 @flag("--no-network", help="Do not change the network.")
 @flag("--no-unit", help="Install no boot units; with --no-network.")

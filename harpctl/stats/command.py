@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.command_line import argument, command, flag
+from harpctl.command_line import argument, command, flag, json_option
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -76,10 +76,10 @@ def _show_meanings(host: Host, found: Found) -> None:
 
 @command()
 @argument("pid", metavar="[PID]", type=int, required=False, help="Show all of this process.")
-@flag("--fields", help="Show what each field means, as a process's file says.")
-@flag("--json", "as_json", help="Print all statistics of the processes, or of PID, as JSON.")
+@flag("--fields", help="Show what each field means.")
+@json_option
 def stats(pid: int | None, *, fields: bool, as_json: bool) -> None:
-    """Show the statistics of the processes that use HARP, or all that one of them has.
+    """Show the statistics of the processes that use HARP.
 
     Processes of other users are shown to root. docs/reference/statistics.md explains the file.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harpctl.command_line import FILE, command, flag, option
+from harpctl.command_line import FILE, command, json_option, option
 from harpctl.console import OUT, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -140,7 +140,7 @@ def _write(registry: CollectorRegistry, textfile: Path, interval_s: float) -> No
     default=PEERS_MAX,
     help="Peers of a process with series of their own.",
 )
-@flag("--json", "as_json", help="Print the metrics once, as JSON.")
+@json_option
 def export(*, listen: str, textfile: Path | None, interval_s: float, peers_max: int, as_json: bool) -> None:
     """Export the statistics to Prometheus: over HTTP, as a file, or without either once on standard output.
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.command_line import argument, command, flag, option
+from harpctl.command_line import argument, command, flag, json_option, option
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
 from harpctl.stats.files import Found, find, find_one
@@ -169,13 +169,13 @@ def watch(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
 )
 @option("--count", metavar="N", default=0, help="End after N samples; 0: never.")
 @flag("--batch", help="Write the samples one below the other, for a log.")
-@flag("--json", "as_json", help="Print one sample as JSON.")
+@json_option
 def top(pid: int | None, *, interval_s: float, count: int, batch: bool, as_json: bool) -> None:
-    """Show live what the processes that use HARP do: processes and sessions, problems first.
+    """Show live the processes that use HARP and their sessions, problems first.
 
     Rates are those between two samples: out and in are bits of messages per second, `wait` counts the
-    requests that NCCL or RCCL waits for, `pto` probe timeouts. Where standard output is no terminal, one
-    sample is printed.
+    requests that NCCL or RCCL waits for, `pto` probe timeouts. Where standard output is no terminal, or
+    with --json, one sample is printed.
     """
     samples = _samples(Host(), pid, interval_s)
     with_paths = pid is not None

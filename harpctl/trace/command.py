@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from harpctl import lab
-from harpctl.command_line import FILE, argument, command, flag, option
+from harpctl.command_line import FILE, argument, command, flag, json_option, option
 from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -118,9 +118,7 @@ def _document(history: History) -> dict[str, object]:
 @argument("source", metavar="PID|FILE", help="A process here, or a dump.")
 @argument("other", metavar="[PID|FILE]", required=False, help="The other end, to be merged on one clock.")
 @flag("--all", "everything", help="Print also each superframe and acknowledgement.")
-@option(
-    "--last", metavar="N", type=click.IntRange(0), default=0, help="Print the last N events at most; 0: all."
-)
+@option("--last", metavar="N", type=click.IntRange(0), default=0, help="Print the last N events; 0: all.")
 @option(
     "--plot",
     "picture",
@@ -136,8 +134,8 @@ def _document(history: History) -> dict[str, object]:
     default=0.0,
     help="Draw the last MS milliseconds; 0: all.",
 )
-@option("--save", metavar="FILE", type=FILE, help="Keep what was read of the process as a dump.")
-@flag("--json", "as_json", help="Print all events as JSON.")
+@option("--save", metavar="FILE", type=FILE, help="Keep the process's events as a dump.")
+@json_option
 def trace(
     source: str,
     other: str | None,
@@ -149,7 +147,7 @@ def trace(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the last events that a process has recorded: what was lost, which paths fell silent, what ended.
+    """Show the last events that a process has recorded: losses, silent paths, failures.
 
     A running process is read without disturbing it. Where a session fails, or NCCL or RCCL waits for
     long, the process leaves a dump. The recordings of both ends are merged on one clock.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from harpctl.command_line import command, flag
+from harpctl.command_line import command, json_option
 from harpctl.console import ERR, Console, print_json
 from harplab.bench.options import DEFAULT_SIZES, LATENCY_SIZES, LocalPlace, SideOptions
 from harplab.bench.report import Output, document, print_measured
@@ -19,7 +19,7 @@ JOBS = (
 
 
 @command()
-@flag("--json", "as_json", help="Print both results as JSON, as bench does, in a list.")
+@json_option
 def demo(*, as_json: bool) -> None:
     """Send checked messages of all sizes between two hosts made of network namespaces.
 

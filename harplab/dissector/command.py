@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harpctl.command_line import FILE, argument, command, flag
+from harpctl.command_line import FILE, argument, command, json_option
 from harpctl.console import OUT, print_json
 from harpctl.errors import HarpError
 from harplab.dissector.tables import wire_doc
@@ -17,7 +17,7 @@ TEMPLATE = Path(__file__).resolve().with_name(f"{LUA}.in")
 
 @command()
 @argument("folder", metavar="[FOLDER]", type=FILE, default=Path(), help="Where the file goes.")
-@flag("--json", "as_json", help="Print the file's name as JSON.")
+@json_option
 def dissector(folder: Path, *, as_json: bool) -> None:
     """Write harp.lua, a dissector for Wireshark.
 

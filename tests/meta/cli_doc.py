@@ -19,14 +19,14 @@ FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 HEAD = """\
 # The command line
 
-Made from the commands by `python -m tests.meta.cli_doc`; a test compares.
-[operations.md](../how-to/operations.md) explains when to use which.
+Made from the commands' help by `python -m tests.meta.cli_doc`.
+[operations.md](../how-to/operations.md) explains when to use which; `--help` of a command says
+more, and alone has the options of `bench` and `lab`.
 
-Results go to standard output, progress and errors to standard error. With `--json` standard output holds
-one JSON document; where the command could not do its work, that is
-`{"ok": false, "error": "...", "hint": "...", "exit_code": N}`. `--help` of a command says more; it
-alone has the options of `bench` and `lab`. `harpctl --debug COMMAND` shows the traceback of an error,
-`harpctl --version` the version.
+Results go to standard output, progress and errors to standard error. With `--json` standard output
+is one JSON document, after a failure
+`{"ok": false, "error": "...", "hint": "...", "exit_code": N}`. `harpctl --debug COMMAND` shows the
+traceback of an error, `harpctl --version` the version.
 
 | exit code | meaning |
 |---|---|
@@ -44,7 +44,7 @@ CODES = {
 COMMON = """
 ## Options that many commands have
 
-They are not repeated below; `--help` says which a command has.
+`--help` says which a command has.
 
 """
 COMMON_FROM = 5  # commands that have the same option
@@ -119,8 +119,8 @@ def _command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     seen |= dict.fromkeys(own, name)
     also = "; ".join(f"as of {where}, {', '.join(names)}" for where, names in elsewhere.items())
     arguments = [p.human_readable_name for p in command.params if isinstance(p, click.Argument)]
-    usage = [f"    harpctl {' '.join([name, '[OPTIONS]', *arguments])}\n"] if arguments else []
-    lines = [f"### harpctl {name}\n", *usage, _summary(command.help or "") + "\n", *own]
+    usage = " ".join(["harpctl", name, *arguments])
+    lines = [f"### {usage}\n", _summary(command.help or "") + "\n", *own]
     lines += [f"{chr(10) if own else ''}Also {also}."] if also else []
     return "\n".join(lines).rstrip("\n") + "\n"
 
