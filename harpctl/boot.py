@@ -163,7 +163,7 @@ def keep(host: Host) -> None:
 
 
 @command()
-@flag("--keep", "keep_on", help="Go on, and do it again whenever something takes it away.")
+@flag("--keep", "keep_on", help="Do it again whenever something takes it away.")
 @json_option
 def boot(*, keep_on: bool, as_json: bool) -> None:
     """Give each ENI what setup has recorded for it: what harp.service runs."""

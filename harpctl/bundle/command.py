@@ -16,9 +16,7 @@ from harpctl.host.host import open_host
 
 
 @command()
-@option(
-    "--output", "-o", metavar="FILE", type=FILE, help="The file to write; else harp-report-HOST-TIME.tar.gz."
-)
+@option("--output", "-o", metavar="FILE", type=FILE, help="The file; else harp-report-HOST-TIME.tar.gz.")
 @root_option
 @json_option
 def report(*, output: Path | None, root: Path | None, as_json: bool) -> None:

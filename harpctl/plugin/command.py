@@ -165,7 +165,7 @@ def install(
 @root_option
 @json_option
 def enable(*, force: bool, dry_run: bool, yes: bool, root: Path | None, as_json: bool) -> None:
-    """Turn HARP on: rename the disabled plugin to its own name, however it was disabled.
+    """Turn HARP on: rename the disabled plugin to its own name.
 
     It looks for bak.libnccl-net.so, libnccl-net.so_bak and libncc-net.so in library directories, /mnt and
     /root, and for libnccl-net.so itself in the last two; for the same names of libnccl-net-harp.so and of
@@ -233,7 +233,7 @@ def compare_builds(answers: Sequence[Answer]) -> list[Answer]:
 @root_option
 @json_option
 def status(*, root: Path | None, as_json: bool) -> None:
-    """Show whether NCCL and RCCL find HARP here, and which files and settings decide that.
+    """Show whether NCCL and RCCL find HARP here, and what decides that.
 
     Exit code 0: enabled. 1: beside another plugin and not chosen by a setting, disabled, absent, broken, or
     another plugin in its place; with -H also where the hosts have different builds.

@@ -159,7 +159,7 @@ def lab_bench(
     plot_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure as `harpctl bench` does, in a lab that exists for this: capped, lossy, or failing meanwhile."""
+    """Measure as `harpctl bench` does, in a lab of its own: capped, lossy, or failing meanwhile."""
     spec = network.spec(switch=switch)
     failures = tuple(parse_failure(text, spec) for text in fail)
     by_clock = traffic.by_clock or bool(failures) or beside_tcp

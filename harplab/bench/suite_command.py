@@ -223,7 +223,7 @@ def _say(console: Console, text: str) -> None:
 @grouped(options=SuiteOptions)
 @cores_option
 def suite(*, options: SuiteOptions, cores: str | None) -> None:
-    """Measure all kinds of work beside NCCL's sockets, in half an hour, and print one table of speed-ups.
+    """Measure all kinds of work beside NCCL's sockets, in half an hour.
 
     Ranks keep to two cores near each other, or to those that --cores names.
     """

@@ -154,7 +154,7 @@ def run_on_host(host: str, words: tuple[str, ...], *, name: str) -> None:
 @name_option
 @json_option
 def fault(host: str, eni: str, words: tuple[str, ...], *, direction: str, name: str, as_json: bool) -> None:
-    """Change what happens to an ENI's packets, or its link, while the lab runs; what is not named stays."""
+    """Change the faults of an ENI or its link; what is not named stays."""
     lab = persistent.find(name)
     where = (_number(host, "host", lab.spec.hosts), _number(eni, "eni"))
     changes = dict(parse_fault(word) for word in words)
