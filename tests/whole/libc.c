@@ -44,7 +44,8 @@
   X(epoll_ctl)                                                                                               \
   X(epoll_wait)                                                                                              \
   X(eventfd)                                                                                                 \
-  X(fcntl) X(flock) X(fstat) X(fstatfs) X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit)  \
+  X(fcntl)                                                                                                   \
+  X(flock) X(fstat) X(fstatfs) X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit)           \
       X(getsockname) X(getsockopt) X(if_indextoname) X(if_nametoindex) X(ioctl) X(listen) X(madvise)         \
           X(malloc) X(memfd_create) X(mkdir) X(mmap) X(munmap) X(nanosleep) X(open) X(openat) X(opendir)     \
               X(pipe2) X(poll) X(posix_fallocate) X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create)   \
