@@ -53,9 +53,10 @@ def test_an_image_is_prepared_installed_switched_and_undone(image: Path, plugin_
     assert done.exit_code == 0, done.output
     assert "Set up HARP successfully" in done.stdout.splitlines()
     assert run(f"harpctl install --plugin {plugin_file}", image).exit_code == 0
-    for row in table(TEXT, "path", "what"):
-        for path in (word for word in row[0].split("`") if word.startswith("/") and word not in LATER):
-            assert list(image.glob(path[1:].replace("<N>", "*"))), path
+    places = [row[0] for row in table(TEXT, "path", "what")]
+    places += [row[1] for row in table(TEXT, "what", "where", "in force")]
+    for path in (word for cell in places for word in cell.split("`") if word.startswith("/")):
+        assert path in LATER or list(image.glob(path[1:].replace("<N>", "*"))), path
     states = []
     for line in ("harpctl disable", "harpctl enable", "harpctl validate"):
         assert line in lines("harpctl")
