@@ -22,7 +22,7 @@ from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
 from harplab.bench.timed import AFTER_S, DEFAULT_SIZE_BYTES, Opened
 from harplab.grouped import Values, declared
 from harplab.lab import persistent
-from harplab.lab.lab import Lab
+from harplab.lab.lab import Lab, require_proc
 from harplab.lab.options import RANKS
 from harplab.lab.spec import LabSpec
 from harplab.perf.hosts import Hosts, Program
@@ -221,6 +221,7 @@ class LocalPlace:
     @contextlib.contextmanager
     def open(self) -> Iterator[Opened]:
         """Provide hosts, a line that describes them, and notes; loopback where no namespaces can be made."""
+        require_proc()
         cores, notes = self.pinned(), []
         if self.lab is not None:
             lab = persistent.find(self.lab)

@@ -76,8 +76,17 @@ def run_command(command: Command) -> str:
     return done.stdout
 
 
+def require_proc(file: Path = CONGESTION_FILE) -> None:
+    """Raise HarpError where /proc is not mounted, as in a plain chroot: labs and measurements read it."""
+    if not file.exists():
+        raise HarpError(
+            "/proc is not mounted here.", "Mount it: `mount -t proc proc /proc`.", ExitCode.MISSING
+        )
+
+
 def require_lab(spec: LabSpec) -> None:
     """Raise HarpError where this machine can't build this lab."""
+    require_proc()
     if os.geteuid() != 0:
         raise HarpError(
             "A lab of network namespaces needs root.",

@@ -16,7 +16,15 @@ import pytest
 
 from harpctl.errors import HarpError
 from harplab.lab.commands import Command, ip_inside
-from harplab.lab.lab import BACKLOG_FILE, CONGESTION_FILE, RPS_BACKLOG, Lab, namespaces_there, run_command
+from harplab.lab.lab import (
+    BACKLOG_FILE,
+    CONGESTION_FILE,
+    RPS_BACKLOG,
+    Lab,
+    namespaces_there,
+    require_proc,
+    run_command,
+)
 from harplab.lab.spec import LabSpec, Offload
 
 pytestmark = pytest.mark.lab
@@ -214,3 +222,8 @@ def test_a_killed_labs_remains_are_swept_by_the_next() -> None:
     assert left <= namespaces()
     with Lab(LabSpec()):
         assert not left & namespaces()
+
+
+def test_a_chroot_without_proc_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HarpError, match="/proc is not mounted here"):
+        require_proc(tmp_path / "proc" / "sys" / "net")
