@@ -21,7 +21,7 @@ OF_FILES = ("chmod ",)
 COMMENT = "  # "
 RECORDED = {  # what of an ENI is changed, and the option of setup that records it
     "mtu": (re.compile(r"ip link set dev (\S+) mtu (\d+)"), "--mtu"),
-    "queues": (re.compile(r"ethtool -L (\S+) combined (\d+)"), "--channels"),
+    "queues": (re.compile(r"ethtool -L (\S+) (?:combined|rx) (\d+)(?: tx \d+)?"), "--channels"),
 }
 
 

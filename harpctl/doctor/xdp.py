@@ -6,6 +6,7 @@ Each finds before a job a reason for which the plugin falls back; docs/explanati
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from harpctl.doctor import needs
@@ -15,6 +16,7 @@ from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.facts import text
 from harpctl.facts.model import Eni
 from harpctl.facts.xdp import ZERO_COPY
+from harpctl.network.runtime import channels_command
 
 PROTOCOLS = "/proc/net/protocols"
 VIRTIO_SINCE = (6, 13)
@@ -78,12 +80,12 @@ def check_channels(context: Context) -> Iterator[CheckResult]:
     """Look for NICs that refuse a native program while more than half of their channels are in use."""
     tried = on_xdp(context)
     for eni in context.enis:
-        most = eni.queues_max // 2
+        most = max(eni.queues_max // 2, 1)
         if eni.name in tried and eni.driver in HALF_THE_CHANNELS and eni.queues_max and eni.queues > most:
             yield warn(
                 f"{eni.driver} takes an XDP program while at most half of its channels are in use;"
                 f" {eni.name} has {eni.queues} of {eni.queues_max}.",
-                f"ethtool -L {eni.name} combined {max(most, 1)}",
+                shlex.join(channels_command(eni, most, most)),
             )
 
 

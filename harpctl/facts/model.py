@@ -144,7 +144,8 @@ class Eni(Struct, frozen=True, kw_only=True):
     has_link: bool = False
     mtu: int = 0
     mtu_max: int = 0  # 0: unknown
-    queues: int = 0  # combined channels in use; 0: unknown
+    queues: int = 0  # channels in use; 0: unknown
+    queues_tx: int = 0  # those that send, where channels receive or send; 0: each does both
     queues_max: int = 0
     speed_mbps: int = 0  # 0: unknown to the driver
     pci: str = ""

@@ -77,7 +77,8 @@ def _with_ethtool(link: Eni, ethtool: Message) -> Eni:
         link = msgspec.structs.replace(
             link,
             queues=channels.combined_count or channels.rx_count,
-            queues_max=channels.max_combined or channels.max_rx,
+            queues_tx=0 if channels.max_combined else channels.tx_count,
+            queues_max=channels.max_combined or min(channels.max_rx, channels.max_tx),
         )
     with contextlib.suppress(OSError, EthtoolError, NetlinkError):
         speed = ethtool.get_link_mode(link.name).speed or 0

@@ -29,7 +29,7 @@ class EniPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     address: str = ""  # with prefix length: 10.0.1.5/24; "": its address and routes are a manager's
     gateway: str = ""  # "": only the own subnet is reached
     mtu: int | None = None  # None: as it is
-    queues: int | None = None  # combined channels; None: as they are
+    queues: int | None = None  # channels; None: as they are
 
     @property
     def table(self) -> int:

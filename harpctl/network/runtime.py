@@ -67,8 +67,14 @@ def _after(words: Sequence[str], name: str) -> str:
 # ---- link and address ----
 
 
+def channels_command(found: Eni, queues: int, queues_tx: int) -> tuple[str, ...]:
+    """Return the command that sets an ENI's channels; `queues_tx` counts where they receive or send."""
+    words = ("rx", queues, "tx", queues_tx) if found.queues_tx else ("combined", queues)
+    return ("ethtool", "-L", found.name, *map(str, words))
+
+
 def _channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
-    if eni.queues is None or eni.queues == found.queues:
+    if eni.queues is None or {found.queues, found.queues_tx or found.queues} == {eni.queues}:
         return []
     if not found.queues:
         raise HarpError(
@@ -76,9 +82,9 @@ def _channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
             f"Look at `ethtool -l {eni.name}`, and leave --channels out.",
             ExitCode.MISSING,
         )
-    head = ("ethtool", "-L", eni.name, "combined")
-    undo = (*head, str(found.queues))
-    return [_change(f"{eni.queues} channels for {eni.name}", (*head, str(eni.queues)), undo)]
+    undo = channels_command(found, found.queues, found.queues_tx)
+    argv = channels_command(found, eni.queues, eni.queues)
+    return [_change(f"{eni.queues} channels for {eni.name}", argv, undo)]
 
 
 def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:

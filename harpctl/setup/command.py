@@ -231,7 +231,7 @@ def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
     type=click.IntRange(1, 10_000_000),
     help="Speed of each ENI; else the driver's, else that of a known EC2 instance.",
 )
-@option("--channels", type=int, help="Combined channels of each ENI; else unchanged.")
+@option("--channels", type=int, help="Channels of each ENI, in each direction; else unchanged.")
 @option(
     "--big-tcp/--no-big-tcp",
     default=None,

@@ -149,6 +149,7 @@ def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
         ("ip link set dev eth1 mtu 1500", None, 8, "ip link set dev eth1 mtu 1500"),
         ("ip link set dev eth3 mtu 1500", 9000, 8, "ip link set dev eth3 mtu 1500"),
         ("ethtool -L eth1 combined 4", 9000, 8, "harpctl setup --channels 4"),
+        ("ethtool -L eth1 rx 4 tx 4", 9000, 8, "harpctl setup --channels 4"),
         ("ethtool -L eth1 combined 4", 9000, None, "ethtool -L eth1 combined 4"),
     ],
 )

@@ -98,6 +98,9 @@ def test_nothing_for_what_holds(tmp_path: Path) -> None:
     [
         ({"mtu": 1500}, {}, ["ip link set dev eth1 mtu 8500"]),
         ({"queues": 4}, {}, ["ethtool -L eth1 combined 8"]),
+        ({"queues_tx": 8}, {}, []),
+        ({"queues": 4, "queues_tx": 4}, {}, ["ethtool -L eth1 rx 8 tx 8"]),
+        ({"queues_tx": 2}, {}, ["ethtool -L eth1 rx 8 tx 8"]),
         ({"is_up": False}, {}, ["ip link set dev eth1 up"]),
         ({"addresses": ["10.0.1.11/16"]}, {}, ["ip -4 addr replace 10.0.1.11/24 dev eth1 noprefixroute"]),
         (
@@ -197,6 +200,11 @@ def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
         found = msgspec.structs.replace(facts(eni("eth1"), kernel=kernel), enis=(primary, eni("eth1")))
         lines = commands(_plan_state(found, _host(tmp_path, {}), [ETH1]))
         assert sum("flush" in line for line in lines) == count
+
+
+def test_channels_of_two_kinds_are_set_back_each(tmp_path: Path) -> None:
+    found = facts(eni("eth1", **{**DONE, "queues": 4, "queues_tx": 2}))
+    assert undos(_plan_state(found, _host(tmp_path, ALL_RIGHT), [ETH1])) == ["ethtool -L eth1 rx 4 tx 2"]
 
 
 def test_channels_that_are_not_reported(tmp_path: Path) -> None:

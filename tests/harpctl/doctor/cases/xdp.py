@@ -69,6 +69,16 @@ def all_channels_in_use(world: World) -> None:
 
 
 @case(
+    "xdp.channels",
+    "warn",
+    "gve takes an XDP program while at most half of its channels are in use; eth1 has 8 of 8.",
+    "ethtool -L eth1 rx 4 tx 4",
+)
+def all_channels_of_two_kinds_in_use(world: World) -> None:
+    world.eni("eth1", xdp="zero-copy", driver="gve", queues_tx=8)
+
+
+@case(
     "xdp.nic_mtu",
     "warn",
     "ena takes an XDP program up to an MTU of 3498; eth1 has 9000.",
