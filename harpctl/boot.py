@@ -42,6 +42,7 @@ from harpctl.network.watch import Watch
 
 INTERFACES_WAIT_S = 30.0  # drivers may still be loading
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
+LOOK_S = 60.0  # the kernel reports no change of ARP settings, of sizes of TCP and of some drivers' channels
 PAUSE_S = 1.0  # after a change, so that two who do not agree cost little
 
 
@@ -159,7 +160,7 @@ def keep(host: Host) -> None:
         retry_s = 0.0 if result.ok else min(max(2 * retry_s, RETRY_FIRST_S), RETRY_MAX_S)
         wait_s = retry_s if is_ready else min(retry_s, RETRY_FIRST_S)
         time.sleep(PAUSE_S if result.steps and is_ready else 0)
-        watch.wait(names, wait_s or None)
+        watch.wait(names, wait_s or LOOK_S)
 
 
 @command()

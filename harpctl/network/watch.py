@@ -30,24 +30,24 @@ class Watch:
         self._socket.bind((0, GROUPS))
         self._socket.setsockopt(SOL_NETLINK, ADD_MEMBERSHIP, IPV6_RULES)
 
-    def wait(self, names: Collection[str], timeout_s: float | None) -> bool:
+    def wait(self, names: Collection[str], timeout_s: float) -> bool:
         """Wait for changes that concern these interfaces or HARP's rules; False when the time is over."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = time.monotonic() + timeout_s
         while not self._has_change(names, end):
-            if end is not None and time.monotonic() >= end:
+            if time.monotonic() >= end:
                 return False
         end = time.monotonic() + GROUP_S
         while time.monotonic() < end and self._is_readable(QUIET_S):
             self._receive()
         return True
 
-    def _has_change(self, names: Collection[str], end: float | None) -> bool:
-        if not self._is_readable(None if end is None else max(0.0, end - time.monotonic())):
+    def _has_change(self, names: Collection[str], end: float) -> bool:
+        if not self._is_readable(max(0.0, end - time.monotonic())):
             return False
         data = self._receive()
         return data is None or concerns(data, names)
 
-    def _is_readable(self, timeout_s: float | None) -> bool:
+    def _is_readable(self, timeout_s: float) -> bool:
         return bool(select.select([self._socket], [], [], timeout_s)[0])
 
     def _receive(self) -> bytes | None:

@@ -189,6 +189,11 @@ def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> li
     if names := [one.eni.name for one in choices if not any((*speeds, one.eni.speed_mbps))]:
         note = f"The speed of {', '.join(names)} is not known, and NCCL is told 10000 Mbit/s"
         notes.append(f"{note}; --speed MBPS sets it.")
+    for choice in choices if options.network else ():
+        others = [address for address in choice.eni.addresses if address != choice.address]
+        if others and not refusal(choice.eni):
+            note = f"{choice.eni.name} has {choice.address} alone from the next boot on"
+            notes.append(f"{note}, without {', '.join(others)}.")
     alone = [choice for choice in choices if options.network and not choice.gateway and _is_alone(choice)]
     for choice in alone:
         note = f"{choice.eni.name} has {choice.address} and no gateway known: it reaches no other host"

@@ -438,6 +438,16 @@ def what_is_taken_away_comes_back(host: Host) -> None:
 
 
 @case
+def what_the_kernel_does_not_report_comes_back(host: Host) -> None:
+    set_up(host)
+    boot.LOOK_S = 0.5
+    with kept(host):
+        for setting in runtime.ARP:
+            sh(f"sysctl -q -w net.ipv4.conf.eth1.{setting}=0")
+            await_that(lambda: not lacking(), f"{setting} is as before")
+
+
+@case
 def an_interface_that_comes_late(host: Host) -> None:
     enis = plans()
     put(host.root, RECORD, encode(Interfaces(enis=tuple(enis))).decode())
