@@ -150,7 +150,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--packages", action="store_true", help="build and run the self-contained file")
     group.addoption("--distributions", action="store_true", help="run a checkout on releases of Debian")
     group.addoption("--aarch64", action="store_true", help="build for aarch64, and run that by qemu")
-    group.addoption("--vm", action="store_true", help="set up, reboot and roll back in a virtual machine")
+    group.addoption(
+        "--vm",
+        action="store_true",
+        help="set up, reboot and roll back in a virtual machine, and with every network manager",
+    )
     group.addoption(
         "--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs"
     )
