@@ -7,20 +7,23 @@ import copy
 import itertools
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # DDP of torch 2.4 uses it, and does not import it
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import lightcc
 from lightcc import Settings, patch
 from lightcc.reduce import Int8Hop, TopKHop
 from tests.lightcc import digits
+from tests.lightcc.crossing import Crossing, left_out
 
 SMALL_THRESHOLD = 4096  # bytes: the larger layers of the test's networks go by top-k
 TINY_BUCKETS_MB = 0.002  # three buckets
@@ -124,10 +127,10 @@ def coded(chosen: dict[str, Any], *, bf16: bool = False, **options: Any) -> dict
     }
 
 
-def many_lanes(times: int) -> bool:
+def many_lanes(steps: int) -> bool:
     """Train with three lanes and tiny buckets; return whether all replicas are equal."""
     chosen = settings(two_d=True, topk=True, inter_dtype="int8", streams=3)
-    ours, _ddp = trained(chosen, times, bucket_cap_mb=TINY_BUCKETS_MB)
+    ours, _ddp = trained(chosen, steps, bucket_cap_mb=TINY_BUCKETS_MB)
     return are_replicas_equal(ours)
 
 
@@ -159,7 +162,7 @@ def nothing_is_lost(chosen: dict[str, Any], **options: Any) -> dict[str, float]:
         if attached:
             lightcc.attach(ddp, settings(**chosen))
         total = 0.0
-        for batch in batches(12):
+        for batch in batches(8):
             loss_of(ddp, batch).backward()
             total += float(sum(each.grad.double().sum() for each in ddp.parameters()))
             ddp.zero_grad()
@@ -431,39 +434,54 @@ def hops(numel: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def timed(chosen: dict[str, Any] | None, interface: str, steps: int, width: int) -> dict[str, float]:
-    """Return the median of a step in ms, and what the host sent in one: on its interface, and by the formula.
+def timed(
+    chosen: dict[str, Any] | None, interface: str, steps: int, width: int, *, alone: bool
+) -> dict[str, float]:
+    """Return the median of a step in ms, and what the host sent in one.
 
-    Without settings DDP's own all-reduce; the setting "hook" is torch's own hook of 16 bit.
+    bytes and packets are those of its interface, payload is the gradients' by the formula. Alone, nothing
+    crosses hosts, and messages is how many would have. Without settings DDP's own all-reduce; the setting
+    "hook" is torch's own hook of 16 bit.
     """
     ddp = DistributedDataParallel(digits.network(width, seed=0))
     parameters = sum(each.numel() for each in ddp.parameters())
-    ring = 2 * (dist.get_world_size() - 1) * 4 * parameters / dist.get_world_size()
+    payload = 2 * (dist.get_world_size() - 1) * 4 * parameters / dist.get_world_size()
     if chosen == {"hook": 16}:
         ddp.register_comm_hook(None, fp16_compress_hook)
-        ring /= 2
+        payload /= 2
     elif chosen is not None:
         assert lightcc.attach(ddp, settings(**chosen))
+    elif alone:
+        ddp.register_comm_hook(None, allreduce_hook)  # does what DDP does by itself
     times: list[float] = []
-    before, counted = 0, 0.0
-    for step, batch in enumerate(batches(WARM_STEPS + steps)):
-        if step == WARM_STEPS:
-            dist.barrier()
-            before, counted = sent_bytes(interface), lightcc.stats(ddp).get("host_bytes", 0)
-        begin = time.perf_counter()
-        loss_of(ddp, batch).backward()
-        times.append(time.perf_counter() - begin)
-    dist.barrier()
-    sent = (sent_bytes(interface) - before) / steps
-    formula = (lightcc.stats(ddp).get("host_bytes", 0) - counted) / steps or ring
-    return {"ms": 1e3 * statistics.median(times[WARM_STEPS:]), "sent": sent, "formula": formula}
+    before = Counter[str]()
+    with left_out() if alone else nullcontext(Crossing()) as crossing:
+        for step, batch in enumerate(batches(WARM_STEPS + steps)):
+            if step == WARM_STEPS:
+                dist.barrier()
+                before = counted(ddp, interface, crossing)
+            begin = time.perf_counter()
+            loss_of(ddp, batch).backward()
+            times.append(time.perf_counter() - begin)
+        dist.barrier()
+        after = counted(ddp, interface, crossing)
+    got = {name: (after[name] - before[name]) / steps for name in after}
+    return {**got, "payload": got["payload"] or payload, "ms": 1e3 * statistics.median(times[WARM_STEPS:])}
 
 
-def sent_bytes(interface: str) -> int:
-    """Return what an interface has sent, in this network namespace."""
+def counted(ddp: Any, interface: str, crossing: Crossing) -> Counter[str]:
+    """Return what an interface of this host has sent, and what lightcc and the crossing counted."""
     lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
     (found,) = [line.split(":")[1].split() for line in lines if line.strip().startswith(f"{interface}:")]
-    return int(found[8])
+    payload = int(lightcc.stats(ddp).get("host_bytes", 0))
+    return Counter(
+        {
+            "bytes": int(found[8]),
+            "packets": int(found[9]),
+            "payload": payload,
+            "messages": crossing.messages,
+        }
+    )
 
 
 def accuracy(chosen: dict[str, Any] | None, seed: int, steps: int, width: int) -> float:

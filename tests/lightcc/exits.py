@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How processes with lanes end: python -m tests.lightcc.exits FOLDER SIGNAL...
-
-For each signal's number two ranks train, and one of them is sent it; 0: both end by themselves. Ranks are
-forks of one process, which imports torch once.
-"""
+"""How processes with lanes end: pairs of ranks, which are forks of a process that started no thread."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import time
 from pathlib import Path
 
 import torch
-import torch._dynamo  # DDP imports it, and each rank would do so anew
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -60,24 +55,34 @@ def ended(pid: int) -> int:
     return -1
 
 
-def main() -> None:
-    """Start pairs of ranks; print each one's exit status."""
-    torch.set_num_threads(1)
-    folder, *signals = sys.argv[1:]
-    for number, own_signal in enumerate(map(int, signals)):
-        pids = []
-        for rank in range(2):
-            pid = os.fork()
-            if pid == 0:
-                meeting = Path(folder) / f"meeting{number}"
-                train(rank, meeting, 6, destroys=number % 2 == 0, own_signal=own_signal)
-                return
-            pids.append(pid)
-        print(ended(pids[0]), end=" ", flush=True)
+def start(folder: Path, number: int, own_signal: int) -> list[int]:
+    """Fork two ranks that train; return their numbers. A fork ends as programs do, by an exception."""
+    pids = []
+    for rank in range(2):
+        pid = os.fork()
+        if pid == 0:
+            with (folder / "stderr").open("a") as file:
+                os.dup2(file.fileno(), sys.stderr.fileno())
+            train(rank, folder / f"meeting{number}", 6, destroys=number % 2 == 0, own_signal=own_signal)
+            sys.exit()
+        pids.append(pid)
+    return pids
+
+
+def run(folder: str, signals: list[int]) -> dict[str, object]:
+    """Start a pair for each signal, which one rank of it sends itself; 0: both end by themselves.
+
+    Return the exit statuses, and what was written to stderr. Those that wait for a rank that is gone do so
+    beside the others.
+    """
+    pairs = []
+    for number, own_signal in enumerate(signals):
+        pids = start(Path(folder), number, own_signal)
+        pairs.append(pids if own_signal else [ended(pid) for pid in pids])
+    for place, own_signal in enumerate(signals):
         if own_signal:
-            os.kill(pids[1], signal.SIGKILL)
-        print(ended(pids[1]), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            first, second = pairs[place]
+            status = ended(first)
+            os.kill(second, signal.SIGKILL)
+            pairs[place] = [status, ended(second)]
+    return {"statuses": pairs, "stderr": (Path(folder) / "stderr").read_text()}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of docs/reference/lightcc.md: python -m tests.lightcc.measure accuracy | encode | lab [MBPS ...].
+"""Figures of docs/reference/lightcc.md: python -m tests.lightcc.measure accuracy | encode | lab MBPS ...
 
 `accuracy` trains the digits with each setting on five seeds. `lab` (root) measures bytes and time of a step
-of two hosts of two ranks, in network namespaces: without a cap, and with each cap; the formula is the time
-without a cap plus bytes / cap. `encode` times the codecs on one thread.
+of two hosts of two ranks, in network namespaces whose links have each cap in turn. Formula of the bytes:
+lightcc's, the heads of gloo's messages, and those of the packets, which the interface counts. Formula of the
+time: a step in which nothing crosses hosts, and bytes / cap. `encode` times the codecs on one thread.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ from tests.lightcc.conftest import ROOT, environment, free_port
 SEEDS = range(5)
 STEPS, WIDTH = 300, 256
 LAB_STEPS, LAB_WIDTH = 14, 1024  # 1,126,410 parameters
-FREE_STEPS = 100  # without a cap, where steps are short
+ALONE_STEPS = 30  # in which nothing crosses hosts
+HEAD_BYTES = 14 + 20 + 32  # of a packet: Ethernet, IPv4, TCP with timestamps
+GLOO_BYTES = 3 * 48  # of a message: its head, and that its sender and its receiver each say they are ready
+QUEUE_US = 100_000  # a cap's, so that TCP loses nothing; its bucket then holds no more than two packets
 NUMELS = (1 << 20, 4 << 20, 25_557_032)  # the last: of ResNet50
+BYTES_OFF_MAX, MS_OFF_MAX = 0.02, 0.05  # then the formula is wrong, or the machine was busy
 ENCODINGS = 5
 METHODS: dict[str, dict[str, Any] | None] = {
     "plain": None,
@@ -108,31 +113,36 @@ def accuracy() -> None:
 
 
 def lab(caps_mbps: Sequence[float]) -> None:
-    """Print a row of each method: bytes a step and the formula's; ms, and with caps the formula's."""
-    free_ms: dict[str, float] = {}
-    for cap in (None, *caps_mbps):
+    """Print a row of each cap and method: what was measured beside the formula, and by how much it is off."""
+    print("| Mbit/s | setting | MB | formula | off | ms alone | ms | formula | off |")
+    far: list[str] = []
+    for cap in caps_mbps:
         with ExitStack() as stack:
-            built = stack.enter_context(Lab(LabSpec(cap_mbps=cap)))
+            built = stack.enter_context(Lab(LabSpec(cap_mbps=cap, queue_us=QUEUE_US)))
             port, address, interface = str(free_port()), built.address(0), built.enis[0]
             commands = [
                 built.command(host, argv(port, address, own)) for host, own in ((0, "0,1"), (1, "2,3"))
             ]
             four = stack.enter_context(ranks(commands, GLOO_SOCKET_IFNAME=interface))
-            steps = LAB_STEPS if cap else FREE_STEPS
             for name, chosen in METHODS.items():
-                got = four.run("timed", chosen=chosen, interface=interface, steps=steps, width=LAB_WIDTH)
-                sent, formula, ms = (got[0][key] for key in ("sent", "formula", "ms"))
-                free_ms.setdefault(name, ms)
-                wanted = "" if cap is None else f"{free_ms[name] + 8 * formula / cap / 1e3:.0f}"
+                step = {"chosen": chosen, "interface": interface, "width": LAB_WIDTH}
+                alone = four.run("timed", **step, steps=ALONE_STEPS, alone=True)[0]
+                got = four.run("timed", **step, steps=LAB_STEPS, alone=False)[0]
+                sent = got["payload"] + GLOO_BYTES * alone["messages"] + HEAD_BYTES * got["packets"]
+                ms = alone["ms"] + 8e-3 * sent / cap
+                bytes_off, ms_off = got["bytes"] / sent - 1, got["ms"] / ms - 1
                 row = (
-                    f"{cap or 'no cap'}",
-                    name,
-                    f"{sent / 1e6:.3f}",
-                    f"{formula / 1e6:.3f}",
-                    f"{ms:.0f}",
-                    wanted,
+                    *(f"{cap:g}", name),
+                    *(f"{each / 1e6:.3f}" for each in (got["bytes"], sent)),
+                    f"{100 * bytes_off:+.1f} %",
+                    *(f"{each:.0f}" for each in (alone["ms"], got["ms"], ms)),
+                    f"{100 * ms_off:+.1f} %",
                 )
                 print("|", " | ".join(row), "|", flush=True)
+                if abs(bytes_off) > BYTES_OFF_MAX or abs(ms_off) > MS_OFF_MAX:
+                    far.append(f"{cap:g} Mbit/s, {name}")
+    if far:
+        sys.exit(f"farther than {BYTES_OFF_MAX:.0%} (bytes) or {MS_OFF_MAX:.0%} (time): {'; '.join(far)}")
 
 
 def encode() -> None:

@@ -3,7 +3,8 @@
 
 By default all of them over loopback; else those of one host, where ADDRESS is rank 0's.
 Reads lines {"case": NAME, "arguments": {...}}; writes for each a line with what the case returned on each
-rank, or an error's text. Ranks are forks of one process, which starts no thread before.
+rank, or an error's text. Ranks are forks of one process, which starts no thread; the case "exits" has others
+forked.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 import torch
@@ -21,7 +23,7 @@ import torch._dynamo  # DDP imports it, and each rank would do so anew
 import torch.distributed as dist
 
 import lightcc
-from tests.lightcc import cases
+from tests.lightcc import cases, exits
 
 RANKS = 4
 TIMEOUT = dt.timedelta(seconds=60)
@@ -51,6 +53,20 @@ def serve(rank: int, port: str, address: str, orders: int, answers: int) -> None
     dist.destroy_process_group()
 
 
+def run_on_all(line: str, pipes: Sequence[tuple[TextIO, TextIO]]) -> list[dict[str, Any]]:
+    """Pass an order to all ranks; return their answers."""
+    wanted = json.loads(line)
+    if wanted["case"] == "exits":
+        return [{"result": exits.run(**wanted["arguments"]), "warnings": []}]
+    for orders, _answers in pipes:
+        orders.write(line)
+        orders.flush()
+    got = [answers.readline() for _orders, answers in pipes]
+    if not all(got):
+        sys.exit("a rank ended")
+    return [json.loads(each) for each in got]
+
+
 def main() -> None:
     """Fork the ranks; pass each order to all of them, and their answers back."""
     torch.set_num_threads(1)
@@ -69,13 +85,7 @@ def main() -> None:
         os.close(answer_out)
         pipes.append((os.fdopen(order_out, "w"), os.fdopen(answer_in)))
     for line in sys.stdin:
-        for orders, _answers in pipes:
-            orders.write(line)
-            orders.flush()
-        got = [answers.readline() for _orders, answers in pipes]
-        if not all(got):
-            sys.exit("a rank ended")
-        print(json.dumps([json.loads(each) for each in got]), flush=True)
+        print(json.dumps(run_on_all(line, pipes)), flush=True)
     for orders, _answers in pipes:
         orders.close()
     for _ in pipes:

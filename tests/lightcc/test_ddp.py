@@ -15,6 +15,7 @@ BOTH = {"two_d": True, "topk": True}
 INT8 = {"two_d": True, "inter_dtype": "int8"}
 NEAR = 1e-6
 TINY_MB = 0.002  # three buckets
+LANE_STEPS = 67  # 200 buckets go over the lanes
 
 
 def test_one_group_and_dense_is_ddps_own(run_case: Case) -> None:
@@ -60,23 +61,26 @@ def test_ranks_that_have_fewer_batches(run_case: Case, chosen: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("chosen", "share"),
+    ("chosen", "share", "bf16"),
     [
-        (TOPK, 0.1),
-        (BOTH, 0.1),
-        ({**BOTH, "topk_fp16": True, "topk_ratio": 1e-6}, 0.1),
-        ({**BOTH, "inter_dtype": "int8", "streams": 3}, 0.1),
-        (INT8, 0.25),
-        ({"two_d": True, "inter_dtype": "int8", "intra_size": 1}, 0.4),
-        ({"two_d": True, "inter_dtype": "bf16"}, 0.334),
-        ({"two_d": True, "inter_dtype": "fp16"}, 0.334),
+        (TOPK, 0.1, False),
+        (TOPK, 0.1, True),
+        (BOTH, 0.1, False),
+        ({**BOTH, "topk_fp16": True, "topk_ratio": 1e-6}, 0.1, False),
+        ({**BOTH, "inter_dtype": "int8", "streams": 3}, 0.1, True),
+        (INT8, 0.25, False),
+        (INT8, 0.25, True),
+        ({"two_d": True, "inter_dtype": "int8", "intra_size": 1}, 0.4, False),
+        ({"two_d": True, "inter_dtype": "bf16"}, 0.334, False),
+        ({"two_d": True, "inter_dtype": "bf16"}, 0.334, True),
+        ({"two_d": True, "inter_dtype": "fp16"}, 0.334, False),
     ],
     ids=lambda value: (
-        ",".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, dict) else ""
+        ",".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, dict) else None
     ),
 )
-@pytest.mark.parametrize("bf16", [False, True])
 def test_replicas_stay_equal(run_case: Case, chosen: dict[str, Any], share: float, *, bf16: bool) -> None:
+    """Also where gradients have 16 bit, which halves what a ring sends."""
     for got in run_case("coded", chosen=chosen, bf16=bf16, steps=20, width=128).results:
         assert got["replicas"]
         assert got["is_finite"]
@@ -86,7 +90,7 @@ def test_replicas_stay_equal(run_case: Case, chosen: dict[str, Any], share: floa
 
 
 def test_lanes_keep_the_order_of_buckets(run_case: Case) -> None:
-    assert run_case("many_lanes", times=200).results == [True] * 4
+    assert run_case("many_lanes", steps=LANE_STEPS).results == [True] * 4
 
 
 @pytest.mark.parametrize(
@@ -123,8 +127,8 @@ def test_an_infinity_costs_one_step(run_case: Case, chosen: dict[str, Any]) -> N
         assert got["scale"] == 512.0
         assert got["is_finite"]
         assert got["replicas"]
-    if chosen == TOPK:  # one vector is all there is, so that every rank keeps its residual
-        assert [got["ratio"] for got in run_case("one_infinity", chosen=chosen).results] == [0.5] * 4
+        if chosen == TOPK:  # one vector is all there is, so that every rank keeps its residual
+            assert got["ratio"] == 0.5
 
 
 @pytest.mark.parametrize("chosen", [TOPK, BOTH, INT8, {**BOTH, "inter_dtype": "int8"}])

@@ -16,7 +16,7 @@ import pytest
 from lightcc import launch
 from lightcc.boot import take_over_mpi
 from lightcc.notices import LightccError
-from tests.lightcc.conftest import ROOT, environment, free_port
+from tests.lightcc.conftest import ROOT, Case, environment, free_port
 
 TUTORIAL = ROOT / "docs" / "how-to" / "lightcc.md"
 SHOW = """\
@@ -193,11 +193,9 @@ def test_the_example_of_the_page() -> None:
 # ---- ends ----
 
 
-@pytest.mark.usefixtures("has_torch")
-def test_processes_end(tmp_path: Path) -> None:
+def test_processes_end(run_case: Case, tmp_path: Path) -> None:
     """With destroy_process_group() and without it; the other one of a pair, where a rank is gone."""
-    gone = [str(int(each)) for each in (signal.SIGKILL, signal.SIGSTOP)]
-    done = python("-m", "tests.lightcc.exits", tmp_path, *["0"] * 4, *gone)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["0 0"] * 4 + ["1 -9"] * 2, done.stderr
-    assert done.stderr.count("Error: ") >= 2
+    gone = [int(each) for each in (signal.SIGKILL, signal.SIGSTOP)]
+    (got,) = run_case("exits", folder=str(tmp_path), signals=[*gone, *[0] * 4]).results
+    assert got["statuses"] == [[1, -9]] * 2 + [[0, 0]] * 4, got["stderr"]
+    assert got["stderr"].count("Error: ") >= 2
