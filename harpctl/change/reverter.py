@@ -168,7 +168,7 @@ class Reverter:
     @_do.register
     def _set_back(self, undo: SetBack, step: _StepUndo, reverted: RevertedStep) -> None:
         now = self._host.read_text(undo.path)
-        if self._rebooted(step.before):
+        if self._rebooted(step.before) and (now or "").strip() != undo.ours.strip():  # else the boot set it again
             self.notes.append(f"{undo.path}: what was set is gone since the host was booted again.")
             return
         if now is None or now == undo.was:

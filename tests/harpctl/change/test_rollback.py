@@ -154,11 +154,19 @@ def test_a_changed_control_is_kept(site: Site) -> None:
 def test_after_a_reboot(site: Site) -> None:
     """What lived in memory is gone: no control is set, and a rule that is gone is no failure."""
     site.at("/proc/sys/kernel/random/boot_id").write_text("boot-2\n")
-    site.at(PAGES).write_text("50\n")
+    site.at(PAGES).write_text("60\n")
     site.at("/run/rule").unlink()
     assert undo_all(site.host).kept == ()
-    assert site.at(PAGES).read_text() == "50\n"
+    assert site.at(PAGES).read_text() == "60\n"
     assert site.differs() == {PAGES, "/proc/sys/kernel/random/boot_id"}
+
+
+def test_what_each_boot_sets_again_is_set_back(site: Site) -> None:
+    """harp.service sets the ENIs' controls at each boot, and kernel arguments reserve pages."""
+    assert site.at(PAGES).read_text().strip() == "50"
+    site.at("/proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+    assert undo_all(site.host).kept == ()
+    assert site.differs() == {"/proc/sys/kernel/random/boot_id"}
 
 
 def test_an_undo_command_that_fails_stops_nothing_else(site: Site) -> None:
