@@ -61,17 +61,17 @@ class BootResult(msgspec.Struct, frozen=True, kw_only=True):
     enis: tuple[str, ...] = ()  # those of the record, by the kernel's names
 
 
-def _facts(host: Host, names: Collection[str]) -> Facts:
+def _gather_facts(host: Host, names: Collection[str]) -> Facts:
     """Gather only what the steps of these ENIs need: this runs at each change of one."""
     kernel = host.read_word("/proc/sys/kernel/osrelease")
     enis, _foreign = collect_enis(host, Overrides(), kernel, [], names)
     return Facts(system=System(kernel=kernel), boot=Boot(), memory=Memory(), enis=enis)
 
 
-def plan(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult], list[str]]:
+def plan_boot(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepResult], list[str]]:
     """Return what the ENIs lack, the ENIs that can't be set up, and the kernel's names of all."""
     confs = [file.conf for file in read_confs(host) if file.conf is not None] if record.big_tcp else []
-    facts = _facts(host, [eni.name for eni in record.enis] + [conf.interface for conf in confs])
+    facts = _gather_facts(host, [eni.name for eni in record.enis] + [conf.interface for conf in confs])
     record = record.renamed(facts.name_of)
     names = [eni.name for eni in record.enis]
     sources = collect_state(host, names, {eni.version for eni in record.enis})
@@ -102,7 +102,7 @@ def _carry_out(host: Host, step: AnyStep) -> StepResult:
 
 
 @contextlib.contextmanager
-def _locked(host: Host) -> Iterator[None]:
+def _lock_host(host: Host) -> Iterator[None]:
     """Be the only one that changes the host, and change nothing where a transaction was interrupted."""
     if not host.is_dir(store.JOURNAL):  # nothing to undo, and nobody to wait for
         yield
@@ -114,18 +114,18 @@ def _locked(host: Host) -> Iterator[None]:
 
 def run_boot(host: Host) -> BootResult:
     """Give each ENI what it lacks. Raises HarpError where another harpctl changes this host."""
-    steps, failed, names = plan(host, decode(host.read_bytes(RECORD)))
+    steps, failed, names = plan_boot(host, decode(host.read_bytes(RECORD)))
     results: list[StepResult] = []
     if steps:
-        with _locked(host):
-            steps, failed, names = plan(host, decode(host.read_bytes(RECORD)))
+        with _lock_host(host):
+            steps, failed, names = plan_boot(host, decode(host.read_bytes(RECORD)))
             results = [_carry_out(host, step) for step in steps]
     results += failed
     ok = not any(result.error for result in results)
     return BootResult(ok=ok, steps=tuple(results), enis=tuple(names))
 
 
-def _show(result: BootResult) -> None:
+def _show_result(result: BootResult) -> None:
     for done in result.steps:
         OUT.print(f"{done.step}: {done.error or 'done'}", markup=False)
 
@@ -138,7 +138,7 @@ def _notify_ready() -> None:
             notify.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)
 
 
-def keep(host: Host) -> None:
+def keep_enis(host: Host) -> None:
     """Set the ENIs up, and again whenever something of it is taken away. Never returns."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the end that systemd expects
     watch = Watch()  # before the first look, so that no change is missed
@@ -152,7 +152,7 @@ def keep(host: Host) -> None:
         except HarpError as error:
             result = BootResult(ok=False, steps=(StepResult(step="harp.service", error=error.message),))
         if str(result) != last:
-            _show(result)
+            _show_result(result)
             last = str(result)
         if not is_ready and (result.ok or time.monotonic() >= deadline):
             _notify_ready()
@@ -171,11 +171,11 @@ def boot(*, keep_on: bool, as_json: bool) -> None:
     host = Host()
     require_root(host)
     if keep_on:
-        keep(host)
+        keep_enis(host)
     result = run_boot(host)
     if as_json:
         print_json(result)
     else:
-        _show(result)
+        _show_result(result)
     if not result.ok:
         raise click.exceptions.Exit(int(ExitCode.FAILED))

@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from harpctl.change.apply import apply
-from harpctl.change.diff import render
+from harpctl.change.diff import render_diff
 from harpctl.change.rollback import recover
-from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, needed
+from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, drop_held_steps
 from harpctl.command_line import argument, command, dry_run_option, flag, json_option, option, root_option
 from harpctl.confs.table import KEYS
 from harpctl.console import ConsoleProgress, NoProgress, Progress, print_json, print_lines
@@ -61,7 +61,7 @@ def edit(
         recover(host, progress=progress)
     changes = _Changes(assignments, unset, comment)
     plan = plan_edit(host, file, changes, to=to, delete=delete)
-    result = EditResult(file=file, changed=not plan.is_empty, plan=render(plan, host) if dry_run else "")
+    result = EditResult(file=file, changed=not plan.is_empty, plan=render_diff(plan, host) if dry_run else "")
     if not dry_run:
         result = replace(result, transaction=apply(plan, host, what="edit", progress=progress))
     if as_json:
@@ -84,7 +84,7 @@ class _Changes:
     """What is to change in the lines of a file."""
 
     def __init__(self, assignments: Sequence[str], unset: Sequence[str], comment: Sequence[int]) -> None:
-        self.values = dict(_assignment(text) for text in assignments)
+        self.values = dict(_parse_assignment(text) for text in assignments)
         self.unset = unset
         self.comment = comment
 
@@ -92,7 +92,7 @@ class _Changes:
         return bool(self.values or self.unset or self.comment)
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def _parse_assignment(text: str) -> tuple[str, str]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not re.fullmatch(r"[\w.-]+", key) or not value or not value.isprintable():
         raise HarpError(f"--set {text!r} is no KEY=VALUE.", "For example: --set mtu=8900", ExitCode.USAGE)
@@ -112,12 +112,14 @@ def plan_edit(host: Host, file: str, changes: _Changes, *, to: str = "", delete:
     data = host.read_bytes(file)
     if data is None and not (delete or to):
         raise HarpError(f"{file} is not there or can't be read.", f"ls -l {file}", ExitCode.MISSING)
-    return needed(Plan(groups=(Group(name="file", steps=(_step(host, file, data, changes, to),)),)), host)
+    return drop_held_steps(
+        Plan(groups=(Group(name="file", steps=(_plan_step(host, file, data, changes, to),)),)), host
+    )
 
 
-def _step(host: Host, file: str, data: bytes | None, changes: _Changes, to: str) -> AnyStep:
+def _plan_step(host: Host, file: str, data: bytes | None, changes: _Changes, to: str) -> AnyStep:
     if changes:
-        return WriteFile(why=WHY, path=file, data=_edited(file, data or b"", changes))
+        return WriteFile(why=WHY, path=file, data=_apply_changes(file, data or b"", changes))
     if not to:
         return RemoveFile(why=WHY, path=file)
     if host.stat(file) is not None and host.stat(to) is not None:
@@ -125,7 +127,7 @@ def _step(host: Host, file: str, data: bytes | None, changes: _Changes, to: str)
     return Rename(why=WHY, path=file, to=to)
 
 
-def _edited(file: str, data: bytes, changes: _Changes) -> bytes:
+def _apply_changes(file: str, data: bytes, changes: _Changes) -> bytes:
     """Return the file's bytes with the changes; lines that nothing concerns stay byte for byte."""
     lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     for number in changes.comment:
@@ -136,7 +138,7 @@ def _edited(file: str, data: bytes, changes: _Changes) -> bytes:
     for key in changes.unset:
         lines = [line for line in lines if not _is_of(line, key)]
     for key, value in changes.values.items():
-        _set(lines, key, value)
+        _set_key(lines, key, value)
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
@@ -144,7 +146,7 @@ def _is_of(line: str, key: str) -> bool:
     return re.match(rf"\s*{re.escape(key)}\s*=", line) is not None
 
 
-def _set(lines: list[str], key: str, value: str) -> None:
+def _set_key(lines: list[str], key: str, value: str) -> None:
     """Set a key: in its line, behind the head of its section, or at the end."""
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     for at, line in enumerate(lines):

@@ -16,11 +16,11 @@ import shlex
 from typing import Protocol
 
 from harpctl.change import store
-from harpctl.change.executor import Executor, targets
+from harpctl.change.executor import Executor, written_paths
 from harpctl.change.journal import Done, Journal, Transaction
 from harpctl.change.os_errors import harp_error_of, require_root, translate_os_errors
 from harpctl.change.rollback import kept_text, undo_now
-from harpctl.change.steps import Group, Plan, Run, WriteFile, needed
+from harpctl.change.steps import Group, Plan, Run, WriteFile, drop_held_steps
 from harpctl.console import Progress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -56,18 +56,18 @@ def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard
     Call rollback.recover before the facts are gathered that the plan is made of. Raises HarpError, and the
     host is as before then; the message names what could not be undone.
     """
-    plan = needed(plan, host)
+    plan = drop_held_steps(plan, host)
     if plan.is_empty:
         return ""
     require_root(host)
     with translate_os_errors(host):
-        _check(plan, host, guard)
+        _check_plan(plan, host, guard)
         store.prepare(host)
         with store.locked(host):
             journal = Journal(host)
             journal.refuse_interrupted()
             try:
-                transaction = _begin(journal, host, plan, what)
+                transaction = _begin_transaction(journal, host, plan, what)
             except OSError:
                 journal.drop_unused()
                 store.clear(host)
@@ -137,16 +137,19 @@ def _take_back(
     )
 
 
-def _begin(journal: Journal, host: Host, plan: Plan, what: str) -> Transaction:
+def _begin_transaction(journal: Journal, host: Host, plan: Plan, what: str) -> Transaction:
     """Begin a transaction, and take the room on the disk that undoing it may need."""
     replaced = sum(
-        _size(host, path) for group in plan.groups for step in group.steps for path in targets(step)
+        _file_bytes(host, path)
+        for group in plan.groups
+        for step in group.steps
+        for path in written_paths(step)
     )
     host.write_file(store.RESERVE, os.urandom(replaced + ROOM_BYTES), 0o600)
     return journal.begin(what)
 
 
-def _check(plan: Plan, host: Host, guard: Guard | None) -> None:
+def _check_plan(plan: Plan, host: Host, guard: Guard | None) -> None:
     """Find what would fail, before anything is changed. Raises HarpError and OSError."""
     room: dict[str, int] = {store.JOURNAL: 2 * ROOM_BYTES}
     for group in plan.groups:
@@ -161,11 +164,13 @@ def _check(plan: Plan, host: Host, guard: Guard | None) -> None:
                     f"`{shlex.join(step.argv)}` was to run for a directory tree.",
                     "This is a defect of harpctl: with --root no command may run. Please report it.",
                 )
-            for path in targets(step):
+            for path in written_paths(step):
                 host.resolved(path)  # raises for a link that leads nowhere but to itself
                 new = len(step.data) if isinstance(step, WriteFile) else 0
                 room[path] = room.get(path, 0) + new + BLOCK_BYTES
-                room[store.JOURNAL] += 2 * (_size(host, path) + BLOCK_BYTES)  # the copy, and the reserve
+                room[store.JOURNAL] += 2 * (
+                    _file_bytes(host, path) + BLOCK_BYTES
+                )  # the copy, and the reserve
     _check_room(host, room)
 
 
@@ -184,6 +189,6 @@ def _check_room(host: Host, room: dict[str, int]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
-def _size(host: Host, path: str) -> int:
+def _file_bytes(host: Host, path: str) -> int:
     status = host.stat(host.resolved(path))
     return status.st_size if status is not None else 0

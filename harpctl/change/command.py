@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from harpctl.change.reverter import KeptPart
-from harpctl.change.rollback import Listed, RollbackResult, listed
+from harpctl.change.rollback import Listed, RollbackResult, list_transactions
 from harpctl.change.rollback import rollback as roll_back
 from harpctl.command_line import argument, command, dry_run_option, flag, json_option, root_option, yes_option
 from harpctl.console import ConsoleProgress, NoProgress, print_json, printable
@@ -44,19 +44,19 @@ def rollback(
     del yes  # only -H asks
     host = open_host(root)
     if list_only:
-        _show_list(listed(host), as_json=as_json)
+        _show_list(list_transactions(host), as_json=as_json)
         return
     progress = NoProgress() if as_json or dry_run else ConsoleProgress()
     result = roll_back(host, since=transaction, force=force, dry_run=dry_run, progress=progress)
     if as_json:
         print_json(result)
     else:
-        _show(result, root)
+        _show_result(result, root)
     if result.kept:
         raise click.exceptions.Exit(int(ExitCode.REFUSED))
 
 
-def _say(text: str, *, err: bool = False) -> None:
+def _print_text(text: str, *, err: bool = False) -> None:
     """Print what may hold others' names and bytes."""
     click.echo(printable(text, keep="\n"), err=err)
 
@@ -66,33 +66,35 @@ def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
         print_json(transactions)
         return
     for transaction in transactions:
-        _say(f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}")
+        _print_text(
+            f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}"
+        )
         for step in transaction.steps:
-            _say(f"    {step}")
+            _print_text(f"    {step}")
     if not transactions:
-        _say("There is nothing to undo.")
+        _print_text("There is nothing to undo.")
 
 
-def _show(result: RollbackResult, root: Path | None) -> None:
+def _show_result(result: RollbackResult, root: Path | None) -> None:
     for reverted in result.reverted:
         for action in reverted.actions:
-            _say(f"would {action}" if result.dry_run else f"{action}: done")
+            _print_text(f"would {action}" if result.dry_run else f"{action}: done")
         if reverted.diff:
-            _say(reverted.diff.rstrip())
+            _print_text(reverted.diff.rstrip())
     for note in result.notes:
-        _say(f"note: {note}")
+        _print_text(f"note: {note}")
     for kept in result.kept:
         _show_kept(kept)
     if result.kept:
         again = "harpctl rollback --force" + (f" --root {root}" if root else "")
-        _say(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
+        _print_text(f"What was kept can still be undone. To restore the saved originals: {again}", err=True)
     elif not result.reverted:
-        _say("There is nothing to undo.")
+        _print_text("There is nothing to undo.")
 
 
 def _show_kept(kept: KeptPart) -> None:
-    _say(f"kept {kept.path or kept.step}: {kept.reason}.", err=True)
+    _print_text(f"kept {kept.path or kept.step}: {kept.reason}.", err=True)
     if kept.saved:
-        _say(f"  Saved original: {kept.saved}. From it to what is there now:", err=True)
+        _print_text(f"  Saved original: {kept.saved}. From it to what is there now:", err=True)
     for line in kept.diff.splitlines():
-        _say(f"  {line}", err=True)
+        _print_text(f"  {line}", err=True)

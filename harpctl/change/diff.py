@@ -16,22 +16,22 @@ from harpctl.change.steps import (
     SetControl,
     SetSizes,
     WriteFile,
+    drop_held_steps,
     mode_of,
-    needed,
 )
 from harpctl.host.host import Host
 
 NO_LINE_END = "\\ No newline at end of file\n"
 
 
-def render(plan: Plan, host: Host) -> str:
+def render_diff(plan: Plan, host: Host) -> str:
     """Return what --dry-run prints: a diff, with `$ command` and `= value > control file` in their places.
 
     Sizes of an interface are `= size=bytes ... of interface`. Raises HarpError for what can't be read.
     """
     seen = _Imagined(host)
     lines = []
-    for group in needed(plan, host).groups:
+    for group in drop_held_steps(plan, host).groups:
         texts = list(filter(None, (_text_of(step, seen) for step in group.steps)))
         lines += [f"# {group.name}\n", *texts] if texts else []
     return "".join(lines)
@@ -40,17 +40,20 @@ def render(plan: Plan, host: Host) -> str:
 def file_diff(path: str, old: tuple[State, bytes], new: tuple[State, bytes]) -> str:
     """Return the unified diff of what is at a path; "" when nothing differs that a diff can show."""
     (was, was_data), (becomes, data) = old, new
-    head = _head(path, was, becomes)
+    head = _describe_change(path, was, becomes)
     if same_content(was, becomes):
         return head
-    before, after = _text(was, was_data), _text(becomes, data)
+    before, after = _decode_text(was, was_data), _decode_text(becomes, data)
     if before is None or after is None:
         sizes = f"{len(was_data)} bytes, then {len(data)}"
-        return (
-            f"{head}Binary files {_name('a', path, was)} and {_name('b', path, becomes)} differ ({sizes})\n"
-        )
+        names = f"{_side_name('a', path, was)} and {_side_name('b', path, becomes)}"
+        return f"{head}Binary files {names} differ ({sizes})\n"
     lines = difflib.unified_diff(
-        _lines(before), _lines(after), _name("a", path, was), _name("b", path, becomes), n=3
+        _split_lines(before),
+        _split_lines(after),
+        _side_name("a", path, was),
+        _side_name("b", path, becomes),
+        n=3,
     )
     return head + "".join(line if line.endswith("\n") else f"{line}\n{NO_LINE_END}" for line in lines)
 
@@ -96,7 +99,7 @@ def _text_of(step: AnyStep, seen: _Imagined) -> str:
     return f"rename from {step.path}\nrename to {step.to}\n"
 
 
-def _head(path: str, was: State, becomes: State) -> str:
+def _describe_change(path: str, was: State, becomes: State) -> str:
     """Return the lines for what a unified diff can't show: modes, links, directories."""
     lines = []
     if isinstance(was, File) and isinstance(becomes, File) and was.mode != becomes.mode:
@@ -113,7 +116,7 @@ def _head(path: str, was: State, becomes: State) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _text(state: State, data: bytes) -> str | None:
+def _decode_text(state: State, data: bytes) -> str | None:
     """Return text that can be compared; None for bytes that are none."""
     if not isinstance(state, File):
         return ""
@@ -122,12 +125,12 @@ def _text(state: State, data: bytes) -> str | None:
     return data.decode("utf-8", "replace")
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Split at line feeds alone: a carriage return is a part of its line."""
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
 
 
-def _name(side: str, path: str, state: State) -> str:
+def _side_name(side: str, path: str, state: State) -> str:
     return f"{side}{path}" if isinstance(state, File) else "/dev/null"

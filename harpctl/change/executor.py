@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from harpctl.change.journal import After, Before, Journal, Transaction, boot_id
-from harpctl.change.reverter import matches
+from harpctl.change.reverter import matching_files
 from harpctl.change.state import Absent, File, Link, State, digest, read_state
 from harpctl.change.steps import (
     AnyStep,
@@ -26,8 +26,8 @@ from harpctl.change.steps import (
     SetControl,
     SetSizes,
     WriteFile,
+    find_need,
     mode_of,
-    need,
 )
 from harpctl.change.undo import (
     MoveBack,
@@ -65,10 +65,10 @@ class Executor:
 
     def run_group(self, group: Group) -> None:
         """Do what of a group does not hold yet. Raises HarpError and OSError."""
-        if not any(need(step, self._host) is Need.YES for step in group.steps):
+        if not any(find_need(step, self._host) is Need.YES for step in group.steps):
             return
         for step in group.steps:
-            if need(step, self._host) is not Need.NO:
+            if find_need(step, self._host) is not Need.NO:
                 self._do(step)
 
     def _do(self, step: AnyStep) -> None:
@@ -76,7 +76,11 @@ class Executor:
         ready = self._prepare(step)
         self._transaction.add(
             Before(
-                step=self._count, title=title(step), undo=ready.undo, boot=boot_id(self._host), at=time.time()
+                step=self._count,
+                title=describe_step(step),
+                undo=ready.undo,
+                boot=boot_id(self._host),
+                at=time.time(),
             )
         )
         for folder in ready.folders:
@@ -143,7 +147,7 @@ class Executor:
         if step.undo:
             undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
         if step.rewrites:
-            was = {path: self._saved_state(path) for path in matches(self._host, step.rewrites)}
+            was = {path: self._saved_state(path) for path in matching_files(self._host, step.rewrites)}
             undo.append(
                 PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s)
             )
@@ -191,7 +195,7 @@ class Executor:
                     f"`{shlex.join(step.argv)}` failed: {done.last_line}.",
                     "Run that command by hand to see its whole output, repair the cause, and run this again.",
                 )
-        output = {path: read_state(self._host, path)[0] for path in matches(self._host, step.rewrites)}
+        output = {path: read_state(self._host, path)[0] for path in matching_files(self._host, step.rewrites)}
         self._transaction.add(After(step=self._count, output=output))
 
 
@@ -205,7 +209,7 @@ TITLES: dict[type, str] = {
 }
 
 
-def title(step: AnyStep) -> str:
+def describe_step(step: AnyStep) -> str:
     """Return in a few words what a step does."""
     if isinstance(step, Run):
         return (
@@ -214,7 +218,7 @@ def title(step: AnyStep) -> str:
     return TITLES[type(step)].format(step)
 
 
-def targets(step: AnyStep) -> tuple[str, ...]:
+def written_paths(step: AnyStep) -> tuple[str, ...]:
     """Return the paths of files a step writes; those of control files are not among them."""
     if isinstance(step, Rename):
         return step.path, step.to

@@ -99,7 +99,7 @@ class Transaction:
     def __init__(self, host: Host, path: str, records: list[Record]) -> None:
         begin = records[0]
         if not isinstance(begin, Begin):
-            raise _damaged(path, "its first record does not begin a transaction")
+            raise _damage_error(path, "its first record does not begin a transaction")
         self._host = host
         self.path = path
         self.begin = begin
@@ -146,7 +146,7 @@ class Transaction:
 
     def add(self, record: Record) -> None:
         """Add a record; it is on the disk on return. Raises OSError."""
-        self._host.append(self.path, _line(record))
+        self._host.append(self.path, _record_line(record))
         self.records.append(record)
 
     def shas(self) -> set[str]:
@@ -163,7 +163,7 @@ class Journal:
 
     def transactions(self) -> list[Transaction]:
         """Read all transactions, the oldest first. Raises HarpError for one that can't be read."""
-        return [self._read(path) for path in store.transaction_files(self._host)]
+        return [self._read_transaction(path) for path in store.transaction_files(self._host)]
 
     def refuse_interrupted(self) -> None:
         """Raise HarpError where a transaction was interrupted, and is to be undone before another begins."""
@@ -185,7 +185,7 @@ class Journal:
             format=FORMAT, version=__version__, id=name, what=what, time=f"{now:%Y-%m-%dT%H:%M:%SZ}"
         )
         path = f"{store.JOURNAL}/{name}.jsonl"
-        self._host.write_file(path, _line(begin), 0o644)
+        self._host.write_file(path, _record_line(begin), 0o644)
         return Transaction(self._host, path, [begin])
 
     def save(self, data: bytes) -> str:
@@ -227,13 +227,13 @@ class Journal:
             if name not in used:
                 self._host.remove(f"{store.BLOBS}/{name}")
 
-    def _read(self, path: str) -> Transaction:
+    def _read_transaction(self, path: str) -> Transaction:
         data = self._host.read_bytes(path)
         if data is None:
             raise HarpError(f"The journal {path} can't be read.", "Run harpctl as root.", ExitCode.MISSING)
         lines = data.split(b"\n")[:-1]  # what follows the last line end was written in part
         if not lines:
-            raise _damaged(path, "it is empty")
+            raise _damage_error(path, "it is empty")
         version = _check_format(path, lines[0])
         records = []
         for number, line in enumerate(lines, 1):
@@ -242,7 +242,7 @@ class Journal:
             except msgspec.ValidationError:
                 raise _not_known(path, f"a record in line {number}", version) from None
             except msgspec.MsgspecError as error:
-                raise _damaged(path, f"line {number}: {error}") from None
+                raise _damage_error(path, f"line {number}: {error}") from None
         return Transaction(self._host, path, records)
 
 
@@ -259,7 +259,7 @@ def boot_id(host: Host) -> str:
     return host.read_word(BOOT_ID)
 
 
-def _line(record: Record) -> bytes:
+def _record_line(record: Record) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
@@ -268,7 +268,7 @@ def _check_format(path: str, line: bytes) -> str:
     try:
         header = msgspec.json.decode(line, type=_Header)
     except msgspec.MsgspecError as error:
-        raise _damaged(path, str(error)) from None
+        raise _damage_error(path, str(error)) from None
     if header.format != FORMAT:
         raise _not_known(path, f"format {header.format}", header.version)
     return header.version
@@ -282,7 +282,7 @@ def _not_known(path: str, what: str, version: str) -> HarpError:
     )
 
 
-def _damaged(path: str, how: str) -> HarpError:
+def _damage_error(path: str, how: str) -> HarpError:
     return HarpError(
         f"The journal {path} is damaged: {how}.",
         "Nothing was undone. Restore the file from a backup, or undo by hand what its readable lines name.",

@@ -97,7 +97,7 @@ class Reverter:
         try:
             foreign = begun.foreign if begun else self._foreign(before, after)
         except (HarpError, OSError) as error:
-            self._keep(transaction, before, [_Foreign("", _reason(error))])
+            self._keep(transaction, before, [_Foreign("", _reason_of(error))])
             return
         self._record(transaction, Undoing(step=before.step, foreign=foreign))
         step = _StepUndo(before, after, foreign, retried or after is None or self._rebooted(before))
@@ -109,7 +109,7 @@ class Reverter:
             except _Foreign as problem:
                 problems.append(problem)
             except (HarpError, OSError) as error:
-                problems.append(_Foreign(_path_of(undo), _reason(error)))
+                problems.append(_Foreign(_path_of(undo), _reason_of(error)))
         if problems:
             self._keep(transaction, before, problems)
             return
@@ -244,7 +244,9 @@ class Reverter:
             reverted.actions.append(f"run `{' '.join(undo.again)}` at the end")
             step.again.append(undo)
             return
-        paths = set(undo.was) | set(step.after.output if step.after else matches(self._host, undo.patterns))
+        paths = set(undo.was) | set(
+            step.after.output if step.after else matching_files(self._host, undo.patterns)
+        )
         for path in sorted(paths, reverse=True):
             if path not in step.foreign or self._force:
                 self._put(path, undo.was.get(path, Absent()), reverted)
@@ -267,7 +269,11 @@ class Reverter:
 
     def _foreign_outputs(self, undo: PutOutputBack, before: Before, after: After | None) -> list[str]:
         found = []
-        paths = set(undo.was) | set(matches(self._host, undo.patterns)) | set(after.output if after else ())
+        paths = (
+            set(undo.was)
+            | set(matching_files(self._host, undo.patterns))
+            | set(after.output if after else ())
+        )
         for path in sorted(paths):
             now, _data = self._look(path)
             if same_content(now, undo.was.get(path, Absent())):
@@ -340,7 +346,7 @@ class Reverter:
             transaction.add(record)
         except OSError as error:
             transaction.records.append(record)
-            self.notes.append(f"The journal could not be written: {_reason(error)}.")
+            self.notes.append(f"The journal could not be written: {_reason_of(error)}.")
 
     def _keep(self, transaction: Transaction, before: Before, problems: list[_Foreign]) -> None:
         for problem in problems:
@@ -368,7 +374,7 @@ class Reverter:
             return ""
 
 
-def matches(host: Host, patterns: tuple[str, ...]) -> list[str]:
+def matching_files(host: Host, patterns: tuple[str, ...]) -> list[str]:
     """Return the files that fit any of the patterns, links resolved."""
     return sorted({host.resolved(path) for pattern in patterns for path in host.glob(pattern)})
 
@@ -377,7 +383,7 @@ def _path_of(undo: Undo) -> str:
     return "" if isinstance(undo, RunBack | PutOutputBack | SetSizesBack) else undo.path
 
 
-def _reason(error: HarpError | OSError) -> str:
+def _reason_of(error: HarpError | OSError) -> str:
     if isinstance(error, HarpError):
         return error.message.rstrip(".")
     return error.strerror or str(error)

@@ -41,7 +41,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[str, ...]  # those that are not undone, in the order in which they were done
 
 
-def listed(host: Host) -> tuple[Listed, ...]:
+def list_transactions(host: Host) -> tuple[Listed, ...]:
     """Return all transactions, the oldest first. Needs no root. Raises HarpError for a damaged journal."""
     return tuple(
         Listed(
@@ -66,9 +66,11 @@ def rollback(
     """
     journal = Journal(host)
     if dry_run:
-        return _undo(host, journal, _chosen(journal.transactions(), since), force, dry_run, progress)
+        return _undo_transactions(
+            host, journal, _choose_transactions(journal.transactions(), since), force, dry_run, progress
+        )
     if not store.is_there(host):
-        _chosen([], since)
+        _choose_transactions([], since)
         return RollbackResult()
     require_root(host)
     with translate_os_errors(host):
@@ -76,8 +78,8 @@ def rollback(
             store.clear(host)
             return RollbackResult()
         with store.locked(host):
-            chosen = _chosen(journal.transactions(), since)
-            result = _undo(host, journal, chosen, force, dry_run, progress)
+            chosen = _choose_transactions(journal.transactions(), since)
+            result = _undo_transactions(host, journal, chosen, force, dry_run, progress)
             store.clear(host)
     return result
 
@@ -96,7 +98,7 @@ def recover(host: Host, *, progress: Progress) -> RollbackResult:
         journal = Journal(host)
         chosen = [transaction for transaction in journal.transactions() if transaction.is_open]
         progress.print("An earlier run was interrupted; it is undone first.")
-        result = _undo(host, journal, chosen, False, False, progress)
+        result = _undo_transactions(host, journal, chosen, False, False, progress)
         store.clear(host)
     if result.kept:
         raise HarpError(
@@ -110,7 +112,7 @@ def recover(host: Host, *, progress: Progress) -> RollbackResult:
 
 def undo_now(host: Host, journal: Journal, transaction: Transaction, progress: Progress) -> RollbackResult:
     """Undo one transaction under a lock that is held already; apply does so when a step fails."""
-    return _undo(host, journal, [transaction], False, False, progress)
+    return _undo_transactions(host, journal, [transaction], False, False, progress)
 
 
 def kept_text(kept: tuple[KeptPart, ...]) -> str:
@@ -118,7 +120,7 @@ def kept_text(kept: tuple[KeptPart, ...]) -> str:
     return "; ".join(": ".join(filter(None, [item.path or item.step, item.reason])) for item in kept)
 
 
-def _chosen(transactions: list[Transaction], since: str) -> list[Transaction]:
+def _choose_transactions(transactions: list[Transaction], since: str) -> list[Transaction]:
     if not since:
         return transactions
     for place, transaction in enumerate(transactions):
@@ -131,7 +133,7 @@ def _chosen(transactions: list[Transaction], since: str) -> list[Transaction]:
     )
 
 
-def _undo(
+def _undo_transactions(
     host: Host,
     journal: Journal,
     transactions: list[Transaction],

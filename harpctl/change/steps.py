@@ -135,14 +135,14 @@ class Need(enum.Enum):
     WITH_OTHERS = "with others"  # a command that follows its group
 
 
-def need(step: AnyStep, host: Host) -> Need:
+def find_need(step: AnyStep, host: Host) -> Need:
     """Return whether a step would change the host as it is now."""
     if isinstance(step, Run):
         return Need.YES if step.always else Need.WITH_OTHERS
-    return Need.NO if _holds(step, host) else Need.YES
+    return Need.NO if _step_holds(step, host) else Need.YES
 
 
-def _holds(step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes, host: Host) -> bool:
+def _step_holds(step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes, host: Host) -> bool:
     if isinstance(step, WriteFile):
         status = host.stat(host.resolved(step.path))
         same = host.is_file(step.path) and host.read_bytes(step.path) == step.data
@@ -158,7 +158,7 @@ def _holds(step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSi
     return step.sizes.items() <= host.link_sizes(step.interface).items()
 
 
-def needed(plan: Plan, host: Host) -> Plan:
+def drop_held_steps(plan: Plan, host: Host) -> Plan:
     """Drop the steps that already hold, and the commands of groups where nothing is left to do.
 
     Raises HarpError for a path that can't be looked at.
@@ -166,7 +166,7 @@ def needed(plan: Plan, host: Host) -> Plan:
     groups = []
     for group in plan.groups:
         with translate_os_errors(host):
-            needs = [(step, need(step, host)) for step in group.steps]
+            needs = [(step, find_need(step, host)) for step in group.steps]
         if any(found is Need.YES for _step, found in needs):
             steps = tuple(step for step, found in needs if found is not Need.NO)
             groups.append(msgspec.structs.replace(group, steps=steps))

@@ -73,7 +73,7 @@ def clear(host: Host) -> None:
     if host.list_dir(JOURNAL) and not transaction_files(host):
         for path in [RESERVE, *leftovers(host), *(f"{BLOBS}/{name}" for name in host.list_dir(BLOBS))]:
             host.remove(path)
-        made = _made(host)
+        made = _read_made_folders(host)
         top = next((path for path in CHAIN if path in made and _holds_only_ours(host, path)), None)
         if top is not None:
             host.rename(top, host.temporary(top))
@@ -97,7 +97,7 @@ def leftovers(host: Host) -> list[str]:
     return host.glob(f"{JOURNAL}/.*{TEMPORARY}") + host.glob(f"{BLOBS}/.*{TEMPORARY}")
 
 
-def _made(host: Host) -> list[str]:
+def _read_made_folders(host: Host) -> list[str]:
     with contextlib.suppress(msgspec.MsgspecError):
         return msgspec.json.decode(host.read_bytes(MADE) or b"[]", type=list[str])
     return []

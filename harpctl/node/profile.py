@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from harpctl.change.steps import Group, Plan, WriteFile, needed
+from harpctl.change.steps import Group, Plan, WriteFile, drop_held_steps
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import SUFFIXED
 from harpctl.host.host import Host
@@ -74,4 +74,4 @@ def plan_node(host: Host, source: Source, folder: str, settings: dict[str, str])
         WriteFile(why="the plugin that NCCL loads", path=library_path(folder), data=source.data, mode=0o755),
         WriteFile(why="the environment profile", path=profile_path(folder), data=text.encode(), mode=0o644),
     )
-    return needed(Plan(groups=(Group(name="node", steps=steps),)), host)
+    return drop_held_steps(Plan(groups=(Group(name="node", steps=steps),)), host)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harpctl.change.apply import apply
-from harpctl.change.diff import render
+from harpctl.change.diff import render_diff
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
 from harpctl.command_line import (
@@ -86,7 +86,7 @@ def run_switch(
         transaction=transaction,
     )
     if dry_run:
-        return msgspec.structs.replace(result, plan=render(switch.plan, host))
+        return msgspec.structs.replace(result, plan=render_diff(switch.plan, host))
     notes = list(after.notes)
     is_found = after.path == switch.path and after.state in {ENABLED, BESIDE, FOREIGN}
     ok = after.state not in {ENABLED, BESIDE} if action == "disable" else is_found

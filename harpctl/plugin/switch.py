@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, WriteFile, needed
+from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, Run, WriteFile, drop_held_steps
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import Elf
 from harpctl.facts.library_dirs import library_dir, search_dirs, system_dirs
@@ -50,7 +50,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _switch(host: Host, name: str, steps: Sequence[AnyStep], path: str, messages: tuple[str, str]) -> Switch:
-    plan = needed(Plan(groups=(Group(name=name, steps=tuple(steps)),)), host)
+    plan = drop_held_steps(Plan(groups=(Group(name=name, steps=tuple(steps)),)), host)
     return Switch(plan=plan, path=path, done=messages[0], already=messages[1])
 
 

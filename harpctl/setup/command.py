@@ -12,10 +12,10 @@ import click
 import msgspec
 
 from harpctl.change.apply import apply
-from harpctl.change.diff import render
+from harpctl.change.diff import render_diff
 from harpctl.change.os_errors import require_root
 from harpctl.change.rollback import recover
-from harpctl.change.steps import Plan, needed
+from harpctl.change.steps import Plan, drop_held_steps
 from harpctl.command_line import command, dry_run_option, flag, json_option, option, root_option, yes_option
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
@@ -116,7 +116,7 @@ def plan_setup(host: Host, options: SetupOptions, facts: Facts | None = None) ->
     """Plan what was requested and does not hold yet. Raises HarpError with nothing changed."""
     facts = facts or collect_facts(host, options)
     setup = make_setup(facts, collect_sources(host, facts.enis, program=options.program), options)
-    return msgspec.structs.replace(setup, plan=needed(setup.plan, host))
+    return msgspec.structs.replace(setup, plan=drop_held_steps(setup.plan, host))
 
 
 def _result(setup: Setup, **fields: object) -> SetupResult:
@@ -151,11 +151,11 @@ def run_setup(
     setup = plan_setup(host, options, facts)
     if dry_run:
         return _result(
-            setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render(setup.plan, host)
+            setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render_diff(setup.plan, host)
         )
     if ask and not setup.plan.is_empty:
         notes = "".join(f"Note: {note}\n" for note in setup.plan.notes)
-        print_lines(render(setup.plan, host) + notes)
+        print_lines(render_diff(setup.plan, host) + notes)
         confirm("Apply this?")
         if plan_setup(host, options).plan != setup.plan:
             raise HarpError(

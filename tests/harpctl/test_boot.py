@@ -63,7 +63,7 @@ class Machine:
 
 def use_facts(monkeypatch: pytest.MonkeyPatch, *enis: Eni) -> None:
     found = Facts(system=System(), boot=Boot(), memory=Memory(), enis=enis)
-    monkeypatch.setattr(boot, "_facts", lambda _host, _names: found)
+    monkeypatch.setattr(boot, "_gather_facts", lambda _host, _names: found)
 
 
 @pytest.fixture

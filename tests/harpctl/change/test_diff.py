@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harpctl.change.diff import file_diff, render
+from harpctl.change.diff import file_diff, render_diff
 from harpctl.change.state import Absent, File, digest
 from harpctl.change.steps import Group, Plan, RemoveFile, Rename, Run, WriteFile
 from harpctl.host.host import Host
@@ -81,7 +81,7 @@ def test_every_kind_of_step(tmp_path: Path) -> None:
     make_tree(tmp_path)
     host = make_host(tmp_path)
     before = snapshot(tmp_path)
-    assert render(make_plan(host), host) == EXPECTED
+    assert render_diff(make_plan(host), host) == EXPECTED
     assert snapshot(tmp_path) == before
 
 
@@ -89,7 +89,7 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     make_tree(tmp_path)
     host = make_host(tmp_path)
     set_up(host)
-    assert render(make_plan(host), host) == ""
+    assert render_diff(make_plan(host), host) == ""
 
 
 def test_later_steps_see_what_earlier_ones_do(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_later_steps_see_what_earlier_ones_do(tmp_path: Path) -> None:
         WriteFile(path="/b", data=b"3\n"),
         Run(argv=("sh", "-c", "echo 'a b'")),
     )
-    shown = render(Plan(groups=(Group(name="g", steps=steps),)), host)
+    shown = render_diff(Plan(groups=(Group(name="g", steps=steps),)), host)
     assert shown == (
         "# g\n"
         "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+2\n"
@@ -127,7 +127,7 @@ def test_patch_understands_it(
     (root / "file").write_bytes(old.encode())
     wanted = (new + last).encode()
     plan = Plan(groups=(Group(name="g", steps=(WriteFile(path="/file", data=wanted),)),))
-    diff = render(plan, Host(root))
+    diff = render_diff(plan, Host(root))
     assert bool(diff) == (old.encode() != wanted)
     if diff:
         argv = ["patch", "-p1", "--binary", "--quiet", "--posix"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.change.apply import apply
-from harpctl.change.rollback import listed
+from harpctl.change.rollback import list_transactions
 from harpctl.change.steps import Group, Plan, WriteFile
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
@@ -89,7 +89,7 @@ def test_a_changed_file_is_kept_and_can_be_forced(site: Site) -> None:
     assert '-GRUB_CMDLINE_LINUX="quiet"' in kept.diff
     assert report.undone == ()
     assert site.differs() == {GRUB}
-    assert listed(site.host)[0].status == "partly undone"
+    assert list_transactions(site.host)[0].status == "partly undone"
 
     assert [kept.path for kept in undo_all(site.host).kept] == [GRUB]
     assert site.at(GRUB).read_bytes() == b"mine\n"
@@ -309,4 +309,4 @@ def test_a_second_harpctl_is_refused(site: Site) -> None:
 
 def test_needs_no_root_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert isinstance(listed(Host()), tuple)
+    assert isinstance(list_transactions(Host()), tuple)

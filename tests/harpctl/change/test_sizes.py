@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harpctl.change.apply import apply
-from harpctl.change.diff import render
+from harpctl.change.diff import render_diff
 from harpctl.change.rollback import RollbackResult, rollback
-from harpctl.change.steps import Group, Plan, SetSizes, WriteFile, needed
+from harpctl.change.steps import Group, Plan, SetSizes, WriteFile, drop_held_steps
 from harpctl.console import NoProgress
 from harpctl.errors import HarpError
 from harpctl.host.host import Host
@@ -45,10 +45,10 @@ def undo(host: Host, *, force: bool = False) -> RollbackResult:
 
 def test_set_once_and_set_back(host: Host, links: FakeLinks) -> None:
     before = links.sizes("eth1")
-    assert render(PLAN, host) == "# BIG TCP\n= gso_max_size=131072 gso_ipv4_max_size=131072 of eth1\n"
+    assert render_diff(PLAN, host) == "# BIG TCP\n= gso_max_size=131072 gso_ipv4_max_size=131072 of eth1\n"
     set_up(host)
     assert links.sizes("eth1") == {**FRESH, **STEP.sizes}
-    assert needed(PLAN, host).is_empty
+    assert drop_held_steps(PLAN, host).is_empty
     assert not undo(host).kept
     assert links.sizes("eth1") == before
 

@@ -30,7 +30,7 @@ import pytest
 from harpctl import boot
 from harpctl.change import rollback, store
 from harpctl.change.apply import apply
-from harpctl.change.diff import render
+from harpctl.change.diff import render_diff
 from harpctl.change.journal import Journal
 from harpctl.change.steps import AnyStep, Group, Plan, Run, WriteFile
 from harpctl.confs.conf import conf_path
@@ -303,8 +303,8 @@ def kept(host: Host) -> Iterator[None]:
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            boot._facts = lambda host, names: look()  # noqa: ARG005
-            boot.keep(host)
+            boot._gather_facts = lambda host, names: look()  # noqa: ARG005
+            boot.keep_enis(host)
         os._exit(1)
     try:
         yield
@@ -484,12 +484,12 @@ def boot_looks_at_its_own_interfaces_only(host: Host) -> None:
     sh("mount -t sysfs -o ro none /sys")
     record = plans()
     set_up(host, record)
-    gather = boot._facts
+    gather = boot._gather_facts
 
     def cost() -> tuple[int, int]:
         runner, machine = CountingRunner(), CountingHost()
         counted = CountingHost(host.root, runner)
-        boot._facts = lambda host, names: gather(machine, names)  # noqa: ARG005
+        boot._gather_facts = lambda host, names: gather(machine, names)  # noqa: ARG005
         assert boot.run_boot(counted).steps == ()
         return runner.count, machine.count + counted.count
 
@@ -540,7 +540,7 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
     context = Context(host, known(), machine=Machine())
     assert [eni.name for eni in context.enis] == ["eth1"], "of the conf file"
     assert list(check_state(context)) == []
-    boot._facts = lambda host, names: look()  # noqa: ARG005
+    boot._gather_facts = lambda host, names: look()  # noqa: ARG005
     assert boot.run_boot(host).steps == ()
     sh("ip -4 addr flush dev eth1")
     sh("ip rule del pref 7700")
@@ -591,7 +591,7 @@ def big_tcp_is_set_and_set_back(host: Host) -> None:
     known = {name: links.sizes(name) for name in WIRES}
     has_ipv4 = "gso_ipv4_max_size" in known["eth1"]
     plan = big_tcp_setup(host)
-    assert "of eth1\n" in render(plan, host)
+    assert "of eth1\n" in render_diff(plan, host)
     assert known == {name: links.sizes(name) for name in WIRES}, "a plan changes nothing"
     assert apply(plan, host, what="setup", progress=NoProgress())
     assert sizes()["eth1"][:2] == [131072, 131072]

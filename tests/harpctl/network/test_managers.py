@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harpctl.change.steps import Group, MakeLink, Plan, RemoveFile, WriteFile, needed
+from harpctl.change.steps import Group, MakeLink, Plan, RemoveFile, WriteFile, drop_held_steps
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
 from harpctl.facts.sources import RECORD, collect_sources
@@ -77,7 +77,7 @@ def test_files_of_a_distribution(tmp_path: Path, distro: str) -> None:
             ) else None
             host.make_link(step.path, step.target)
     again = Group(name="", steps=tuple(steps_of(host)))  # type: ignore[arg-type]
-    assert needed(Plan(groups=(again,)), host).is_empty
+    assert drop_held_steps(Plan(groups=(again,)), host).is_empty
 
 
 def test_no_manager_is_no_reason_to_stop(tmp_path: Path) -> None:

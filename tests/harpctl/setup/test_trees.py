@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harpctl.change.diff import render
+from harpctl.change.diff import render_diff
 from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
@@ -100,7 +100,7 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     host = Host(root) if kind == "tree" else Host(root, Silent())
     overrides = Overrides(addresses={"eth5": "10.0.5.15/24"}, gateways=GATEWAYS)
     options = SetupOptions(overrides=overrides, enis=("eth1", "eth5"), now=kind == "host")
-    text = render(plan_setup(host, options).plan, host)
+    text = render_diff(plan_setup(host, options).plan, host)
     golden.check(GOLDEN, distro, f".{kind}", text, update=update_golden)
 
 
