@@ -71,18 +71,18 @@ class Program(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        return load(cmd_name) if cmd_name in self.list_commands(ctx) else None
+        return load_command(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write all commands under their headings."""
         del ctx
         for heading, names in COMMANDS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, load(name).get_short_help_str()) for name in names])
+                formatter.write_dl([(name, load_command(name).get_short_help_str()) for name in names])
 
 
 @functools.cache
-def load(name: str) -> click.Command:
+def load_command(name: str) -> click.Command:
     """Import the command or group of a name; without the lab, what stands for one of its."""
     (module,) = [names[name] for names in COMMANDS.values() if name in names]
     if of_lab(name) and not is_there():

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from harpctl.failures import reported
+from harpctl.failures import report_failures
 
 FILE = click.Path(path_type=Path)
 ARGUMENTS, OPTIONS = "Arguments", "Options"  # the headings that come first
@@ -48,7 +48,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run it."""
-        with reported(ctx):
+        with report_failures(ctx):
             return super().invoke(ctx)
 
     def get_short_help_str(self, limit: int = 0) -> str:

@@ -28,7 +28,7 @@ WIDTH_MAX = 10_000  # columns of a table that goes into a pipe
 LAYOUT = "\n\t"  # control characters that lay out a text of several lines
 
 
-def printable(text: str, keep: str = "") -> str:
+def escape_unprintable(text: str, keep: str = "") -> str:
     """Return a text with escapes for what is not printable, and for line ends that are not to be kept."""
     if text.isprintable():
         return text
@@ -44,7 +44,11 @@ class Console(rich.console.Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render an object; all that rich writes is rendered here, and parts of it again by itself."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text, LAYOUT))
+            yield (
+                segment
+                if segment.control
+                else segment._replace(text=escape_unprintable(segment.text, LAYOUT))
+            )
 
 
 class _QuietConsole(Console):
@@ -130,14 +134,14 @@ def print_table(table: Table, *, wide: bool = False) -> None:
 
 def print_lines(text: str) -> None:
     """Write lines on stdout as they are, tabs included: a diff, a file's text."""
-    OUT.file.write(printable(text, LAYOUT))
+    OUT.file.write(escape_unprintable(text, LAYOUT))
 
 
-def confirm(question: str) -> None:
+def ask_for_yes(question: str) -> None:
     """Ask on the terminal itself, never on standard input. Raises HarpError where the answer is not yes."""
     terminal = Path("/dev/tty")  # opened twice, because Python opens for both only what can seek
     with terminal.open("w", encoding="utf-8") as screen, terminal.open(encoding="utf-8") as keyboard:
-        screen.write(f"{printable(question)} [y/N] ")
+        screen.write(f"{escape_unprintable(question)} [y/N] ")
         screen.flush()
         answer = keyboard.readline().strip().lower()
     if answer not in {"y", "yes"}:
@@ -151,10 +155,10 @@ def to_json(value: object) -> bytes:
     except UnicodeEncodeError:  # a file's name that is no UTF-8
         data = json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")
     text = msgspec.json.format(data, indent=2).decode()
-    return re.sub(r"[^\n -~]", _escaped, text).encode() + b"\n"
+    return re.sub(r"[^\n -~]", _escape_match, text).encode() + b"\n"
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
 

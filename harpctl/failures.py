@@ -19,9 +19,9 @@ from typing import NoReturn
 import click
 import msgspec
 
-from harpctl.console import LAYOUT, print_json, printable
+from harpctl.console import LAYOUT, escape_unprintable, print_json
 from harpctl.errors import ExitCode, HarpError
-from harpctl.hints import complete
+from harpctl.hints import complete_hint
 
 DEBUG: contextvars.ContextVar[bool] = contextvars.ContextVar("debug", default=False)
 DISK_FULL = {
@@ -42,7 +42,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def reported(context: click.Context) -> Iterator[None]:
+def report_failures(context: click.Context) -> Iterator[None]:
     """Run a command whose error becomes a line and an exit code; with --debug it is raised."""
     as_json = context.params.get(JSON_NAME) is True
     try:
@@ -51,12 +51,14 @@ def reported(context: click.Context) -> Iterator[None]:
     except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
         raise
     except KeyboardInterrupt:
-        _end("interrupted", "", int(ExitCode.INTERRUPTED), as_json=as_json)
+        _end_with_error("interrupted", "", int(ExitCode.INTERRUPTED), as_json=as_json)
     except Exception as error:
         if DEBUG.get():
             raise
         known = _harp_error(error)
-        _end(known.message, complete(known.hint, context), int(known.exit_code), as_json=as_json)
+        _end_with_error(
+            known.message, complete_hint(known.hint, context), int(known.exit_code), as_json=as_json
+        )
 
 
 def _harp_error(error: Exception) -> HarpError:
@@ -83,11 +85,11 @@ def _drop_output() -> None:
         os.close(null)
 
 
-def _end(message: str, hint: str, exit_code: int, *, as_json: bool) -> NoReturn:
+def _end_with_error(message: str, hint: str, exit_code: int, *, as_json: bool) -> NoReturn:
     with contextlib.suppress(OSError):
-        click.echo(f"harpctl: {printable(message, LAYOUT)}", err=True)
+        click.echo(f"harpctl: {escape_unprintable(message, LAYOUT)}", err=True)
         if hint:
-            click.echo(f"  {printable(hint, LAYOUT)}", err=True)
+            click.echo(f"  {escape_unprintable(hint, LAYOUT)}", err=True)
     if as_json:
         print_json(Failure(error=message, hint=hint, exit_code=exit_code))
     raise click.exceptions.Exit(exit_code)
@@ -109,8 +111,8 @@ def take_signals() -> None:
     """Make SIGHUP and SIGTERM interrupt the process as ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # not so under nohup
-            signal.signal(number, _interrupt)
+            signal.signal(number, _raise_interrupt)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+def _raise_interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt

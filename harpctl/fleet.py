@@ -29,16 +29,16 @@ from harpctl.console import (
     LAYOUT,
     ConsoleProgress,
     NoProgress,
-    confirm,
+    ask_for_yes,
+    escape_unprintable,
     make_table,
     print_json,
     print_lines,
     print_table,
-    printable,
 )
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
-from harpctl.hints import Words, complete, given_options
-from harpctl.records import cleaned, decode
+from harpctl.hints import Words, complete_hint, given_options
+from harpctl.records import decode_json, escape_texts
 from harpctl.ssh import SSH_FAILED, parse_hosts, remedy_of, run_command
 
 NOT_FOUND = 127  # what a shell returns for a program that it does not find
@@ -139,43 +139,45 @@ async def _run_on_host(host: str, remote: Remote, words: Sequence[str], timeout_
     if done.code is None:
         detail = f"it did not end within {timeout_s:g} s"
         remedy = "See what it does there, or allow more: --remote-timeout SECONDS"
-        late = _failed(host, "timed out", ExitCode.FAILED, detail, remedy)
+        late = _failed_answer(host, "timed out", ExitCode.FAILED, detail, remedy)
         return msgspec.structs.replace(late, seconds=seconds)
     return msgspec.structs.replace(answer_of(host, done.code, done.out, done.err), seconds=seconds)
 
 
-def _failed(host: str, result: str, code: ExitCode, detail: str, remedy: str = "") -> Answer:
+def _failed_answer(host: str, result: str, code: ExitCode, detail: str, remedy: str = "") -> Answer:
     return Answer(host=host, result=result, code=int(code), detail=detail, remedy=remedy)
 
 
 def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     """Return the answer for what ssh returned."""
-    message, hint = map(printable, _error(err))
+    message, hint = map(escape_unprintable, _read_error(err))
     if text := find_json(out):
         return _answer_of_json(host, code, text, message)
     if code < 0:
-        return _failed(host, "failed", ExitCode.FAILED, f"ssh was ended by signal {-code}")
+        return _failed_answer(host, "failed", ExitCode.FAILED, f"ssh was ended by signal {-code}")
     if code == SSH_FAILED:
-        return _failed(host, "unreachable", ExitCode.MISSING, message or "ssh failed", remedy_of(host, err))
+        return _failed_answer(
+            host, "unreachable", ExitCode.MISSING, message or "ssh failed", remedy_of(host, err)
+        )
     if code == NOT_FOUND:
         remedy = "Install harpctl there, name it with --remote PATH, or run this from harp_setup.sh."
-        return _failed(host, "no harpctl", ExitCode.MISSING, message, remedy)
+        return _failed_answer(host, "no harpctl", ExitCode.MISSING, message, remedy)
     if code == 0:
         first = (out.strip().splitlines() or ["nothing"])[0][:80]
-        detail = f"it answered without JSON: {printable(first)}"
-        return _failed(host, "no answer", ExitCode.FAILED, detail, LOOK.format(host))
+        detail = f"it answered without JSON: {escape_unprintable(first)}"
+        return _failed_answer(host, "no answer", ExitCode.FAILED, detail, LOOK.format(host))
     detail = message or f"exit code {code}"
     return Answer(host=host, result="failed", code=code, detail=detail, remedy=hint)
 
 
 def _answer_of_json(host: str, code: int, text: str, message: str) -> Answer:
     try:
-        said = decode(text, Said, "its answer")
+        said = decode_json(text, Said, "its answer")
     except HarpError as error:
-        return _failed(host, "no answer", ExitCode.WRONG_DATA, error.message, LOOK.format(host))
+        return _failed_answer(host, "no answer", ExitCode.WRONG_DATA, error.message, LOOK.format(host))
     detail = said.summary or said.message or said.error or message
     result = "ok" if code == 0 else "failed"
-    answer = cleaned(msgspec.json.decode(text), LAYOUT)
+    answer = escape_texts(msgspec.json.decode(text), LAYOUT)
     return Answer(host=host, result=result, code=code, detail=detail, remedy=said.hint, answer=answer)
 
 
@@ -189,7 +191,7 @@ def find_json(text: str) -> str:
     return text[at + 1 :] if at >= 0 and text[-1] == {"{": "}", "[": "]"}[text[at + 1]] else ""
 
 
-def _error(err: str) -> tuple[str, str]:
+def _read_error(err: str) -> tuple[str, str]:
     """Return message and hint as harpctl prints them, else the last line that is not empty."""
     lines = [line.strip() for line in err.splitlines()]
     for at, line in enumerate(lines):
@@ -203,7 +205,7 @@ def _error(err: str) -> tuple[str, str]:
 # ---- the option of commands ----
 
 
-def show(answers: Sequence[Answer]) -> None:
+def show_answers(answers: Sequence[Answer]) -> None:
     """Print the table: a line for each host, and below it what to do."""
     table = make_table("host", "result", "detail", folded={"host", "result", "detail"})
     for answer in answers:
@@ -242,16 +244,16 @@ def run_on_hosts(
         with progress.working(title):
             line = [words[0], JSON, *more, *words[1:]]
             answers = collect_answers(line, hosts, run.remote, run.timeout_s, run.at_once)
-        return [_placed(answer, context) for answer in answers]
+        return [_adapt_remedy(answer, context) for answer in answers]
 
     if run.asks:
         planned = ask(run.hosts, [DRY_RUN], f"the plan of {words[0]} on {count}")
         if any(answer.code for answer in planned):
-            show(planned)
+            show_answers(planned)
             return max(answer.code for answer in planned)
         if not show_plans(planned):
             return 0
-        confirm(f"Apply this on {count}?")
+        ask_for_yes(f"Apply this on {count}?")
     first = run.hosts[:1] if run.changes and len(run.hosts) > 1 else ()
     answers = ask(first, [], f"{words[0]} on {first[0]}, the first host") if first else []
     others = run.hosts[len(first) :]
@@ -267,7 +269,7 @@ def run_on_hosts(
     elif DRY_RUN in words and not any(answer.code for answer in answers):
         show_plans(answers)
     else:
-        show(answers)
+        show_answers(answers)
     changes = run.tells_changes and any(_has_changes(answer) for answer in answers)
     return max(answer.code for answer in answers) or (EXIT_CHANGES if changes else 0)
 
@@ -278,7 +280,7 @@ def _has_changes(answer: Answer) -> bool:
 
 def _not_begun(host: str, first: Answer) -> Answer:
     detail = f"nothing was done here, as {first.host}, the first host, failed"
-    return _failed(host, "not begun", ExitCode.FAILED, detail)
+    return _failed_answer(host, "not begun", ExitCode.FAILED, detail)
 
 
 class _Reverted(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,7 +304,7 @@ def show_plans(answers: Sequence[Answer]) -> bool:
     plans: dict[str, list[str]] = {}
     for answer in answers:
         data = msgspec.json.encode(answer.answer)
-        plan = decode(data, _Planned, f"The plan of {answer.host}", LOOK.format(answer.host), LAYOUT)
+        plan = decode_json(data, _Planned, f"The plan of {answer.host}", LOOK.format(answer.host), LAYOUT)
         text = (
             "" if isinstance(answer.answer, dict) and answer.answer.get("changed") is False else plan.text()
         )
@@ -312,10 +314,10 @@ def show_plans(answers: Sequence[Answer]) -> bool:
     return any(plans)
 
 
-def _placed(answer: Answer, context: click.Context | None) -> Answer:
+def _adapt_remedy(answer: Answer, context: click.Context | None) -> Answer:
     """Return the answer with its remedy adapted to act on that host from here."""
     host: Words = ("--hosts", ["-H", answer.host])
-    return msgspec.structs.replace(answer, remedy=complete(answer.remedy, context, [host]))
+    return msgspec.structs.replace(answer, remedy=complete_hint(answer.remedy, context, [host]))
 
 
 def given_words(context: click.Context) -> list[str]:

@@ -24,7 +24,7 @@ Words = tuple[str, list[str]]  # an option's longest name, and the words that gi
 
 def option_words(param: click.Parameter, value: object) -> list[str]:
     """Write a parameter of a command as it is given."""
-    values = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+    values = [_value_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
     if param.param_type_name == "argument":
         return values
     if isinstance(value, bool):
@@ -32,7 +32,7 @@ def option_words(param: click.Parameter, value: object) -> list[str]:
     return [f"{max(param.opts, key=len)}={one}" for one in values]
 
 
-def _text(value: object) -> str:
+def _value_text(value: object) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value)
 
 
@@ -48,7 +48,7 @@ def given_options(context: click.Context) -> list[Words]:
     return found
 
 
-def complete(hint: str, context: click.Context | None, more: Sequence[Words] = ()) -> str:
+def complete_hint(hint: str, context: click.Context | None, more: Sequence[Words] = ()) -> str:
     """Return a hint whose commands have the options of the current command, and `more`."""
     if context is None:
         return hint
@@ -57,13 +57,13 @@ def complete(hint: str, context: click.Context | None, more: Sequence[Words] = (
 
     def carried(match: re.Match[str]) -> str:
         words = match["ticked"] or match["last"]
-        added = _lacking(words.split(), given, context)
+        added = _lacking_words(words.split(), given, context)
         return match[0].replace(words, " ".join([words, *map(shlex.quote, added)]))
 
     return COMMAND.sub(carried, hint)
 
 
-def _lacking(words: Sequence[str], given: Iterable[Words], context: click.Context) -> list[str]:
+def _lacking_words(words: Sequence[str], given: Iterable[Words], context: click.Context) -> list[str]:
     """Return the words that a command of a hint still needs."""
     root = context.find_root()
     target = root.command.get_command(root, words[0]) if isinstance(root.command, click.Group) else None

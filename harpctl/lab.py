@@ -26,7 +26,7 @@ def no_lab(words: str) -> HarpError:
     return HarpError(NO_LAB.format(words), exit_code=ExitCode.MISSING)
 
 
-def part(module: str, words: str) -> ModuleType:
+def import_part(module: str, words: str) -> ModuleType:
     """Import a module of it. Raises HarpError where it is not installed."""
     if not is_there():
         raise no_lab(words)

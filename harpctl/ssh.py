@@ -47,7 +47,7 @@ def parse_hosts(given: Sequence[str]) -> tuple[str, ...]:
         if word.startswith("@"):
             hosts.update(dict.fromkeys(_read_hosts(word[1:])))
         elif word:
-            hosts.update(dict.fromkeys(_expanded(word)))
+            hosts.update(dict.fromkeys(_expand_word(word)))
     if not hosts:
         raise HarpError(
             "-H names no host.", "Give it as -H host1,host2, -H gpu[1-8] or -H @FILE.", ExitCode.USAGE
@@ -67,22 +67,22 @@ def _read_hosts(name: str) -> Iterator[str]:
             ExitCode.USAGE,
         ) from None
     lines = (line.split("#")[0].split() for line in text.splitlines())
-    return itertools.chain.from_iterable(_expanded(words[0]) for words in lines if words)
+    return itertools.chain.from_iterable(_expand_word(words[0]) for words in lines if words)
 
 
-def _expanded(word: str) -> list[str]:
+def _expand_word(word: str) -> list[str]:
     """Return the hosts of a word in Slurm's notation: numbers and ranges in brackets, zeros in front kept."""
     parts = NUMBERS.split(word)  # text, numbers, text, ...
-    choices = [_numbers(word, part) if at % 2 else [part] for at, part in enumerate(parts)]
+    choices = [_expand_numbers(word, part) if at % 2 else [part] for at, part in enumerate(parts)]
     count = 1
     for choice in choices:
         count *= len(choice)
     if count > HOSTS_MAX:
         raise HarpError(f"-H {word}: these are more than {HOSTS_MAX} hosts.", "Name fewer.", ExitCode.USAGE)
-    return [_checked("".join(ones)) for ones in itertools.product(*choices)]
+    return [_check_host("".join(ones)) for ones in itertools.product(*choices)]
 
 
-def _numbers(word: str, text: str) -> list[str]:
+def _expand_numbers(word: str, text: str) -> list[str]:
     found: list[str] = []
     for part in text.split(","):
         match = RANGE.fullmatch(part.strip())
@@ -96,7 +96,7 @@ def _numbers(word: str, text: str) -> list[str]:
     return found
 
 
-def _checked(host: str) -> str:
+def _check_host(host: str) -> str:
     if SLOTS.fullmatch(host):
         raise HarpError(
             f"-H {host}: neither slots nor ports go with a host.",
@@ -151,7 +151,10 @@ async def run_command(
         raise not_installed() from None
     if process.stdout is None or process.stderr is None:
         raise AssertionError(process)
-    reading = (_read(process.stdout, OUTPUT_BYTES_MAX), _read(process.stderr, ERROR_BYTES_MAX))
+    reading = (
+        _read_beginning(process.stdout, OUTPUT_BYTES_MAX),
+        _read_beginning(process.stderr, ERROR_BYTES_MAX),
+    )
     try:
         out, err = await asyncio.wait_for(asyncio.gather(*reading), timeout_s)
         await asyncio.wait_for(process.wait(), timeout_s)
@@ -165,7 +168,7 @@ async def run_command(
     return Done(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
-async def _read(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
+async def _read_beginning(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
     """Read all that a host writes, and return the beginning of it."""
     kept = bytearray()
     while part := await stream.read(PART_BYTES):

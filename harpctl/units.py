@@ -27,7 +27,7 @@ def size_name(size: int) -> str:
     return f"{size / BYTES[unit]:.1f}".removesuffix(".0") + f" {unit}iB"
 
 
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return numbers as ranges of ascending neighbours, both ends included, in the order given."""
     found: list[tuple[int, int]] = []
     for number in numbers:

@@ -11,7 +11,7 @@ from harpctl.change.reverter import KeptPart
 from harpctl.change.rollback import Listed, RollbackResult, list_transactions
 from harpctl.change.rollback import rollback as roll_back
 from harpctl.command_line import argument, command, dry_run_option, flag, json_option, root_option, yes_option
-from harpctl.console import ConsoleProgress, NoProgress, print_json, printable
+from harpctl.console import ConsoleProgress, NoProgress, escape_unprintable, print_json
 from harpctl.errors import ExitCode
 from harpctl.host.host import open_host
 
@@ -58,7 +58,7 @@ def rollback(
 
 def _print_text(text: str, *, err: bool = False) -> None:
     """Print what may hold others' names and bytes."""
-    click.echo(printable(text, keep="\n"), err=err)
+    click.echo(escape_unprintable(text, keep="\n"), err=err)
 
 
 def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:

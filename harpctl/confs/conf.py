@@ -82,13 +82,17 @@ def parse(text: str, file: str) -> Conf:
     """
     data = text.encode("utf-8", "surrogateescape")
     if len(data) > BOUNDS.conf_file_bytes_max:
-        raise _wrong(f"{file}: the file is too long: expected at most {BOUNDS.conf_file_bytes_max >> 10} KiB")
+        raise _conf_error(
+            f"{file}: the file is too long: expected at most {BOUNDS.conf_file_bytes_max >> 10} KiB"
+        )
     lines = data.removeprefix(b"\xef\xbb\xbf").decode("latin-1").split("\n")
     reader = _Reader(file)
     for number, line in enumerate(lines, 1):
         reader.take(number, line.removesuffix("\r"))
     if "interface" not in reader.fields:
-        raise _wrong(f"{file}: key 'interface' is missing from [eni]: expected {KEYS['interface'].expected}")
+        raise _conf_error(
+            f"{file}: key 'interface' is missing from [eni]: expected {KEYS['interface'].expected}"
+        )
     return conf_of(reader.fields)
 
 
@@ -122,9 +126,9 @@ class _Reader:
         self._at = f"{self._file}:{number}"
         if len(line) > BOUNDS.conf_line_bytes_max:
             most = BOUNDS.conf_line_bytes_max
-            raise _wrong(f"{self._at}: the line is too long: expected at most {most} bytes")
+            raise _conf_error(f"{self._at}: the line is too long: expected at most {most} bytes")
         if "\0" in line:
-            raise _wrong(f"{self._at}: a NUL byte: expected text")
+            raise _conf_error(f"{self._at}: a NUL byte: expected text")
         line = line.strip(" \t")
         if not line or line[0] in "#;":
             return
@@ -133,36 +137,38 @@ class _Reader:
             return
         name, equals, value = line.partition("=")
         if not equals or not name:
-            raise _wrong(f"{self._at}: '{_quoted(line)}': expected key = value")
+            raise _conf_error(f"{self._at}: '{_quote_for_message(line)}': expected key = value")
         self._set(number, name.strip(" \t"), value.strip(" \t"))
 
     def _open(self, line: str) -> None:
         if line[-1] != "]":
-            raise _wrong(f"{self._at}: '{_quoted(line)}': expected ] at the end of the section's line")
+            raise _conf_error(
+                f"{self._at}: '{_quote_for_message(line)}': expected ] at the end of the section's line"
+            )
         name = line[1:-1]
         if name in self._seen:
-            raise _wrong(f"{self._at}: section [{name}] is there twice: expected one of each")
+            raise _conf_error(f"{self._at}: section [{name}] is there twice: expected one of each")
         if name not in SECTIONS:
             known = " or ".join([", ".join(f"[{one}]" for one in SECTIONS[:-1]), f"[{SECTIONS[-1]}]"])
-            raise _wrong(f"{self._at}: unknown section [{_quoted(name)}]: expected {known}")
+            raise _conf_error(f"{self._at}: unknown section [{_quote_for_message(name)}]: expected {known}")
         self._seen.add(name)
         self._section = name
 
     def _set(self, number: int, name: str, value: str) -> None:
-        shown = f"key '{_quoted(name)}' = '{_quoted(value)}'"
+        shown = f"key '{_quote_for_message(name)}' = '{_quote_for_message(value)}'"
         if not self._section:
-            raise _wrong(f"{self._at}: {shown}: expected a [section] line before it")
+            raise _conf_error(f"{self._at}: {shown}: expected a [section] line before it")
         row = KEYS.get(name)
         if row is None or row.section != self._section:
             known = ", ".join(name for name, row in KEYS.items() if row.section == self._section)
-            raise _wrong(f"{self._at}: unknown {shown} in [{self._section}]: expected one of {known}")
+            raise _conf_error(f"{self._at}: unknown {shown} in [{self._section}]: expected one of {known}")
         if name in self.fields:
             first = self._set_in[name]
-            raise _wrong(f"{self._at}: {shown}: expected the key once, it is set in line {first}")
+            raise _conf_error(f"{self._at}: {shown}: expected the key once, it is set in line {first}")
         try:
             self.fields[name] = row.read(value)
         except ValueError:
-            raise _wrong(f"{self._at}: {shown}: expected {row.expected}") from None
+            raise _conf_error(f"{self._at}: {shown}: expected {row.expected}") from None
         self._set_in[name] = number
 
 
@@ -171,10 +177,10 @@ def quoted_start(text: str) -> str:
     return "".join(char if " " <= char <= "~" else "?" for char in text[:_QUOTE_CHARS_MAX])
 
 
-def _quoted(text: str) -> str:
+def _quote_for_message(text: str) -> str:
     """Return a text for a message: no control characters, and not too long."""
     return quoted_start(text) + ("..." if len(text) > _QUOTE_CHARS_MAX else "")
 
 
-def _wrong(sentence: str) -> HarpError:
+def _conf_error(sentence: str) -> HarpError:
     return HarpError(sentence, "Correct the file by hand.", ExitCode.WRONG_DATA)

@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Sequence
 
-from harpctl.units import BYTES, runs
+from harpctl.units import BYTES, number_ranges
 
 _DIGITS = re.compile(r"[0-9]+")
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
@@ -26,7 +26,7 @@ def read_number(text: str, low: int, high: int) -> int:
     """Read decimal digits from low to high."""
     if not _DIGITS.fullmatch(text):
         raise ValueError(text)
-    return _within(_decimal(text), low, high)
+    return _check_range(_parse_decimal(text), low, high)
 
 
 def read_word(text: str, words: Sequence[str]) -> str:
@@ -40,7 +40,7 @@ def read_interface(text: str) -> str:
     """Read 1 to 15 characters that Linux allows in an interface's name."""
     if text in {".", ".."}:
         raise ValueError(text)
-    return _fitting(_INTERFACE, text)
+    return _check_pattern(_INTERFACE, text)
 
 
 def read_ip(text: str) -> str:
@@ -60,8 +60,8 @@ def read_cores(text: str, count_max: int, number_end: int) -> tuple[int, ...]:
         match = _CORES.fullmatch(piece)
         if match is None:
             raise ValueError(text)
-        first = _within(_decimal(match[1]), 0, number_end - 1)
-        last = first if match[2] is None else _within(_decimal(match[2]), first, number_end - 1)
+        first = _check_range(_parse_decimal(match[1]), 0, number_end - 1)
+        last = first if match[2] is None else _check_range(_parse_decimal(match[2]), first, number_end - 1)
         cores.extend(range(first, last + 1))
     if len(cores) > count_max or len(set(cores)) != len(cores):
         raise ValueError(text)
@@ -73,7 +73,7 @@ def read_size(text: str, low: int, high: int) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return _within(_decimal(match[1]) * BYTES[match[2]], low, high)
+    return _check_range(_parse_decimal(match[1]) * BYTES[match[2]], low, high)
 
 
 def read_ports(text: str, low: int, high: int) -> tuple[int, int]:
@@ -81,8 +81,8 @@ def read_ports(text: str, low: int, high: int) -> tuple[int, int]:
     match = _PORTS.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    first = _within(_decimal(match[1]), low, high)
-    return first, _within(_decimal(match[2]), first, high)
+    first = _check_range(_parse_decimal(match[1]), low, high)
+    return first, _check_range(_parse_decimal(match[2]), first, high)
 
 
 def read_directory(text: str, bytes_max: int) -> str:
@@ -101,15 +101,15 @@ def read_output(text: str, bytes_max: int) -> str:
 
 def write_cores(cores: tuple[int, ...]) -> str:
     """Return the text of core numbers, ascending neighbours as ranges: 2-5,8."""
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(cores))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in number_ranges(cores))
 
 
-def _decimal(digits: str) -> int:
+def _parse_decimal(digits: str) -> int:
     """Return the number; one with too many digits for any bound is cut, since int() refuses thousands."""
     return int(digits.lstrip("0")[:20] or "0")
 
 
-def _within(value: int, low: int, high: int) -> int:
+def _check_range(value: int, low: int, high: int) -> int:
     if not low <= value <= high:
         raise ValueError(value)
     return value
@@ -117,10 +117,10 @@ def _within(value: int, low: int, high: int) -> int:
 
 def read_hex(pattern: re.Pattern[str], text: str) -> str:
     """Read a text of a pattern; return it in lower case."""
-    return _fitting(pattern, text).lower()
+    return _check_pattern(pattern, text).lower()
 
 
-def _fitting(pattern: re.Pattern[str], text: str) -> str:
+def _check_pattern(pattern: re.Pattern[str], text: str) -> str:
     if not pattern.fullmatch(text):
         raise ValueError(text)
     return text

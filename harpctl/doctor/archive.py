@@ -17,7 +17,7 @@ import msgspec
 
 from harpctl.doctor.model import Finding
 from harpctl.errors import ExitCode, HarpError
-from harpctl.records import decode
+from harpctl.records import decode_json
 
 FORMAT = 1
 MANIFEST, DOCTOR = "manifest.json", "doctor.json"
@@ -115,7 +115,7 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def _manifest(path: Path, data: bytes) -> Manifest:
-    found = decode(data, Manifest, f"{path}: its {MANIFEST}", HINT)
+    found = decode_json(data, Manifest, f"{path}: its {MANIFEST}", HINT)
     if found.format != FORMAT:
         raise _wrong(path, f"it has format {found.format}, and this harpctl knows {FORMAT}")
     return found
@@ -128,7 +128,7 @@ def read_findings(path: Path) -> tuple[Manifest, list[Finding]]:
         why = next((unread.why for unread in manifest.unread if unread.what == DOCTOR), "it was not written")
         raise HarpError(f"{path} holds no findings of doctor: {why}.", "", ExitCode.WRONG_DATA)
     hint = f"It was written by harpctl {manifest.harpctl}: read it with that."
-    findings = decode(files[DOCTOR], list[Finding], f"{path}: its {DOCTOR}", hint)
+    findings = decode_json(files[DOCTOR], list[Finding], f"{path}: its {DOCTOR}", hint)
     return manifest, [
         msgspec.structs.replace(one, steps=()) for one in findings
     ]  # nothing of another host is done here

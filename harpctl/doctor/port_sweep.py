@@ -19,7 +19,7 @@ import msgspec
 
 from harpctl.doctor.probe_packet import PORT_BYTES, REPORT_BYTES, make_watch, probe_of
 from harpctl.ip import family
-from harpctl.units import runs
+from harpctl.units import number_ranges
 
 ROUNDS = 4  # a packet that is lost so often is closed out
 PACKETS_PER_S = 20_000
@@ -58,7 +58,7 @@ def sweep_ports(source: str, peer: str, port: int, ports: tuple[int, int], withi
                 missing = _missing(control, missing)
             if any(missing) and time.monotonic() > end:
                 return Sweep(why_not=f"{len(wanted)} ports were not done in time")
-            return Sweep(udp=tuple(runs(missing[0])), tcp=tuple(runs(missing[1])))
+            return Sweep(udp=tuple(number_ranges(missing[0])), tcp=tuple(number_ranges(missing[1])))
     except OSError as error:
         return Sweep(why_not=f"port {port} of {peer}: {os.strerror(error.errno or errno.ETIMEDOUT).lower()}")
 

@@ -18,7 +18,7 @@ from harpctl.facts.plugin_files import find_libraries, find_plugins
 from harpctl.facts.system import collect_system
 from harpctl.facts.tools import collect_tools
 from harpctl.host.host import Host
-from harpctl.records import cleaned
+from harpctl.records import escape_texts
 
 NO_OVERRIDES = Overrides()
 
@@ -62,5 +62,5 @@ def _printable(facts: Facts) -> Facts:
     try:
         msgspec.json.encode(facts)
     except UnicodeEncodeError:
-        return msgspec.convert(cleaned(msgspec.to_builtins(facts), LAYOUT), Facts)
+        return msgspec.convert(escape_texts(msgspec.to_builtins(facts), LAYOUT), Facts)
     return facts

@@ -62,7 +62,7 @@ class Host:
         """
         _require_possible(path)
         top = str(self.root).rstrip("/")
-        left = _pieces(path)[::-1]  # the next one is the last
+        left = _split_path(path)[::-1]  # the next one is the last
         done: list[str] = []
         links = 0
         while left:
@@ -78,7 +78,7 @@ class Host:
                 target = str(Path(here).readlink())
                 if target.startswith("/"):
                     done = []
-                left += _pieces(target)[::-1]
+                left += _split_path(target)[::-1]
                 continue
             done.append(part)
         return Path("/".join((top, *done)) or "/")
@@ -437,7 +437,7 @@ class Host:
                 os.close(fd)
 
 
-def _pieces(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return [piece for piece in path.split("/") if piece not in {"", "."}]
 
 

@@ -87,7 +87,7 @@ def preflight(
         time_s=time_s,
         against=against,
         nccl=nccl_lib,
-        sizes=lab.part("perf.sizes", "preflight").parse_sizes(sizes) if lab.is_there() else (),
+        sizes=lab.import_part("perf.sizes", "preflight").parse_sizes(sizes) if lab.is_there() else (),
         within_s=within,
     )
     progress = NoProgress() if as_json else ConsoleProgress()

@@ -47,7 +47,7 @@ def run_preflight(
         measured = Measured(worth=Verdict(use=None, text=NOT_MEASURED))
         if lab.is_there():
             fit = {host: state for host, state in states.items() if host not in diagnosis.unfit(problems)}
-            measure = lab.part("preflight.measure", "preflight").measure
+            measure = lab.import_part("preflight.measure", "preflight").measure
             measured = measure(agents, fit, options, deadline, progress)
     problems = diagnosis.merge_notes([*problems, *measured.problems])
     unfit = diagnosis.unfit(problems)

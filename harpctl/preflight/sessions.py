@@ -19,7 +19,7 @@ import msgspec
 from harpctl.errors import ExitCode, HarpError
 from harpctl.fleet import JSON, Answer, Remote, answer_of
 from harpctl.preflight.model import HostState, Request
-from harpctl.records import decode
+from harpctl.records import decode_json
 from harpctl.ssh import OUTPUT_BYTES_MAX, not_installed, ssh_words
 
 END_S = 5.0  # how long a host may take to end its part
@@ -105,7 +105,7 @@ class Agent:
             while (line := process.stdout.readline(OUTPUT_BYTES_MAX)) and len(output) < OUTPUT_BYTES_MAX:
                 output += line
                 with contextlib.suppress(HarpError):
-                    return decode(line, type_, "Its answer")
+                    return decode_json(line, type_, "Its answer")
             process.stdout.close()  # a process that writes too much ends by it
             code = process.wait()
         finally:

@@ -18,7 +18,7 @@ from harpctl.change.rollback import recover
 from harpctl.change.steps import Plan, drop_held_steps
 from harpctl.command_line import command, dry_run_option, flag, json_option, option, root_option, yes_option
 from harpctl.confs.conf import conf_path
-from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, confirm, print_json, print_lines
+from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, ask_for_yes, print_json, print_lines
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.facts.model import Facts, Overrides
@@ -156,7 +156,7 @@ def run_setup(
     if ask and not setup.plan.is_empty:
         notes = "".join(f"Note: {note}\n" for note in setup.plan.notes)
         print_lines(render_diff(setup.plan, host) + notes)
-        confirm("Apply this?")
+        ask_for_yes("Apply this?")
         if plan_setup(host, options).plan != setup.plan:
             raise HarpError(
                 "The host has changed since the plan was shown; nothing was changed.",

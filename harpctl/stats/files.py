@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from harpctl.console import printable
+from harpctl.console import escape_unprintable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.stats.layout import Field, Page, read_fields, read_page
@@ -108,7 +108,7 @@ def _rank(host: Host, pid: int) -> str:
 
 def _command(host: Host, pid: int) -> str:
     words = (host.read_text(f"/proc/{pid}/cmdline") or "").split("\0")
-    return printable(" ".join(word for word in words if word)[:COMMAND_CHARS_MAX])
+    return escape_unprintable(" ".join(word for word in words if word)[:COMMAND_CHARS_MAX])
 
 
 class _Room:

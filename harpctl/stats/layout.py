@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from harpctl.console import printable
+from harpctl.console import escape_unprintable
 from harpctl.errors import ExitCode, HarpError
 
 MAGIC = b"HARPSTAT"
@@ -115,10 +115,10 @@ def parse_schema(text: str) -> dict[str, tuple[Field, ...]]:
         elif fields is None or len(words) != 4 or words[0] not in {"C", "G", "T"}:
             raise ValueError(line)
         elif words[0] == "T":
-            fields.append(Field("T", words[1], "", printable(words[3]), _text_bytes(words[2])))
+            fields.append(Field("T", words[1], "", escape_unprintable(words[3]), _text_bytes(words[2])))
         else:
-            unit = printable(words[2]).removeprefix("-")
-            fields.append(Field(words[0], words[1], unit, printable(words[3])))
+            unit = escape_unprintable(words[2]).removeprefix("-")
+            fields.append(Field(words[0], words[1], unit, escape_unprintable(words[3])))
     return {name: tuple(found) for name, found in tables.items()}
 
 
@@ -130,7 +130,7 @@ def _text_bytes(word: str) -> int:
 
 
 def _text(data: bytes) -> str:
-    return printable(data.partition(b"\0")[0].decode("utf-8", "replace"))
+    return escape_unprintable(data.partition(b"\0")[0].decode("utf-8", "replace"))
 
 
 def _pattern(fields: tuple[Field, ...]) -> struct.Struct:

@@ -155,7 +155,7 @@ def trace(
     """
     host = Host()
     if picture:
-        drawing = lab.part("trace_plot", "trace --plot")
+        drawing = lab.import_part("trace_plot", "trace --plot")
         drawing.require_plot(picture)
     recordings = [_read(host, word) for word in (source, other) if word is not None]
     if save:

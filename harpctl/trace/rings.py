@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from harpctl.console import printable
+from harpctl.console import escape_unprintable
 from harpctl.errors import ExitCode, HarpError
 from harpctl.stats.layout import HEADER, TABLE, Page, piece, read_header, read_page, wrong
 
@@ -126,7 +126,7 @@ def rings_of(file: BinaryIO, name: str) -> Rings:
 
 def _kinds(file: BinaryIO, name: str, rings: Rings) -> list[Kind]:
     text = piece(file, rings.events_at, min(rings.events_bytes, EVENTS_BYTES_MAX)).decode("ascii", "replace")
-    lines = [printable(line).split(" ", 2) for line in text.splitlines()]
+    lines = [escape_unprintable(line).split(" ", 2) for line in text.splitlines()]
     if not lines or any(len(words) != 3 or words[1] not in PARTS for words in lines):
         raise wrong(name, "its list of events is damaged")
     return [Kind(*words) for words in lines]
@@ -239,7 +239,7 @@ def read_recording(file: BinaryIO, name: str) -> Recording:
     return Recording(
         name=name,
         page=page,
-        why=printable(rings.why.partition(b"\0")[0].decode("utf-8", "replace")),
+        why=escape_unprintable(rings.why.partition(b"\0")[0].decode("utf-8", "replace")),
         dumped_unix_ns=rings.dumped_unix_ns,
         cut=cut,
         events=_in_order(events),

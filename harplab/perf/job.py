@@ -16,7 +16,7 @@ from typing import IO, Annotated
 import msgspec
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.records import decode
+from harpctl.records import decode_json
 from harpctl.ssh import OUTPUT_BYTES_MAX
 from harplab.perf.hosts import CpuTimes, Hosts, Program
 
@@ -163,7 +163,7 @@ def perf_argv(program: Program, job: PerfJob, rank: int, ranks: int, rendezvous:
 def parse_report(text: str) -> PerfReport:
     """Read harp-perf's JSON strictly: a missing field or a wrong type is an error that names it."""
     start = text.strip()[:120] or "nothing"
-    return decode(text, PerfReport, "harp-perf's report", f"It begins with: {start}")
+    return decode_json(text, PerfReport, "harp-perf's report", f"It begins with: {start}")
 
 
 class Ranks:

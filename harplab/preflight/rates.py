@@ -18,7 +18,7 @@ from harpctl.ip import is_ipv6
 from harpctl.preflight.diagnosis import Fault
 from harpctl.preflight.model import HostState, Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
-from harpctl.records import decode
+from harpctl.records import decode_json
 from harplab.preflight.rounds import Pair, rounds
 
 SLOW = 0.5  # the share of what the others reach
@@ -100,7 +100,7 @@ def _rates(
     failed = [f"rank {rank}: {ends[0].error}" for rank, ends in enumerate(its) if ends[0].error]
     if failed:
         raise HarpError("; ".join(failed))
-    results = decode(its[0][0].report, _Report, "harp-perf's report").results
+    results = decode_json(its[0][0].report, _Report, "harp-perf's report").results
     connections = [one for result in results for one in result.window.connections]
     return [
         Rate(

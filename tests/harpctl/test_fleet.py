@@ -43,7 +43,7 @@ from harpctl.fleet import (
     find_json,
     find_remote,
     over_hosts,
-    show,
+    show_answers,
     show_plans,
 )
 from harpctl.plugin.command import compare_builds, install, status
@@ -418,7 +418,7 @@ VALUES = st.recursive(
 def test_any_json_is_an_answer_whose_texts_are_printable(value: object) -> None:
     answer = answer_of("a", 0, json.dumps(value), "\x1b]0;x\x07")
     assert (answer.detail + answer.remedy).isprintable()
-    show([answer])
+    show_answers([answer])
     compare_builds([answer, answer_of("b", 0, '{"version": "1", "build": "2"}', "")])
 
 
@@ -460,7 +460,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let there be a terminal on which everything is agreed to; return the questions."""
     questions: list[str] = []
     monkeypatch.setattr(fleet, "is_terminal", lambda: True)
-    monkeypatch.setattr(fleet, "confirm", questions.append)
+    monkeypatch.setattr(fleet, "ask_for_yes", questions.append)
     return questions
 
 
@@ -482,7 +482,7 @@ def test_nothing_is_changed_where_the_answer_is_no(
     def refuse(question: str) -> None:
         raise HarpError(question, "", ExitCode.REFUSED)
 
-    monkeypatch.setattr(fleet, "confirm", refuse)
+    monkeypatch.setattr(fleet, "ask_for_yes", refuse)
     assert run("change", "-H", "up1,up2").exit_code == 5
     assert all("--dry-run" in call["command"] for call in ssh_log())
     del terminal

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from harpctl import hints
-from harpctl.cli import app, load
-from harpctl.hints import COMMAND, complete
+from harpctl.cli import app, load_command
+from harpctl.hints import COMMAND, complete_hint
 from tests.harpctl.machine import build
 
 PACKAGE = Path(hints.__file__).parent
@@ -30,7 +30,7 @@ USAGE = 2
 def context_of(*words: str) -> click.Context:
     """Return the context in which a command with these words runs."""
     root = app.make_context("harpctl", list(words))
-    return load(words[0]).make_context(words[0], list(words[1:]), parent=root)
+    return load_command(words[0]).make_context(words[0], list(words[1:]), parent=root)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def context_of(*words: str) -> click.Context:
     ],
 )
 def test_a_hint_carries_the_options_of_the_command(words: str, hint: str, placed: str) -> None:
-    assert complete(hint, context_of(*shlex.split(words))) == placed
+    assert complete_hint(hint, context_of(*shlex.split(words))) == placed
 
 
 def test_a_hint_of_another_host_acts_there() -> None:
     context = context_of("setup", "-H", "a,b", "--remote", "/opt/harpctl")
-    assert complete("Or: harpctl setup --gpus 8", context, [("--hosts", ["-H", "b"])]) == (
+    assert complete_hint("Or: harpctl setup --gpus 8", context, [("--hosts", ["-H", "b"])]) == (
         "Or: harpctl setup --gpus 8 --remote=/opt/harpctl -H b"
     )
 
@@ -96,6 +96,7 @@ def texts() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {
                 "HarpError",
+                "_conf_error",
                 "_wrong",
                 "wrong",
             }:
@@ -132,9 +133,9 @@ def test_hints_were_found() -> None:
 @pytest.mark.parametrize(("where", "text"), FOUND, ids=[where for where, _text in FOUND])
 def test_every_hint_is_executed(where: str, text: str, image: Path) -> None:
     del where
-    for command in commands_of(complete(text, context_of("setup", "--root", str(image), "--dry-run"))):
+    for command in commands_of(complete_hint(text, context_of("setup", "--root", str(image), "--dry-run"))):
         name, *rest = shlex.split(command)
-        target = load(name)
+        target = load_command(name)
         target.make_context(name, list(rest))  # raises where the words are wrong
         takes = {option for param in target.params for option in param.opts}
         assert ("--root" in takes) == (f"--root={image}" in rest), command

@@ -26,7 +26,7 @@ from harpctl.preflight.diagnosis import host_problems, plan_probes, probe_proble
 from harpctl.preflight.model import HostFinding, HostState, Outcome, Report, Verdict
 from harpctl.preflight.sessions import Deadline
 from harpctl.preflight.show import show as show_report
-from harpctl.records import decode
+from harpctl.records import decode_json
 from harpctl.trace.history import counts_of, history_of, sentences
 from harpctl.trace.rings import Recording, read_recording
 from harplab.preflight.rates import rate_problems, run_rounds
@@ -81,9 +81,9 @@ TRACE = recording(
 @given(changed(STATE), changed([RESULT]))
 def test_what_an_agent_says(said: Any, probed: Any) -> None:
     with contextlib.suppress(HarpError):
-        states = {"a": decode(json.dumps(said), HostState, "It"), "b": state(2)}
+        states = {"a": decode_json(json.dumps(said), HostState, "It"), "b": state(2)}
         problems = host_problems(states)
-        results = decode(json.dumps(probed), tuple[ProbeResult, ...], "It")
+        results = decode_json(json.dumps(probed), tuple[ProbeResult, ...], "It")
         planned = plan_probes(states)
         found = {
             host: tuple(replace(probe, result=one) for probe, one in zip(probes, results, strict=False))
@@ -154,4 +154,4 @@ def test_a_dump(data: bytes) -> None:
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000, '"\\ud800"', "", "\0"])
 def test_what_no_reader_of_json_takes_is_no_state(text: str) -> None:
     with pytest.raises(HarpError, match="It is not understood"):
-        decode(text, HostState, "It")
+        decode_json(text, HostState, "It")

@@ -13,19 +13,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.console import ERR, OUT, Console, print_json, print_lines, print_table, printable
+from harpctl.console import ERR, OUT, Console, escape_unprintable, print_json, print_lines, print_table
 from harpctl.doctor.path_probe import ProbeResult
 from harpctl.errors import HarpError
 from harpctl.preflight.model import HostState
-from harpctl.records import decode
+from harpctl.records import decode_json
 
 HOSTILE = "a\x1b]0;x\x07\x9b2J\r\u202e\udcff"
 
 
 @given(st.text())
 def test_a_printable_text_stays_and_others_are_escaped(text: str) -> None:
-    assert printable(text).isprintable()
-    assert (printable(text) == text) == text.isprintable()
+    assert escape_unprintable(text).isprintable()
+    assert (escape_unprintable(text) == text) == text.isprintable()
 
 
 def test_no_way_to_a_terminal_carries_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,16 +56,16 @@ JSON = st.recursive(
 @given(JSON)
 def test_json_that_is_no_record_is_refused(value: object) -> None:
     with pytest.raises(HarpError, match="It is not understood"):
-        decode(json.dumps(value), HostState, "It")
+        decode_json(json.dumps(value), HostState, "It")
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[" * 10**6, b"9" * 10**6, b'{"a": "', b'"\\ud800"'])
 def test_damage_is_one_sentence(data: bytes) -> None:
     with pytest.raises(HarpError) as caught:
-        decode(data, HostState, "It")
+        decode_json(data, HostState, "It")
     assert caught.value.message.isprintable()
 
 
 def test_keys_that_are_numbers_are_read_as_such() -> None:
     result = ProbeResult(udp="echo", tcp={17700: "echo"})
-    assert decode(msgspec.json.encode([result]), tuple[ProbeResult, ...], "It") == (result,)
+    assert decode_json(msgspec.json.encode([result]), tuple[ProbeResult, ...], "It") == (result,)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.cli import COMMANDS, load
+from harpctl.cli import COMMANDS, load_command
 
 OPTIONS = {
-    name: {word: option for option in load(name).params for word in option.opts}
+    name: {word: option for option in load_command(name).params for word in option.opts}
     for names in COMMANDS.values()
     for name in names
 }

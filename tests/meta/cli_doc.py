@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from harpctl.cli import COMMANDS, app, load
+from harpctl.cli import COMMANDS, app, load_command
 from harpctl.errors import ExitCode
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
@@ -86,7 +86,7 @@ def _row(param: click.Parameter) -> str:
 def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
     """Load the commands of these names, with those of groups."""
     for name in names:
-        command = load(name)
+        command = load_command(name)
         if command.callback:
             yield name, command
         yield from ((f"{name} {word}", below) for word, below in getattr(command, "commands", {}).items())

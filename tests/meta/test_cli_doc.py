@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from harpctl.cli import COMMANDS, load
+from harpctl.cli import COMMANDS, load_command
 from harpctl.errors import ExitCode
 from tests.meta.cli_doc import CODES, FILE, generate, parameters
 
@@ -18,4 +18,4 @@ def test_every_exit_code_is_explained() -> None:
 
 def test_every_command_that_reports_has_json() -> None:
     for name in {name for names in COMMANDS.values() for name in names} - {"bench", "lab"}:
-        assert "--json" in {option for param in parameters(load(name)) for option in param.opts}, name
+        assert "--json" in {option for param in parameters(load_command(name)) for option in param.opts}, name

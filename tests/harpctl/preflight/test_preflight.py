@@ -25,7 +25,7 @@ from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, 
 from harpctl.preflight.model import HostFinding, HostState, Problem, Rate, Report, Verdict
 from harpctl.preflight.run import verdict_of
 from harpctl.preflight.show import show
-from harpctl.records import decode
+from harpctl.records import decode_json
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
@@ -308,9 +308,9 @@ def test_hosts_with_one_mac_are_named() -> None:
 )
 def test_a_state_that_no_host_can_have_is_refused(change: dict[str, object]) -> None:
     good = to_builtins(own())
-    assert decode(json.dumps(good), HostState, "It") == own()
+    assert decode_json(json.dumps(good), HostState, "It") == own()
     with pytest.raises(HarpError, match="It is not understood"):
-        decode(json.dumps(good | change), HostState, "It")
+        decode_json(json.dumps(good | change), HostState, "It")
 
 
 def test_of_two_different_builds_both_are_named() -> None:

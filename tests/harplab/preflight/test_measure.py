@@ -17,7 +17,7 @@ import pytest
 from harpctl.preflight import agent
 from harpctl.preflight.model import Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
-from harpctl.records import decode
+from harpctl.records import decode_json
 from harplab.preflight.rates import rate_problems, run_rounds
 from harplab.preflight.rounds import rounds
 from harplab.preflight.worth import worth
@@ -79,7 +79,7 @@ def test_an_agents_report_arrives_as_harp_perf_wrote_it(
     answers = io.BytesIO()
     agent.serve_agent(0, 60, io.BytesIO(msgspec.json.encode(request) + b"\n"), answers)
     _state, answer = answers.getvalue().splitlines()
-    assert decode(answer, list[Outcome], "Its answer") == [Outcome(report=REPORT)]
+    assert decode_json(answer, list[Outcome], "Its answer") == [Outcome(report=REPORT)]
 
 
 @pytest.mark.parametrize(
