@@ -20,8 +20,8 @@ from harpctl.confs.files import find_confs
 from harpctl.console import to_json
 from harpctl.doctor.archive import FORMAT
 from harpctl.doctor.context import DoctorOptions, real_context
-from harpctl.doctor.examine import examine
-from harpctl.doctor.model import plain
+from harpctl.doctor.examine import run_checks
+from harpctl.doctor.model import to_plain
 from harpctl.errors import HarpError
 from harpctl.facts.collect import collect
 from harpctl.host.host import Host
@@ -178,7 +178,8 @@ def gather(host: Host) -> Bundle:
     environments = [own, *processes.values()]
     _confs(bundle, environments)  # before what may quote them
     bundle.attempt(
-        "doctor.json", lambda: [plain(one) for one in examine(real_context(host, facts, DoctorOptions()))]
+        "doctor.json",
+        lambda: [to_plain(one) for one in run_checks(real_context(host, facts, DoctorOptions()))],
     )
     bundle.attempt("facts.json", lambda: allow.facts(facts))
     bundle.attempt("status.json", lambda: _status(host))

@@ -22,7 +22,7 @@ def one_command(findings: Iterable[Finding]) -> str:
     commands = [command.partition(COMMENT)[0] for one in failed for command in one.repair]
     setups = [command for command in commands if command.startswith(SETUP)]
     others = list(dict.fromkeys(command for command in commands if command not in setups))
-    return " && ".join([*([_merged(setups)] if setups else []), *others])
+    return " && ".join([*([_merge_setups(setups)] if setups else []), *others])
 
 
 def _is_validated(finding: Finding) -> bool:
@@ -37,7 +37,7 @@ def _is_command(repair: str) -> bool:
     return bool(words) and words[0] in PROGRAMS and not any(blank in repair for blank in BLANKS)
 
 
-def _merged(setups: Sequence[str]) -> str:
+def _merge_setups(setups: Sequence[str]) -> str:
     """Make one setup of several: with all their options, each once, in the order in which they come."""
     options: dict[str, str] = {}
     for setup in setups:

@@ -50,7 +50,7 @@ def write_archive(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise _unwritten(path, error) from None
+        raise _write_error(path, error) from None
     try:
         with os.fdopen(fd, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
             for name, data in files.items():
@@ -61,26 +61,26 @@ def write_archive(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
         if isinstance(error, OSError):
-            raise _unwritten(path, error) from None
+            raise _write_error(path, error) from None
         raise
 
 
-def _unwritten(path: Path, error: OSError) -> HarpError:
+def _write_error(path: Path, error: OSError) -> HarpError:
     return HarpError(f"{path}: {error.strerror}.", "Name another file by --output.")
 
 
-def _wrong(path: Path, why: str) -> HarpError:
+def _archive_error(path: Path, why: str) -> HarpError:
     return HarpError(f"{path} is no bundle that can be read: {why}.", HINT, ExitCode.WRONG_DATA)
 
 
-def _unpacked(path: Path) -> bytes:
+def _unpack_archive(path: Path) -> bytes:
     """Return the tar file, all of which its checksum has shown to be whole."""
     parts, total = [], 0
     with path.open("rb") as file, gzip.GzipFile(fileobj=file) as packed:
         while part := packed.read(PART_BYTES):
             total += len(part)
             if total > BYTES_MAX:
-                raise _wrong(path, f"it holds more than {BYTES_MAX >> 20} MiB")
+                raise _archive_error(path, f"it holds more than {BYTES_MAX >> 20} MiB")
             parts.append(part)
     return b"".join(parts)
 
@@ -88,7 +88,7 @@ def _unpacked(path: Path) -> bytes:
 def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
     """Return the manifest of a bundle, and its files by name; nothing of it is written to the disk."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(_unpacked(path)), mode="r:") as tar:
+        with tarfile.open(fileobj=io.BytesIO(_unpack_archive(path)), mode="r:") as tar:
             files = {}
             for member in tar:
                 is_plain = member.isfile() and not member.issparse()  # a sparse one may be of any size
@@ -100,24 +100,24 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
             f"{path}: there is no such file.", "`harpctl report` writes one.", ExitCode.MISSING
         ) from None
     except gzip.BadGzipFile:
-        raise _wrong(path, "it is no gzip file, or damaged") from None
+        raise _archive_error(path, "it is no gzip file, or damaged") from None
     except EOFError:
-        raise _wrong(path, "it is cut off") from None
+        raise _archive_error(path, "it is cut off") from None
     except (zlib.error, tarfile.TarError, ValueError, RecursionError):
-        raise _wrong(path, "it is damaged") from None
+        raise _archive_error(path, "it is damaged") from None
     except OSError as error:
         raise HarpError(
             f"{path}: {error.strerror}.", "Name a file that you may read.", ExitCode.REFUSED
         ) from None
     if MANIFEST not in files:
-        raise _wrong(path, f"{MANIFEST} is not in it")
-    return _manifest(path, files[MANIFEST]), files
+        raise _archive_error(path, f"{MANIFEST} is not in it")
+    return _read_manifest(path, files[MANIFEST]), files
 
 
-def _manifest(path: Path, data: bytes) -> Manifest:
+def _read_manifest(path: Path, data: bytes) -> Manifest:
     found = decode_json(data, Manifest, f"{path}: its {MANIFEST}", HINT)
     if found.format != FORMAT:
-        raise _wrong(path, f"it has format {found.format}, and this harpctl knows {FORMAT}")
+        raise _archive_error(path, f"it has format {found.format}, and this harpctl knows {FORMAT}")
     return found
 
 

@@ -17,12 +17,12 @@ from harpctl.command_line import FILE, command, flag, json_option, option, root_
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.doctor.archive import read_findings
 from harpctl.doctor.context import DoctorOptions, real_context
-from harpctl.doctor.examine import examine, repairs
-from harpctl.doctor.model import Finding, plain, worst
+from harpctl.doctor.examine import run_checks, safe_repairs
+from harpctl.doctor.model import Finding, to_plain, worst_level
 from harpctl.doctor.probe_packet import PORT, PORT_MAX, PORT_MIN
 from harpctl.doctor.responder import SECONDS, Responder, own_addresses
 from harpctl.doctor.show import show_all, show_failures
-from harpctl.doctor.topo import draw, make_topo
+from harpctl.doctor.topo import draw_topo, make_topo
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect
 from harpctl.host.host import Host, open_host
@@ -31,13 +31,13 @@ FAILED = int(ExitCode.FAILED)
 SECONDS_MAX = 86_400
 
 
-def _find(host: Host, options: DoctorOptions, *, only_validating: bool = False) -> list[Finding]:
-    return examine(real_context(host, collect(host), options), only_validating=only_validating)
+def _examine_host(host: Host, options: DoctorOptions, *, only_validating: bool = False) -> list[Finding]:
+    return run_checks(real_context(host, collect(host), options), only_validating=only_validating)
 
 
 def _print_findings(findings: Sequence[Finding], **more: object) -> None:
-    level = worst(findings)
-    shown = [plain(finding) for finding in findings]
+    level = worst_level(findings)
+    shown = [to_plain(finding) for finding in findings]
     print_json({"ok": level != "fail", "worst": level, "findings": shown, **more})
 
 
@@ -47,8 +47,8 @@ def _print_findings(findings: Sequence[Finding], **more: object) -> None:
 @json_option
 def validate(*, root: Path | None, boot: bool, as_json: bool) -> None:
     """Check whether this host is set up correctly: exit code 0, or 1 and what is wrong."""
-    findings = _find(open_host(root), DoctorOptions(after_boot=boot), only_validating=True)
-    failed = worst(findings) == "fail"
+    findings = _examine_host(open_host(root), DoctorOptions(after_boot=boot), only_validating=True)
+    failed = worst_level(findings) == "fail"
     if as_json:
         _print_findings(findings, transactions=[])
     else:
@@ -107,7 +107,7 @@ def doctor(
         _show_bundle(bundle, verbose=verbose, as_json=as_json)
         return
     if serve:
-        _serve(port, within_s)
+        _answer_probes(port, within_s)
         return
     names = tuple(name for text in peer for name in text.split(",") if name)
     host, options = open_host(root), DoctorOptions(peers=names, port=port)
@@ -115,15 +115,15 @@ def doctor(
     if fix:
         recover(host, progress=progress)
     with progress.working(f"Probing {', '.join(names)}") if names else nullcontext():
-        findings = _find(host, options)
-    fixed = _fix(host, findings, progress) if fix else []
+        findings = _examine_host(host, options)
+    fixed = _apply_repairs(host, findings, progress) if fix else []
     if fixed:
-        findings = _find(host, options)
+        findings = _examine_host(host, options)
     if as_json:
         _print_findings(findings, transactions=fixed)
     else:
         show_all(findings, verbose=verbose)
-    if worst(findings) == "fail":
+    if worst_level(findings) == "fail":
         raise click.exceptions.Exit(FAILED)
 
 
@@ -138,13 +138,13 @@ def _show_bundle(path: Path, *, verbose: bool, as_json: bool) -> None:
         for unread in manifest.unread:
             OUT.print(f"not in the bundle: {unread.what}: {unread.why}", style="dim", markup=False)
         show_all(findings, verbose=verbose)
-    if worst(findings) == "fail":
+    if worst_level(findings) == "fail":
         raise click.exceptions.Exit(FAILED)
 
 
-def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
+def _apply_repairs(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
     """Apply the safe repairs one by one; return the transactions' ids. A repair that fails is reported."""
-    plans = repairs(findings)
+    plans = safe_repairs(findings)
     if plans:
         require_root(host)
     done = []
@@ -156,7 +156,7 @@ def _fix(host: Host, findings: list[Finding], progress: Progress) -> list[str]:
     return done
 
 
-def _serve(port: int, within_s: float) -> None:
+def _answer_probes(port: int, within_s: float) -> None:
     addresses = own_addresses()
     with Responder(addresses, port) as responder:
         ERR.print(
@@ -177,7 +177,7 @@ def topo(*, root: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(found))
         return
-    table, notes = draw(found)
+    table, notes = draw_topo(found)
     print_table(table, wide=True)
     for note in notes:
         OUT.print(note, markup=False)

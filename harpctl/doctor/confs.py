@@ -12,7 +12,7 @@ from harpctl.confs.conf import TOOLS_DIR, Conf
 from harpctl.confs.table import BOUNDS, JOB, KEYS
 from harpctl.doctor import needs
 from harpctl.doctor.context import IFNAME, Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, of_link, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit_command, fail, of_link, skip, warn
 from harpctl.facts.model import Eni, Facts
 
 OTHERS_WRITE = 0o002
@@ -20,9 +20,9 @@ STRIPED = "striped"
 SETUP = "harpctl setup"
 
 
-def _set(path: str, key: str, value: object) -> str:
+def _command_to_set(path: str, key: str, value: object) -> str:
     """Return the command that sets a key of a conf file to another value, however it is spaced."""
-    return edit(path, "--set", f"{key}={value}")
+    return edit_command(path, "--set", f"{key}={value}")
 
 
 @check("confs.present", "There are conf files")
@@ -47,7 +47,9 @@ def check_names(context: Context) -> Iterator[CheckResult]:
         if file.number is None:
             name = f"ztcp{next(free)}.conf" if file.conf else f"bak.{file.path.rpartition('/')[2]}"
             to = f"{context.conf_dir}/{name}"
-            yield fail(f"The plugin refuses the name of {file.path}.", edit(file.path, "--move-to", to))
+            yield fail(
+                f"The plugin refuses the name of {file.path}.", edit_command(file.path, "--move-to", to)
+            )
 
 
 @check("confs.count", f"There are at most {BOUNDS.conf_files_max} conf files")
@@ -57,7 +59,7 @@ def check_count(context: Context) -> Iterator[CheckResult]:
     if count > BOUNDS.conf_files_max:
         yield fail(
             f"There are {count}; the plugin refuses more than {BOUNDS.conf_files_max}.",
-            *(edit(file.path, "--delete") for file in context.conf_files[BOUNDS.conf_files_max :]),
+            *(edit_command(file.path, "--delete") for file in context.conf_files[BOUNDS.conf_files_max :]),
         )
 
 
@@ -68,7 +70,7 @@ def check_parse(context: Context) -> Iterator[CheckResult]:
         if file.wrong and file.number is not None:  # else its name is to be changed, and it is not read
             yield fail(
                 file.wrong,
-                edit(file.path, "--move-to", f"{file.path}.bak") + "  # or correct it by hand",
+                edit_command(file.path, "--move-to", f"{file.path}.bak") + "  # or correct it by hand",
                 SETUP,
             )
 
@@ -100,7 +102,7 @@ def check_interface(context: Context) -> Iterator[CheckResult]:
             continue
         moved = _by_mac(context.facts, conf)
         hint = f"; its MAC {conf.mac} is {moved.name}'s: the names moved" if moved else ""
-        repair = _set(path, "interface", moved.name) if moved else SETUP
+        repair = _command_to_set(path, "interface", moved.name) if moved else SETUP
         yield fail(f"{path}: there is no interface {conf.interface} (there are: {known}){hint}.", repair)
 
 
@@ -129,7 +131,7 @@ def check_address(context: Context) -> Iterator[CheckResult]:
         if conf.address is not None and have and conf.address not in have:
             yield fail(
                 f"{path}: address = {conf.address}, but {eni.name} has {', '.join(have)}.",
-                _set(path, "address", have[0]),
+                _command_to_set(path, "address", have[0]),
             )
 
 
@@ -140,7 +142,7 @@ def check_mtu(context: Context) -> Iterator[CheckResult]:
         if conf.mtu is not None and eni.mtu and conf.mtu > eni.mtu:
             fits = not eni.mtu_max or conf.mtu <= eni.mtu_max
             raised = of_link(eni.name, "mtu", conf.mtu)
-            repair = raised if fits and context.is_running else _set(path, "mtu", eni.mtu)
+            repair = raised if fits and context.is_running else _command_to_set(path, "mtu", eni.mtu)
             yield fail(f"{path}: mtu = {conf.mtu}, but {eni.name} has {eni.mtu}.", repair)
 
 
@@ -151,7 +153,7 @@ def check_pci(context: Context) -> Iterator[CheckResult]:
         if conf.pci is not None and eni.pci and conf.pci != eni.pci.lower():
             yield fail(
                 f"{path}: pci = {conf.pci}, but {eni.name} is at {eni.pci}.",
-                _set(path, "pci", eni.pci.lower()),
+                _command_to_set(path, "pci", eni.pci.lower()),
             )
 
 
@@ -162,7 +164,7 @@ def check_numa(context: Context) -> Iterator[CheckResult]:
         if conf.numa is not None and eni.node >= 0 and conf.numa != eni.node:
             yield warn(
                 f"{path}: numa = {conf.numa}, but {eni.name} is on node {eni.node}.",
-                _set(path, "numa", eni.node),
+                _command_to_set(path, "numa", eni.node),
             )
 
 
@@ -178,7 +180,7 @@ def check_queues(context: Context) -> Iterator[CheckResult]:
         if conf.queues is not None and eni.queues_max and conf.queues > eni.queues_max:
             yield warn(
                 f"{path}: queues = {conf.queues}, but {eni.name} has at most {eni.queues_max}.",
-                _set(path, "queues", eni.queues_max),
+                _command_to_set(path, "queues", eni.queues_max),
             )
 
 
@@ -194,7 +196,10 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
         names, paths = ", ".join(name for _path, name in silent), [path for path, _name in silent]
         yield warn(
             f"Unknown for {names}: the plugin reports 10000 Mbit/s to NCCL.",
-            *(f"{edit(path, '--set', 'speed_mbps=MBPS')}  # the speed that you pay for" for path in paths),
+            *(
+                f"{edit_command(path, '--set', 'speed_mbps=MBPS')}  # the speed that you pay for"
+                for path in paths
+            ),
         )
 
 
@@ -224,7 +229,8 @@ def check_distinct(context: Context) -> Iterator[CheckResult]:
     for path, conf in context.confs:
         if conf.interface in seen:
             yield fail(
-                f"{path}: {conf.interface} is already in {seen[conf.interface]}.", edit(path, "--delete")
+                f"{path}: {conf.interface} is already in {seen[conf.interface]}.",
+                edit_command(path, "--delete"),
             )
         seen.setdefault(conf.interface, path)
 
@@ -242,7 +248,10 @@ def check_job_keys(context: Context) -> Iterator[CheckResult]:
         for path, value in having[1:]:
             first, expected = having[0]
             if value != expected:
-                yield fail(f"{path}: {key} = {value}, but {first} has {expected}.", _set(path, key, expected))
+                yield fail(
+                    f"{path}: {key} = {value}, but {first} has {expected}.",
+                    _command_to_set(path, key, expected),
+                )
 
 
 @check("confs.cores", "The cores in the conf files are there", needs.conf)
@@ -252,7 +261,9 @@ def check_cores(context: Context) -> Iterator[CheckResult]:
     for path, conf in context.confs:
         missing = sorted(set(conf.cores or ()) - online)
         if online and missing:
-            yield fail(f"{path}: there is no core {_list(missing)} (cores: {_span(online)}).", SETUP)
+            yield fail(
+                f"{path}: there is no core {_join_numbers(missing)} (cores: {_span_text(online)}).", SETUP
+            )
 
 
 @check("confs.cores_shared", "No core serves two devices", needs.conf)
@@ -265,7 +276,7 @@ def check_cores_shared(context: Context) -> Iterator[CheckResult]:
     for path, conf in context.confs:
         twice = sorted(core for core in conf.cores or () if core in taken)
         if twice:
-            yield fail(f"{path}: core {_list(twice)} is already in {taken[twice[0]]}.", SETUP)
+            yield fail(f"{path}: core {_join_numbers(twice)} is already in {taken[twice[0]]}.", SETUP)
         taken.update({core: path for core in conf.cores or () if core not in taken})
 
 
@@ -277,7 +288,7 @@ def check_cores_apart(context: Context) -> Iterator[CheckResult]:
         both = sorted(set(cpu.core) & named.keys())
         if len(both) > 1 and cpu.id == both[0]:
             cause = "are hardware threads of one core, and an engine runs on each"
-            yield warn(f"{named[both[1]]}: {_list(both)} {cause}.", SETUP)
+            yield warn(f"{named[both[1]]}: {_join_numbers(both)} {cause}.", SETUP)
 
 
 @check("confs.cores_local", "The cores of each ENI are on its NUMA node", needs.pair, validates=False)
@@ -289,12 +300,14 @@ def check_cores_local(context: Context) -> Iterator[CheckResult]:
         far = [core for core in conf.cores or () if node is not None and node_of.get(core, node) != node]
         if far:
             where = node_of[far[0]]
-            yield warn(f"{path}: {eni.name} is on node {node}, core {_list(far)} on node {where}.", SETUP)
+            yield warn(
+                f"{path}: {eni.name} is on node {node}, core {_join_numbers(far)} on node {where}.", SETUP
+            )
 
 
-def _list(numbers: list[int]) -> str:
+def _join_numbers(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _span(numbers: set[int]) -> str:
+def _span_text(numbers: set[int]) -> str:
     return f"{min(numbers)} to {max(numbers)}"

@@ -10,7 +10,7 @@ import msgspec
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, of_link, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit_command, fail, of_link, skip, warn
 from harpctl.facts.xdp import ZERO_COPY, is_tried, release_of
 
 LOCKED_BYTES = 64 << 20  # at most, the frames of an ENI's AF_XDP queues (plugin/src/io/xdp/modes.c)
@@ -43,7 +43,7 @@ def kernel_release(context: Context) -> tuple[int, int]:
     return release_of(context.facts.system.kernel)
 
 
-def lacks(context: Context, mode: DriverMode) -> list[str]:
+def lacks_of_mode(context: Context, mode: DriverMode) -> list[str]:
     """Return what a mode lacks here; an empty list: it is available."""
     limits, release = context.facts.limits, kernel_release(context)
     have = set(limits.capabilities or ())
@@ -72,7 +72,7 @@ def on_xdp(context: Context) -> list[str]:
 def check_requested_drivers(context: Context) -> Iterator[CheckResult]:
     """Compare each driver that is configured by name with kernel, capabilities and limits."""
     for driver in sorted({driver for _name, driver in configured_drivers(context)} & set(MODE_OF)):
-        if missing := lacks(context, MODE_OF[driver]):
+        if missing := lacks_of_mode(context, MODE_OF[driver]):
             yield fail(f"{driver} lacks {', '.join(missing)}.", "docker run --privileged ...")
 
 
@@ -84,7 +84,7 @@ def check_zero_copy(context: Context) -> Iterator[CheckResult]:
         if drivers[eni.name] == "xdp-zc" and eni.xdp != ZERO_COPY:
             yield warn(
                 f"{path}: {eni.name} ({eni.driver or 'unknown driver'}) is not known for zero-copy AF_XDP.",
-                edit(path, "--set", "driver=auto"),
+                edit_command(path, "--set", "driver=auto"),
             )
 
 
@@ -97,7 +97,7 @@ def check_zero_copy(context: Context) -> Iterator[CheckResult]:
 )
 def check_auto(context: Context) -> Iterator[CheckResult]:
     """Look for ENIs that fall back from zero-copy AF_XDP to sockets because something is missing."""
-    missing, drivers = lacks(context, MODES[0]), dict(configured_drivers(context))
+    missing, drivers = lacks_of_mode(context, MODES[0]), dict(configured_drivers(context))
     falling = [eni.name for eni in context.enis if drivers[eni.name] == "auto" and eni.xdp == ZERO_COPY]
     if missing and falling:
         yield warn(
@@ -136,5 +136,5 @@ def check_program(context: Context) -> Iterator[CheckResult]:
 def check_modes(context: Context) -> Iterator[CheckResult]:
     """Report the modes that are not available, requested or not: the drivers fall back to the others."""
     for mode in MODES:
-        if missing := lacks(context, mode):
+        if missing := lacks_of_mode(context, mode):
             yield skip(f"{mode.driver} would lack {', '.join(missing)}.")

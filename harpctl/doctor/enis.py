@@ -33,10 +33,12 @@ def check_count(context: Context) -> Iterator[CheckResult]:
     gpus, enis = len(context.facts.gpus), len(context.confs)
     if gpus and enis and gpus != enis:
         more = f"bind {gpus - enis} more ENIs to this instance, then harpctl setup"
-        yield warn(f"{enis} ENIs for {gpus} GPUs.", _usual(context) if context.usual_enis else more)
+        yield warn(
+            f"{enis} ENIs for {gpus} GPUs.", _command_to_set_up(context) if context.usual_enis else more
+        )
 
 
-def _usual(context: Context) -> str:
+def _command_to_set_up(context: Context) -> str:
     """Return the setup command with the ENIs that suit best; with too few, one that names what is lacking."""
     names = context.usual_enis
     if not names:
@@ -51,7 +53,7 @@ def check_default_route(context: Context) -> Iterator[CheckResult]:
         if eni.is_default_route:
             yield warn(
                 f"{path}: {eni.name} carries the default route: ssh, MPI and storage share it with HARP.",
-                _usual(context),
+                _command_to_set_up(context),
             )
 
 
@@ -60,7 +62,9 @@ def check_device(context: Context) -> Iterator[CheckResult]:
     """Look for bridges, veth and the like."""
     for path, _conf, eni in context.pairs:
         if eni.kind in SOFTWARE:
-            yield warn(f"{path}: {eni.name} is a {eni.kind}, which costs copies.", _usual(context))
+            yield warn(
+                f"{path}: {eni.name} is a {eni.kind}, which costs copies.", _command_to_set_up(context)
+            )
 
 
 @check("enis.up", "The ENIs are up", needs.machine, needs.pair)
@@ -89,7 +93,7 @@ def check_link(context: Context) -> Iterator[CheckResult]:
 def check_address(context: Context) -> Iterator[CheckResult]:
     """Look for an address that a peer can use."""
     for path, conf, eni in context.pairs:
-        if any(_usable(address) for address in eni.addresses):
+        if any(_is_usable(address) for address in eni.addresses):
             continue
         known = (
             shlex.join(["harpctl", "setup", "--address", f"{eni.name}={conf.address}/24"])
@@ -100,7 +104,7 @@ def check_address(context: Context) -> Iterator[CheckResult]:
         yield fail(f"{path}: {eni.name} has no address that a peer can reach.", known)
 
 
-def _usable(address: str) -> bool:
+def _is_usable(address: str) -> bool:
     return not ipaddress.ip_interface(address).ip.is_link_local
 
 
@@ -111,13 +115,13 @@ def check_address_once(context: Context) -> Iterator[CheckResult]:
     for eni in context.facts.enis:
         for address in eni.addresses:
             ip = address.partition("/")[0]
-            if ip in owner and _usable(address):
+            if ip in owner and _is_usable(address):
                 repair = shlex.join(["ip", "addr", "del", address, "dev", eni.name])
                 yield fail(f"{ip} is on {owner[ip]} and on {eni.name}.", repair)
             owner.setdefault(ip, eni.name)
 
 
-@check("enis.mtu_equal", "The ENIs have one MTU", needs.two, validates=False)
+@check("enis.mtu_equal", "The ENIs have one MTU", needs.two_enis, validates=False)
 def check_mtu_equal(context: Context) -> Iterator[CheckResult]:
     """Compare the MTUs: the smaller one of two ENIs holds for a connection over both."""
     enis = [eni for eni in context.enis if eni.mtu]
@@ -188,9 +192,9 @@ def check_state(context: Context) -> Iterator[CheckResult]:
 @check("enis.egress", "What is sent from an ENI's address leaves through that ENI", needs.machine, needs.pair)
 def check_egress(context: Context) -> Iterator[CheckResult]:
     """Ask the kernel for the route from each address to its subnet, its gateway and the others' subnets."""
-    for eni, source, target in _journeys(context):
+    for eni, source, target in _address_pairs(context):
         via = context.machine.egress(source, target)
-        if not via and target in _neighbour(context, eni, source):
+        if not via and target in _neighbour_targets(context, eni, source):
             yield fail(f"{eni.name}: the kernel has no way from {source} to {target}.", "harpctl setup")
         elif via and via != eni.name:
             yield fail(
@@ -200,17 +204,17 @@ def check_egress(context: Context) -> Iterator[CheckResult]:
             )
 
 
-def _journeys(context: Context) -> Iterator[tuple[Eni, str, str]]:
+def _address_pairs(context: Context) -> Iterator[tuple[Eni, str, str]]:
     """Yield ENI, source and target for each way to look at: IPv4 and IPv6 apart."""
     for eni in (eni for eni in context.enis if eni.is_up):
-        for address in filter(_usable, eni.addresses):
+        for address in filter(_is_usable, eni.addresses):
             here = ipaddress.ip_interface(address)
             source = str(here.ip)
             targets = [*_another_host(context, address)]
             if eni.gateway and ipaddress.ip_address(eni.gateway).version == here.version:
                 targets.append(eni.gateway)
                 others = (
-                    a for other in context.enis if other != eni for a in filter(_usable, other.addresses)
+                    a for other in context.enis if other != eni for a in filter(_is_usable, other.addresses)
                 )
                 targets += [t for a in others if _is_apart(a, address) for t in _another_host(context, a)]
             for target in dict.fromkeys(targets):
@@ -232,13 +236,13 @@ def _another_host(context: Context, address: str) -> list[str]:
     return list(itertools.islice((other for other in others if other not in ours), 1))
 
 
-def _neighbour(context: Context, eni: Eni, source: str) -> tuple[str, ...]:
+def _neighbour_targets(context: Context, eni: Eni, source: str) -> tuple[str, ...]:
     """Return the targets that must be reached: the others depend on the cloud's routes."""
     own = next(address for address in eni.addresses if address.partition("/")[0] == source)
     return (*_another_host(context, own), eni.gateway)
 
 
-def _crowded(context: Context) -> list[Eni]:
+def _enis_in_shared_subnets(context: Context) -> list[Eni]:
     """Return the ENIs that share a subnet with another interface of this host, IPv4."""
     found = []
     for eni in context.enis:
@@ -250,7 +254,7 @@ def _crowded(context: Context) -> list[Eni]:
     return found
 
 
-def effective(context: Context, name: str, setting: str) -> int:
+def effective_setting(context: Context, name: str, setting: str) -> int:
     """Return what counts for an interface: the larger one of its own value and the one for all."""
     return max(context.host.read_int(f"{NET}/{which}/{setting}", 0) for which in ("all", name))
 
@@ -263,9 +267,9 @@ def effective(context: Context, name: str, setting: str) -> int:
 )
 def check_arp(context: Context) -> Iterator[CheckResult]:
     """Look at arp_ignore and arp_announce of ENIs on one subnet: else one ENI gets the others' traffic."""
-    for eni in _crowded(context):
+    for eni in _enis_in_shared_subnets(context):
         for setting, (good, value) in ARP.items():
-            have = effective(context, eni.name, setting)
+            have = effective_setting(context, eni.name, setting)
             if have not in good:
                 yield _wrong_setting(eni, setting, have, value)
 
@@ -275,8 +279,8 @@ def check_arp(context: Context) -> Iterator[CheckResult]:
 )
 def check_rp_filter(context: Context) -> Iterator[CheckResult]:
     """Look at rp_filter: strict is only right where the main table routes each subnet to its ENI."""
-    for eni in _crowded(context):
-        if effective(context, eni.name, "rp_filter") == STRICT:
+    for eni in _enis_in_shared_subnets(context):
+        if effective_setting(context, eni.name, "rp_filter") == STRICT:
             yield _wrong_setting(eni, "rp_filter", STRICT, LOOSE)
 
 

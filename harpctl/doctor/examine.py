@@ -22,23 +22,23 @@ from harpctl.doctor import (  # noqa: F401 - they enter their checks
 )
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CHECKS, HEADINGS, Check, CheckResult, Finding, fail, skip
-from harpctl.doctor.repair import adapted
+from harpctl.doctor.repair import adapt_repair
 from harpctl.errors import ExitCode, HarpError
 
 
-def examine(context: Context, *, only_validating: bool = False) -> list[Finding]:
+def run_checks(context: Context, *, only_validating: bool = False) -> list[Finding]:
     """Run the checks in their order; a check without results yields one finding that is ok."""
     findings = []
     for one in sorted(CHECKS.values(), key=lambda one: list(HEADINGS).index(one.group)):
         if (one.group == "peer" and not context.options.peers) or (only_validating and not one.validates):
             continue
-        findings += _findings(one, context)
+        findings += _run_check(one, context)
     return findings
 
 
-def _findings(one: Check, context: Context) -> list[Finding]:
+def _run_check(one: Check, context: Context) -> list[Finding]:
     unmet = next(filter(None, (need(context) for need in one.needs)), "")
-    results = [skip(unmet)] if unmet else _results(one, context)
+    results = [skip(unmet)] if unmet else _collect_results(one, context)
     found = [
         Finding(
             id=one.id,
@@ -46,7 +46,7 @@ def _findings(one: Check, context: Context) -> list[Finding]:
             group=one.group,
             level=result.level,
             cause=result.cause,
-            repair=tuple(adapted(command, context) for command in result.repair),
+            repair=tuple(adapt_repair(command, context) for command in result.repair),
             is_safe=bool(result.steps),
             steps=result.steps,
         )
@@ -55,7 +55,7 @@ def _findings(one: Check, context: Context) -> list[Finding]:
     return found or [Finding(id=one.id, title=one.title, group=one.group, level="ok")]
 
 
-def _results(one: Check, context: Context) -> list[CheckResult]:
+def _collect_results(one: Check, context: Context) -> list[CheckResult]:
     try:
         return list(one.run(context))
     except HarpError as error:
@@ -67,7 +67,7 @@ def _results(one: Check, context: Context) -> list[CheckResult]:
         return [skip(f"The check could not run: {error}.")]
 
 
-def repairs(findings: Iterable[Finding]) -> list[Plan]:
+def safe_repairs(findings: Iterable[Finding]) -> list[Plan]:
     """Return the repairs that --fix takes unasked, one plan for each finding, so that one may fail alone."""
     return [
         Plan(groups=(Group(name=f"{finding.id}: {finding.repair[0]}", steps=finding.steps),))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, skip, warn
+from harpctl.doctor.model import CheckResult, check, edit_command, fail, skip, warn
 from harpctl.facts.model import CgroupPages
 from harpctl.kargs.cmdline import reserved_pages
 from harpctl.setup.choose import Choice
@@ -29,14 +29,14 @@ def cgroup_limit(context: Context) -> CgroupPages | None:
     return next(found, None)
 
 
-def brings(context: Context, cmdline: str) -> int:
+def requested_pages(context: Context, cmdline: str) -> int:
     """Return how many pages of the wanted size a kernel command line requests."""
     return reserved_pages(cmdline, context.facts.memory.kernel_default).get(context.page_size, 0)
 
 
 def next_boot(context: Context) -> int:
     """Return how many pages every entry of the boot menu brings at least; 0 without entries."""
-    return min((brings(context, entry.args) for entry in context.facts.boot.entries), default=0)
+    return min((requested_pages(context, entry.args) for entry in context.facts.boot.entries), default=0)
 
 
 def _comes_at_boot(context: Context) -> bool:
@@ -44,7 +44,11 @@ def _comes_at_boot(context: Context) -> bool:
     return context.options.after_boot and next_boot(context) > 0
 
 
-@check("hugepages.present", "The kernel has hugepages of the size that the conf files ask for", needs.wanted)
+@check(
+    "hugepages.present",
+    "The kernel has hugepages of the size that the conf files ask for",
+    needs.wanted_pages,
+)
 def check_present(context: Context) -> Iterator[CheckResult]:
     """Look at the total of the wanted size; a directory tree has only its boot entries."""
     if _comes_at_boot(context) or context.pages.total:
@@ -85,11 +89,11 @@ def check_enough(context: Context) -> Iterator[CheckResult]:
     "hugepages.promised",
     "The kernel could reserve all the pages that its command line asks for",
     needs.machine,
-    needs.wanted,
+    needs.wanted_pages,
 )
 def check_promised(context: Context) -> Iterator[CheckResult]:
     """Compare the total with the running command line."""
-    total, reserved = context.pages.total, brings(context, context.facts.boot.cmdline)
+    total, reserved = context.pages.total, requested_pages(context, context.facts.boot.cmdline)
     if total < reserved:
         yield fail(
             f"The command line asks for {reserved} pages of {size_name(context.page_size)}, and the kernel"
@@ -131,7 +135,7 @@ def check_free(context: Context) -> Iterator[CheckResult]:
         )
 
 
-@check("hugepages.cgroup", "The cgroup lets this process use hugepages", needs.machine, needs.wanted)
+@check("hugepages.cgroup", "The cgroup lets this process use hugepages", needs.machine, needs.wanted_pages)
 def check_cgroup(context: Context) -> Iterator[CheckResult]:
     """Look at the hugetlb limit of the cgroup: a page over it is refused, whatever is free."""
     limit = cgroup_limit(context)
@@ -161,7 +165,7 @@ def check_usable(context: Context) -> Iterator[CheckResult]:
         )
 
 
-@check("hugepages.sysctl", "No file of sysctl changes the number of hugepages at boot", needs.wanted)
+@check("hugepages.sysctl", "No file of sysctl changes the number of hugepages at boot", needs.wanted_pages)
 def check_sysctl(context: Context) -> Iterator[CheckResult]:
     """Look for counts of pages of the default size, which sysctl sets after the kernel has reserved them."""
     count = next_boot(context)
@@ -169,11 +173,13 @@ def check_sysctl(context: Context) -> Iterator[CheckResult]:
         yield fail(
             f"{setting.path}:{setting.line}: {setting.name} = {setting.value} replaces the {count} pages that"
             " the kernel arguments reserve.",
-            edit(setting.path, "--comment", str(setting.line)),
+            edit_command(setting.path, "--comment", str(setting.line)),
         )
 
 
-@check("hugepages.processor", "The host has pages of the size that the conf files ask for", needs.wanted)
+@check(
+    "hugepages.processor", "The host has pages of the size that the conf files ask for", needs.wanted_pages
+)
 def check_processor(context: Context) -> Iterator[CheckResult]:
     """Look for 1 GiB pages where they are wanted."""
     memory = context.facts.memory
@@ -181,7 +187,7 @@ def check_processor(context: Context) -> Iterator[CheckResult]:
         yield fail("This host offers no 1 GiB pages.", "harpctl setup --page-size 2M")
 
 
-@check("hugepages.mount", f"A hugetlbfs is mounted on {MOUNT_POINT}", needs.machine, needs.wanted)
+@check("hugepages.mount", f"A hugetlbfs is mounted on {MOUNT_POINT}", needs.machine, needs.wanted_pages)
 def check_mount(context: Context) -> Iterator[CheckResult]:
     """Look for the mount that containers are given."""
     if context.mount is not None:
@@ -222,7 +228,9 @@ def check_mount_writable(context: Context) -> Iterator[CheckResult]:
         yield fail("It is mounted read-only.", f"mount -o remount,rw {MOUNT_POINT}")
 
 
-@check("hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted)
+@check(
+    "hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted_pages
+)
 def check_mount_kept(context: Context) -> Iterator[CheckResult]:
     """Look for systemd's unit, or a line of fstab."""
     if not (fstab_mounts(context.sources) or unit_mounts(context.sources)):

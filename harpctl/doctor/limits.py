@@ -31,7 +31,7 @@ def check_gso(context: Context) -> Iterator[CheckResult]:
         yield warn(f"Linux {context.facts.system.kernel} has no {lacking}.", "use a kernel of 5.0 or newer")
 
 
-def _ulimit(context: Context, of_shell: str, of_docker: str) -> str:
+def _command_to_raise(context: Context, of_shell: str, of_docker: str) -> str:
     """Return what raises a limit where it is set: by the container's manager, else in the job's shell."""
     in_container = bool(context.facts.system.container)
     return f"docker run --ulimit {of_docker} ..." if in_container else f"ulimit {of_shell}"
@@ -45,7 +45,7 @@ def check_memlock(context: Context) -> Iterator[CheckResult]:
     if limits.memlock is not None and 0 <= limits.memlock < MEMLOCK_MIN and "cap_ipc_lock" not in have:
         yield warn(
             f"RLIMIT_MEMLOCK is {limits.memlock >> 10} KiB and CAP_IPC_LOCK is missing.",
-            _ulimit(context, "-l unlimited", "memlock=-1"),
+            _command_to_raise(context, "-l unlimited", "memlock=-1"),
         )
 
 
@@ -54,10 +54,10 @@ def check_nofile(context: Context) -> Iterator[CheckResult]:
     """Look at RLIMIT_NOFILE: each connection has a control socket beside NCCL's own."""
     nofile = context.facts.limits.nofile
     if nofile is not None and 0 <= nofile < NOFILE_MIN:
-        yield warn(f"RLIMIT_NOFILE is {nofile}.", _ulimit(context, "-n 65536", "nofile=65536"))
+        yield warn(f"RLIMIT_NOFILE is {nofile}.", _command_to_raise(context, "-n 65536", "nofile=65536"))
 
 
-def _buffer(context: Context, name: str) -> Iterator[CheckResult]:
+def _check_buffer(context: Context, name: str) -> Iterator[CheckResult]:
     """Look at a limit that binds whoever lacks CAP_NET_ADMIN."""
     have = context.host.read_int(f"{NET}/{name}")
     if have < 0 or have >= SOCKET_BUFFER:
@@ -78,7 +78,7 @@ for _way, _name in (("receive in", "rmem_max"), ("send from", "wmem_max")):
     _enter = check(
         f"limits.{_name[:4]}", f"UDP sockets may have 8 MiB to {_way}", needs.machine, validates=False
     )
-    _enter(functools.partial(_buffer, name=_name))
+    _enter(functools.partial(_check_buffer, name=_name))
 
 
 @check("limits.tcp", "TCP sockets may have 2 MiB, each way", needs.machine, validates=False)

@@ -39,7 +39,7 @@ class Machine:
 
     def load(self, path: str, symbols: tuple[str, ...]) -> str:
         """Load a library and look its symbols up; "" when that works, else why not."""
-        return in_child(lambda: _load(path, symbols))
+        return in_child(lambda: _load_library(path, symbols))
 
     def clock(self) -> ClockState:
         """Return the state of the host's clock."""
@@ -134,7 +134,7 @@ def _use_page(size: int) -> str:
     return ""
 
 
-def _load(path: str, symbols: tuple[str, ...]) -> str:
+def _load_library(path: str, symbols: tuple[str, ...]) -> str:
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:

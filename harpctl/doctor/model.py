@@ -100,14 +100,14 @@ def skip(cause: str) -> CheckResult:
     return CheckResult("skip", cause)
 
 
-def plain(finding: Finding) -> dict[str, Any]:
+def to_plain(finding: Finding) -> dict[str, Any]:
     """Return a finding for --json: the commands, not the steps behind them."""
     shown: dict[str, Any] = msgspec.to_builtins(finding)
     shown.pop("steps")
     return shown
 
 
-def worst(findings: Iterable[Finding]) -> Level:
+def worst_level(findings: Iterable[Finding]) -> Level:
     """Return the worst level of some findings; "ok" for none."""
     found = {finding.level for finding in findings}
     return next((level for level in LEVELS if level in found), "ok")
@@ -118,6 +118,6 @@ def of_link(name: str, *words: object) -> str:
     return shlex.join(["ip", "link", "set", "dev", name, *map(str, words)])
 
 
-def edit(path: str, *words: str) -> str:
+def edit_command(path: str, *words: str) -> str:
     """Return the command that changes a file so that rollback knows of it (harpctl/edit.py)."""
     return shlex.join(["harpctl", "edit", path, *words])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harpctl.confs.table import VARIABLES
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, warn
+from harpctl.doctor.model import CheckResult, check, edit_command, fail, warn
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX
 from harpctl.plugin.choice import (
     SINCE,
@@ -23,7 +23,7 @@ from harpctl.plugin.choice import (
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, SetVariable
 
 
-def _repair(setting: SetVariable, context: Context) -> str:
+def _command_to_repair(setting: SetVariable, context: Context) -> str:
     """Return the command after which each NCCL here finds the file that a setting names as HARP."""
     family = context.family
     files = candidate_files(setting.value, family=family)
@@ -42,34 +42,34 @@ def _repair(setting: SetVariable, context: Context) -> str:
     return f"harpctl install --name {SUFFIX if family.suffixed in files else 'plain'}"
 
 
-def _change(setting: SetVariable, context: Context) -> str:
+def _command_to_redirect(setting: SetVariable, context: Context) -> str:
     """Return the command after which a setting that leads elsewhere leads to the HARP that is on here."""
     by_name = loaded_copy(context.copies, [context.family.suffixed], context.platform)
     by_default = loaded_copy(context.copies, candidate_files(None, family=context.family), context.platform)
     if is_loadable_harp(by_default, context.platform) or not is_loadable_harp(by_name, context.platform):
-        return _removal(setting)
+        return _command_to_remove(setting)
     if setting.source == ENVIRONMENT:
         return f"export {setting.name}={SUFFIX}"
-    return edit(setting.source, "--set", f"{setting.name}={SUFFIX}")
+    return edit_command(setting.source, "--set", f"{setting.name}={SUFFIX}")
 
 
-def _set(context: Context, name: str) -> list[SetVariable]:
+def _heeded_settings(context: Context, name: str) -> list[SetVariable]:
     heeded = filter(context.family.heeds, context.settings)
     return [setting for setting in heeded if setting.name == name]
 
 
-def _removal(setting: SetVariable) -> str:
+def _command_to_remove(setting: SetVariable) -> str:
     if setting.source == ENVIRONMENT:
         return f"unset {setting.name}"
-    return edit(setting.source, "--unset", setting.name)
+    return edit_command(setting.source, "--unset", setting.name)
 
 
 @check("nccl.net", "NCCL_NET does not exclude HARP")
 def check_net(context: Context) -> Iterator[CheckResult]:
     """Look for NCCL_NET with another network's name: NCCL then refuses HARP."""
-    for setting in _set(context, "NCCL_NET"):
+    for setting in _heeded_settings(context, "NCCL_NET"):
         if setting.obstacle:
-            yield fail(setting.obstacle, _removal(setting))
+            yield fail(setting.obstacle, _command_to_remove(setting))
 
 
 @check("nccl.net_plugin", "NCCL_NET_PLUGIN leads to HARP's plugin")
@@ -81,35 +81,35 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     settled = (
         deciding_setting(context.settings, family) if context.sight.is_led_to_harp(context.platform) else None
     )
-    for setting in _set(context, PLUGIN_VARIABLE):
+    for setting in _heeded_settings(context, PLUGIN_VARIABLE):
         if setting is settled and (context.taken or not releases):
             continue
         why = obstacle(setting, context.copies, context.platform, releases, family)
         if why and leads_to_harp(setting, context.copies, context.platform, family):
-            yield fail(why, _repair(setting, context))
+            yield fail(why, _command_to_repair(setting, context))
         elif why:
-            yield fail(why, _change(setting, context))
+            yield fail(why, _command_to_redirect(setting, context))
 
 
 @check("nccl.disable", "HARP_DISABLE does not turn HARP off")
 def check_disable(context: Context) -> Iterator[CheckResult]:
     """Look for HARP's own switch: its init then fails on purpose."""
-    for setting in _set(context, SWITCH):
+    for setting in _heeded_settings(context, SWITCH):
         if setting.obstacle:
-            yield fail(setting.obstacle, _removal(setting))
+            yield fail(setting.obstacle, _command_to_remove(setting))
 
 
 @check("nccl.socket_ifname", "NCCL_SOCKET_IFNAME names interfaces of this host", validates=False)
 def check_socket_ifname(context: Context) -> Iterator[CheckResult]:
     """Look for a list of which nothing fits: NCCL's bootstrap fails with it."""
     have = [eni.name for eni in context.facts.enis]
-    for setting in _set(context, "NCCL_SOCKET_IFNAME") if have else ():
+    for setting in _heeded_settings(context, "NCCL_SOCKET_IFNAME") if have else ():
         exact, names = setting.value.startswith("="), setting.value.lstrip("=").split(",")
         fits = (one == name if exact else one.startswith(name) for one in have for name in names)
         if not setting.value.startswith("^") and not any(fits):
             yield warn(
                 f"NCCL_SOCKET_IFNAME={setting.value} ({setting.source}) fits none of {', '.join(have)}.",
-                _removal(setting),
+                _command_to_remove(setting),
             )
 
 
@@ -117,11 +117,11 @@ def check_socket_ifname(context: Context) -> Iterator[CheckResult]:
 def check_ifname(context: Context) -> Iterator[CheckResult]:
     """Look for variables that override the conf files."""
     for name in ("HARP_IFNAME", "HARP_CONF_DIR"):
-        for setting in _set(context, name) if context.conf_files else ():
+        for setting in _heeded_settings(context, name) if context.conf_files else ():
             yield warn(
                 f"{name}={setting.value} ({setting.source}) is set, so the files that `harpctl setup` wrote"
                 " are not read.",
-                _removal(setting),
+                _command_to_remove(setting),
             )
 
 
@@ -129,13 +129,13 @@ def check_ifname(context: Context) -> Iterator[CheckResult]:
 def check_values(context: Context) -> Iterator[CheckResult]:
     """Read each variable as the plugin does; a wrong value is an error of its init."""
     for name, row in VARIABLES.items():
-        for setting in _set(context, name):
+        for setting in _heeded_settings(context, name):
             try:
                 row.read(setting.value)
             except ValueError:
                 yield fail(
                     f"{name}={setting.value} ({setting.source}) is refused; expected {row.expected}.",
-                    _removal(setting),
+                    _command_to_remove(setting),
                 )
 
 
@@ -146,4 +146,4 @@ def check_names(context: Context) -> Iterator[CheckResult]:
         if setting.name.startswith("HARP_") and setting.name not in VARIABLES:
             near = difflib.get_close_matches(setting.name, VARIABLES, 1)
             meant = f"; {near[0]} was probably meant" if near else ""
-            yield warn(f"{setting.name} ({setting.source}) does nothing{meant}.", _removal(setting))
+            yield warn(f"{setting.name} ({setting.source}) does nothing{meant}.", _command_to_remove(setting))

@@ -17,7 +17,7 @@ ONE_SIDED_SINCE = (2, 32)  # NCCL with one-sided operations over sockets
 GDRCOPY = "/dev/gdrdrv"
 
 
-def _encrypts(context: Context, path: str) -> bool:
+def _can_encrypt(context: Context, path: str) -> bool:
     file = context.host.open_file(path)
     if file is None:
         return False
@@ -29,7 +29,7 @@ def _encrypts(context: Context, path: str) -> bool:
 def check_encryption(context: Context) -> Iterator[CheckResult]:
     """Look for an NCCL that can encrypt its sockets; what a plugin carries is not among them."""
     for library in context.facts.libraries:
-        if _encrypts(context, library.path):
+        if _can_encrypt(context, library.path):
             yield warn(
                 f"{library.path} can encrypt NCCL's own sockets (ncclSetEncryption): the bootstrap, but not"
                 " the data that HARP carries.",

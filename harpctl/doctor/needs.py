@@ -30,24 +30,24 @@ def pair(context: Context) -> str:
     return conf(context) or ("" if context.pairs else "No interface of a conf file is there.")
 
 
-def two(context: Context) -> str:
+def two_enis(context: Context) -> str:
     """Need two ENIs."""
     return pair(context) or ("" if len(context.pairs) > 1 else "There is one ENI only.")
 
 
-def wanted(context: Context) -> str:
+def wanted_pages(context: Context) -> str:
     """Need conf files that request hugepages; without any the default requests them."""
     return "" if context.page_size else "The conf files ask for no hugepages."
 
 
 def pages(context: Context) -> str:
     """Need hugepages of the wanted size."""
-    return wanted(context) or ("" if context.pages.total else "There are no hugepages of that size.")
+    return wanted_pages(context) or ("" if context.pages.total else "There are no hugepages of that size.")
 
 
 def mount(context: Context) -> str:
     """Need the hugetlbfs."""
-    return wanted(context) or ("" if context.mount else "No hugetlbfs is mounted there.")
+    return wanted_pages(context) or ("" if context.mount else "No hugetlbfs is mounted there.")
 
 
 def gpu(context: Context) -> str:

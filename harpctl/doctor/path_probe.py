@@ -67,12 +67,12 @@ def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]
         full = udp_result(port, whole) if udp in ANSWERED else ""
         passed = mtu if full in ANSWERED else 0
         if full and not passed:
-            passed = _largest(source, peer, port, mtu)
+            passed = _find_largest(source, peer, port, mtu)
         tcp = dict(zip((port, *ports), tcp_results, strict=True))
     return ProbeResult(udp=udp, full=full, passed=passed, ports=tried, tcp=tcp)
 
 
-def _largest(source: str, peer: str, port: int, mtu: int) -> int:
+def _find_largest(source: str, peer: str, port: int, mtu: int) -> int:
     """Return the largest of the usual packet sizes below the MTU that is answered."""
     ip_family = family(peer)
     sizes = {payload_bytes(size, ip_family): size for size in MTUS if size < mtu}
@@ -90,9 +90,9 @@ def probe_udp(
         sockets: dict[int, socket.socket] = {}
         for size in sizes:
             try:
-                sockets[size] = stack.enter_context(_open(source, peer, port))
+                sockets[size] = stack.enter_context(_open_socket(source, peer, port))
             except OSError as error:
-                outcomes[size] = _words(error)
+                outcomes[size] = _describe_error(error)
         requests = {size: make_request(size) for size in sockets}
         for _ in range(TRIES):
             waiting = [size for size in sockets if size not in outcomes]
@@ -100,12 +100,12 @@ def probe_udp(
                 try:
                     sockets[size].send(requests[size])
                 except OSError as error:
-                    outcomes[size] = _words(error)
-            _gather(sockets, requests, outcomes, wait_s)
+                    outcomes[size] = _describe_error(error)
+            _gather_answers(sockets, requests, outcomes, wait_s)
     return {size: outcomes.get(size, SILENT) for size in sizes}
 
 
-def _gather(
+def _gather_answers(
     sockets: dict[int, socket.socket], requests: dict[int, bytes], outcomes: dict[int, str], wait_s: float
 ) -> None:
     """Receive answers until all have arrived or the time is up."""
@@ -120,7 +120,7 @@ def _gather(
                 if one.recv(1 << 16) == answer_to(requests[size]):
                     outcomes[size] = ECHO
             except OSError as error:
-                outcomes[size] = _words(error)
+                outcomes[size] = _describe_error(error)
 
 
 def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
@@ -133,13 +133,13 @@ def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> 
         except TimeoutError:
             return SILENT
         except OSError as error:
-            return _words(error)
+            return _describe_error(error)
         with suppress(OSError):
             out.shutdown(socket.SHUT_RDWR)
     return ECHO
 
 
-def _open(source: str, peer: str, port: int) -> socket.socket:
+def _open_socket(source: str, peer: str, port: int) -> socket.socket:
     out = socket.socket(family(peer), socket.SOCK_DGRAM)
     try:
         forbid_fragments(out)
@@ -152,7 +152,7 @@ def _open(source: str, peer: str, port: int) -> socket.socket:
     return out
 
 
-def _words(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         return REFUSED
     return TOO_BIG if error.errno == errno.EMSGSIZE else os.strerror(error.errno or 0).lower()

@@ -36,7 +36,10 @@ def check_udp(context: Context) -> Iterator[CheckResult]:
     """Look at the smallest datagrams."""
     for probe in context.peer_probes:
         if probe.result.udp not in ANSWERED:
-            yield fail(f"{probe.name}: {_words(probe.result.udp)}.", *_allow(probe, context, "udp"))
+            yield fail(
+                f"{probe.name}: {_outcome_text(probe.result.udp)}.",
+                *_commands_to_allow(probe, context, "udp"),
+            )
 
 
 @check("peer.mtu", "Packets of the whole MTU reach the peer", needs.machine)
@@ -68,7 +71,7 @@ def check_both_ways(context: Context) -> Iterator[CheckResult]:
 @check("peer.ports", "No firewall drops UDP to the ports that HARP uses", needs.machine, validates=False)
 def check_ports(context: Context) -> Iterator[CheckResult]:
     """Look at all ports that HARP may be given; where the responder does not see them, at both ends."""
-    yield from _closed(context, "udp")
+    yield from _report_closed_ports(context, "udp")
     for reason in dict.fromkeys(one.sweep.why_not for one in context.peer_probes if one.sweep):
         if reason:
             yield skip(f"Not all ports were tried: {reason}.")
@@ -78,15 +81,15 @@ def check_ports(context: Context) -> Iterator[CheckResult]:
         silent = [port for port, outcome in probe.result.ports.items() if outcome not in ANSWERED]
         if silent:
             yield warn(
-                f"{probe.name}: UDP port {_list(silent)} is silent, as if dropped; or it is in use.",
-                *_allow(probe, context, "udp"),
+                f"{probe.name}: UDP port {_join_numbers(silent)} is silent, as if dropped; or it is in use.",
+                *_commands_to_allow(probe, context, "udp"),
             )
 
 
 @check("peer.tcp", "The peer answers TCP over each ENI", needs.machine)
 def check_tcp(context: Context) -> Iterator[CheckResult]:
     """Look at the ports on which HARP accepts connections, as at those of UDP, and at the responder's."""
-    yield from _closed(context, "tcp")
+    yield from _report_closed_ports(context, "tcp")
     for probe in context.peer_probes:
         wrong = {
             port: outcome
@@ -94,9 +97,10 @@ def check_tcp(context: Context) -> Iterator[CheckResult]:
             if outcome not in {ECHO, REFUSED} and (port == context.options.port or not _is_swept(probe))
         }
         if wrong:
+            ports, outcome = _join_numbers(list(wrong)), _outcome_text(next(iter(wrong.values())))
             yield fail(
-                f"{probe.name}: TCP port {_list(list(wrong))}: {_words(next(iter(wrong.values())))}.",
-                *_allow(probe, context, "tcp"),
+                f"{probe.name}: TCP port {ports}: {outcome}.",
+                *_commands_to_allow(probe, context, "tcp"),
             )
 
 
@@ -104,7 +108,7 @@ def _is_swept(probe: PeerProbe) -> bool:
     return probe.sweep is not None and not probe.sweep.why_not
 
 
-def _closed(context: Context, kind: str) -> Iterator[CheckResult]:
+def _report_closed_ports(context: Context, kind: str) -> Iterator[CheckResult]:
     """Report the ports that packets do not reach: one result for the pairs with the same ones."""
     groups: dict[Ranges, list[PeerProbe]] = {}
     for probe in context.peer_probes:
@@ -116,27 +120,27 @@ def _closed(context: Context, kind: str) -> Iterator[CheckResult]:
         whole = probes[0].ports[-1] - probes[0].ports[0] + 1
         names = ", ".join(probe.name for probe in probes)
         yield fail(
-            f"{kind.upper()} does not reach {count} of {whole} ports, {_spans(closed)}: {names}.",
-            *(repair for probe in probes for repair in _allow(probe, context, kind)),
+            f"{kind.upper()} does not reach {count} of {whole} ports, {_ranges_text(closed)}: {names}.",
+            *(repair for probe in probes for repair in _commands_to_allow(probe, context, kind)),
         )
 
 
-def _spans(closed: Ranges) -> str:
+def _ranges_text(closed: Ranges) -> str:
     """Return ranges in words, the first few of many."""
     words = [str(low) if low == high else f"{low}-{high}" for low, high in closed]
     more = f" and {len(words) - SPANS_SHOWN} more ranges" if len(words) > SPANS_SHOWN else ""
     return ", ".join(words[:SPANS_SHOWN]) + more
 
 
-def _words(outcome: str) -> str:
+def _outcome_text(outcome: str) -> str:
     return "no answer" if outcome == SILENT else outcome
 
 
-def _list(numbers: list[int]) -> str:
+def _join_numbers(numbers: list[int]) -> str:
     return " and ".join(map(str, numbers))
 
 
-def _allow(probe: PeerProbe, context: Context, kind: str) -> tuple[str, ...]:
+def _commands_to_allow(probe: PeerProbe, context: Context, kind: str) -> tuple[str, ...]:
     low, high = probe.ports[0], probe.ports[-1]
     rule = f"{kind} dport {{ {context.options.port}, {low}-{high} }} ip saddr {probe.source} accept"
     if is_ipv6(probe.source):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from harpctl.change.steps import WriteFile
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
-from harpctl.doctor.model import CheckResult, check, edit, fail, warn
+from harpctl.doctor.model import CheckResult, check, edit_command, fail, warn
 from harpctl.facts.elf import version_key
 from harpctl.facts.model import Library
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, Copy
@@ -23,21 +23,21 @@ READ_ALL = 0o444
 NCCL_MIN = "2.8"
 
 
-def word(library: Library) -> str:
+def library_name(library: Library) -> str:
     """Return what a library calls itself."""
     return family_of([library]).word
 
 
-def installed(context: Context) -> list[Copy]:
+def installed_copies(context: Context) -> list[Copy]:
     """Return what stands under the plugin's name, in the order in which the loader finds it."""
     return [copy for copy in context.copies if copy.form == INSTALLED]
 
 
-def _parked(context: Context) -> list[Copy]:
+def _parked_copies(context: Context) -> list[Copy]:
     return [copy for copy in context.copies if copy.form != INSTALLED and copy.is_harp]
 
 
-def _second(context: Context) -> Copy | None:
+def _second_copy(context: Context) -> Copy | None:
     copy = unchosen(context.copies, context.platform, context.family)
     return copy if copy and copy.name == context.family.suffixed else None
 
@@ -72,8 +72,8 @@ def _choose_packaged(packaged: Copy, context: Context) -> Iterator[CheckResult]:
 @check("plugin.installed", "HARP's plugin is found under its plain name, or as the file that is chosen")
 def check_installed(context: Context) -> Iterator[CheckResult]:
     """Look for the file; a host that only starts containers needs none, so this is a warning there."""
-    second, packaged, plain = _second(context), context.sight.packaged, context.family.plain
-    there = [copy for copy in installed(context) if copy.is_harp or copy.problem or copy.name == plain]
+    second, packaged, plain = _second_copy(context), context.sight.packaged, context.family.plain
+    there = [copy for copy in installed_copies(context) if copy.is_harp or copy.problem or copy.name == plain]
     if second and context.nccl_copy is None:
         yield from _choose_second(second, context)
     elif there or context.nccl_copy:  # the other checks report what else is wrong with it
@@ -83,7 +83,7 @@ def check_installed(context: Context) -> Iterator[CheckResult]:
             yield warn(f"{who} takes {there[0].path} by {named} alone.", "harpctl install --name plain")
     elif packaged:
         yield from _choose_packaged(packaged, context)
-    elif parked := _parked(context):
+    elif parked := _parked_copies(context):
         yield warn(f"It is disabled as {parked[0].path}.", "harpctl enable")
     else:
         own = own_path(context.host) if context.is_running else ""
@@ -103,13 +103,13 @@ def check_first(context: Context) -> Iterator[CheckResult]:
     if first.is_harp:
         yield CheckResult("ok", f"{takes}.")
         return
-    if second := _second(context):
+    if second := _second_copy(context):
         yield from _choose_second(second, context)
         return
     if packaged := context.sight.packaged:
         yield from _choose_packaged(packaged, context)
         return
-    ours = next((copy.path for copy in installed(context) if copy.is_harp), "")
+    ours = next((copy.path for copy in installed_copies(context) if copy.is_harp), "")
     behind = f"; HARP's, {ours}, is behind it" if ours else ""
     yield fail(f"{takes}{behind}.", f"harpctl install --name {SUFFIX}" if ours else "harpctl install")
 
@@ -121,7 +121,9 @@ def check_search(context: Context) -> Iterator[CheckResult]:
     """Follow LD_LIBRARY_PATH, RPATH, RUNPATH and the loader's cache, as each NCCL here does."""
     choose = export_hint(SUFFIX)
     for taken in context.taken:
-        second = any(copy.name == taken.family.suffixed and copy.is_harp for copy in installed(context))
+        second = any(
+            copy.name == taken.family.suffixed and copy.is_harp for copy in installed_copies(context)
+        )
         if is_loadable_harp(taken.copy, context.platform):
             yield CheckResult("ok", f"{taken}.")
         elif taken.copy is None:
@@ -143,14 +145,14 @@ def check_once(context: Context) -> Iterator[CheckResult]:
         yield warn(
             f"Beside {context.plugin.path} there is {', '.join(copy.path for copy in extra)}: turned off, the"
             " next one is found.",
-            *(edit(copy.path, "--delete") for copy in extra),
+            *(edit_command(copy.path, "--delete") for copy in extra),
         )
 
 
 @check("plugin.readable", "Everyone may read the plugin", needs.plugin)
 def check_readable(context: Context) -> Iterator[CheckResult]:
     """Look at the mode: training jobs need not run as root."""
-    for copy in installed(context):
+    for copy in installed_copies(context):
         file = context.host.leads_to(copy.path)
         status = context.host.stat(file) if file else None
         data = context.host.read_bytes(copy.path)
@@ -164,7 +166,7 @@ def check_readable(context: Context) -> Iterator[CheckResult]:
 @check("plugin.sound", "The installed plugin is a whole NCCL plugin")
 def check_sound(context: Context) -> Iterator[CheckResult]:
     """Look at the file's own structure."""
-    for copy in installed(context):
+    for copy in installed_copies(context):
         if copy.problem:
             yield fail(copy.problem, "harpctl install")
 
@@ -172,7 +174,7 @@ def check_sound(context: Context) -> Iterator[CheckResult]:
 @check("plugin.fits", "The plugin is for this machine and needs no newer glibc than it has")
 def check_fits(context: Context) -> Iterator[CheckResult]:
     """Hold the ELF machine, and the newest symbol version that it requires, against the host's."""
-    for copy in installed(context):
+    for copy in installed_copies(context):
         if copy.elf and copy.is_harp and (unfit := incompatibility(copy.elf, context.platform)):
             yield fail(f"{copy.path} {unfit}.", "harpctl install")
 
@@ -212,7 +214,7 @@ def check_interface(context: Context) -> Iterator[CheckResult]:
     for library in context.facts.libraries:
         if library.version and abi_picked(library.version, copy.elf.abis) is None:
             have = ", ".join(f"v{abi}" for abi in copy.elf.abis)
-            who = f"{word(library)} {library.version} ({library.path})"
+            who = f"{library_name(library)} {library.version} ({library.path})"
             yield fail(f"{who} finds no interface of its own among {have}.", "harpctl install")
 
 
@@ -222,6 +224,6 @@ def check_nccl(context: Context) -> Iterator[CheckResult]:
     for library in context.facts.libraries:
         if library.version and version_key(library.version) < version_key(NCCL_MIN):
             yield warn(
-                f"{library.path} is {word(library)} {library.version}, which HARP does not serve.",
-                f"use {word(library)} {NCCL_MIN} or newer",
+                f"{library.path} is {library_name(library)} {library.version}, which HARP does not serve.",
+                f"use {library_name(library)} {NCCL_MIN} or newer",
             )

@@ -55,7 +55,7 @@ def sweep_ports(source: str, peer: str, port: int, ports: tuple[int, int], withi
                     break
                 _send_datagrams(source, peer, probe_of(watch), missing[0], end)
                 _send_syns(source, peer, missing[1], end)
-                missing = _missing(control, missing)
+                missing = _ask_for_missing(control, missing)
             if any(missing) and time.monotonic() > end:
                 return Sweep(why_not=f"{len(wanted)} ports were not done in time")
             return Sweep(udp=tuple(number_ranges(missing[0])), tcp=tuple(number_ranges(missing[1])))
@@ -63,7 +63,7 @@ def sweep_ports(source: str, peer: str, port: int, ports: tuple[int, int], withi
         return Sweep(why_not=f"port {port} of {peer}: {os.strerror(error.errno or errno.ETIMEDOUT).lower()}")
 
 
-def _paced(ports: Sequence[int], send: Callable[[int], None], end: float) -> None:
+def _send_paced(ports: Sequence[int], send: Callable[[int], None], end: float) -> None:
     begin = time.monotonic()
     for count, port in enumerate(ports):
         if count % BURST == 0:
@@ -82,7 +82,7 @@ def _send_datagrams(source: str, peer: str, data: bytes, ports: Sequence[int], e
         def send(port: int) -> None:
             out.sendto(data, (peer, port))
 
-        _paced(ports, send, end)
+        _send_paced(ports, send, end)
 
 
 def _send_syns(source: str, peer: str, ports: Sequence[int], end: float) -> None:
@@ -95,10 +95,10 @@ def _send_syns(source: str, peer: str, ports: Sequence[int], end: float) -> None
             out.bind((source, 0))
             out.connect_ex((peer, port))
 
-    _paced(ports, send, end)
+    _send_paced(ports, send, end)
 
 
-def _missing(
+def _ask_for_missing(
     control: socket.socket, sent: tuple[Sequence[int], Sequence[int]]
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Ask what was seen; return the ports that were not."""

@@ -122,7 +122,7 @@ def _raw_socket(address: str, protocol: int) -> socket.socket:
     version = socket.AF_INET6 if is_ipv6(address) else socket.AF_INET
     one = socket.socket(version, socket.SOCK_RAW, protocol)
     try:
-        program = b"".join(struct.pack("=HBBI", *step) for step in _program(version, protocol))
+        program = b"".join(struct.pack("=HBBI", *step) for step in _filter_program(version, protocol))
         steps = ctypes.create_string_buffer(program)
         one.setsockopt(
             socket.SOL_SOCKET,
@@ -138,7 +138,7 @@ def _raw_socket(address: str, protocol: int) -> socket.socket:
     return one
 
 
-def _program(version: int, protocol: int) -> Program:
+def _filter_program(version: int, protocol: int) -> Program:
     """Return the filter that takes probes or SYNs. IPv6's header is not part of the packet, IPv4's is."""
     is_v4 = version == socket.AF_INET
     begin: Program = [(LOAD_X, 0, 0, 0)] if is_v4 else []

@@ -25,12 +25,12 @@ RECORDED = {  # what of an ENI is changed, and the option of setup that records 
 }
 
 
-def adapted(repair: str, context: Context) -> str:
+def adapt_repair(repair: str, context: Context) -> str:
     """Return a repair adapted to where it is pasted; text that is no command is unchanged."""
     command, mark, comment = repair.partition(COMMENT)
     command = _by_setup(command, context)
     if command.startswith(SETUP):
-        command += "".join(f" {option}" for option in _kept(command, context))
+        command += "".join(f" {option}" for option in _kept_options(command, context))
     if context.facts.system.container and command.startswith(OF_THE_HOST):
         return f"{command}{COMMENT}on the host"
     if not context.is_running:
@@ -60,7 +60,7 @@ def _for_tree(command: str, root: str) -> str:
     return command
 
 
-def _kept(command: str, context: Context) -> list[str]:
+def _kept_options(command: str, context: Context) -> list[str]:
     """Return the options with which setup chooses again what it chose for the conf files that are there."""
     options = []
     if "--page-size" not in command and context.page_size == 2 * MIB:

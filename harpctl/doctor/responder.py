@@ -67,7 +67,7 @@ class Responder:
 
     def __exit__(self, *_exception: object) -> None:
         for connection in list(self._visitors):
-            self._leave(connection)
+            self._drop_connection(connection)
         self._stack.close()
         self._selector.close()
 
@@ -79,7 +79,7 @@ class Responder:
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tcp.bind((address, port))
         tcp.listen(BACKLOG)
-        for one, serve in ((udp, self._echo), (tcp, self._greet)):
+        for one, serve in ((udp, self._echo_probe), (tcp, self._accept_connection)):
             one.setblocking(False)
             self._selector.register(one, selectors.EVENT_READ, partial(serve, one))
 
@@ -91,16 +91,16 @@ class Responder:
                 with contextlib.suppress(OSError):  # a peer that went away, an answer that does not fit
                     key.data()
 
-    def _greet(self, one: socket.socket) -> None:
+    def _accept_connection(self, one: socket.socket) -> None:
         connection, peer = one.accept()
         while len(self._visitors) >= VISITORS_MAX:
-            self._leave(next(iter(self._visitors)))
+            self._drop_connection(next(iter(self._visitors)))
         connection.setblocking(False)
         self._visitors[connection] = None
-        serve = partial(self._hear, connection, one.getsockname()[0], peer[0])
+        serve = partial(self._handle_request, connection, one.getsockname()[0], peer[0])
         self._selector.register(connection, selectors.EVENT_READ, serve)
 
-    def _hear(self, connection: socket.socket, address: str, source: str) -> None:
+    def _handle_request(self, connection: socket.socket, address: str, source: str) -> None:
         """Begin a watch of ports, or report of it; what else comes ends the connection."""
         if connection not in self._visitors:
             return  # it left for another one, in the same turn
@@ -124,9 +124,9 @@ class Responder:
             return
         except OSError:
             pass
-        self._leave(connection)
+        self._drop_connection(connection)
 
-    def _leave(self, connection: socket.socket) -> None:
+    def _drop_connection(self, connection: socket.socket) -> None:
         watch = self._visitors.pop(connection)
         if watch is not None and self._ports.end(watch):
             for raw in self._watched:
@@ -136,7 +136,7 @@ class Responder:
         self._selector.unregister(connection)
         connection.close()
 
-    def _echo(self, one: socket.socket) -> None:
+    def _echo_probe(self, one: socket.socket) -> None:
         request, sender = one.recvfrom(1 << 16)
         now = time.monotonic()
         self._budget = min(self.rate, self._budget + (now - self._counted) * self.rate)

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from harpctl.console import OUT
 from harpctl.doctor.advice import one_command
-from harpctl.doctor.model import HEADINGS, Finding, Level, worst
+from harpctl.doctor.model import HEADINGS, Finding, Level, worst_level
 
 STYLES: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 WORDS: dict[Level, str] = {"fail": "failed", "warn": "warned", "ok": "ok", "skip": "skipped"}
@@ -23,34 +23,34 @@ def show_all(findings: Sequence[Finding], *, verbose: bool) -> None:
     quiet: list[str] = []  # groups without findings
     for group, members in groupby(findings, key=lambda finding: finding.group):
         checks = [list(results) for _id, results in groupby(members, key=lambda finding: finding.id)]
-        good = [results for results in checks if worst(results) == "ok"]
-        count = Counter(worst(results) for results in checks)
+        good = [results for results in checks if worst_level(results) == "ok"]
+        count = Counter(worst_level(results) for results in checks)
         if not (verbose or count["warn"] or count["fail"]):
             quiet.append(f"{HEADINGS.get(group, group)} {count['ok']}")
             continue
         found = ", ".join(f"{count[level]} {word}" for level, word in WORDS.items() if count[level])
         OUT.print(f"{HEADINGS.get(group, group)}: {found}", style="bold", markup=False)
-        for cause, names in (_skipped(checks) if verbose else {}).items():
+        for cause, names in (_group_skipped(checks) if verbose else {}).items():
             OUT.print(f"  skip  {cause} ({', '.join(names)})", style=STYLES["skip"], markup=False)
         for results in checks:
             if results in good and verbose:
                 cause = f": {results[0].cause}" if results[0].cause else ""
                 OUT.print(f"  ok    {results[0].title}{cause}", style=STYLES["ok"], markup=False)
-            _show(results, ("warn", "fail"))
+            _show_check(results, ("warn", "fail"))
     if quiet:
         OUT.print(f"Without findings (checks that are ok): {', '.join(quiet)}", style="dim", markup=False)
     if not verbose and any(finding.level == "skip" for finding in findings):
         OUT.print("`harpctl doctor --verbose` shows what was skipped and why.", style="dim", markup=False)
-    OUT.print(summary(findings), markup=False)
+    OUT.print(summarize_findings(findings), markup=False)
 
 
 def show_failures(findings: Sequence[Finding]) -> None:
     """Print what failed alone, for `validate`."""
     for _id, results in groupby(findings, key=lambda finding: finding.id):
-        _show(list(results), ("fail",))
+        _show_check(list(results), ("fail",))
 
 
-def _skipped(checks: Sequence[Sequence[Finding]]) -> dict[str, list[str]]:
+def _group_skipped(checks: Sequence[Sequence[Finding]]) -> dict[str, list[str]]:
     """Return the names of the checks that were not made, by the reason."""
     found: dict[str, list[str]] = {}
     for finding in (finding for results in checks for finding in results if finding.level == "skip"):
@@ -58,12 +58,12 @@ def _skipped(checks: Sequence[Sequence[Finding]]) -> dict[str, list[str]]:
     return found
 
 
-def _show(results: Sequence[Finding], levels: Sequence[Level]) -> None:
+def _show_check(results: Sequence[Finding], levels: Sequence[Level]) -> None:
     """Print what one check found, of some levels: its title once, then each cause with its repair."""
     shown = [finding for finding in results if finding.level in levels]
     if not shown:
         return
-    level = worst(shown)
+    level = worst_level(shown)
     OUT.print(f"  {level:<5} {shown[0].title} ({shown[0].id})", style=STYLES[level], markup=False)
     for finding in shown:
         OUT.print(f"        {finding.cause}", markup=False)
@@ -71,7 +71,7 @@ def _show(results: Sequence[Finding], levels: Sequence[Level]) -> None:
             OUT.print(f"          repair: {command}", style="bold", markup=False)
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summarize_findings(findings: Sequence[Finding]) -> str:
     """Return the counts of the findings in one line."""
     count = Counter(finding.level for finding in findings)
     safe = sum(finding.is_safe for finding in findings)

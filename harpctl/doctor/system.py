@@ -10,7 +10,7 @@ from harpctl.change.steps import MakeLink, Run
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.host_clock import ClockState
-from harpctl.doctor.hugepages import brings, next_boot
+from harpctl.doctor.hugepages import next_boot, requested_pages
 from harpctl.doctor.model import CheckResult, check, fail, skip, warn
 from harpctl.setup import unit
 from harpctl.setup.options import PACKAGED_PROGRAM, PROGRAM
@@ -51,7 +51,7 @@ def check_journal(context: Context) -> Iterator[CheckResult]:
             )
 
 
-@check("system.arguments", "The boot entries ask for hugepages", needs.host, needs.wanted)
+@check("system.arguments", "The boot entries ask for hugepages", needs.host, needs.wanted_pages)
 def check_arguments(context: Context) -> Iterator[CheckResult]:
     """Look at the kernel arguments of all entries of the boot menu."""
     boot = context.facts.boot
@@ -60,7 +60,7 @@ def check_arguments(context: Context) -> Iterator[CheckResult]:
         yield skip(f"The boot entries are not known{why}.")
         return
     size = size_name(context.page_size)
-    lacking = [entry for entry in boot.entries if not brings(context, entry.args)]
+    lacking = [entry for entry in boot.entries if not requested_pages(context, entry.args)]
     if len(lacking) == len(boot.entries):
         yield fail(
             f"No boot entry asks for hugepages of {size}: after a reboot there are none.", "harpctl setup"
@@ -79,7 +79,7 @@ def check_arguments(context: Context) -> Iterator[CheckResult]:
 )
 def check_reboot(context: Context) -> Iterator[CheckResult]:
     """Compare the running command line with what the next boot brings."""
-    have, coming = brings(context, context.facts.boot.cmdline), next_boot(context)
+    have, coming = requested_pages(context, context.facts.boot.cmdline), next_boot(context)
     changes = Journal(context.host).transactions()
     since = f"; set up at {changes[-1].begin.time}" if changes else ""
     if coming and have != coming and not context.options.after_boot:
@@ -132,7 +132,7 @@ def check_clock(context: Context) -> Iterator[CheckResult]:
     if setting == "off":
         yield skip("shared_clock is off: random loss of more than 1 % counts as congestion.")
     elif setting == "auto":
-        yield from _undisciplined(context, context.machine.clock())
+        yield from _check_discipline(context, context.machine.clock())
 
 
 def _shared_clock(context: Context) -> str:
@@ -141,7 +141,7 @@ def _shared_clock(context: Context) -> str:
     return context.environment.get("HARP_SHARED_CLOCK") or str(next(filter(None, of_files), "auto"))
 
 
-def _undisciplined(context: Context, clock: ClockState) -> Iterator[CheckResult]:
+def _check_discipline(context: Context, clock: ClockState) -> Iterator[CheckResult]:
     """Say why the drains of the congestion control do not coincide with those of other hosts."""
     costs = "random loss of more than 1 % counts as congestion"
     if clock.refusal:

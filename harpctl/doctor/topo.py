@@ -62,7 +62,7 @@ def make_topo(facts: Facts) -> Topo:
     )
 
 
-def draw(topo: Topo) -> tuple[Table, Sequence[str]]:
+def draw_topo(topo: Topo) -> tuple[Table, Sequence[str]]:
     """Return the matrix as a table, and the lines below it."""
     names = [device.name for device in topo.devices]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -72,10 +72,10 @@ def draw(topo: Topo) -> tuple[Table, Sequence[str]]:
         numa = str(device.numa) if device.numa >= 0 else "?"
         words = [device.relations[name] for name in names]
         table.add_row(device.name, *words, device.cpus or "?", numa, device.pci or "-", device.partner or "-")
-    return table, list(_notes(topo))
+    return table, list(_topo_notes(topo))
 
 
-def _notes(topo: Topo) -> Iterable[str]:
+def _topo_notes(topo: Topo) -> Iterable[str]:
     if topo.devices:
         used = {word for device in topo.devices for word in device.relations.values()}
         yield from (f"  {word:<5} {meaning}" for word, meaning in LEGEND.items() if word in used)
@@ -84,9 +84,9 @@ def _notes(topo: Topo) -> Iterable[str]:
         yield "There are no GPUs and no ENIs."
     taken = [name for name, why in topo.unasked.items() if not why]
     others = [f"{name} ({why})" for name, why in topo.unasked.items() if why]
-    yield f"Without setup, NCCL_NET=HARP alone uses {_listed(taken)}; left out: {_listed(others)}."
+    yield f"Without setup, NCCL_NET=HARP alone uses {_join_names(taken)}; left out: {_join_names(others)}."
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
     return ", ".join(names[:LISTED_MAX]) + more or "none"

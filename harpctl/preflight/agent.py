@@ -21,7 +21,7 @@ import msgspec
 
 from harpctl.build_info import build_version, built_file
 from harpctl.doctor.context import Context, DoctorOptions, real_context
-from harpctl.doctor.examine import examine
+from harpctl.doctor.examine import run_checks
 from harpctl.doctor.machine import Machine
 from harpctl.doctor.model import Finding
 from harpctl.doctor.path_probe import ProbeResult
@@ -99,7 +99,7 @@ def describe() -> HostState:
     """Return the state of this host. Raises HarpError where no plugin is here at all."""
     host = open_host(None)
     context = real_context(host, collect(host), DoctorOptions())
-    findings = examine(context, only_validating=True)
+    findings = run_checks(context, only_validating=True)
     copy = context.plugin
     path = copy.path if copy else str(built_file(PLUGIN))
     file = host.open_file(path)

@@ -97,7 +97,7 @@ def texts() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {
                 "HarpError",
                 "_conf_error",
-                "_wrong",
+                "_archive_error",
                 "wrong",
             }:
                 for argument in node.args:

@@ -16,9 +16,9 @@ from harpctl.change.steps import Plan, Run
 from harpctl.console import NoProgress
 from harpctl.doctor.context import DoctorOptions, selected_names
 from harpctl.doctor.drivers import LOCKED_BYTES, ONE_BUFFER_MTU
-from harpctl.doctor.examine import examine, repairs
+from harpctl.doctor.examine import run_checks, safe_repairs
 from harpctl.doctor.limits import SOCKET_BUFFER
-from harpctl.doctor.model import CHECKS, HEADINGS, worst
+from harpctl.doctor.model import CHECKS, HEADINGS, worst_level
 from harpctl.facts.model import HugeMount, Pages
 from harpctl.units import MIB
 from tests.harpctl.doctor.cases import CASES, Case
@@ -76,7 +76,7 @@ def test_each_check_has_a_case() -> None:
 
 def test_nccl_that_cannot_encrypt(world: World) -> None:
     can_not_encrypt(world)
-    assert worst(world.findings("nccl.encryption")) == "ok"
+    assert worst_level(world.findings("nccl.encryption")) == "ok"
 
 
 def test_gdrcopy_is_there_or_nccl_is_older(world: World) -> None:
@@ -88,30 +88,30 @@ def test_gdrcopy_is_there_or_nccl_is_older(world: World) -> None:
 
 def test_what_the_next_boot_brings(world: World) -> None:
     pages_after_reboot(world)
-    assert worst(world.findings("hugepages.present")) == "fail"
+    assert worst_level(world.findings("hugepages.present")) == "fail"
     world.options = DoctorOptions(after_boot=True)
-    assert worst(world.findings("hugepages.present")) == "ok"
-    assert worst(world.findings("system.reboot")) == "ok"
+    assert worst_level(world.findings("hugepages.present")) == "ok"
+    assert worst_level(world.findings("system.reboot")) == "ok"
 
 
 def test_operator_vouches_for_the_clock(world: World) -> None:
     undisciplined_clock(world)
     world.conf(1, shared_clock="off")
     world.environment["HARP_SHARED_CLOCK"] = "on"
-    assert worst(world.findings("system.clock")) == "ok"
+    assert worst_level(world.findings("system.clock")) == "ok"
 
 
 def test_udp_needs_no_capabilities(world: World) -> None:
     world.conf(1, driver="udp")
     world.change("limits", capabilities=())
-    assert worst(world.findings("drivers.asked")) == "ok"
+    assert worst_level(world.findings("drivers.asked")) == "ok"
 
 
 def test_ifname_needs_no_conf_files(world: World) -> None:
     world.confs.clear()
     world.environment["HARP_IFNAME"] = "=eth1"
-    assert worst(world.findings("confs.present")) == "ok"
-    assert worst(world.findings("nccl.harp_ifname")) == "ok"
+    assert worst_level(world.findings("confs.present")) == "ok"
+    assert worst_level(world.findings("nccl.harp_ifname")) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_asked_for_by_name_needs_no_conf_files(
 ) -> None:
     world.confs.clear()
     world.environment.update(environment)
-    assert worst(world.findings("confs.present")) == ("ok" if names else "fail")
+    assert worst_level(world.findings("confs.present")) == ("ok" if names else "fail")
     assert [eni.name for eni in world.context().enis] == names
 
 
@@ -142,15 +142,15 @@ def test_other_directory(world: World) -> None:
 def test_environment_goes_before_files(world: World, name: str) -> None:
     world.write("/etc/nccl.conf", f"{name}=other\n")
     world.environment[name] = "harp" if name == "NCCL_NET" else "libnccl-net.so"
-    assert worst(world.findings("nccl.net")) == "ok"
-    assert worst(world.findings("nccl.net_plugin")) == "ok"
+    assert worst_level(world.findings("nccl.net")) == "ok"
+    assert worst_level(world.findings("nccl.net_plugin")) == "ok"
 
 
 def test_ordinary_pages_need_nothing(world: World) -> None:
     no_pages(world)
     for number in world.confs:
         world.conf(number, page_size="4K")
-    assert worst(finding for finding in world.findings() if finding.group == "hugepages") == "skip"
+    assert worst_level(finding for finding in world.findings() if finding.group == "hugepages") == "skip"
 
 
 def test_small_hugepages(world: World) -> None:
@@ -162,7 +162,7 @@ def test_small_hugepages(world: World) -> None:
         mounts=(HugeMount(path="/dev/hugepages", page_size=2 * MIB, options="rw"),),
     )
     assert "10 pages of 2 MiB for 2 GPUs, whose ranks take" in world.findings("hugepages.enough")[0].cause
-    assert worst(world.findings("hugepages.mount_size")) == "ok"
+    assert worst_level(world.findings("hugepages.mount_size")) == "ok"
     [arguments] = world.findings("system.arguments")  # they request 1 GiB pages
     assert arguments.cause.startswith("No boot entry asks for hugepages of 2 MiB")
 
@@ -170,15 +170,15 @@ def test_small_hugepages(world: World) -> None:
 def test_tree_reports_what_it_cannot_know(world: World) -> None:
     world.as_tree()
     found = world.findings()
-    assert worst(found) == "skip"
+    assert worst_level(found) == "skip"
     skipped = {finding.id for finding in found if finding.cause == "A directory tree does not run."}
     assert {"hugepages.usable", "plugin.loads", "enis.egress", "drivers.asked"} <= skipped
     world.change("memory", hugepages=(), mounts=())
-    assert worst(world.findings("hugepages.present")) == "ok"  # its boot entries bring them
+    assert worst_level(world.findings("hugepages.present")) == "ok"  # its boot entries bring them
 
 
 def test_validation_leaves_advice_out(world: World) -> None:
-    validated = {finding.id for finding in examine(world.context(), only_validating=True)}
+    validated = {finding.id for finding in run_checks(world.context(), only_validating=True)}
     assert validated == {id_ for id_, check in CHECKS.items() if check.validates and check.group != "peer"}
 
 
@@ -192,7 +192,7 @@ def test_a_damaged_journal_is_a_finding(world: World) -> None:
 def test_repairs_are_plans_of_their_own(world: World) -> None:
     world.eni("eth1", is_up=False)
     world.remove("/etc/systemd/system/multi-user.target.wants/harp.service")
-    plans = repairs(world.findings())
+    plans = safe_repairs(world.findings())
     assert all(isinstance(plan, Plan) and len(plan.groups) == 1 for plan in plans)
     assert [plan.groups[0].name for plan in plans] == [
         "enis.up: ip link set dev eth1 up",
@@ -226,16 +226,16 @@ SAFE = [one for one in CASES if one.is_safe]
 @pytest.mark.parametrize("one", SAFE, ids=lambda one: one.spoil.__name__)
 def test_safe_repairs_can_be_applied(world: World, one: Case) -> None:
     one.spoil(world)
-    [plan, *_more] = repairs(world.findings(one.id))
+    [plan, *_more] = safe_repairs(world.findings(one.id))
     host = world.context().host
     world.runner.answers[""] = ""  # every command succeeds
     assert apply(plan, host, what="test", progress=NoProgress())
     in_files = not any(isinstance(step, Run) and step.always for step in plan.groups[0].steps)
-    assert worst(world.findings(one.id)) == ("ok" if in_files else one.level)
+    assert worst_level(world.findings(one.id)) == ("ok" if in_files else one.level)
     commands = [step.argv for step in plan.groups[0].steps if isinstance(step, Run)]
     assert [tuple(argv) for argv in world.runner.ran if argv in commands] == commands
     rollback(host, progress=NoProgress())
-    assert worst(world.findings(one.id)) == one.level
+    assert worst_level(world.findings(one.id)) == one.level
 
 
 def test_missing_permission_is_reported(world: World) -> None:
@@ -247,7 +247,7 @@ def test_missing_permission_is_reported(world: World) -> None:
     assert (finding.level, finding.repair) == ("skip", ())
     assert "can't be read" in finding.cause
     world.change("system", is_root=True)
-    assert worst(world.findings("system.journal")) == "fail"
+    assert worst_level(world.findings("system.journal")) == "fail"
 
 
 def test_numbers_are_those_of_the_plugin(root: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_container_leaves_the_host_alone(world: World) -> None:
 def test_new_kernels_take_jumbo_frames(world: World) -> None:
     world.conf(1, driver="xdp")
     world.change("system", kernel="6.6.0-tlinux4")
-    assert worst(world.findings("drivers.mtu")) == "ok"
+    assert worst_level(world.findings("drivers.mtu")) == "ok"
 
 
 def test_address_without_a_subnet(world: World) -> None:
@@ -278,12 +278,12 @@ def test_address_without_a_subnet(world: World) -> None:
     world.eni("eth1", addresses=("10.0.1.11/32",))
     assert world.machine
     world.machine.ways = {("10.0.1.11", "10.0.1.10"): "eth0", ("10.0.1.11", "10.0.1.12"): "eth0"}
-    assert worst(world.findings("enis.egress")) == "ok"
+    assert worst_level(world.findings("enis.egress")) == "ok"
 
 
 def test_parked_copy_is_not_another_plugin(world: World) -> None:
     world.copies = (plugin("/root/libnccl-net.so", "moved"),)
-    assert worst(world.findings("plugin.first")) == "ok"
+    assert worst_level(world.findings("plugin.first")) == "ok"
     assert world.findings("plugin.loads")[0].level == "skip"
 
 

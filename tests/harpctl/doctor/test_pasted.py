@@ -20,7 +20,7 @@ from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR
 from harpctl.doctor.advice import one_command
 from harpctl.doctor.model import Finding
-from harpctl.doctor.repair import adapted
+from harpctl.doctor.repair import adapt_repair
 from harpctl.facts.model import BootEntry
 from harpctl.facts.sources import RECORD
 from harpctl.network.model import EniPlan, Interfaces, encode
@@ -120,26 +120,26 @@ def test_a_repair_that_is_pasted(root: Path, tmp_path: Path, what: str) -> None:
 def test_setup_as_a_repair_keeps_the_size_of_pages(world: World) -> None:
     world.conf(1, page_size="2M")
     world.conf(2, page_size="2M")
-    assert adapted("harpctl setup", world.context()) == "harpctl setup --page-size 2M"
+    assert adapt_repair("harpctl setup", world.context()) == "harpctl setup --page-size 2M"
 
 
 def test_setup_as_a_repair_keeps_the_choice_of_enis(world: World) -> None:
     del world.confs[1]
     context = world.context()
-    assert adapted("harpctl setup --now", context) == "harpctl setup --now --enis eth2"
-    assert adapted("harpctl setup --enis eth1", context) == "harpctl setup --enis eth1"
+    assert adapt_repair("harpctl setup --now", context) == "harpctl setup --now --enis eth2"
+    assert adapt_repair("harpctl setup --enis eth1", context) == "harpctl setup --enis eth1"
 
 
 def test_setup_as_a_repair_of_a_host_without_gpus(world: World) -> None:
     world.facts = replace(world.facts, gpus=())
     args = "default_hugepagesz=1GB hugepagesz=1GB hugepages=12"
     world.change("boot", entries=(BootEntry(title="Ubuntu", source="grub.cfg", args=args),))
-    assert adapted("harpctl setup", world.context()) == "harpctl setup --enis eth1,eth2 --hugepages 12"
+    assert adapt_repair("harpctl setup", world.context()) == "harpctl setup --enis eth1,eth2 --hugepages 12"
 
 
 def test_repairs_of_a_running_host_are_as_they_are(world: World) -> None:
     repair = "harpctl edit /etc/nccl.conf --unset NCCL_NET"
-    assert adapted(repair, world.context()) == repair
+    assert adapt_repair(repair, world.context()) == repair
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_is_recorded_is_changed_by_setup(
     context = world.context()
     record = Interfaces(enis=(EniPlan(number=0, name="eth1", mtu=mtu, queues=queues),))
     put(context.host.root, RECORD, encode(record).decode())
-    assert adapted(repair, context) == expected
+    assert adapt_repair(repair, context) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harpctl.confs.conf import Conf, conf_of, conf_path, render
 from harpctl.confs.table import KEYS
 from harpctl.doctor.context import Context, DoctorOptions
-from harpctl.doctor.examine import examine
+from harpctl.doctor.examine import run_checks
 from harpctl.doctor.host_clock import ClockState
 from harpctl.doctor.machine import Machine
 from harpctl.doctor.model import Finding
@@ -306,4 +306,4 @@ class World:
         return context
 
     def findings(self, id_: str | None = None) -> list[Finding]:
-        return [finding for finding in examine(self.context()) if id_ in {None, finding.id}]
+        return [finding for finding in run_checks(self.context()) if id_ in {None, finding.id}]

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from harpctl.change.rollback import rollback
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Context
-from harpctl.doctor.examine import examine
+from harpctl.doctor.examine import run_checks
 from harpctl.doctor.model import CHECKS, Finding
 from harpctl.errors import HarpError
 from harpctl.facts import plugin_files
@@ -172,7 +172,7 @@ def facts_of_nothing(folder: Path) -> Facts:
 
 def diagnose(image: Image) -> list[Finding]:
     """Return what the doctor finds of the plugin and of NCCL's variables."""
-    found = examine(Context(image.host, facts_of_nothing(image.root.parent / "nothing")))
+    found = run_checks(Context(image.host, facts_of_nothing(image.root.parent / "nothing")))
     return [finding for finding in found if finding.group in {"plugin", "nccl"}]
 
 

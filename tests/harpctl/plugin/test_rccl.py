@@ -11,7 +11,7 @@ import pytest
 from harpctl.change.rollback import rollback
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Context
-from harpctl.doctor.examine import examine
+from harpctl.doctor.examine import run_checks
 from harpctl.facts.collect import collect
 from harpctl.facts.plugin_files import NAME, RCCL_NAME, RCCL_SUFFIXED, SUFFIXED
 from harpctl.plugin.choice import RCCL, candidate_files
@@ -71,7 +71,7 @@ def plugins(image: Image) -> list[str]:
 def texts(image: Image) -> list[str]:
     """Return all that status and doctor say of the plugin."""
     found = read_status(image.host)
-    findings = examine(Context(image.host, collect(image.host)))
+    findings = run_checks(Context(image.host, collect(image.host)))
     said = [text for one in findings if one.group in {"plugin", "nccl"} for text in (one.cause, *one.repair)]
     return [found.summary, *found.notes, *said]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.doctor.context import Context
-from harpctl.doctor.examine import examine
+from harpctl.doctor.examine import run_checks
 from harpctl.facts.collect import collect
 from harpctl.facts.library_dirs import host_machine
 from harpctl.facts.loader import cached_files, load, places
@@ -126,7 +126,7 @@ def test_pytorch(
     )
     assert why in nccl.why
     assert any(f"takes {expected}, which is the plugin AWS" in note for note in found.notes) == bool(why)
-    findings = examine(Context(debian.host, collect(debian.host)))
+    findings = run_checks(Context(debian.host, collect(debian.host)))
     (finding,) = [one for one in findings if one.id == "plugin.search"]
     assert finding.level == ("fail" if why else "ok")
     assert expected in finding.cause
@@ -193,7 +193,7 @@ def test_a_cache_that_is_too_old_is_named(
     assert [one.plugin for one in found.libraries] == [""]
     assert any("takes no plugin" in note for note in found.notes)
     (finding,) = [
-        one for one in examine(Context(debian.host, collect(debian.host))) if one.id == "plugin.search"
+        one for one in run_checks(Context(debian.host, collect(debian.host))) if one.id == "plugin.search"
     ]
     assert (finding.level, finding.repair) == ("fail", ("ldconfig",))
     subprocess.run([str(LDCONFIG), "-r", str(debian.root)], check=True, capture_output=True)
