@@ -25,7 +25,7 @@ from dist.sbom import write_sbom
 from dist.tree import objcopy, stage_tree
 from dist.wheel import build_pure_wheels, build_wheels
 from harpctl.build_info import build_version
-from harpctl.facts.elf import inspect
+from harpctl.facts.elf import inspect_elf
 from harpctl.facts.plugin_files import NAME
 
 SUMS = "SHA256SUMS"
@@ -81,7 +81,7 @@ def check_built(machine: str) -> None:
     """Refuse to pack a library that was built from another state of the sources."""
     file = built(machine) / NAME
     with file.open("rb") as stream:
-        found = inspect(stream, str(file)).version
+        found = inspect_elf(stream, str(file)).version
     if found != build_version():
         raise SystemExit(
             f"dist: {file} is HARP {found}, and the sources are {build_version()}; run: ./harp_setup dist"

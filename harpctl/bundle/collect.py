@@ -23,7 +23,7 @@ from harpctl.doctor.context import DoctorOptions, real_context
 from harpctl.doctor.examine import run_checks
 from harpctl.doctor.model import to_plain
 from harpctl.errors import HarpError
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.host.host import Host
 from harpctl.plugin.settings import all_settings
 from harpctl.plugin.status import read_status
@@ -174,7 +174,7 @@ def gather(host: Host) -> Bundle:
     processes = _environments(bundle)
     set_ = all_settings(host, own)
     bundle.scrubber.learn({setting.name: setting.value for setting in set_})
-    facts = collect(host)
+    facts = collect_facts(host)
     environments = [own, *processes.values()]
     _confs(bundle, environments)  # before what may quote them
     bundle.attempt(

@@ -24,7 +24,7 @@ from harpctl.doctor.responder import SECONDS, Responder, own_addresses
 from harpctl.doctor.show import show_all, show_failures
 from harpctl.doctor.topo import draw_topo, make_topo
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.host.host import Host, open_host
 
 FAILED = int(ExitCode.FAILED)
@@ -32,7 +32,7 @@ SECONDS_MAX = 86_400
 
 
 def _examine_host(host: Host, options: DoctorOptions, *, only_validating: bool = False) -> list[Finding]:
-    return run_checks(real_context(host, collect(host), options), only_validating=only_validating)
+    return run_checks(real_context(host, collect_facts(host), options), only_validating=only_validating)
 
 
 def _print_findings(findings: Sequence[Finding], **more: object) -> None:
@@ -173,7 +173,7 @@ def _answer_probes(port: int, within_s: float) -> None:
 @json_option
 def topo(*, root: Path | None, as_json: bool) -> None:
     """Show the distances of GPUs, ENIs and NUMA nodes, and which ENI serves which GPU."""
-    found = make_topo(collect(open_host(root)))
+    found = make_topo(collect_facts(open_host(root)))
     if as_json:
         print_json(msgspec.to_builtins(found))
         return

@@ -19,7 +19,7 @@ from harpctl.facts.elf import NAME
 from harpctl.facts.model import Eni, Facts, HugeMount, Pages
 from harpctl.facts.plugin_files import Copy, find_copies
 from harpctl.facts.sources import RECORD, Sources, collect_sources
-from harpctl.facts.unasked import unasked
+from harpctl.facts.unasked import why_left_out
 from harpctl.host.host import Host
 from harpctl.network.model import Interfaces, decode
 from harpctl.plugin.choice import Family, named_files
@@ -168,7 +168,7 @@ class Context:
         wanted = {setting.name: setting.value for setting in self.settings}.get("NCCL_SOCKET_IFNAME")
         if wanted:
             return selected_names(wanted, self.facts.enis)
-        return [name for name, why in unasked(self.facts.enis).items() if not why]
+        return [name for name, why in why_left_out(self.facts.enis).items() if not why]
 
     @functools.cached_property
     def pairs(self) -> tuple[tuple[str, Conf, Eni], ...]:

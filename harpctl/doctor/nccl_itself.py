@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from harpctl.doctor import needs
 from harpctl.doctor.context import Context
 from harpctl.doctor.model import CheckResult, check, warn
-from harpctl.facts.elf import constant, version_key
+from harpctl.facts.elf import find_constant, version_key
 
 # A text of an NCCL that was built with OpenSSL. Encryption has no variable: jobs call ncclSetEncryption.
 ENCRYPTS = re.compile(rb"(ncclCrypt: OpenSSL )")
@@ -22,7 +22,7 @@ def _can_encrypt(context: Context, path: str) -> bool:
     if file is None:
         return False
     with file:
-        return bool(constant(file, ENCRYPTS))
+        return bool(find_constant(file, ENCRYPTS))
 
 
 @check("nccl.encryption", "No NCCL here encrypts what HARP then does not", needs.library, validates=False)

@@ -12,7 +12,7 @@ from rich.table import Table
 from harpctl.confs.values import write_cores
 from harpctl.facts.distance import LEGEND, relation
 from harpctl.facts.model import Eni, Facts, Gpu
-from harpctl.facts.unasked import unasked
+from harpctl.facts.unasked import why_left_out
 from harpctl.setup.choose import candidates, pair
 
 LISTED_MAX = 16  # a host may have hundreds of interfaces for its containers
@@ -58,7 +58,7 @@ def make_topo(facts: Facts) -> Topo:
             )
             for name, device in named
         ),
-        unasked=unasked(facts.enis),
+        unasked=why_left_out(facts.enis),
     )
 
 

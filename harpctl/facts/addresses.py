@@ -79,12 +79,12 @@ def read_proc(host: Host, unknown: list[str]) -> Addresses:
         except ValueError:
             continue
         if not own.is_loopback:
-            _attribute(own, subnets, found, unknown)
+            _attribute_address(own, subnets, found, unknown)
     _read_ipv6(host, found)
     return found
 
 
-def _attribute(
+def _attribute_address(
     own: ipaddress.IPv4Address,
     subnets: list[tuple[str, ipaddress.IPv4Network]],
     found: Addresses,
@@ -106,7 +106,7 @@ def _read_routes(host: Host, found: Addresses) -> list[tuple[str, ipaddress.IPv4
         fields = line.split()
         if len(fields) < 8:
             continue
-        target, hop, mask = (_ipv4(fields[i]) for i in (1, 2, 7))
+        target, hop, mask = (_parse_ipv4(fields[i]) for i in (1, 2, 7))
         if target is None or hop is None or mask is None or not text.number(fields[3], 0, 16) & ROUTE_UP:
             continue
         try:
@@ -122,14 +122,14 @@ def _read_routes(host: Host, found: Addresses) -> list[tuple[str, ipaddress.IPv4
     return subnets
 
 
-def _ipv4(field: str) -> ipaddress.IPv4Address | None:
+def _parse_ipv4(field: str) -> ipaddress.IPv4Address | None:
     """Read an address as the kernel writes it there: its bytes as a number of the machine, in hex."""
     if not re.fullmatch(r"[0-9A-Fa-f]{8}", field, re.ASCII):
         return None
     return ipaddress.IPv4Address(bytes.fromhex(field)[::-1])
 
 
-def _ipv6(field: str) -> ipaddress.IPv6Address | None:
+def _parse_ipv6(field: str) -> ipaddress.IPv6Address | None:
     if not re.fullmatch(r"[0-9A-Fa-f]{32}", field, re.ASCII):
         return None
     return ipaddress.IPv6Address(bytes.fromhex(field))
@@ -138,14 +138,14 @@ def _ipv6(field: str) -> ipaddress.IPv6Address | None:
 def _read_ipv6(host: Host, found: Addresses) -> None:
     for line in text.lines(host, "/proc/net/if_inet6"):
         fields = line.split()
-        own = _ipv6(fields[0]) if len(fields) == 6 else None
+        own = _parse_ipv6(fields[0]) if len(fields) == 6 else None
         if own is not None and text.number(fields[3], -1, 16) not in SCOPES_OWN:
             prefix = text.number(fields[2], -1, 16)
             if 0 <= prefix <= 128:
                 found.add(fields[5], f"{own}/{prefix}")
     for line in text.lines(host, "/proc/net/ipv6_route"):
         fields = line.split()
-        hop = _ipv6(fields[4]) if len(fields) == 10 else None
+        hop = _parse_ipv6(fields[4]) if len(fields) == 10 else None
         if hop is not None and int(hop):
             found.add_hop(fields[9], str(hop))
             if fields[1] == "00" and not int(fields[0], 16):

@@ -25,7 +25,7 @@ EXTLINUX = ("/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg")
 
 def collect_boot(host: Host) -> Boot:
     """Find out which boot loader starts the host, from which files, and the arguments of each entry."""
-    is_efi, configs = _configs(host)
+    is_efi, configs = _find_configs(host)
     config = configs[0] if configs else ""
     boot = Boot(
         defaults=DEFAULTS if host.is_file(DEFAULTS) else "",
@@ -35,20 +35,20 @@ def collect_boot(host: Host) -> Boot:
         is_efi=is_efi,
         cmdline=host.read_word("/proc/cmdline"),
     )
-    files = bls_entries(host, variables(host, config))
+    files = bls_entries(host, grub_variables(host, config))
     if any("ostree" in posixpath.basename(entry.source) for entry in files):
-        default = max(files, key=lambda entry: _version(host, entry))
-        return _with(
+        default = max(files, key=lambda entry: _entry_version(host, entry))
+        return _with_loader(
             boot, "ostree", (default,), "the entries are deployments of ostree; this is the next one"
         )
     if not configs:
-        return _with(boot, "", (), _why_unknown(host))
+        return _with_loader(boot, "", (), _why_unknown(host))
     menus = tuple(entry for path in configs for entry in menu_entries(host, path))
     if any(grub_menu.runs_blscfg(host.read_text(path) or "") for path in configs) and files:
-        return _with(boot, "bls", files + menus, f"{config} runs blscfg, which reads {bls.ENTRIES}")
+        return _with_loader(boot, "bls", files + menus, f"{config} runs blscfg, which reads {bls.ENTRIES}")
     unread = [path for path in configs if host.read_text(path) is None]
     reason = f"{unread[0]} cannot be read; root can" if unread else f"GRUB reads {config}"
-    return _with(boot, "grub", menus, reason)
+    return _with_loader(boot, "grub", menus, reason)
 
 
 def _harp_args(host: Host) -> str:
@@ -59,9 +59,9 @@ def _harp_args(host: Host) -> str:
 
 def menu_entries(host: Host, config: str) -> tuple[BootEntry, ...]:
     """Return the entries of one grub.cfg."""
-    values = variables(host, config)
+    values = grub_variables(host, config)
     return tuple(
-        BootEntry(title=entry.title, source=config, args=grub_menu.passed(entry.raw, values))
+        BootEntry(title=entry.title, source=config, args=grub_menu.passed_arguments(entry.raw, values))
         for entry in grub_menu.entries(host.read_text(config) or "")
     )
 
@@ -72,12 +72,12 @@ def bls_entries(host: Host | Sources, values: dict[str, str]) -> tuple[BootEntry
     for path in host.glob(bls.ENTRIES):
         text = host.read_text(path)
         if text is not None and bls.value(text, "linux"):
-            args = " ".join(grub_menu.expanded(bls.value(text, "options"), values).split())
+            args = " ".join(grub_menu.expand_variables(bls.value(text, "options"), values).split())
             found.append(BootEntry(title=bls.value(text, "title"), source=path, args=args))
     return tuple(found)
 
 
-def _version(host: Host, entry: BootEntry) -> int:
+def _entry_version(host: Host, entry: BootEntry) -> int:
     """Return an ostree entry's version: the highest is booted, the others are there to go back to."""
     version = bls.value(host.read_text(entry.source) or "", "version")
     return int(version) if version.isdecimal() else 0
@@ -88,7 +88,7 @@ def env_path(config: str) -> str:
     return posixpath.join(posixpath.dirname(config), "grubenv")
 
 
-def variables(host: Host | Sources, config: str) -> dict[str, str]:
+def grub_variables(host: Host | Sources, config: str) -> dict[str, str]:
     """Return GRUB's variables at the time it reads entries.
 
     The file's own settings take precedence over the environment block, except for kernelopts, which the file
@@ -103,7 +103,7 @@ def variables(host: Host | Sources, config: str) -> dict[str, str]:
     return values
 
 
-def _configs(host: Host) -> tuple[bool, list[str]]:
+def _find_configs(host: Host) -> tuple[bool, list[str]]:
     """Return whether the host boots by EFI, and every grub.cfg with a menu that may be the one it reads.
 
     A directory tree does not show how it will be booted; where both kinds have a menu, both are returned.
@@ -126,7 +126,7 @@ def _is_menu(host: Host, path: str) -> bool:
     return text is None or not grub_menu.is_stub(text)
 
 
-def _with(boot: Boot, loader: str, entries: tuple[BootEntry, ...], reason: str) -> Boot:
+def _with_loader(boot: Boot, loader: str, entries: tuple[BootEntry, ...], reason: str) -> Boot:
     return msgspec.structs.replace(boot, loader=loader, entries=entries, reason=reason)
 
 

@@ -23,7 +23,7 @@ from harpctl.records import escape_texts
 NO_OVERRIDES = Overrides()
 
 
-def collect(host: Host, overrides: Overrides = NO_OVERRIDES) -> Facts:
+def collect_facts(host: Host, overrides: Overrides = NO_OVERRIDES) -> Facts:
     """Gather the facts of a host; `overrides` take precedence over what the host shows.
 
     The GPUs are those found; a number of GPUs among the overrides is used by planners only.
@@ -54,10 +54,10 @@ def collect(host: Host, overrides: Overrides = NO_OVERRIDES) -> Facts:
         tools=collect_tools(host),
         unknown=tuple(unknown),
     )
-    return _printable(facts)
+    return _escape_facts(facts)
 
 
-def _printable(facts: Facts) -> Facts:
+def _escape_facts(facts: Facts) -> Facts:
     """Escape what cannot be encoded: parts of file names and boot entries that are no UTF-8."""
     try:
         msgspec.json.encode(facts)

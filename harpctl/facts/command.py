@@ -9,8 +9,8 @@ import msgspec
 
 from harpctl.command_line import command, json_option, root_option
 from harpctl.console import OUT, print_json, print_table
-from harpctl.facts.collect import collect
-from harpctl.facts.table import summary, tables
+from harpctl.facts.collect import collect_facts
+from harpctl.facts.table import facts_tables, summarize_facts
 from harpctl.host.host import open_host
 
 
@@ -19,11 +19,11 @@ from harpctl.host.host import open_host
 @json_option
 def facts(*, root: Path | None, as_json: bool) -> None:
     """Show this host's system, memory, GPUs, ENIs and plugin. Works without root."""
-    found = collect(open_host(root))
+    found = collect_facts(open_host(root))
     if as_json:
-        print_json({"summary": summary(found), **msgspec.structs.asdict(found)})
+        print_json({"summary": summarize_facts(found), **msgspec.structs.asdict(found)})
         return
-    for number, table in enumerate(tables(found)):
+    for number, table in enumerate(facts_tables(found)):
         if number:
             OUT.print()
         print_table(table)

@@ -84,7 +84,7 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
-def inspect(file: BinaryIO, path: str) -> Elf:
+def inspect_elf(file: BinaryIO, path: str) -> Elf:
     """Read a shared library; `path` names it in the errors for what is no such file or only a part of one."""
     try:
         elf = ELFFile(file)
@@ -95,7 +95,7 @@ def inspect(file: BinaryIO, path: str) -> Elf:
                 "Name the shared library itself, such as libnccl-net.so.",
                 ExitCode.WRONG_DATA,
             )
-        return _read(elf)
+        return _read_elf(elf)
     except DAMAGED as error:
         reason = str(error) or type(error).__name__
         raise HarpError(
@@ -119,35 +119,35 @@ def _check_whole(elf: ELFFile, path: str) -> None:
         )
 
 
-def _read(elf: ELFFile) -> Elf:
-    tables = _tables(elf)
+def _read_elf(elf: ELFFile) -> Elf:
+    tables = _find_tables(elf)
     abis = tuple(sorted(tables, reverse=True))
-    name = _name(elf, tables[abis[0]]) if abis else ""
-    dynamic = _dynamic(elf)
-    marks = _constants(elf) if name.upper() == NAME else b""
+    name = _table_name(elf, tables[abis[0]]) if abis else ""
+    dynamic = _read_dynamic(elf)
+    marks = _read_constants(elf) if name.upper() == NAME else b""
     version, wire = MARK.search(marks), WIRE.search(marks)
     return Elf(
         machine=MACHINES.get(elf["e_machine"], str(elf["e_machine"]).removeprefix("EM_").lower()),
         soname=dynamic.soname,
         needed=dynamic.needed,
-        glibc=_newest(_versions_needed(elf)),
-        glibc_defined=_newest(_versions_defined(elf)),
+        glibc=_newest_glibc(_versions_needed(elf)),
+        glibc_defined=_newest_glibc(_versions_defined(elf)),
         abis=abis,
         name=name,
         version=version[1].decode() if version else "",
         wire=tuple(map(int, wire.groups())) if wire else (),
-        build=_build(elf),
+        build=_build_id(elf),
     )
 
 
-def _section(elf: ELFFile, name: str, kind: type[SectionKind]) -> SectionKind | None:
+def _find_section(elf: ELFFile, name: str, kind: type[SectionKind]) -> SectionKind | None:
     section = elf.get_section_by_name(name)
     return section if isinstance(section, kind) else None
 
 
-def _tables(elf: ELFFile) -> dict[int, int]:
+def _find_tables(elf: ELFFile) -> dict[int, int]:
     """Return the address of each exported ncclNetPlugin_vN."""
-    symbols = _section(elf, ".dynsym", SymbolTableSection)
+    symbols = _find_section(elf, ".dynsym", SymbolTableSection)
     found = {}
     for symbol in symbols.iter_symbols() if symbols else ():
         match = TABLE.fullmatch(symbol.name)
@@ -156,8 +156,8 @@ def _tables(elf: ELFFile) -> dict[int, int]:
     return found
 
 
-def _dynamic(elf: ELFFile) -> Dynamic:
-    section = _section(elf, ".dynamic", DynamicSection)
+def _read_dynamic(elf: ELFFile) -> Dynamic:
+    section = _find_section(elf, ".dynamic", DynamicSection)
     found: dict[str, list[str]] = {"soname": [], "needed": [], "rpath": [], "runpath": []}
     for tag in section.iter_tags() if section else ():
         name = str(tag["d_tag"]).removeprefix("DT_").lower()
@@ -174,27 +174,27 @@ def _dynamic(elf: ELFFile) -> Dynamic:
 def read_dynamic(file: BinaryIO) -> Dynamic | None:
     """Read what the loader goes by, of a library or a program; None for what is no ELF file."""
     try:
-        return _dynamic(ELFFile(file))
+        return _read_dynamic(ELFFile(file))
     except DAMAGED:
         return None
 
 
 def _versions_needed(elf: ELFFile) -> list[str]:
-    section = _section(elf, ".gnu.version_r", GNUVerNeedSection)
+    section = _find_section(elf, ".gnu.version_r", GNUVerNeedSection)
     return [one.name for _file, ones in (section.iter_versions() if section else ()) for one in ones]
 
 
 def _versions_defined(elf: ELFFile) -> list[str]:
-    section = _section(elf, ".gnu.version_d", GNUVerDefSection)
+    section = _find_section(elf, ".gnu.version_d", GNUVerDefSection)
     return [next(names).name for _version, names in (section.iter_versions() if section else ())]
 
 
-def _newest(names: list[str]) -> str:
+def _newest_glibc(names: list[str]) -> str:
     versions = [match[1] for match in map(GLIBC.fullmatch, names) if match]
     return max(versions, key=version_key, default="")
 
 
-def _name(elf: ELFFile, table: int) -> str:
+def _table_name(elf: ELFFile, table: int) -> str:
     """Return the text that the first field of a table points to, as the loader would relocate it."""
     target = None
     for section in elf.iter_sections("SHT_RELA"):
@@ -203,14 +203,14 @@ def _name(elf: ELFFile, table: int) -> str:
                 if entry["r_offset"] == table:
                     target = entry["r_addend"]
     if target is None:  # DT_RELR: the address stands in the table itself
-        raw = _at(elf, table, elf.elfclass // 8)
+        raw = _bytes_at(elf, table, elf.elfclass // 8)
         target = int.from_bytes(raw, "little" if elf.little_endian else "big")
     if target == 0:  # filled in when it is loaded
         return ""
-    return _at(elf, target, NAME_BYTES_MAX).split(b"\0")[0].decode("utf-8", "replace")
+    return _bytes_at(elf, target, NAME_BYTES_MAX).split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _at(elf: ELFFile, address: int, count: int) -> bytes:
+def _bytes_at(elf: ELFFile, address: int, count: int) -> bytes:
     """Return up to `count` bytes of the file that are loaded at an address."""
     for part in elf.iter_segments("PT_LOAD"):
         begin = address - part["p_vaddr"]
@@ -220,7 +220,7 @@ def _at(elf: ELFFile, address: int, count: int) -> bytes:
     return b""
 
 
-def _constants(elf: ELFFile) -> bytes:
+def _read_constants(elf: ELFFile) -> bytes:
     """Return the bytes of .rodata, where HARP's marks are."""
     section = elf.get_section_by_name(".rodata")
     if section is None:
@@ -229,21 +229,21 @@ def _constants(elf: ELFFile) -> bytes:
     return bytes(elf.stream.read(min(section["sh_size"], READ_BYTES_MAX)))
 
 
-def _build(elf: ELFFile) -> str:
-    section = _section(elf, ".note.gnu.build-id", NoteSection)
+def _build_id(elf: ELFFile) -> str:
+    section = _find_section(elf, ".note.gnu.build-id", NoteSection)
     notes = (
         note for note in (section.iter_notes() if section else ()) if note["n_type"] == "NT_GNU_BUILD_ID"
     )
     return next((str(note["n_desc"])[:BUILD_DIGITS] for note in notes), "")
 
 
-def constant(file: BinaryIO, pattern: re.Pattern[bytes]) -> str:
+def find_constant(file: BinaryIO, pattern: re.Pattern[bytes]) -> str:
     """Return the first group of what a pattern finds among a library's constants; "" where it finds nothing.
 
     Also "" where the file is damaged.
     """
     try:
-        found = pattern.search(_constants(ELFFile(file)))
+        found = pattern.search(_read_constants(ELFFile(file)))
     except DAMAGED:
         return ""
     return found[1].decode() if found else ""

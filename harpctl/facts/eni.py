@@ -37,7 +37,9 @@ def collect_enis(
     """
     live = netlink.read_netlink(only) if host.is_real else None
     names = (
-        _names(host) if live is None or only is None else [one.name for one in live[0] if one.is_one(only)]
+        _list_names(host)
+        if live is None or only is None
+        else [one.name for one in live[0] if one.is_one(only)]
     )
     shown = {name: _from_sysfs(host, name, kernel) for name in names}
     foreign: tuple[str, ...] = ()
@@ -49,8 +51,8 @@ def collect_enis(
         enis, addresses = list(shown.values()), read_proc(host, unknown)
     else:
         links, addresses = live
-        enis = [with_link(_same(shown.get(link.name), link), link) for link in links]
-        foreign = _foreign(shown, links)
+        enis = [with_link(_match_link(shown.get(link.name), link), link) for link in links]
+        foreign = _foreign_names(shown, links)
     if foreign:
         unknown.append(
             f"/sys shows {', '.join(foreign)} of another network namespace than ours: this container was "
@@ -59,10 +61,10 @@ def collect_enis(
     if live is None and not enis and not overrides.enis:
         unknown.append(f"The network interfaces are unknown: {CLASS} shows none.")
     enis += [Eni(name=name) for name in overrides.enis if name not in {eni.name for eni in enis}]
-    return tuple(_finish(host, enis, addresses, overrides, only)), foreign
+    return tuple(_complete_enis(host, enis, addresses, overrides, only)), foreign
 
 
-def _names(host: Host) -> list[str]:
+def _list_names(host: Host) -> list[str]:
     """Return the interfaces of sysfs that are Ethernet, or may be."""
     names = []
     for name in host.list_dir(CLASS):
@@ -82,8 +84,8 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
         index=text.count(host, f"{base}/ifindex"),
         mac=text.word(host, f"{base}/address"),
         driver=driver,
-        kind=_kind(host, base),
-        lower=_lower(host, name),
+        kind=_interface_kind(host, base),
+        lower=_lower_names(host, name),
         is_port=host.is_link(f"{base}/master"),
         is_up=bool(text.number(text.word(host, f"{base}/flags"), 0, 16) & IFF_UP),
         has_link=text.word(host, f"{base}/carrier") == "1",
@@ -97,7 +99,7 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
     )
 
 
-def _kind(host: Host, base: str) -> str:
+def _interface_kind(host: Host, base: str) -> str:
     """Return "" for a device, else the kind of interface: bridge, vlan, bond, veth, virtual."""
     folder = host.leads_to(base)
     if folder is None:
@@ -118,12 +120,12 @@ def _is_same(shown: Eni, link: Eni) -> bool:
     return shown.index == link.index and shown.mac == link.mac
 
 
-def _same(shown: Eni | None, link: Eni) -> Eni:
+def _match_link(shown: Eni | None, link: Eni) -> Eni:
     """Return what sysfs shows of a link; nothing of it when that is another namespace's interface."""
     return shown if shown is not None and _is_same(shown, link) else Eni(name=link.name)
 
 
-def _foreign(shown: dict[str, Eni], links: Iterable[Eni]) -> tuple[str, ...]:
+def _foreign_names(shown: dict[str, Eni], links: Iterable[Eni]) -> tuple[str, ...]:
     ours = {link.name: link for link in links}
     return tuple(name for name, eni in shown.items() if name not in ours or not _is_same(eni, ours[name]))
 
@@ -147,12 +149,12 @@ def with_link(eni: Eni, link: Eni) -> Eni:
 # ---- addresses, routes and overrides ----
 
 
-def _finish(
+def _complete_enis(
     host: Host, enis: list[Eni], addresses: Addresses, overrides: Overrides, only: Collection[str] | None
 ) -> list[Eni]:
     defaults = _with_lower(host, addresses.default_names())
     servers = _ssh_servers() if host.is_real else set()
-    own_ends = {name for name, own in addresses.of.items() if any(_bare(a) in servers for a in own)}
+    own_ends = {name for name, own in addresses.of.items() if any(_without_prefix(a) in servers for a in own)}
     sessions = _with_lower(host, own_ends | (servers & {eni.name for eni in enis}))
     finished = []
     for eni in sorted(enis, key=lambda eni: (eni.index, eni.name)):
@@ -177,7 +179,7 @@ def _finish(
     return finished
 
 
-def _lower(host: Host, name: str) -> tuple[str, ...]:
+def _lower_names(host: Host, name: str) -> tuple[str, ...]:
     entries = sorted(host.list_dir(f"{CLASS}/{name}"))
     return tuple(entry.removeprefix(LOWER) for entry in entries if entry.startswith(LOWER))
 
@@ -186,14 +188,14 @@ def _with_lower(host: Host, names: set[str]) -> set[str]:
     """Add the interfaces that these lie on: the ports of a bridge or bond, the device of a vlan."""
     found = set(names)
     for _depth in range(DEPTH_MAX):
-        lower = {entry for name in found for entry in _lower(host, name)}
+        lower = {entry for name in found for entry in _lower_names(host, name)}
         if lower <= found:
             break
         found |= lower
     return found
 
 
-def _bare(address: str) -> str:
+def _without_prefix(address: str) -> str:
     return address.partition("/")[0]
 
 

@@ -19,14 +19,14 @@ def collect_gpus(host: Host, unknown: list[str]) -> tuple[Gpu, ...]:
     gpus: list[Gpu] = []
     for address in addresses:
         folder = f"{pci.DEVICES}/{address}"
-        if _id(host, f"{folder}/vendor") == VENDOR and _id(host, f"{folder}/class")[:4] in CLASSES:
+        if _read_id(host, f"{folder}/vendor") == VENDOR and _read_id(host, f"{folder}/class")[:4] in CLASSES:
             _address, path = pci.pci_location(host, folder)
             gpus.append(
                 Gpu(
                     index=len(gpus),
                     pci=address,
                     vendor=VENDOR,
-                    device=_id(host, f"{folder}/device"),
+                    device=_read_id(host, f"{folder}/device"),
                     node=pci.node_of(host, address),
                     path=path,
                 )
@@ -34,5 +34,5 @@ def collect_gpus(host: Host, unknown: list[str]) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _id(host: Host, path: str) -> str:
+def _read_id(host: Host, path: str) -> str:
     return text.word(host, path).removeprefix("0x")

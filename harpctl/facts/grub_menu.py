@@ -73,16 +73,16 @@ def variables(text: str) -> dict[str, str]:
     return found
 
 
-def expanded(raw: str, values: Mapping[str, str]) -> str:
+def expand_variables(raw: str, values: Mapping[str, str]) -> str:
     """Return a line with `$name` and `${name}` replaced; what is not set is empty, as in GRUB."""
     return _VARIABLE.sub(
         lambda match: values.get(match[1] or match[2], "") if match[1] or match[2] else match[0], raw
     )
 
 
-def passed(raw: str, values: Mapping[str, str]) -> str:
+def passed_arguments(raw: str, values: Mapping[str, str]) -> str:
     """Return the arguments that the kernel gets from what a `linux` line of grub.cfg holds."""
-    text = expanded(raw, values)
+    text = expand_variables(raw, values)
     try:
         words = shlex.split(text)
     except ValueError:

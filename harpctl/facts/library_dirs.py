@@ -39,7 +39,7 @@ def library_dir(host: Host, machine: str) -> str:
 
 def search_dirs(host: Host) -> tuple[str, ...]:
     """Return the folders searched and there, first to last, each once, by the names links lead to."""
-    configured = _there(host, _configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX))
+    configured = _existing_folders(host, _read_configured(host, "/etc/ld.so.conf", INCLUDE_DEPTH_MAX))
     return tuple(dict.fromkeys((*configured, *system_dirs(host))))
 
 
@@ -49,10 +49,10 @@ def system_dirs(host: Host) -> tuple[str, ...]:
     triplets = [TRIPLETS[machine]] if machine in TRIPLETS else list(TRIPLETS.values())
     multiarch = [f"/usr/lib/{triplet}" for triplet in triplets if host.is_dir(f"/usr/lib/{triplet}")]
     folders = [*multiarch, "/usr/lib"] if multiarch else ["/usr/lib64"]
-    return _there(host, [*folders, *(folder.removeprefix("/usr") for folder in folders)])
+    return _existing_folders(host, [*folders, *(folder.removeprefix("/usr") for folder in folders)])
 
 
-def _there(host: Host, folders: list[str]) -> tuple[str, ...]:
+def _existing_folders(host: Host, folders: list[str]) -> tuple[str, ...]:
     found = (host.leads_to(folder) for folder in folders if folder.startswith("/") and host.is_dir(folder))
     return tuple(dict.fromkeys(filter(None, found)))
 
@@ -63,7 +63,7 @@ def environment_dirs(host: Host) -> tuple[str, ...]:
     return tuple(folder for folder in folders if folder.startswith("/") and host.is_dir(folder))
 
 
-def _configured(host: Host, path: str, depth: int) -> list[str]:
+def _read_configured(host: Host, path: str, depth: int) -> list[str]:
     folders = []
     for line in (host.read_text(path) or "").splitlines():
         words = line.split("#")[0].split()
@@ -73,7 +73,7 @@ def _configured(host: Host, path: str, depth: int) -> list[str]:
             for pattern in words[1:] if depth else ():
                 full = pattern if pattern.startswith("/") else f"/etc/{pattern}"
                 for included in host.glob(full):
-                    folders += _configured(host, included, depth - 1)
+                    folders += _read_configured(host, included, depth - 1)
         else:
             folders.append(words[0].split("=")[0])
     return folders

@@ -26,18 +26,18 @@ CAPABILITY_NAMES = (  # in the order of their bits, linux/capability.h
 def collect_limits(host: Host, mounts: tuple[Mount, ...], unknown: list[str]) -> Limits:
     """Gather the limits of the process that /proc/self shows."""
     limits = text.read(host, "/proc/self/limits")
-    capabilities = _capabilities(host)
+    capabilities = _read_capabilities(host)
     if not limits or capabilities is None:
         unknown.append("Limits and capabilities are unknown: /proc/self does not show them.")
     return Limits(
-        memlock=_soft(limits, "Max locked memory"),
-        nofile=_soft(limits, "Max open files"),
-        hugetlb=_hugetlb(host, mounts),
+        memlock=_soft_limit(limits, "Max locked memory"),
+        nofile=_soft_limit(limits, "Max open files"),
+        hugetlb=_read_hugetlb(host, mounts),
         capabilities=capabilities,
     )
 
 
-def _soft(limits: str, name: str) -> int | None:
+def _soft_limit(limits: str, name: str) -> int | None:
     """Return a soft limit; -1 for none, None where it is unknown."""
     match = re.search(rf"^{name}\s+([0-9]{{1,18}}|unlimited)\s", limits, re.MULTILINE | re.ASCII)
     if match is None:
@@ -45,7 +45,7 @@ def _soft(limits: str, name: str) -> int | None:
     return -1 if match[1] == "unlimited" else int(match[1])
 
 
-def _capabilities(host: Host) -> tuple[str, ...] | None:
+def _read_capabilities(host: Host) -> tuple[str, ...] | None:
     match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text.read(host, "/proc/self/status"), re.MULTILINE)
     if match is None:
         return None
@@ -63,7 +63,7 @@ def _own_groups(host: Host) -> dict[str, str]:
     return groups
 
 
-def _hugetlb(host: Host, mounts: tuple[Mount, ...]) -> tuple[CgroupPages, ...]:
+def _read_hugetlb(host: Host, mounts: tuple[Mount, ...]) -> tuple[CgroupPages, ...]:
     """Read the limits of our own cgroup, the tightest one of it and those above it."""
     groups = _own_groups(host)
     found: dict[int, CgroupPages] = {}

@@ -46,7 +46,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # "by ..."
 
 
-def load(host: Host, path: str) -> Loaded:
+def load_object(host: Host, path: str) -> Loaded:
     """Read what the loader goes by; a file that it cannot read says nothing."""
     file = host.open_file(path)
     if file is None:
@@ -55,7 +55,9 @@ def load(host: Host, path: str) -> Loaded:
         return Loaded(path=path, dynamic=read_dynamic(file) or Dynamic())
 
 
-def places(host: Host, name: str, chain: Sequence[Loaded], environment: Sequence[str]) -> Iterator[Place]:
+def search_places(
+    host: Host, name: str, chain: Sequence[Loaded], environment: Sequence[str]
+) -> Iterator[Place]:
     """Yield the paths that the loader tries for a name, in their order.
 
     The chain is the caller, what loaded it, and so on up to the program. `environment` is LD_LIBRARY_PATH.
@@ -63,11 +65,11 @@ def places(host: Host, name: str, chain: Sequence[Loaded], environment: Sequence
     caller = chain[0]
     for one in chain if caller.dynamic.runpath is None else ():
         if one.dynamic.runpath is None:
-            for folder in _expanded(host, one, one.dynamic.rpath):
+            for folder in _expand_folders(host, one, one.dynamic.rpath):
                 yield Place(path=f"{folder}/{name}", why=f"by the RPATH of {one.path}")
     for folder in environment:
         yield Place(path=f"{folder}/{name}", why="by LD_LIBRARY_PATH")
-    for folder in _expanded(host, caller, caller.dynamic.runpath):
+    for folder in _expand_folders(host, caller, caller.dynamic.runpath):
         yield Place(path=f"{folder}/{name}", why=f"by the RUNPATH of {caller.path}")
     cached = cached_files(host, name)
     for path in cached or ():
@@ -76,7 +78,7 @@ def places(host: Host, name: str, chain: Sequence[Loaded], environment: Sequence
         yield Place(path=f"{folder}/{name}", why="by the loader's own folders")
 
 
-def _expanded(host: Host, owner: Loaded, text: str | None) -> list[str]:
+def _expand_folders(host: Host, owner: Loaded, text: str | None) -> list[str]:
     """Return the absolute folders of an RPATH or RUNPATH."""
     machine = host_machine(host)
     triplet = TRIPLETS.get(machine, f"{machine}-linux-gnu")

@@ -28,18 +28,18 @@ def collect_mounts(host: Host) -> tuple[Mount, ...]:
     """Read /proc/mounts."""
     mounts = []
     for line in text.lines(host, "/proc/mounts"):
-        fields = [_unescape(field) for field in line.split()]
+        fields = [_unescape_blanks(field) for field in line.split()]
         if len(fields) >= 4:
             mounts.append(Mount(source=fields[0], path=fields[1], kind=fields[2], options=fields[3]))
     return tuple(mounts)
 
 
-def _unescape(field: str) -> str:
+def _unescape_blanks(field: str) -> str:
     """Undo the octal escapes of blanks in mount tables."""
     return re.sub(r"\\(0[0-7]{2}|1[0-7]{2})", lambda match: chr(int(match[1], 8)), field)
 
 
-def meminfo(host: Host, path: str) -> dict[str, int]:
+def read_meminfo(host: Host, path: str) -> dict[str, int]:
     """Read a meminfo of the host or of a node: sizes in bytes, counts as they are."""
     values = {}
     for line in text.lines(host, path):
@@ -65,7 +65,7 @@ def _collect_nodes(host: Host) -> tuple[Node, ...]:
     for name in host.list_dir(NODES):
         if match := re.fullmatch(r"node([0-9]{1,4})", name, re.ASCII):
             folder = f"{NODES}/{name}"
-            memory = meminfo(host, f"{folder}/meminfo")
+            memory = read_meminfo(host, f"{folder}/meminfo")
             nodes.append(
                 Node(
                     id=int(match[1]),
@@ -107,7 +107,7 @@ def page_settings(host: Host) -> tuple[PageSetting, ...]:
 
 def collect_memory(host: Host, mounts: tuple[Mount, ...], override: int | None, unknown: list[str]) -> Memory:
     """Gather the facts of memory; `override` bytes take precedence over what the host shows."""
-    memory = meminfo(host, "/proc/meminfo")
+    memory = read_meminfo(host, "/proc/meminfo")
     total = memory.get("MemTotal", 0) if override is None else override
     if not total:
         unknown.append("The amount of memory is unknown: /proc/meminfo does not show it.")

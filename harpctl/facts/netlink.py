@@ -39,16 +39,16 @@ def read_netlink(only: Collection[str] | None = None) -> tuple[tuple[Eni, ...], 
     try:
         with IPRoute() as route, contextlib.closing(Ethtool()) as ethtool:
             found = list(route.get_links())
-            links = [_link(message) for message in found if message["ifi_type"] == ETHERNET]
+            links = [_eni_of_link(message) for message in found if message["ifi_type"] == ETHERNET]
             names = {message["index"]: str(message.get_attr("IFLA_IFNAME")) for message in found}
             links = [_with_ethtool(link, ethtool) if link.is_one(only) else link for link in links]
-            addresses = _addresses(route, names)
+            addresses = _addresses_of_route(route, names)
     except (OSError, NetlinkError, EthtoolError):
         return None
     return tuple(sorted(links, key=lambda link: link.index)), addresses
 
 
-def _link(message: Message) -> Eni:
+def _eni_of_link(message: Message) -> Eni:
     info, xdp = message.get_attr("IFLA_LINKINFO"), message.get_attr("IFLA_XDP")
     properties = message.get_attr("IFLA_PROP_LIST")
     eni = Eni(
@@ -86,7 +86,7 @@ def _with_ethtool(link: Eni, ethtool: Message) -> Eni:
     return link
 
 
-def _addresses(route: Message, names: dict[int, str]) -> Addresses:
+def _addresses_of_route(route: Message, names: dict[int, str]) -> Addresses:
     found = Addresses()
     for family in (socket.AF_INET, socket.AF_INET6):
         for message in route.get_addr(family=family):

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harpctl.errors import HarpError
-from harpctl.facts.elf import Elf, constant, inspect
+from harpctl.facts.elf import Elf, find_constant, inspect_elf
 from harpctl.facts.library_dirs import environment_dirs, search_dirs
 from harpctl.facts.model import Library, PluginFile
 from harpctl.host.host import Host
@@ -110,17 +110,17 @@ def inspect_copy(host: Host, path: str, form: str, name: str = NAME, *, is_searc
     copy = Copy(path=path, form=form, folder=folder, name=name, is_searched=is_searched, target=target)
     file = host.open_file(path)
     if file is None:
-        return _unreadable(host, copy)
+        return _explain_unreadable(host, copy)
     with file:
         try:
-            elf = inspect(file, path)
+            elf = inspect_elf(file, path)
         except HarpError as error:
             return replace(copy, problem=error.message)
     problem = "" if elf.abis else f"{path} is no NCCL network plugin: it exports no ncclNetPlugin_vN."
     return replace(copy, elf=elf, problem=problem)
 
 
-def _unreadable(host: Host, copy: Copy) -> Copy:
+def _explain_unreadable(host: Host, copy: Copy) -> Copy:
     path = copy.path
     if host.is_dir(path):
         return replace(copy, problem=f"{path} is a directory.")
@@ -140,7 +140,7 @@ def parked_as(name: str) -> str:
     return f"bak.{name}"
 
 
-def _forms(name: str) -> dict[str, str]:
+def _forms_of(name: str) -> dict[str, str]:
     return FORMS if name == NAME else {name: INSTALLED, parked_as(name): "bak.", f"{name}_bak": "_bak"}
 
 
@@ -160,9 +160,9 @@ def find_copies(host: Host, also: Iterable[str] = ()) -> tuple[Copy, ...]:
         if given.startswith("/") and name:
             folder = host.leads_to(given) or given
             aliases[f"{folder}/{name}"] = path
-            wanted += [(folder, file, name, form) for file, form in _forms(name).items()]
+            wanted += [(folder, file, name, form) for file, form in _forms_of(name).items()]
     for name in names:
-        parked = [(file, form) for file, form in _forms(name).items() if form != INSTALLED]
+        parked = [(file, form) for file, form in _forms_of(name).items() if form != INSTALLED]
         wanted += [(folder, file, name, form) for file, form in parked for folder in (*folders, *moved)]
         wanted += [(folder, name, name, MOVED) for folder in moved]
     found: dict[str, Copy] = {}
@@ -234,6 +234,6 @@ def library_version(host: Host, path: str) -> str:
     version = ""
     if file := host.open_file(path):
         with file:
-            version = constant(file, NCCL_VERSION)
+            version = find_constant(file, NCCL_VERSION)
     match = NCCL_FILE_NAME.fullmatch(path.rpartition("/")[2])
     return version or (match[1] if match else "")

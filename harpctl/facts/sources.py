@@ -115,11 +115,11 @@ def collect_state(host: Host, names: Iterable[str], versions: Collection[int] = 
         is_real=host.is_real,
         runs_commands=host.runs_commands,
         files={path: host.read_bytes(path) for path in found},
-        answers=_answers(host, commands),
+        answers=_query_commands(host, commands),
     )
 
 
-def _answers(host: Host, commands: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+def _query_commands(host: Host, commands: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     return {argv: text for argv in commands if (text := host.query(argv)) is not None}
 
 
@@ -140,7 +140,7 @@ def collect_sources(host: Host, enis: Iterable[Eni], *, program: str = "") -> So
         files=files | state.files,
         paths=frozenset(filter(host.exists, paths)),
         programs=programs,
-        answers=state.answers | _answers(host, commands),
+        answers=state.answers | _query_commands(host, commands),
         shell_errors={path: error for path in defaults if (error := host.shell_error(path))},
         confs=read_confs(host),
     )

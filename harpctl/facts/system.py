@@ -69,7 +69,7 @@ def collect_system(host: Host, unknown: list[str]) -> System:
     elif not family:
         name = release.get("ID", "") or release.get("NAME", "") or "without a name"
         unknown.append(f"The distribution {name} belongs neither to Debian's nor to Red Hat's family.")
-    arch = _arch(host)
+    arch = _read_arch(host)
     return System(
         id=release.get("ID", "").lower(),
         version=release.get("VERSION_ID", ""),
@@ -77,15 +77,15 @@ def collect_system(host: Host, unknown: list[str]) -> System:
         family=family,
         kernel=os.uname().release if host.is_real else text.word(host, "/proc/sys/kernel/osrelease"),
         arch=arch,
-        glibc=_glibc(host, arch),
-        init=_init(host),
-        container=container(host),
+        glibc=_read_glibc(host, arch),
+        init=_find_init(host),
+        container=find_container(host),
         is_root=os.geteuid() == 0,
         python=platform.python_version(),
     )
 
 
-def _arch(host: Host) -> str:
+def _read_arch(host: Host) -> str:
     if host.is_real:
         return os.uname().machine
     for arch, triplet in TRIPLETS.items():
@@ -94,7 +94,7 @@ def _arch(host: Host) -> str:
     return "x86_64" if host.is_dir("/usr/lib64") else ""
 
 
-def _glibc(host: Host, arch: str) -> str:
+def _read_glibc(host: Host, arch: str) -> str:
     """Return the version of the host's C library, from its own banner, else from the text of its ldd."""
     for pattern in LIBC:
         if match := LIBC_BANNER.search(host.read_bytes(pattern.format(arch)) or b""):
@@ -103,7 +103,7 @@ def _glibc(host: Host, arch: str) -> str:
     return match_ldd[1] if match_ldd else ""
 
 
-def _init(host: Host) -> str:
+def _find_init(host: Host) -> str:
     """Return "systemd" where it runs the host, or will run a directory tree; else ""."""
     if host.is_dir("/run/systemd/system"):
         return "systemd"
@@ -111,7 +111,7 @@ def _init(host: Host) -> str:
     return "systemd" if is_there else ""
 
 
-def container(host: Host) -> str:
+def find_container(host: Host) -> str:
     """Return the kind of container we are in, by its manager's marker files; "" outside."""
     if host.exists(SERVICE_ACCOUNT) or (host.is_real and "KUBERNETES_SERVICE_HOST" in os.environ):
         return "kubernetes"

@@ -22,7 +22,7 @@ def _is_global(address: str) -> bool:
     return not (ip.is_link_local or ip.is_loopback)
 
 
-def _unfit(eni: Eni) -> str:
+def _why_unfit(eni: Eni) -> str:
     """Return why an interface is never used; "" where it may be."""
     if not eni.is_up:
         return "down"
@@ -33,9 +33,9 @@ def _unfit(eni: Eni) -> str:
     return "" if any(eni.kind in kinds for kinds in SORTS) else eni.kind
 
 
-def unasked(enis: Sequence[Eni]) -> dict[str, str]:
+def why_left_out(enis: Sequence[Eni]) -> dict[str, str]:
     """Return for each interface, by its name, why it is left out; "" for those that are used."""
-    why = {eni.name: _unfit(eni) for eni in enis}
+    why = {eni.name: _why_unfit(eni) for eni in enis}
 
     def left() -> list[Eni]:
         return [eni for eni in enis if not why[eni.name]]

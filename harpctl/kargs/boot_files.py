@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.grub_menu import entries, passed
+from harpctl.facts.grub_menu import entries, passed_arguments
 from harpctl.kargs.cmdline import HugepageArgs, Word, holds, rewritten, split
 
 _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
@@ -16,7 +16,7 @@ _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
 def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs) -> str:
     """Return the menu with the arguments of every entry that does not yet pass `wanted` edited."""
     for entry in reversed(entries(text)):
-        if not holds(passed(entry.raw, values), wanted):
+        if not holds(passed_arguments(entry.raw, values), wanted):
             text = rewritten(text, _raw_words(text, entry.start, entry.end), entry.end, wanted, " ")
     return text
 

@@ -24,7 +24,7 @@ import msgspec
 from harpctl.change.steps import AnyStep, Group, Run, WriteFile
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts import bls, grub_menu
-from harpctl.facts.boot_loader import bls_entries, env_path, variables
+from harpctl.facts.boot_loader import bls_entries, env_path, grub_variables
 from harpctl.facts.model import Boot, BootEntry, Facts
 from harpctl.facts.sources import DEFAULTS, GRUBBY_HELP, Sources
 from harpctl.kargs import boot_files
@@ -80,7 +80,7 @@ def _unread_entries_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) ->
     text = _read(sources, boot.defaults) if boot.defaults else ""
     if boot.loader != "grub" or _ENABLES_BLSCFG.findall(text)[-1:] != ["true"]:
         return []
-    entries = bls_entries(sources, variables(sources, boot.config))
+    entries = bls_entries(sources, grub_variables(sources, boot.config))
     if all(holds(entry.args, wanted) for entry in entries):
         return []
     later = msgspec.structs.replace(boot, entries=entries)
@@ -232,10 +232,10 @@ def _entry_steps(boot: Boot, sources: Sources, wanted: HugepageArgs, files: Sequ
     """Plan edits of the files that hold entries, and of kernelopts where their options come from there."""
     old = {path: _read(sources, path) for path in files}
     new = dict(old)
-    values = {path: variables(sources, boot.config if path.endswith(".conf") else path) for path in old}
+    values = {path: grub_variables(sources, boot.config if path.endswith(".conf") else path) for path in old}
     steps: list[AnyStep] = []
     if any("kernelopts" in bls.value(text, "options") for text in old.values()):
-        options = variables(sources, boot.config).get("kernelopts", "")
+        options = grub_variables(sources, boot.config).get("kernelopts", "")
         options = options if holds(options, wanted) else replaced(options, wanted)
         steps += _grubenv_step(env_path(boot.config), sources, options)
         old[boot.config] = _read(sources, boot.config)
@@ -253,8 +253,8 @@ def _entry_steps(boot: Boot, sources: Sources, wanted: HugepageArgs, files: Sequ
 
 def _passed(path: str, text: str, values: dict[str, str]) -> list[str]:
     if path.endswith(".conf"):
-        return [grub_menu.expanded(bls.value(text, "options"), values)]
-    return [grub_menu.passed(entry.raw, values) for entry in grub_menu.entries(text)]
+        return [grub_menu.expand_variables(bls.value(text, "options"), values)]
+    return [grub_menu.passed_arguments(entry.raw, values) for entry in grub_menu.entries(text)]
 
 
 def _grubenv_step(path: str, sources: Sources, options: str) -> list[AnyStep]:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import msgspec
 
 from harpctl.errors import HarpError
-from harpctl.facts.elf import Elf, inspect, version_key
+from harpctl.facts.elf import Elf, inspect_elf, version_key
 from harpctl.facts.library_dirs import host_machine, search_dirs
 from harpctl.host.host import Host
 
@@ -42,7 +42,7 @@ def platform_of(host: Host) -> Platform:
         if file := host.open_file(path):
             with file:
                 try:
-                    return Platform(machine=host_machine(host), glibc=inspect(file, path).glibc_defined)
+                    return Platform(machine=host_machine(host), glibc=inspect_elf(file, path).glibc_defined)
                 except HarpError:
                     continue
     return Platform(machine=host_machine(host))

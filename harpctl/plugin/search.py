@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from harpctl.facts.library_dirs import environment_dirs
-from harpctl.facts.loader import Loaded, Place, load, places
+from harpctl.facts.loader import Loaded, Place, load_object, search_places
 from harpctl.facts.model import Library
 from harpctl.facts.plugin_files import (
     INSTALLED,
@@ -133,7 +133,7 @@ def find_taken(
                 if copy := loaded_copy(copies, [file], platform):
                     return msgspec.structs.replace(taken, copy=copy)
                 continue
-            for place in places(host, file, chain, environment_dirs(host)):
+            for place in search_places(host, file, chain, environment_dirs(host)):
                 copy = _copy(host, place, file, known)
                 if copy is not None and copy.is_seen_by(platform.machine):
                     return msgspec.structs.replace(taken, copy=copy, why=place.why)
@@ -156,11 +156,11 @@ def chains(host: Host) -> list[tuple[Loaded, ...]]:
     for package in package_dirs(host):
         for name in LOADED:
             loaders = _loaders(host, package, name)
-            if loaders and (path := _first(host, places(host, name, loaders, environment_dirs(host)))):
-                found.append((load(host, path), *loaders))
+            if loaders and (path := _first(host, search_places(host, name, loaders, environment_dirs(host)))):
+                found.append((load_object(host, path), *loaders))
     loaded = {chain[0].path for chain in found}
     alone = (path for path in library_files(host) if path not in loaded)
-    return [*found, *((load(host, path),) for path in alone)]
+    return [*found, *((load_object(host, path),) for path in alone)]
 
 
 def _first(host: Host, tried: Iterable[Place]) -> str:
@@ -171,8 +171,8 @@ def _first(host: Host, tried: Iterable[Place]) -> str:
 def _loaders(host: Host, package: str, wanted: str) -> tuple[Loaded, ...]:
     """Return PyTorch's library that needs a library, the one that needs that, and so on, and the program."""
     names = [name for name in host.list_dir(f"{package}/torch/lib") if ".so" in name]
-    files = [load(host, f"{package}/torch/lib/{name}") for name in names]
-    files += [load(host, path) for path in host.glob(f"{package}/torch/_C*.so")]
+    files = [load_object(host, f"{package}/torch/lib/{name}") for name in names]
+    files += [load_object(host, path) for path in host.glob(f"{package}/torch/_C*.so")]
     chain: list[Loaded] = []
     while by := next((one for one in files if wanted in one.dynamic.needed and one not in chain), None):
         chain.append(by)
@@ -186,4 +186,4 @@ def _program(host: Host, package: str) -> list[Loaded]:
     if match is None:
         return []
     paths = (f"{prefix}/bin/{match['python']}" for prefix in (match["prefix"], "/usr"))
-    return [load(host, host.leads_to(path) or path) for path in paths if host.is_file(path)][:1]
+    return [load_object(host, host.leads_to(path) or path) for path in paths if host.is_file(path)][:1]

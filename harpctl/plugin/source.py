@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harpctl.build_info import BUILD_DIR
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.elf import inspect
+from harpctl.facts.elf import inspect_elf
 from harpctl.facts.plugin_files import NAME
 from harpctl.host.host import Host
 from harpctl.plugin.compat import incompatibility, platform_of
@@ -19,7 +19,7 @@ VARIANTS = ("", "portable", "aarch64")  # folders of build/: for this machine, f
 
 
 def _source(path: str, data: bytes, host_path: str = "") -> Source:
-    return Source(path=path, data=data, elf=inspect(io.BytesIO(data), path), host_path=host_path)
+    return Source(path=path, data=data, elf=inspect_elf(io.BytesIO(data), path), host_path=host_path)
 
 
 def own_sources() -> list[Source]:

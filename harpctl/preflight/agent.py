@@ -28,8 +28,8 @@ from harpctl.doctor.path_probe import ProbeResult
 from harpctl.doctor.peer_probes import MTU_DEFAULT, ephemeral_ports, run_probes
 from harpctl.doctor.responder import Responder
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.collect import collect
-from harpctl.facts.elf import inspect, version_key
+from harpctl.facts.collect import collect_facts
+from harpctl.facts.elf import inspect_elf, version_key
 from harpctl.facts.plugin_files import find_libraries
 from harpctl.host.host import open_host
 from harpctl.ip import family, first_address
@@ -98,7 +98,7 @@ def _write_answer(value: object, answers: BinaryIO) -> None:
 def describe() -> HostState:
     """Return the state of this host. Raises HarpError where no plugin is here at all."""
     host = open_host(None)
-    context = real_context(host, collect(host), DoctorOptions())
+    context = real_context(host, collect_facts(host), DoctorOptions())
     findings = run_checks(context, only_validating=True)
     copy = context.plugin
     path = copy.path if copy else str(built_file(PLUGIN))
@@ -106,7 +106,7 @@ def describe() -> HostState:
     if file is None:
         raise HarpError(f"There is no plugin here: no {path}.", "Install HARP.", ExitCode.MISSING)
     with file:
-        elf = inspect(file, path)
+        elf = inspect_elf(file, path)
     return HostState(
         harpctl=build_version(),
         plugin=path,

@@ -20,7 +20,7 @@ from harpctl.command_line import command, dry_run_option, flag, json_option, opt
 from harpctl.confs.conf import conf_path
 from harpctl.console import OUT, ConsoleProgress, NoProgress, Progress, ask_for_yes, print_json, print_lines
 from harpctl.errors import EXIT_CHANGES, ExitCode, HarpError
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts, Overrides
 from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host, open_host
@@ -107,14 +107,14 @@ def _with_speed(host: Host, facts: Facts, options: SetupOptions) -> SetupOptions
     return msgspec.structs.replace(options, cloud_mbps=known_speed(host, len(enis)) or None)
 
 
-def collect_facts(host: Host, options: SetupOptions) -> Facts:
+def gather_facts(host: Host, options: SetupOptions) -> Facts:
     """Gather the facts, without the addresses of the options: the host does not have them yet."""
-    return collect(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
+    return collect_facts(host, msgspec.structs.replace(options.overrides, addresses={}, gateways={}))
 
 
 def plan_setup(host: Host, options: SetupOptions, facts: Facts | None = None) -> Setup:
     """Plan what was requested and does not hold yet. Raises HarpError with nothing changed."""
-    facts = facts or collect_facts(host, options)
+    facts = facts or gather_facts(host, options)
     setup = make_setup(facts, collect_sources(host, facts.enis, program=options.program), options)
     return msgspec.structs.replace(setup, plan=drop_held_steps(setup.plan, host))
 
@@ -142,7 +142,7 @@ def run_setup(
         require_root(host)
         recover(host, progress=progress)
     with progress.working("Looking at the host"):
-        facts = collect_facts(host, options)
+        facts = gather_facts(host, options)
         options = with_names(options, facts)
         if host.is_real and options.network:
             overrides = _with_metadata(host, facts, options.overrides, options.enis)

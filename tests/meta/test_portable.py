@@ -20,7 +20,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
 from harpctl.build_info import BUILD_DIR
-from harpctl.facts.elf import inspect
+from harpctl.facts.elf import inspect_elf
 
 GLIBC_MAX = (2, 27)
 LIBC_PARTS = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6"}
@@ -45,7 +45,7 @@ def tags(elf: ELFFile, name: str) -> list[object]:
 
 def build_id(path: Path) -> str:
     with path.open("rb") as file:
-        found = inspect(file, str(path)).build
+        found = inspect_elf(file, str(path)).build
     assert found
     return found
 

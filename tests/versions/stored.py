@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from harpctl.facts.elf import Elf, inspect
+from harpctl.facts.elf import Elf, inspect_elf
 
 FOLDER = Path(__file__).with_name("stored")
 NAME = re.compile(r"libnccl-net-(?P<version>[0-9].*)\.(?P<machine>\w+)\.so\.xz")
@@ -54,7 +54,7 @@ def stored(folder: Path = FOLDER) -> list[Stored]:
 def facts_of(library: Path) -> Elf:
     """Read which version a library is, and which wire versions it speaks."""
     with library.open("rb") as file:
-        return inspect(file, str(library))
+        return inspect_elf(file, str(library))
 
 
 def store(library: Path, folder: Path = FOLDER) -> Path:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from dist.make import BUILD
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode
-from harpctl.facts.elf import inspect
+from harpctl.facts.elf import inspect_elf
 from harpctl.facts.plugin_files import NAME
-from dist.make import BUILD
 from tests.harpctl.dist.conftest import Chroot, one, run
 from tests.harpctl.dist.test_deb import Debian
 
@@ -66,7 +66,7 @@ def test_in_an_empty_environment(wheel: Path, lab: Path, empty: Path, tmp_path: 
     run(empty / "harpctl", "install", "--root", image)
     assert "is enabled" in run(empty / "harpctl", "status", "--root", image)
     with (image / "usr/lib64" / NAME).open("rb") as file:
-        assert inspect(file, NAME).version == build_version()
+        assert inspect_elf(file, NAME).version == build_version()
     assert "harpctl_lab (wheel)" in run(empty / "harpctl", "demo", code=ExitCode.MISSING)
     run(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", lab)
     table = run(empty / "harpctl", *"bench --loopback --mode pingpong --time 0.1 --sizes 8".split())
@@ -246,7 +246,7 @@ def test_the_plugin_alone(out: Path, empty: Path) -> None:
     library = Path(run(empty / "python", "-P", "-m", "harp_net").rstrip("\n"))
     assert library.parent.parts[-3:] == ("nvidia", "nccl", "lib")
     with library.open("rb") as file:
-        assert inspect(file, library.name).version == build_version()
+        assert inspect_elf(file, library.name).version == build_version()
     perf = BUILD / "harp-perf"
     job = (*"--mode pingpong --sizes 64K --time 0.5 --log none --plugin".split(), library)
     done = subprocess.run(

@@ -18,7 +18,7 @@ from harpctl.confs.conf import conf_path
 from harpctl.doctor.model import CHECKS
 from harpctl.doctor.topo import make_topo
 from harpctl.errors import HarpError
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Boot, Eni, Facts, Gpu, Memory, System
 from harpctl.host.host import Host
 from tests.harpctl.machine import DISTROS, build
@@ -180,7 +180,7 @@ def test_topo_for_people(tree: Path) -> None:
 
 
 def test_topo_agrees_with_setup(ready: Path) -> None:
-    topo = make_topo(collect(Host(ready)))
+    topo = make_topo(collect_facts(Host(ready)))
     partners = {device.partner: device.name for device in topo.devices if device.name.startswith("GPU")}
     for number in range(8):
         text = (ready / conf_path(number).lstrip("/")).read_text()

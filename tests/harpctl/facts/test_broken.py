@@ -16,9 +16,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts
-from harpctl.facts.table import tables
+from harpctl.facts.table import facts_tables
 from harpctl.host.host import Host
 from tests.draws import draws
 from tests.harpctl.machine import Shape, build
@@ -75,10 +75,10 @@ def harm(path: Path, kind: str, content: bytes) -> None:
 
 
 def check(host: Host) -> None:
-    facts = collect(host)
+    facts = collect_facts(host)
     encoded = msgspec.json.encode(facts)
     assert msgspec.json.decode(encoded, type=Facts) == facts
-    assert all(table.row_count >= 0 for table in tables(facts))
+    assert all(table.row_count >= 0 for table in facts_tables(facts))
     assert all(line.endswith((".", ")")) or ":" in line for line in facts.unknown)
 
 
@@ -161,7 +161,7 @@ def test_each_path_looked_at_harmed_alone(tmp_path: Path, kind: str) -> None:
         if (tree / path).parent.is_dir():
             with harmed(tree / path, kind, tmp_path / "aside"):
                 check(Host(tree))
-    assert not collect(Host(tree)).unknown
+    assert not collect_facts(Host(tree)).unknown
 
 
 @pytest.mark.parametrize("distro", DISTROS)
@@ -181,16 +181,16 @@ def test_each_path_looked_at_harmed_alone(tmp_path: Path, kind: str) -> None:
 def test_a_loop_of_links_is_reported(tmp_path: Path, distro: str, path: str, what: str) -> None:
     tree = build(tmp_path / "tree", distro, SMALL)
     with harmed(tree / path, "loop", tmp_path / "aside"):
-        assert what in "\n".join(collect(Host(tree)).unknown)
+        assert what in "\n".join(collect_facts(Host(tree)).unknown)
 
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_a_boot_menu_in_a_loop_is_named(tmp_path: Path, distro: str) -> None:
     tree = build(tmp_path, distro, SMALL)
-    menu = collect(Host(tree)).boot.config
+    menu = collect_facts(Host(tree)).boot.config
     for path in tree.glob("boot/**/grub.cfg"):
         harm(path, "loop", b"")
-    boot = collect(Host(tree)).boot
+    boot = collect_facts(Host(tree)).boot
     assert (boot.loader, boot.reason) == ("", f"the symbolic links of {menu} form a loop")
 
 
@@ -235,7 +235,7 @@ def test_files_of_nonsense(tmp_path: Path, content: bytes) -> None:
 
 
 def test_an_empty_tree_reports_all_that_is_unknown(tmp_path: Path) -> None:
-    facts = collect(Host(tmp_path))
+    facts = collect_facts(Host(tmp_path))
     text = "\n".join(facts.unknown)
     for word in ("distribution", "boot loader", "memory", "processors", "GPUs", "interfaces", "Limits"):
         assert word in text

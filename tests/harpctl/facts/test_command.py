@@ -10,7 +10,7 @@ import msgspec
 from click.testing import CliRunner
 
 from harpctl.cli import app
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts
 from harpctl.host.host import Host
 from tests.harpctl.machine import build
@@ -23,7 +23,7 @@ def facts(root: Path, *words: str) -> str:
 def test_json_is_the_facts(tmp_path: Path) -> None:
     build(tmp_path, "tencentos-3.1", "prepared")
     text = facts(tmp_path, "--json")
-    assert msgspec.json.decode(text, type=Facts) == collect(Host(tmp_path))
+    assert msgspec.json.decode(text, type=Facts) == collect_facts(Host(tmp_path))
     summary = "TencentOS Server 3.1 (Final); Linux 5.4.119-19-0009.11; 8 GPUs; ENIs: eth0, eth1, eth2"
     assert json.loads(text)["summary"].startswith(summary)
 

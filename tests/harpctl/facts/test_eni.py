@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.eni import with_link
 from harpctl.facts.model import Eni
 from harpctl.facts.xdp import best_mode
@@ -24,7 +24,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def eni_of(tree: Path, name: str) -> Eni:
-    eni = collect(Host(tree)).eni(name)
+    eni = collect_facts(Host(tree)).eni(name)
     assert eni is not None
     return eni
 
@@ -55,18 +55,18 @@ def test_what_sysfs_alone_shows_of_a_link_stays() -> None:
 
 
 def test_the_better_default_route_makes_the_primary(tree: Path) -> None:
-    enis = collect(Host(tree)).enis
+    enis = collect_facts(Host(tree)).enis
     assert [eni.name for eni in enis if eni.is_default_route] == ["eth0"]
     assert [eni.gateway for eni in enis] == ["10.0.0.1", "10.0.1.1", ""]
     route = tree / "proc/net/route"
     route.write_text(route.read_text().replace("\t101\t", "\t50\t"))
-    assert [eni.name for eni in collect(Host(tree)).enis if eni.is_default_route] == ["eth1"]
+    assert [eni.name for eni in collect_facts(Host(tree)).enis if eni.is_default_route] == ["eth1"]
 
 
 def test_equal_default_routes_make_all_of_them_primary(tree: Path) -> None:
     route = tree / "proc/net/route"
     route.write_text(route.read_text().replace("\t101\t", "\t100\t"))
-    assert [eni.name for eni in collect(Host(tree)).enis if eni.is_default_route] == ["eth0", "eth1"]
+    assert [eni.name for eni in collect_facts(Host(tree)).enis if eni.is_default_route] == ["eth0", "eth1"]
 
 
 def test_an_address_in_a_shared_subnet_belongs_to_none(tree: Path) -> None:
@@ -75,7 +75,7 @@ def test_an_address_in_a_shared_subnet_belongs_to_none(tree: Path) -> None:
         "eth2\t0001000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n",
     ]
     (tree / "proc/net/route").write_text(HEAD + "".join(lines))
-    facts = collect(Host(tree))
+    facts = collect_facts(Host(tree))
     assert [eni.addresses for eni in facts.enis] == [(), (), ()]
     assert any("10.0.1.11 is unknown" in line and "eth1, eth2 share" in line for line in facts.unknown)
 
@@ -139,7 +139,7 @@ def test_what_lies_below_the_default_route_is_marked_too(tree: Path) -> None:
     (tree / "proc/net/route").write_text(
         HEAD + "br0.5\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
     )
-    enis = {eni.name: eni for eni in collect(Host(tree)).enis}
+    enis = {eni.name: eni for eni in collect_facts(Host(tree)).enis}
     assert {name for name, eni in enis.items() if eni.is_default_route} == {"br0.5", "br0", "eth2"}
     assert [enis[name].kind for name in ("eth1", "eth2", "br0", "br0.5")] == ["", "port", "bridge", "vlan"]
 
@@ -147,7 +147,7 @@ def test_what_lies_below_the_default_route_is_marked_too(tree: Path) -> None:
 def test_what_is_not_ethernet_is_left_out(tree: Path) -> None:
     add_virtual(tree, "tun0", 21, type="65534")
     (tree / "sys/class/net/bonding_masters").write_text("\n")
-    assert [eni.name for eni in collect(Host(tree)).enis] == ["eth0", "eth1", "eth2"]
+    assert [eni.name for eni in collect_facts(Host(tree)).enis] == ["eth0", "eth1", "eth2"]
 
 
 def test_an_ena_has_a_speed_and_no_virtio(tmp_path: Path) -> None:

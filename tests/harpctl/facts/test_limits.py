@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Limits
 from harpctl.host.host import Host
 from harpctl.units import GIB, MIB
@@ -18,7 +18,7 @@ V2_POD = "sys/fs/cgroup/kubepods.slice/pod1.slice"
 
 
 def limits_of(tree: Path) -> Limits:
-    return collect(Host(tree)).limits
+    return collect_facts(Host(tree)).limits
 
 
 @pytest.mark.parametrize("distro", ["centos-7", "rocky-9"])
@@ -78,6 +78,6 @@ def test_unlimited_memory_and_few_capabilities(tmp_path: Path) -> None:
 def test_without_proc_self_they_are_unknown(tmp_path: Path) -> None:
     tree = build(tmp_path, "rocky-9", "gpu1")
     (tree / "proc/self/status").unlink()
-    facts = collect(Host(tree))
+    facts = collect_facts(Host(tree))
     assert facts.limits.capabilities is None
     assert any("Limits and capabilities are unknown" in line for line in facts.unknown)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from harpctl.facts import netlink
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts
 from harpctl.facts.xdp import release_of
 from harpctl.host.host import Host
@@ -41,7 +41,7 @@ true
 
 
 def test_the_machine_itself() -> None:
-    facts = collect(Host())
+    facts = collect_facts(Host())
     assert msgspec.json.decode(msgspec.json.encode(facts), type=Facts) == facts
     assert facts.memory.total == psutil.virtual_memory().total
     assert {cpu.id for cpu in facts.cpus} == set(range(len(facts.cpus)))
@@ -57,9 +57,9 @@ def test_the_machine_itself() -> None:
 
 
 def test_without_netlink_proc_provides_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    live = collect(Host())
+    live = collect_facts(Host())
     monkeypatch.setattr(netlink, "read_netlink", lambda _only: None)
-    facts = collect(Host())
+    facts = collect_facts(Host())
     assert [eni.name for eni in facts.enis] == [eni.name for eni in live.enis]
     assert [eni.is_default_route for eni in facts.enis] == [eni.is_default_route for eni in live.enis]
     assert any("did not answer on netlink" in line for line in facts.unknown)
@@ -67,7 +67,7 @@ def test_without_netlink_proc_provides_addresses(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.lab
 def test_a_network_namespace_that_sysfs_does_not_show(root: Path) -> None:
-    outside = {eni.name for eni in collect(Host()).enis}
+    outside = {eni.name for eni in collect_facts(Host()).enis}
     environ = {**os.environ, "SSH_CONNECTION": "192.0.2.9 5000 10.7.0.5 22"}
     done = subprocess.run(
         ["unshare", "--net", "sh", "-c", SCRIPT, sys.executable],

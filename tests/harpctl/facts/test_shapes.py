@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts, Overrides
 from harpctl.host.host import Host
 from harpctl.units import GIB, MIB
@@ -15,7 +15,7 @@ from tests.harpctl.machine import SHAPES, Shape, build, with_shape
 
 
 def facts_of(folder: Path, shape: str | Shape, overrides: Overrides | None = None) -> Facts:
-    return collect(Host(build(folder, "ubuntu-22.04", shape)), overrides or Overrides())
+    return collect_facts(Host(build(folder, "ubuntu-22.04", shape)), overrides or Overrides())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -49,7 +49,7 @@ def test_other_devices_are_no_gpus(tmp_path: Path) -> None:
     names = sorted(path.name for path in devices.iterdir() if (path / "vendor").read_text() == "0x10de\n")
     (devices / names[0] / "class").write_text("0x040300\n")  # the sound of a graphics card
     (devices / names[1] / "vendor").write_text("0x1002\n")
-    facts = collect(Host(tmp_path))
+    facts = collect_facts(Host(tmp_path))
     assert facts.gpus == ()
 
 
@@ -62,7 +62,7 @@ def test_processors_pair_up_and_belong_to_nodes(tmp_path: Path) -> None:
 def test_a_processor_that_is_offline_does_not_count(tmp_path: Path) -> None:
     build(tmp_path, "ubuntu-22.04", "gpu1")
     (tmp_path / "sys/devices/system/cpu/cpu3/online").write_text("0\n")
-    assert 3 not in {cpu.id for cpu in collect(Host(tmp_path)).cpus}
+    assert 3 not in {cpu.id for cpu in collect_facts(Host(tmp_path)).cpus}
 
 
 def test_hugepages_of_host_and_nodes(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_mount_without_page_size_has_the_default(
 ) -> None:
     build(tmp_path, "ubuntu-22.04", "gpu1")
     (tmp_path / "proc/mounts").write_text(f"hugetlbfs /mnt/a\\040b hugetlbfs {options} 0 0\n")
-    mount = collect(Host(tmp_path)).memory.mounts[0]
+    mount = collect_facts(Host(tmp_path)).memory.mounts[0]
     assert (mount.path, mount.page_size, mount.is_writable) == ("/mnt/a b", size, writable)
 
 
@@ -123,4 +123,4 @@ def test_conf_files_are_listed(tmp_path: Path) -> None:
     for name in ("ztcp1.conf", "ztcp0.conf", "ztcp0.conf.bak", "other.conf"):
         (folder / name).touch()
     base = "/usr/local/tfabric/tools/config"
-    assert collect(Host(tmp_path)).conf_files == (f"{base}/ztcp0.conf", f"{base}/ztcp1.conf")
+    assert collect_facts(Host(tmp_path)).conf_files == (f"{base}/ztcp0.conf", f"{base}/ztcp1.conf")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.facts.collect import collect
-from harpctl.facts.system import collect_system, container, family_of
+from harpctl.facts.collect import collect_facts
+from harpctl.facts.system import collect_system, family_of, find_container
 from harpctl.host.host import Host
 from tests.harpctl.machine import DEBIAN_DISTROS, DISTROS, RHEL_DISTROS, build
 
@@ -29,7 +29,7 @@ EXPECTED = {  # id, version, glibc, kernel's beginning
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_a_distribution_is_recognized_by_its_own_files(tmp_path: Path, distro: str) -> None:
-    facts = collect(Host(build(tmp_path, distro)))
+    facts = collect_facts(Host(build(tmp_path, distro)))
     system = facts.system
     assert (system.id, system.version, system.glibc) == EXPECTED[distro][:3]
     assert system.kernel.startswith(EXPECTED[distro][3])
@@ -40,7 +40,7 @@ def test_a_distribution_is_recognized_by_its_own_files(tmp_path: Path, distro: s
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_tools_are_found_where_the_distribution_has_them(tmp_path: Path, distro: str) -> None:
-    tools = collect(Host(build(tmp_path, distro))).tools
+    tools = collect_facts(Host(build(tmp_path, distro))).tools
     assert bool(tools["update-grub"]) == bool(tools["update-grub2"]) == (distro in DEBIAN_DISTROS)
     assert bool(tools["grub2-mkconfig"]) == bool(tools["grubby"]) == (distro in RHEL_DISTROS)
     assert bool(tools["netplan"]) == distro.startswith("ubuntu")
@@ -112,4 +112,4 @@ def test_a_container_is_known_by_its_marks(tmp_path: Path, path: str, text: str,
     file = tmp_path / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    assert container(Host(tmp_path)) == name
+    assert find_container(Host(tmp_path)) == name

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from harpctl.facts.model import Eni
-from harpctl.facts.unasked import unasked
+from harpctl.facts.unasked import why_left_out
 
 
 def eni(name: str, address: str = "10.0.0.1/24", **own: object) -> Eni:
@@ -72,6 +72,6 @@ USUAL = (
     ],
 )
 def test_interfaces_that_are_used(enis: tuple[Eni, ...], used: str) -> None:
-    why = unasked(enis)
+    why = why_left_out(enis)
     assert " ".join(name for name, reason in why.items() if not reason) == used
     assert list(why) == [one.name for one in enis]

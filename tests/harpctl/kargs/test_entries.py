@@ -58,11 +58,13 @@ def put(root: Path, path: str, text: str) -> None:
 def test_menu_entries() -> None:
     found = grub_menu.entries(MENU)
     assert [entry.title for entry in found] == ["Linux, one", "Linux two"]
-    assert [grub_menu.passed(entry.raw, {}) for entry in found] == [
+    assert [grub_menu.passed_arguments(entry.raw, {}) for entry in found] == [
         "root=UUID=1 ro quiet",
         'root=UUID=1 ro single dyndbg="file a b"',
     ]
-    assert grub_menu.passed(found[0].raw, {"vt_handoff": "vt.handoff=7"}).endswith("quiet vt.handoff=7")
+    assert grub_menu.passed_arguments(found[0].raw, {"vt_handoff": "vt.handoff=7"}).endswith(
+        "quiet vt.handoff=7"
+    )
 
 
 def test_menu_written_by_hand_counts_where_there_is_no_other() -> None:
@@ -86,7 +88,7 @@ def test_edited_menu_of_a_kernel_without_arguments() -> None:
 def test_variables() -> None:
     text = "set a=\"1 2\"\nset b=3\nset b=\nif true; then\n  set c='d'\nfi\n"
     assert grub_menu.variables(text) == {"a": "1 2", "b": "", "c": "d"}
-    assert grub_menu.expanded("$a ${c}x '$a' $none.", grub_menu.variables(text)) == "1 2 dx '$a' ."
+    assert grub_menu.expand_variables("$a ${c}x '$a' $none.", grub_menu.variables(text)) == "1 2 dx '$a' ."
 
 
 def test_stub_and_blscfg() -> None:

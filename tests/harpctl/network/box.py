@@ -39,7 +39,7 @@ from harpctl.doctor.context import Context
 from harpctl.doctor.enis import check_state
 from harpctl.doctor.machine import Machine
 from harpctl.errors import HarpError
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.eni import collect_enis
 from harpctl.facts.model import Facts, Overrides
 from harpctl.facts.sources import RECORD, collect_sources
@@ -517,7 +517,7 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
     )
 
     def known() -> Facts:
-        return msgspec.structs.replace(collect(host), enis=look().enis)
+        return msgspec.structs.replace(collect_facts(host), enis=look().enis)
 
     def plan() -> Plan:
         made = plan_setup(host, options, known()).plan
@@ -573,7 +573,7 @@ def sizes() -> dict[str, list[int | None]]:
 
 def big_tcp_setup(host: Host, **options: Any) -> Plan:
     """Plan a setup, and leave of it what is about BIG TCP: this machine stays as it is."""
-    known = msgspec.structs.replace(collect(host), enis=look().enis)
+    known = msgspec.structs.replace(collect_facts(host), enis=look().enis)
     wanted = {"kernel_args": False, "network": False, "big_tcp": True, "enis": ("eth1", "eth2"), **options}
     plan = plan_setup(host, SetupOptions(page_size=2 * MIB, hugepages=1, **wanted), known).plan
     groups = tuple(group for group in plan.groups if group.name == big_tcp.NAME)

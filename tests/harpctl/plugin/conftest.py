@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.facts.elf import Elf, inspect
+from harpctl.facts.elf import Elf, inspect_elf
 from harpctl.facts.library_dirs import host_machine
 from harpctl.host.host import Host
 from harpctl.plugin.search import LOADED
@@ -181,7 +181,7 @@ def other_machine(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def read_elf(file: Path) -> Elf:
     with file.open("rb") as stream:
-        return inspect(stream, str(file))
+        return inspect_elf(stream, str(file))
 
 
 def build(output: Path, code: str, *options: str, shared: bool = True) -> Path:

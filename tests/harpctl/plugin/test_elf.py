@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.elf import inspect, version_key
+from harpctl.facts.elf import inspect_elf, version_key
 from tests.harpctl.plugin.conftest import OTHER_MACHINE, TABLE, Compile, read_elf
 
 
@@ -89,7 +89,7 @@ def test_a_truncated_file_is_called_so(plugin_file: Path, part: float) -> None:
     data = plugin_file.read_bytes()
     data = data[: int(len(data) * part)]
     with pytest.raises(HarpError, match=f"a.so is cut off: it has {len(data)} of at least") as caught:
-        inspect(io.BytesIO(data), "/a.so")
+        inspect_elf(io.BytesIO(data), "/a.so")
     assert caught.value.exit_code == ExitCode.WRONG_DATA
 
 
@@ -98,7 +98,7 @@ def test_a_truncated_file_is_called_so(plugin_file: Path, part: float) -> None:
 )
 def test_what_is_no_elf_file_is_refused(data: bytes) -> None:
     with pytest.raises(HarpError, match=r"/a\.so ") as caught:
-        inspect(io.BytesIO(data), "/a.so")
+        inspect_elf(io.BytesIO(data), "/a.so")
     assert caught.value.exit_code == ExitCode.WRONG_DATA
 
 
@@ -119,7 +119,7 @@ def test_damage_never_ends_in_a_traceback(foreign: Path, data: st.DataObject) ->
         whole[at] = data.draw(st.integers(0, 255))
     cut = data.draw(st.one_of(st.just(size), st.integers(0, size)))
     with contextlib.suppress(HarpError):  # and nothing else
-        inspect(io.BytesIO(bytes(whole[:cut])), "/a.so")
+        inspect_elf(io.BytesIO(bytes(whole[:cut])), "/a.so")
 
 
 def test_versions_compare_as_numbers() -> None:

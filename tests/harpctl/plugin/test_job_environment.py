@@ -15,7 +15,7 @@ from harpctl.cli import app
 from harpctl.doctor.context import Context
 from harpctl.doctor.examine import run_checks
 from harpctl.doctor.model import CHECKS, Finding
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.plugin_files import NAME, NCCL_PACKAGE, SUFFIXED
 from harpctl.host.host import Host
 from harpctl.plugin import search, status
@@ -28,7 +28,7 @@ PACKAGED = f"{PACKAGES}/{NCCL_PACKAGE}/{SUFFIXED}"
 
 def diagnose(image: Image) -> dict[str, Finding]:
     """Return what the doctor finds of the plugin and of NCCL's variables, by check."""
-    found = run_checks(Context(image.host, collect(image.host)))
+    found = run_checks(Context(image.host, collect_facts(image.host)))
     return {finding.id: finding for finding in found if finding.group in {"plugin", "nccl"}}
 
 

@@ -27,8 +27,8 @@ from harpctl.doctor.examine import run_checks
 from harpctl.doctor.model import CHECKS, Finding
 from harpctl.errors import HarpError
 from harpctl.facts import plugin_files
-from harpctl.facts.collect import collect
-from harpctl.facts.elf import inspect
+from harpctl.facts.collect import collect_facts
+from harpctl.facts.elf import inspect_elf
 from harpctl.facts.model import Facts
 from harpctl.facts.plugin_files import NAME, SUFFIXED, parked_as
 from harpctl.host.host import Host
@@ -111,9 +111,9 @@ def files(compile_library: Compile, harp: Path) -> Files:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read each content once, as there are but three, and wait for no disk: both take most of the time."""
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    once = cache(lambda data: inspect(io.BytesIO(data), ""))
+    once = cache(lambda data: inspect_elf(io.BytesIO(data), ""))
     for module in (plugin_files, source):
-        monkeypatch.setattr(module, "inspect", lambda file, _path: once(file.read()))
+        monkeypatch.setattr(module, "inspect_elf", lambda file, _path: once(file.read()))
 
 
 def lay_out(image: Image, case: Case, files: Files) -> None:
@@ -167,7 +167,7 @@ def do(image: Image, action: str, make: Callable[[], Switch]) -> SwitchResult | 
 @cache
 def facts_of_nothing(folder: Path) -> Facts:
     """Return the facts of an empty tree: the checks of names need no more, and gathering takes long."""
-    return collect(Host(folder))
+    return collect_facts(Host(folder))
 
 
 def diagnose(image: Image) -> list[Finding]:

@@ -12,7 +12,7 @@ from harpctl.change.rollback import rollback
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Context
 from harpctl.doctor.examine import run_checks
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.plugin_files import NAME, RCCL_NAME, RCCL_SUFFIXED, SUFFIXED
 from harpctl.plugin.choice import RCCL, candidate_files
 from harpctl.plugin.command import SwitchResult, run_switch
@@ -71,7 +71,7 @@ def plugins(image: Image) -> list[str]:
 def texts(image: Image) -> list[str]:
     """Return all that status and doctor say of the plugin."""
     found = read_status(image.host)
-    findings = run_checks(Context(image.host, collect(image.host)))
+    findings = run_checks(Context(image.host, collect_facts(image.host)))
     said = [text for one in findings if one.group in {"plugin", "nccl"} for text in (one.cause, *one.repair)]
     return [found.summary, *found.notes, *said]
 

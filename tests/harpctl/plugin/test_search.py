@@ -16,9 +16,9 @@ import pytest
 
 from harpctl.doctor.context import Context
 from harpctl.doctor.examine import run_checks
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.library_dirs import host_machine
-from harpctl.facts.loader import cached_files, load, places
+from harpctl.facts.loader import cached_files, load_object, search_places
 from harpctl.facts.plugin_files import NAME
 from harpctl.host.host import Host
 from harpctl.plugin import search
@@ -73,8 +73,10 @@ def test_the_order_is_the_loaders(
         shutil.copy(parts.plugin, folder / NAME)
     files = [parts.file("nccl", nccl), parts.file("between", between), parts.file("program", program)]
     environment = [str(files[0].parent), *([str(folders[-1])] if with_environment else [])]
-    chain = [load(Host(), str(file)) for file in files]
-    planned = [place for place in places(Host(), NAME, chain, environment) if Path(place.path).exists()]
+    chain = [load_object(Host(), str(file)) for file in files]
+    planned = [
+        place for place in search_places(Host(), NAME, chain, environment) if Path(place.path).exists()
+    ]
     expected = list(dict.fromkeys(os.path.realpath(place.path) for place in planned))
     assert taken(files[2], files[1], ":".join(environment)) == expected
     assert ("by LD_LIBRARY_PATH" in {place.why for place in planned}) == with_environment
@@ -126,7 +128,7 @@ def test_pytorch(
     )
     assert why in nccl.why
     assert any(f"takes {expected}, which is the plugin AWS" in note for note in found.notes) == bool(why)
-    findings = run_checks(Context(debian.host, collect(debian.host)))
+    findings = run_checks(Context(debian.host, collect_facts(debian.host)))
     (finding,) = [one for one in findings if one.id == "plugin.search"]
     assert finding.level == ("fail" if why else "ok")
     assert expected in finding.cause
@@ -193,7 +195,9 @@ def test_a_cache_that_is_too_old_is_named(
     assert [one.plugin for one in found.libraries] == [""]
     assert any("takes no plugin" in note for note in found.notes)
     (finding,) = [
-        one for one in run_checks(Context(debian.host, collect(debian.host))) if one.id == "plugin.search"
+        one
+        for one in run_checks(Context(debian.host, collect_facts(debian.host)))
+        if one.id == "plugin.search"
     ]
     assert (finding.level, finding.repair) == ("fail", ("ldconfig",))
     subprocess.run([str(LDCONFIG), "-r", str(debian.root)], check=True, capture_output=True)

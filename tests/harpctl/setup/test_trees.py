@@ -18,7 +18,7 @@ from harpctl.cli import app
 from harpctl.confs.conf import CONF_DIR, parse
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.collect import collect
+from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Overrides
 from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
@@ -164,7 +164,7 @@ def test_each_eni_has_its_gpu_and_cores_of_its_node(tmp_path: Path) -> None:
     assert [conf.gpu for conf in confs] == list(range(8))
     cores = [core for conf in confs for core in conf.cores or ()]
     assert len(cores) == len(set(cores)) == 8
-    nodes = {cpu.id: cpu.node for cpu in collect(Host(root)).cpus}
+    nodes = {cpu.id: cpu.node for cpu in collect_facts(Host(root)).cpus}
     assert all(nodes[core] == conf.numa for conf in confs for core in conf.cores or ())
 
 
@@ -403,7 +403,7 @@ def test_a_bare_count_of_somebody_else_stays(tmp_path: Path) -> None:
     done = harpctl(root, "setup", *GIVEN)
     assert done.exit_code == 0, done.output
     assert "hugepages=1024 becomes `hugepagesz=2M hugepages=1024`" in " ".join(done.stdout.split())
-    for entry in collect(Host(root)).boot.entries:
+    for entry in collect_facts(Host(root)).boot.entries:
         assert "net.ifnames=0 hugepagesz=2M hugepages=1024" in entry.args
 
 
@@ -457,9 +457,9 @@ def test_without_root_a_host_is_looked_at_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(build(tmp_path, "rocky-8", "gpu1"))
-    facts = collect(host)
+    facts = collect_facts(host)
     host.is_real = True  # as far as this test lets it be
-    monkeypatch.setattr("harpctl.setup.command.collect_facts", lambda _host, _options: facts)
+    monkeypatch.setattr("harpctl.setup.command.gather_facts", lambda _host, _options: facts)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     before = snapshot(tmp_path)
     options = SetupOptions(network=False)
