@@ -13,7 +13,7 @@ from harpctl.confs.values import write_cores
 from harpctl.facts.distance import LEGEND, relation
 from harpctl.facts.model import Eni, Facts, Gpu
 from harpctl.facts.unasked import why_left_out
-from harpctl.setup.choose import candidates, pair
+from harpctl.setup.choose import candidates, pair_gpus
 
 LISTED_MAX = 16  # a host may have hundreds of interfaces for its containers
 
@@ -42,7 +42,7 @@ def make_topo(facts: Facts) -> Topo:
     named: list[tuple[str, Gpu | Eni]] = [(f"GPU{gpu.index}", gpu) for gpu in gpus]
     named += [(eni.name, eni) for eni in enis]
     partners: dict[str, str] = {}
-    for gpu, eni in pair(gpus, candidates(facts)):
+    for gpu, eni in pair_gpus(gpus, candidates(facts)):
         partners[f"GPU{gpu.index}"] = eni.name
         partners[eni.name] = f"GPU{gpu.index}"
     cpus = {node.id: write_cores(tuple(sorted(node.cpus))) for node in facts.memory.nodes}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.grub_menu import entries, passed_arguments
-from harpctl.kargs.cmdline import HugepageArgs, Word, holds, rewritten, split
+from harpctl.kargs.cmdline import HugepageArgs, Word, reserves_exactly, rewrite_text, split_words
 
 _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
 
@@ -16,8 +16,8 @@ _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
 def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs) -> str:
     """Return the menu with the arguments of every entry that does not yet pass `wanted` edited."""
     for entry in reversed(entries(text)):
-        if not holds(passed_arguments(entry.raw, values), wanted):
-            text = rewritten(text, _raw_words(text, entry.start, entry.end), entry.end, wanted, " ")
+        if not reserves_exactly(passed_arguments(entry.raw, values), wanted):
+            text = rewrite_text(text, _raw_words(text, entry.start, entry.end), entry.end, wanted, " ")
     return text
 
 
@@ -25,9 +25,9 @@ def edited_setting(text: str, name: str, wanted: HugepageArgs) -> str:
     """Return the menu with the kernel arguments edited that it sets a variable to, such as kernelopts."""
     pattern = re.compile(rf'^(\s*set\s+{name}=")([^"]*)(")', re.MULTILINE)
     for match in reversed(list(pattern.finditer(text))):
-        if not holds(match[2], wanted):
-            words = split(text, match.start(2), match.end(2))
-            text = rewritten(text, words, match.end(2), wanted)
+        if not reserves_exactly(match[2], wanted):
+            words = split_words(text, match.start(2), match.end(2))
+            text = rewrite_text(text, words, match.end(2), wanted)
     return text
 
 
@@ -45,12 +45,12 @@ def edited_entry(text: str, wanted: HugepageArgs) -> str:
         return text + ("" if text.endswith("\n") or not text else "\n") + f"options {wanted}\n"
     words: list[Word] = []
     for line in numbers[1:]:  # one line is easier to edit than several, and means the same
-        words += split(lines[line])[1:]
+        words += split_words(lines[line])[1:]
         lines[line] = ""
     first = lines[numbers[0]].rstrip()
     first = " ".join([first, *(word.text for word in words)])
     end = lines[numbers[0]][len(lines[numbers[0]].rstrip("\r\n")) :]
-    lines[numbers[0]] = rewritten(first, split(first)[1:], len(first), wanted, " ") + end
+    lines[numbers[0]] = rewrite_text(first, split_words(first)[1:], len(first), wanted, " ") + end
     return "".join(lines)
 
 

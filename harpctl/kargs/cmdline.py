@@ -40,19 +40,19 @@ class HugepageArgs(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> tuple[str, str, str]:
         """Return the three arguments in the order in which the kernel must see them."""
-        size = spelling(self.page_size)
+        size = size_argument(self.page_size)
         return f"{DEFAULT}={size}", f"{SIZE}={size}", f"{COUNT}={self.count}"
 
     def __str__(self) -> str:
         return " ".join(self.words())
 
 
-def spelling(size: int) -> str:
+def size_argument(size: int) -> str:
     """Return a page size as an argument."""
     return SPELLING.get(size, f"{size >> 10}K")
 
 
-def split(text: str, start: int = 0, end: int | None = None) -> list[Word]:
+def split_words(text: str, start: int = 0, end: int | None = None) -> list[Word]:
     """Split a command line, or a part of a text that holds one, into words; quotes stay in them."""
     matches = _WORD.finditer(text, start, len(text) if end is None else end)
     return [Word(match.group(), *match.span()) for match in matches]
@@ -71,20 +71,20 @@ def parse_size(text: str) -> int | None:
         return None
 
 
-def argument(word: str) -> tuple[str, str]:
+def parse_argument(word: str) -> tuple[str, str]:
     """Return a word's name, as the kernel compares it, and its value."""
     name, _equals, value = word.strip('"').partition("=")
     return name.replace("-", "_"), value.strip('"')
 
 
-def surplus(words: Sequence[str], wanted: HugepageArgs) -> list[bool]:
+def find_surplus(words: Sequence[str], wanted: HugepageArgs) -> list[bool]:
     """Return for each word whether it must go before `wanted` is added.
 
     What goes is every `default_hugepagesz`, every pair of the wanted size, and the three arguments in a row
     as we write them, whatever their size: they are an earlier setup's. Pairs of other sizes stay.
     """
     part = _kernel_part(words)
-    kept = [(at, *argument(word)) for at, word in enumerate(words[:part])]
+    kept = [(at, *parse_argument(word)) for at, word in enumerate(words[:part])]
     bare = _bare_size(words, wanted)
     while goes := _surplus_once(kept, wanted, bare):
         kept = [found for found in kept if found[0] not in goes]
@@ -116,42 +116,48 @@ def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArg
 def _bare_size(words: Sequence[str], wanted: HugepageArgs) -> int:
     """Return the size of pages whose count comes before any size: the default's, whatever its place."""
     found = (
-        parse_size(value) for name, value in map(argument, words[: _kernel_part(words)]) if name == DEFAULT
+        parse_size(value)
+        for name, value in map(parse_argument, words[: _kernel_part(words)])
+        if name == DEFAULT
     )
     return next((size for size in found if size), wanted.kernel_default)
 
 
-def sized(words: Sequence[str], wanted: HugepageArgs) -> list[str]:
+def add_sizes(words: Sequence[str], wanted: HugepageArgs) -> list[str]:
     """Return the words, a count before any size with the size that it means.
 
     The kernel's default size changes when `wanted` is added, and the count would mean other pages.
     """
-    part, bare = _kernel_part(words), spelling(_bare_size(words, wanted))
-    names = [argument(word)[0] for word in words[:part]]
+    part, bare = _kernel_part(words), size_argument(_bare_size(words, wanted))
+    names = [parse_argument(word)[0] for word in words[:part]]
     end = names.index(SIZE) if SIZE in names else part
     return [
         f"{SIZE}={bare} {word}" if at < end and names[at] == COUNT else word for at, word in enumerate(words)
     ]
 
 
-def others(words: Sequence[str], wanted: HugepageArgs) -> tuple[str, ...]:
+def other_arguments(words: Sequence[str], wanted: HugepageArgs) -> tuple[str, ...]:
     """Return the hugepage arguments that stay beside `wanted`, each count with its size before it."""
-    kept = [word for word, goes in zip(sized(words, wanted), surplus(words, wanted), strict=True) if not goes]
+    kept = [
+        word
+        for word, goes in zip(add_sizes(words, wanted), find_surplus(words, wanted), strict=True)
+        if not goes
+    ]
     return hugepage_words(" ".join(kept).split())
 
 
 def hugepage_words(words: Sequence[str]) -> tuple[str, ...]:
     """Return the hugepage arguments among the words, in their order."""
     kernel = words[: _kernel_part(words)]
-    return tuple(word for word in kernel if argument(word)[0] in {DEFAULT, SIZE, COUNT})
+    return tuple(word for word in kernel if parse_argument(word)[0] in {DEFAULT, SIZE, COUNT})
 
 
 def reserved_pages(cmdline: str, kernel_default: int = 2 * MIB) -> dict[int, int]:
     """Return the hugepages that a command line reserves, by size; `hugepages=0:25,1:25` names nodes."""
-    words = [word.text for word in split(cmdline)]
+    words = [word.text for word in split_words(cmdline)]
     size: int | None = _bare_size(words, HugepageArgs(page_size=0, count=0, kernel_default=kernel_default))
     found: dict[int, int] = {}
-    for name, value in map(argument, words[: _kernel_part(words)]):
+    for name, value in map(parse_argument, words[: _kernel_part(words)]):
         if name == SIZE:
             size = parse_size(value)
         elif name == COUNT and size:
@@ -160,7 +166,7 @@ def reserved_pages(cmdline: str, kernel_default: int = 2 * MIB) -> dict[int, int
     return found
 
 
-def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
+def spans_to_cut(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
     """Return the spans to cut so that the words to drop go with the blanks that held them apart."""
     spans = []
     at = 0
@@ -181,14 +187,14 @@ def cuts(words: Sequence[Word], drop: Sequence[bool]) -> list[tuple[int, int]]:
     return spans
 
 
-def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs, lead: str = "") -> str:
+def rewrite_text(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs, lead: str = "") -> str:
     """Return a text in which the command line, made of `words` and ending at `end`, passes `wanted`.
 
     `lead` is put before ours where the command line has no words.
     """
     texts = [word.text for word in words]
-    drop, with_sizes = surplus(texts, wanted), sized(texts, wanted)
-    edits = [(start, stop, "") for start, stop in cuts(words, drop)]
+    drop, with_sizes = find_surplus(texts, wanted), add_sizes(texts, wanted)
+    edits = [(start, stop, "") for start, stop in spans_to_cut(words, drop)]
     kept = [word for word, goes in zip(words, drop, strict=True) if not goes]
     for word, new, goes in zip(words, with_sizes, drop, strict=True):
         if new != word.text and not goes:
@@ -206,23 +212,23 @@ def rewritten(text: str, words: Sequence[Word], end: int, wanted: HugepageArgs, 
     return text
 
 
-def replaced(cmdline: str, wanted: HugepageArgs) -> str:
+def replace_arguments(cmdline: str, wanted: HugepageArgs) -> str:
     """Return the command line with `wanted` at its end instead of what reserved such pages before.
 
     Every other word keeps its place.
     """
-    return rewritten(cmdline, split(cmdline), len(cmdline), wanted)
+    return rewrite_text(cmdline, split_words(cmdline), len(cmdline), wanted)
 
 
-def holds(cmdline: str, wanted: HugepageArgs) -> bool:
+def reserves_exactly(cmdline: str, wanted: HugepageArgs) -> bool:
     """Return whether a kernel booted with the command line reserves exactly what is wanted."""
-    words = [word.text for word in split(cmdline)]
+    words = [word.text for word in split_words(cmdline)]
     defaults: set[int | None] = set()
     counts = []
     size: int | None = (
         wanted.page_size
     )  # the size of a bare count, once the default is known to be the wanted one
-    for name, value in map(argument, words[: _kernel_part(words)]):
+    for name, value in map(parse_argument, words[: _kernel_part(words)]):
         if name == DEFAULT:
             defaults.add(parse_size(value))
         elif name == SIZE:

@@ -17,7 +17,7 @@ from importlib import resources
 from harpctl.facts.boot_loader import HARP_DROPIN
 from harpctl.facts.model import Boot
 from harpctl.facts.sources import DEFAULTS
-from harpctl.kargs.cmdline import HugepageArgs, spelling
+from harpctl.kargs.cmdline import HugepageArgs, size_argument
 from harpctl.units import GIB, MIB
 
 BEGIN = "# >>> hugepages of HARP: written by harpctl, removed by harpctl rollback\n"
@@ -26,12 +26,12 @@ _BLOCK = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 _PATTERNS = {GIB: "1[gG]*|1024[mM]*|1048576[kK]*|1073741824", 2 * MIB: "2[mM]*|2048[kK]*|2097152"}
 
 
-def code(wanted: HugepageArgs) -> str:
+def shell_code(wanted: HugepageArgs) -> str:
     """Return the shell code, which a second run finds as the first one wrote it."""
     text = (resources.files("harpctl.kargs") / "harp_args.sh.in").read_text("utf-8")
     text = text.replace("@ARGS@", str(wanted)).replace("@SIZE@", _PATTERNS[wanted.page_size])
-    text = text.replace("@OURS@", spelling(wanted.page_size))
-    return text.replace("@DEFAULT@", spelling(wanted.kernel_default))
+    text = text.replace("@OURS@", size_argument(wanted.page_size))
+    return text.replace("@DEFAULT@", size_argument(wanted.kernel_default))
 
 
 def defaults_path(boot: Boot) -> str:
@@ -42,4 +42,4 @@ def defaults_path(boot: Boot) -> str:
 def with_code(text: str, wanted: HugepageArgs) -> str:
     """Return a file whose last part is the code, in the place of an earlier one."""
     rest = _BLOCK.sub("", text)
-    return rest + ("" if not rest or rest.endswith("\n") else "\n") + code(wanted)
+    return rest + ("" if not rest or rest.endswith("\n") else "\n") + shell_code(wanted)

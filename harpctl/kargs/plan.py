@@ -28,7 +28,14 @@ from harpctl.facts.boot_loader import bls_entries, env_path, grub_variables
 from harpctl.facts.model import Boot, BootEntry, Facts
 from harpctl.facts.sources import DEFAULTS, GRUBBY_HELP, Sources
 from harpctl.kargs import boot_files
-from harpctl.kargs.cmdline import HugepageArgs, holds, hugepage_words, others, replaced, split
+from harpctl.kargs.cmdline import (
+    HugepageArgs,
+    hugepage_words,
+    other_arguments,
+    replace_arguments,
+    reserves_exactly,
+    split_words,
+)
 from harpctl.kargs.defaults import defaults_path, with_code
 
 NAME = "kernel arguments"
@@ -37,14 +44,14 @@ GENERATE_TIMEOUT_S = 300.0
 _ENABLES_BLSCFG = re.compile(r"""^\s*(?:export\s+)?GRUB_ENABLE_BLSCFG=["']?(\w*)""", re.MULTILINE)
 
 
-def lacking(boot: Boot, wanted: HugepageArgs) -> list[BootEntry]:
+def lacking_entries(boot: Boot, wanted: HugepageArgs) -> list[BootEntry]:
     """Return the boot entries that do not pass what is wanted; none means that the next boot does.
 
     Where no entry could be read a nameless one is given: nothing is verified then.
     """
     if not boot.entries:
         return [BootEntry(title="", source=boot.config, args="")]
-    return [entry for entry in boot.entries if not holds(entry.args, wanted)]
+    return [entry for entry in boot.entries if not reserves_exactly(entry.args, wanted)]
 
 
 def plan_kernel_args(facts: Facts, sources: Sources, wanted: HugepageArgs) -> Group:
@@ -55,37 +62,41 @@ def plan_kernel_args(facts: Facts, sources: Sources, wanted: HugepageArgs) -> Gr
     boot = facts.boot
     if not boot.loader:
         raise _by_hand(f"The boot loader is unknown: {boot.reason or 'nothing was found'}.", wanted)
-    steps = _tree_steps(boot, sources, wanted) if not sources.runs_commands else _steps(boot, sources, wanted)
+    steps = (
+        _tree_steps(boot, sources, wanted)
+        if not sources.runs_commands
+        else _plan_steps(boot, sources, wanted)
+    )
     _refuse_read_only(facts, boot, steps, wanted)
     return Group(name=NAME, steps=tuple(steps))
 
 
-def _steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
-    missing = lacking(boot, wanted)
+def _plan_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
+    missing = lacking_entries(boot, wanted)
     if boot.loader == "ostree":
         return _rpm_ostree(boot, sources, wanted) if missing else []
     steps = _default_steps(boot, sources, wanted)
     if boot.loader == "bls":
         steps += _kernel_cmdline_step(sources, wanted)
         if any(entry.source != boot.config for entry in missing):
-            steps += _grubby(boot, sources, wanted) or _file_steps(boot, sources, wanted)
+            steps += _plan_grubby(boot, sources, wanted) or _file_steps(boot, sources, wanted)
     if any(entry.source == boot.config for entry in missing):
         steps += _unread_entries_steps(boot, sources, wanted)
-        steps.append(_generate(boot, sources, wanted))
+        steps.append(_plan_generation(boot, sources, wanted))
     return steps
 
 
 def _unread_entries_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan the boot loader entries that the menu does not read yet, but will once it is generated."""
-    text = _read(sources, boot.defaults) if boot.defaults else ""
+    text = _read_source(sources, boot.defaults) if boot.defaults else ""
     if boot.loader != "grub" or _ENABLES_BLSCFG.findall(text)[-1:] != ["true"]:
         return []
     entries = bls_entries(sources, grub_variables(sources, boot.config))
-    if all(holds(entry.args, wanted) for entry in entries):
+    if all(reserves_exactly(entry.args, wanted) for entry in entries):
         return []
     later = msgspec.structs.replace(boot, entries=entries)
     steps = _kernel_cmdline_step(sources, wanted)
-    return steps + (_grubby(later, sources, wanted) or _file_steps(later, sources, wanted))
+    return steps + (_plan_grubby(later, sources, wanted) or _file_steps(later, sources, wanted))
 
 
 # ---- for kernels to come ----
@@ -96,7 +107,7 @@ def _default_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[A
     path = defaults_path(boot)
     if boot.loader != "grub" and not boot.defaults:
         return []
-    if not lacking(boot, wanted) and not boot.harp_args:
+    if not lacking_entries(boot, wanted) and not boot.harp_args:
         texts = "".join(sources.read_text(file) or "" for file in (DEFAULTS, *boot.dropins))
         if all(word in texts for word in wanted.words()):
             return []
@@ -107,22 +118,24 @@ def _default_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[A
                 "Correct it: no boot menu can be generated as it is.",
                 ExitCode.WRONG_DATA,
             )
-    text = _read(sources, path) if sources.exists(path) else ""
+    text = _read_source(sources, path) if sources.exists(path) else ""
     new = with_code(text, wanted)
-    return [] if new == text else [_write(path, new, "hugepages for kernels of every later boot")]
+    return [] if new == text else [_plan_write(path, new, "hugepages for kernels of every later boot")]
 
 
 def _kernel_cmdline_step(sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     text = sources.read_text(KERNEL_CMDLINE)
-    if text is None or holds(text, wanted):
+    if text is None or reserves_exactly(text, wanted):
         return []
-    return [_write(KERNEL_CMDLINE, replaced(text, wanted), "hugepages for kernels installed later")]
+    return [
+        _plan_write(KERNEL_CMDLINE, replace_arguments(text, wanted), "hugepages for kernels installed later")
+    ]
 
 
 # ---- by the distribution's own commands ----
 
 
-def _generate(boot: Boot, sources: Sources, wanted: HugepageArgs) -> Run:
+def _plan_generation(boot: Boot, sources: Sources, wanted: HugepageArgs) -> Run:
     """Plan the command that writes grub.cfg anew."""
     names = ("update-grub2", "update-grub") if "/grub/" in boot.config else ()
     argv: tuple[str, ...] = next(((name,) for name in names if name in sources.programs), ())
@@ -141,19 +154,19 @@ def _generate(boot: Boot, sources: Sources, wanted: HugepageArgs) -> Run:
     )
 
 
-def _grubby(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
+def _plan_grubby(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan grubby for all entries; nothing where it is missing or can't express what is needed.
 
     grubby removes every argument of a name that it adds, so pairs of other sizes are named as well; that
     works only where all entries have the same.
     """
-    kept = {_kept(entry, wanted) for entry in boot.entries}
+    kept = {_kept_arguments(entry, wanted) for entry in boot.entries}
     if "grubby" not in sources.programs or len(kept) != 1:
         return []
     usage = sources.query(GRUBBY_HELP) or ""
     option = ("--no-etc-grub-update",) if "--no-etc-grub-update" in usage else ()  # EL 8.3 and later
     new = kept.pop() + wanted.words()
-    old = hugepage_words([word.text for word in split(boot.entries[0].args)])
+    old = hugepage_words([word.text for word in split_words(boot.entries[0].args)])
     env = env_path(boot.config)  # every boot changes it, so it is only named where it matters
     has_options = "kernelopts" in bls.read_env(sources.read_bytes(env) or b"")
     files = (bls.ENTRIES, env if has_options else "", KERNEL_CMDLINE, DEFAULTS)
@@ -174,8 +187,8 @@ def _grubby_argv(words: Sequence[str]) -> tuple[str, ...]:
     return (*argv, f"--args={' '.join(words)}") if words else argv
 
 
-def _kept(entry: BootEntry, wanted: HugepageArgs) -> tuple[str, ...]:
-    return others([word.text for word in split(entry.args)], wanted)
+def _kept_arguments(entry: BootEntry, wanted: HugepageArgs) -> tuple[str, ...]:
+    return other_arguments([word.text for word in split_words(entry.args)], wanted)
 
 
 def _rpm_ostree(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
@@ -183,8 +196,8 @@ def _rpm_ostree(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyS
     if "rpm-ostree" not in sources.programs:
         raise _by_hand("The host is an ostree deployment without rpm-ostree.", wanted)
     first = boot.entries[0]
-    old = hugepage_words([word.text for word in split(first.args)])
-    new = _kept(first, wanted) + wanted.words()
+    old = hugepage_words([word.text for word in split_words(first.args)])
+    new = _kept_arguments(first, wanted) + wanted.words()
     return [
         Run(
             why="hugepages from the next boot on, in a new deployment",
@@ -212,7 +225,7 @@ def _tree_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyS
     steps = [] if boot.loader == "ostree" else _default_steps(boot, sources, wanted)
     if boot.loader == "bls":
         steps += _kernel_cmdline_step(sources, wanted)
-    if lacking(boot, wanted):
+    if lacking_entries(boot, wanted):
         steps += _entry_steps(boot, sources, wanted, _entry_files(boot))
     return steps
 
@@ -230,28 +243,28 @@ def _entry_files(boot: Boot) -> list[str]:
 
 def _entry_steps(boot: Boot, sources: Sources, wanted: HugepageArgs, files: Sequence[str]) -> list[AnyStep]:
     """Plan edits of the files that hold entries, and of kernelopts where their options come from there."""
-    old = {path: _read(sources, path) for path in files}
+    old = {path: _read_source(sources, path) for path in files}
     new = dict(old)
     values = {path: grub_variables(sources, boot.config if path.endswith(".conf") else path) for path in old}
     steps: list[AnyStep] = []
     if any("kernelopts" in bls.value(text, "options") for text in old.values()):
         options = grub_variables(sources, boot.config).get("kernelopts", "")
-        options = options if holds(options, wanted) else replaced(options, wanted)
+        options = options if reserves_exactly(options, wanted) else replace_arguments(options, wanted)
         steps += _grubenv_step(env_path(boot.config), sources, options)
-        old[boot.config] = _read(sources, boot.config)
+        old[boot.config] = _read_source(sources, boot.config)
         new[boot.config] = boot_files.edited_setting(old[boot.config], "kernelopts", wanted)
         values = {path: {**found, "kernelopts": options} for path, found in values.items()}
     for path, found in values.items():
         if not path.endswith(".conf"):
             new[path] = boot_files.edited_menu(new[path], found, wanted)
-        elif not holds(_passed(path, new[path], found)[0], wanted):
+        elif not reserves_exactly(_passed_arguments(path, new[path], found)[0], wanted):
             new[path] = boot_files.edited_entry(new[path], wanted)
-        _verify(path, _passed(path, new[path], found), wanted)
+        _verify_lines(path, _passed_arguments(path, new[path], found), wanted)
     why = "hugepages from the next boot on"
-    return steps + [_write(path, text, why) for path, text in new.items() if text != old[path]]
+    return steps + [_plan_write(path, text, why) for path, text in new.items() if text != old[path]]
 
 
-def _passed(path: str, text: str, values: dict[str, str]) -> list[str]:
+def _passed_arguments(path: str, text: str, values: dict[str, str]) -> list[str]:
     if path.endswith(".conf"):
         return [grub_menu.expand_variables(bls.value(text, "options"), values)]
     return [grub_menu.passed_arguments(entry.raw, values) for entry in grub_menu.entries(text)]
@@ -265,8 +278,8 @@ def _grubenv_step(path: str, sources: Sources, options: str) -> list[AnyStep]:
     return [] if new == data else [WriteFile(path=path, data=new, why="hugepages from the next boot on")]
 
 
-def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs) -> None:
-    if not all(holds(line, wanted) for line in lines):
+def _verify_lines(path: str, lines: Sequence[str], wanted: HugepageArgs) -> None:
+    if not all(reserves_exactly(line, wanted) for line in lines):
         raise _by_hand(
             f"{path}: its entries get hugepage arguments from a variable that harpctl does not edit "
             "(a tuned profile's cmdline sets tuned_params).",
@@ -274,14 +287,14 @@ def _verify(path: str, lines: Sequence[str], wanted: HugepageArgs) -> None:
         )
 
 
-def _read(sources: Sources, path: str) -> str:
+def _read_source(sources: Sources, path: str) -> str:
     text = sources.read_text(path)
     if text is None:
         raise HarpError(f"{path} cannot be read.", "Run harpctl as root.", ExitCode.REFUSED)
     return text
 
 
-def _write(path: str, text: str, why: str) -> WriteFile:
+def _plan_write(path: str, text: str, why: str) -> WriteFile:
     return WriteFile(path=path, data=text.encode("utf-8", "surrogateescape"), why=why)
 
 
@@ -298,15 +311,15 @@ def _refuse_read_only(facts: Facts, boot: Boot, steps: Sequence[AnyStep], wanted
         if mount and "ro" in mount.options.split(","):
             raise HarpError(
                 f"{path} cannot be changed: {mount.path} is mounted read-only.",
-                f"Run `mount -o remount,rw {mount.path}` and setup again, or {_remedy(wanted)}.",
+                f"Run `mount -o remount,rw {mount.path}` and setup again, or {_remedy_by_hand(wanted)}.",
                 ExitCode.REFUSED,
             )
 
 
 def _by_hand(message: str, wanted: HugepageArgs) -> HarpError:
-    remedy = _remedy(wanted)
+    remedy = _remedy_by_hand(wanted)
     return HarpError(message, f"{remedy[0].upper()}{remedy[1:]}.", ExitCode.MISSING)
 
 
-def _remedy(wanted: HugepageArgs) -> str:
+def _remedy_by_hand(wanted: HugepageArgs) -> str:
     return f"add `{wanted}` to the kernel command line by hand and run setup with --no-kernel-args"

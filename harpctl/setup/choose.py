@@ -47,7 +47,7 @@ def gpu_count(facts: Facts, options: SetupOptions) -> int:
     return count
 
 
-def _natural(eni: Eni) -> tuple[object, ...]:
+def _natural_order(eni: Eni) -> tuple[object, ...]:
     words = re.split(r"(\d+)", eni.name)
     return tuple((1, int(word), "") if word.isdigit() else (0, 0, word) for word in words)
 
@@ -61,10 +61,10 @@ def _is_link_local(eni: Eni) -> bool:
 def candidates(facts: Facts) -> list[Eni]:
     """Return the ENIs that HARP may take unasked: devices off the default route, in natural order."""
     enis = [eni for eni in facts.enis if eni.kind == "" and not refusal(eni) and not _is_link_local(eni)]
-    return sorted(enis, key=_natural)
+    return sorted(enis, key=_natural_order)
 
 
-def _named(facts: Facts, options: SetupOptions) -> list[Eni]:
+def _find_named(facts: Facts, options: SetupOptions) -> list[Eni]:
     enis = []
     for name in options.enis:
         eni = facts.eni(name)
@@ -93,7 +93,7 @@ def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
             ExitCode.USAGE,
         )
     if options.enis:
-        return _named(facts, options)
+        return _find_named(facts, options)
     count, found = min(gpu_count(facts, options), BOUNDS.conf_files_max), candidates(facts)
     if len(found) < count:
         names = ",".join(eni.name for eni in found)
@@ -105,12 +105,12 @@ def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
             ExitCode.MISSING,
         )
     if len(found) > count and facts.gpus:
-        chosen = [eni for _gpu, eni in pair(facts.gpus[:count], found)]
+        chosen = [eni for _gpu, eni in pair_gpus(facts.gpus[:count], found)]
         return [eni for eni in found if eni in chosen]
     return found[:count]
 
 
-def pair(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
+def pair_gpus(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]:
     """Pair each GPU with an ENI of its own, the nearest pairs first; in the order of the GPUs.
 
     Where distances are equal GPUs and ENIs pair in their given order. Ends when one of both runs out.
@@ -147,13 +147,13 @@ def assign_cores(cpus: Sequence[Cpu], enis: Sequence[Eni]) -> list[tuple[int, ..
     return taken
 
 
-def choose(facts: Facts, options: SetupOptions) -> list[Choice]:
+def make_choices(facts: Facts, options: SetupOptions) -> list[Choice]:
     """Return the whole choice: ENIs numbered in their order, each with its address, its GPU and its cores.
 
     An address from the options takes precedence over the ENI's own.
     """
     enis = choose_enis(facts, options)
-    gpu_of = {eni.name: gpu for gpu, eni in pair(facts.gpus, enis)}
+    gpu_of = {eni.name: gpu for gpu, eni in pair_gpus(facts.gpus, enis)}
     cores = assign_cores(facts.cpus, enis)
     return [
         Choice(

@@ -42,7 +42,7 @@ from harpctl.setup.options import (
     read_mac,
     with_names,
 )
-from harpctl.setup.plan import Setup, make_setup, unmet
+from harpctl.setup.plan import Setup, find_unmet, make_setup
 
 DIST_FOLDER = "HARPCTL_HOME"  # set by the tool's launcher: the folder that it runs from
 SUCCESS = "Set up HARP successfully"
@@ -119,7 +119,7 @@ def plan_setup(host: Host, options: SetupOptions, facts: Facts | None = None) ->
     return msgspec.structs.replace(setup, plan=drop_held_steps(setup.plan, host))
 
 
-def _result(setup: Setup, **fields: object) -> SetupResult:
+def _make_result(setup: Setup, **fields: object) -> SetupResult:
     return msgspec.convert(
         {
             "hugepages": setup.wanted.count,
@@ -150,7 +150,7 @@ def run_setup(
         options = _with_speed(host, facts, options)
     setup = plan_setup(host, options, facts)
     if dry_run:
-        return _result(
+        return _make_result(
             setup, ok=True, message="", changed=not setup.plan.is_empty, plan=render_diff(setup.plan, host)
         )
     if ask and not setup.plan.is_empty:
@@ -163,11 +163,11 @@ def run_setup(
                 "Run it again.",
                 ExitCode.REFUSED,
             )
-    transaction = "" if setup.plan.is_empty else _apply(setup.plan, host, progress)
+    transaction = "" if setup.plan.is_empty else _apply_plan(setup.plan, host, progress)
     with progress.working("Checking what holds now"):
         after = plan_setup(host, options)
-        left = unmet(options, after)
-    return _result(
+        left = find_unmet(options, after)
+    return _make_result(
         after,
         notes=list(dict.fromkeys([*setup.plan.notes, *after.plan.notes])),
         ok=not left,
@@ -178,12 +178,12 @@ def run_setup(
     )
 
 
-def _apply(plan: Plan, host: Host, progress: Progress) -> str:
+def _apply_plan(plan: Plan, host: Host, progress: Progress) -> str:
     guard = Guard() if any(group.guarded for group in plan.groups) else None
     return apply(plan, host, what="setup", progress=progress, guard=guard)
 
 
-def _show(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
+def _show_result(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:
     for note in result.notes:
         OUT.print(f"Note: {note}", markup=False)
     if dry_run:
@@ -311,7 +311,7 @@ def setup(
     if as_json:
         print_json(result)
     else:
-        _show(result, host, dry_run=dry_run)
+        _show_result(result, host, dry_run=dry_run)
     if dry_run and exit_code and result.changed:
         raise click.exceptions.Exit(EXIT_CHANGES)
     if not result.ok:

@@ -23,7 +23,7 @@ OUR_SECTION = re.compile(r"^[ \t]*\[eni\]", re.MULTILINE)
 FALLBACKS = ("speed_mbps",)  # the host's own value comes first
 
 
-def _wanted(choice: Choice, options: SetupOptions) -> Conf:
+def _wanted_conf(choice: Choice, options: SetupOptions) -> Conf:
     """Return the values from the host: the ENI's identity and place, the pages, the cores and the GPU."""
     eni = choice.eni
     return Conf(
@@ -41,7 +41,7 @@ def _wanted(choice: Choice, options: SetupOptions) -> Conf:
     )
 
 
-def _merged(wanted: Conf, existing: Conf) -> Conf:
+def _merge_confs(wanted: Conf, existing: Conf) -> Conf:
     """Return `wanted` with the operator's tuning of the same interface."""
     kept = {name: existing.get(name) for name in KEYS if name not in OWNED}
     kept |= {name: existing.get(name) for name in FALLBACKS}
@@ -79,9 +79,9 @@ def plan_confs(facts: Facts, sources: Sources, choices: Sequence[Choice], option
     tuned = confs_by_interface(facts, sources)
     there = {file.path: file.conf for file in sources.confs}
     for choice in choices:
-        path, wanted = conf_path(choice.number), _wanted(choice, options)
+        path, wanted = conf_path(choice.number), _wanted_conf(choice, options)
         if existing := tuned.get(choice.eni.name):
-            wanted = _merged(wanted, existing)
+            wanted = _merge_confs(wanted, existing)
         if wanted != there.get(path):
             steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))
     numbers = {choice.number for choice in choices}

@@ -44,11 +44,11 @@ def fstab_mounts(sources: Sources) -> bool:
 
 def mount_now(page_size: int) -> Run:
     """Return the step that mounts it on the running host."""
-    argv = ("mount", "-t", KIND, "-o", _option(page_size), KIND, MOUNT_POINT)
+    argv = ("mount", "-t", KIND, "-o", _mount_option(page_size), KIND, MOUNT_POINT)
     return Run(argv=argv, undo=("umount", MOUNT_POINT), always=True, fleeting=True, why="a hugetlbfs now")
 
 
-def _option(page_size: int) -> str:
+def _mount_option(page_size: int) -> str:
     return f"pagesize={page_size >> 20}M"
 
 
@@ -73,7 +73,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
     end = "\r\n" if text.endswith("\r\n") else "\n"
     if kept and not kept[-1].endswith("\n"):
         kept[-1] += end
-    return "".join(kept) + f"{KIND} {MOUNT_POINT} {KIND} {_option(page_size)},nofail 0 0{end}"
+    return "".join(kept) + f"{KIND} {MOUNT_POINT} {KIND} {_mount_option(page_size)},nofail 0 0{end}"
 
 
 def plan_mount(facts: Facts, sources: Sources, options: SetupOptions) -> Group:

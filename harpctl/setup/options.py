@@ -44,7 +44,7 @@ class SetupOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False  # the plan is shown and not carried out
 
 
-def _usage(message: str, hint: str) -> HarpError:
+def _usage_error(message: str, hint: str) -> HarpError:
     return HarpError(message, hint, ExitCode.USAGE)
 
 
@@ -53,7 +53,7 @@ def parse_hugepages(text: str) -> int | None:
     if text in WORDS:
         return WORDS[text]
     if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) == 0:
-        raise _usage(
+        raise _usage_error(
             f"--hugepages {text}: expected a number of pages from 1, fit or auto.",
             "For example: --hugepages 50",
         )
@@ -65,7 +65,7 @@ def parse_page_size(text: str) -> int:
     if not text:
         return AS_CHOSEN
     if text.upper() not in PAGE_SIZES:
-        raise _usage(f"--page-size {text}: expected 1G or 2M.", "x86-64 has no other hugepages.")
+        raise _usage_error(f"--page-size {text}: expected 1G or 2M.", "x86-64 has no other hugepages.")
     return PAGE_SIZES[text.upper()]
 
 
@@ -73,7 +73,9 @@ def parse_bytes(text: str) -> int:
     """Read an amount of memory such as 64G or 512M, in bytes."""
     match = re.fullmatch(r"([0-9]{1,9})([MGT])i?B?", text, re.IGNORECASE)
     if not match:
-        raise _usage(f"--memory {text}: expected an amount such as 948G.", "M, G and T are powers of 1024.")
+        raise _usage_error(
+            f"--memory {text}: expected an amount such as 948G.", "M, G and T are powers of 1024."
+        )
     return size_of(match[1], match[2])
 
 
@@ -82,9 +84,11 @@ def parse_list(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in names:
         if not re.fullmatch(rf"[^\s/:=]{{1,{NAME_MAX}}}", name) or name in {".", ".."}:
-            raise _usage(f"--enis {text}: '{name}' is no interface name.", "For example: --enis eth1,eth2")
+            raise _usage_error(
+                f"--enis {text}: '{name}' is no interface name.", "For example: --enis eth1,eth2"
+            )
         if names.count(name) > 1:
-            raise _usage(f"--enis {text}: {name} is there twice.", "Name each interface once.")
+            raise _usage_error(f"--enis {text}: {name} is there twice.", "Name each interface once.")
     return names
 
 
@@ -102,7 +106,9 @@ def with_names(options: SetupOptions, facts: Facts) -> SetupOptions:
         found: dict[str, str] = {}
         for name in names:
             if other := found.get(facts.name_of(name)):
-                raise _usage(f"{option}: {other} and {name} are one interface.", "Name each interface once.")
+                raise _usage_error(
+                    f"{option}: {other} and {name} are one interface.", "Name each interface once."
+                )
             found[facts.name_of(name)] = name
         return tuple(found)
 
@@ -144,8 +150,8 @@ def parse_pairs(
             name = ""
         if not name:
             hint = f"For example: {option} eth1={example}"
-            raise _usage(f"{option} {text}: expected INTERFACE={example}.", hint)
+            raise _usage_error(f"{option} {text}: expected INTERFACE={example}.", hint)
         if name in pairs:
-            raise _usage(f"{option}: {name} is there twice.", "Give one value for each interface.")
+            raise _usage_error(f"{option}: {name} is there twice.", "Give one value for each interface.")
         pairs[name] = value
     return pairs

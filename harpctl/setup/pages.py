@@ -6,7 +6,15 @@ from __future__ import annotations
 from harpctl.change.steps import Group, SetControl
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts, Node, PageSetting
-from harpctl.kargs.cmdline import HugepageArgs, others, reserved_pages, sized, spelling, split, surplus
+from harpctl.kargs.cmdline import (
+    HugepageArgs,
+    add_sizes,
+    find_surplus,
+    other_arguments,
+    reserved_pages,
+    size_argument,
+    split_words,
+)
 from harpctl.setup.options import AUTO, SetupOptions
 from harpctl.units import GIB, size_name
 
@@ -28,12 +36,12 @@ def page_count(gpus: int, options: SetupOptions) -> int:
     return pages_for(gpus, options.page_size) if chosen is None or chosen == AUTO else chosen
 
 
-def spread(count: int, nodes: int) -> list[int]:
+def spread_pages(count: int, nodes: int) -> list[int]:
     """Return how many pages each node gets at boot: the same, and one more for the first ones."""
     return [count // nodes + (index < count % nodes) for index in range(nodes)]
 
 
-def _fitting(memory: int, page_size: int) -> int:
+def _fitting_pages(memory: int, page_size: int) -> int:
     left = max(LEFT_MIN, int(memory * LEFT_SHARE_MIN))
     return max(0, min(int(memory * SHARE_MAX), memory - left) // page_size)
 
@@ -43,7 +51,9 @@ def _others_bytes(facts: Facts, options: SetupOptions) -> int:
     now = {pages.size: pages.total for pages in facts.memory.hugepages}
     counts = [now]
     for entry in facts.boot.entries:
-        kept = " ".join(others([word.text for word in split(entry.args)], wanted_args(facts, options, 0)))
+        kept = " ".join(
+            other_arguments([word.text for word in split_words(entry.args)], wanted_args(facts, options, 0))
+        )
         counts.append(reserved_pages(kept, facts.memory.kernel_default))
     return max(
         sum(size * count for size, count in found.items() if size != options.page_size) for found in counts
@@ -60,7 +70,7 @@ def check_memory(facts: Facts, options: SetupOptions, count: int) -> None:
         return
     nodes = [] if options.overrides.memory else list(facts.memory.nodes)
     taken = _others_bytes(facts, options)
-    fits = max(0, _fitting(total, options.page_size) - -(-taken // options.page_size))
+    fits = max(0, _fitting_pages(total, options.page_size) - -(-taken // options.page_size))
     if len(nodes) > 1:
         rooms = (int(node.memory * SHARE_MAX) - taken // len(nodes) for node in nodes)
         fits = min(fits, max(0, min(rooms) // options.page_size) * len(nodes))
@@ -105,7 +115,7 @@ def check_settings(facts: Facts, wanted: HugepageArgs) -> None:
     It counts pages of the default size, which these arguments set, and it runs after them.
     """
     if setting := conflicting_setting(facts, wanted.count):
-        meant = spelling(wanted.kernel_default)
+        meant = size_argument(wanted.kernel_default)
         keep = f"hugepagesz={meant} hugepages={setting.value}"
         raise HarpError(
             f"{setting.path}:{setting.line}: {setting.name} = {setting.value} would become the number of"
@@ -121,8 +131,8 @@ def replaced_args(facts: Facts, wanted: HugepageArgs) -> list[str]:
     notes = list[str]()
     own = {*facts.boot.harp_args.split(), *wanted.words()}
     for entry in facts.boot.entries:
-        words = [word.text for word in split(entry.args)]
-        for word, goes, new in zip(words, surplus(words, wanted), sized(words, wanted), strict=True):
+        words = [word.text for word in split_words(entry.args)]
+        for word, goes, new in zip(words, find_surplus(words, wanted), add_sizes(words, wanted), strict=True):
             if goes and word not in own:
                 notes.append(f"The kernel argument {word} is replaced; setup asks for `{wanted}`.")
             elif new != word and not goes:
@@ -149,7 +159,7 @@ def plan_now(facts: Facts, options: SetupOptions, count: int) -> Group:
     steps = []
     nodes = [node for node in facts.memory.nodes if node.memory] or [Node(id=0, memory=0, free=0, cpus=())]
     folder = f"hugepages/hugepages-{options.page_size // 1024}kB/nr_hugepages"
-    for node, share in zip(nodes, spread(count, len(nodes)), strict=True):
+    for node, share in zip(nodes, spread_pages(count, len(nodes)), strict=True):
         if _node_pages(node, options.page_size) < share:
             path = f"/sys/devices/system/node/node{node.id}/{folder}"
             pages = f"{share} pages of {size_name(options.page_size)}"

@@ -13,13 +13,13 @@ from harpctl.confs.table import BOUNDS, KEYS
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Eni, Facts
 from harpctl.facts.sources import RECORD, Sources
-from harpctl.kargs.cmdline import HugepageArgs, holds
-from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.kargs.cmdline import HugepageArgs, reserves_exactly
+from harpctl.kargs.plan import lacking_entries, plan_kernel_args
 from harpctl.network.big_tcp import plan_big_tcp
 from harpctl.network.model import EniPlan, Interfaces, decode
 from harpctl.network.plan import NAME as NETWORK
 from harpctl.network.plan import plan_network, plan_record, refusal
-from harpctl.setup.choose import Choice, choose, gpu_count
+from harpctl.setup.choose import Choice, gpu_count, make_choices
 from harpctl.setup.confs import confs_by_interface, plan_confs
 from harpctl.setup.mount import plan_mount
 from harpctl.setup.options import AUTO, FIT, SetupOptions, with_names
@@ -174,7 +174,7 @@ def _check_boot(options: SetupOptions, reason: str) -> None:
         )
 
 
-def _notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> list[str]:
+def _setup_notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions) -> list[str]:
     notes = []
     if facts.system.container and not options.force:
         where = f"This is a container ({facts.system.container}), where setup itself is refused"
@@ -231,12 +231,12 @@ def reboot_reason(facts: Facts, sources: Sources, wanted: HugepageArgs, options:
     pages = f"{wanted.count} hugepages of {size_name(wanted.page_size)}"
     if not sources.is_real:
         return f"its next boot brings {pages}"
-    if holds(facts.boot.cmdline, wanted):
+    if reserves_exactly(facts.boot.cmdline, wanted):
         return ""  # booted with them, and the kernel could not reserve them: unmet() reports it
     return f"a reboot brings {pages}; {have} are there now"
 
 
-def _pages(facts: Facts, sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> int:
+def _count_pages(facts: Facts, sources: Sources, choices: Sequence[Choice], options: SetupOptions) -> int:
     if options.hugepages == FIT:
         return pages_used(
             choices, confs_by_interface(facts, sources), gpu_count(facts, options), options.page_size
@@ -249,9 +249,9 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
     _check_system(facts, options)
     earlier = decode(sources.read_bytes(RECORD)).renamed(facts.name_of)
     options = with_pages(with_names(options, facts), earlier)
-    choices = [with_record(one, earlier.eni(one.eni.name), options) for one in choose(facts, options)]
+    choices = [with_record(one, earlier.eni(one.eni.name), options) for one in make_choices(facts, options)]
     enis = [choice.eni for choice in choices]
-    count = _pages(facts, sources, choices, options)
+    count = _count_pages(facts, sources, choices, options)
     wanted = wanted_args(facts, options, count)
     if options.now and not sources.runs_commands:
         raise HarpError(
@@ -281,7 +281,7 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
         groups.append(Group(name=NETWORK, steps=(plan_record(interfaces),)))
     big_tcp, without = _big_tcp(facts, sources, choices, options, chosen)
     groups += [big_tcp, plan_confs(facts, sources, choices, options), plan_tool(options)]
-    notes = _notes(facts, choices, options) + without
+    notes = _setup_notes(facts, choices, options) + without
     if options.kernel_args:
         notes += replaced_args(facts, wanted)
     if not reason:
@@ -294,7 +294,7 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
     return Setup(plan=plan, choices=tuple(choices), wanted=wanted, facts=facts, sources=sources)
 
 
-def unmet(options: SetupOptions, setup: Setup) -> list[str]:
+def find_unmet(options: SetupOptions, setup: Setup) -> list[str]:
     """Return what was requested and does not hold, by the plan from fresh facts: empty means success.
 
     Pages that the kernel arguments bring at the next boot count as held.
@@ -303,10 +303,10 @@ def unmet(options: SetupOptions, setup: Setup) -> list[str]:
     if options.kernel_args:
         missing = [
             f"boot entry '{entry.title}' ({entry.source}) lacks the kernel arguments"
-            for entry in lacking(facts.boot, wanted)
+            for entry in lacking_entries(facts.boot, wanted)
         ]
     have = pages_now(facts, wanted.page_size)
-    asks = holds(facts.boot.cmdline, wanted) if options.kernel_args else options.now
+    asks = reserves_exactly(facts.boot.cmdline, wanted) if options.kernel_args else options.now
     if have < wanted.count and setup.sources.is_real and asks:
         pages = f"{have} of {wanted.count} hugepages of {size_name(wanted.page_size)}"
         missing.append(f"{pages}: the rest of the memory is in use or fragmented")

@@ -22,7 +22,7 @@ TOOLS = f"{TOOLS_DIR}/harpctl"
 NAMES = (NAME, "harp-validate.service")
 
 
-def _quoted(program: str) -> str:
+def _quote_program(program: str) -> str:
     """Write a path as ExecStart takes it: % doubled, quoted where it holds spaces."""
     text = program.replace("%", "%%").replace("\\", "\\\\")
     return f'"{text}"' if " " in text else text
@@ -58,7 +58,9 @@ def plan_units(sources: Sources, options: SetupOptions) -> Group:
     for name in NAMES:
         path, text = f"{UNITS}/{name}", (resources.files("harpctl.setup") / f"{name}.in").read_text("utf-8")
         conf_files = f"{CONF_DIR}/{CONF_PATTERN}"
-        data = text.format(record=RECORD, conf_files=conf_files, program=_quoted(options.program)).encode()
+        data = text.format(
+            record=RECORD, conf_files=conf_files, program=_quote_program(options.program)
+        ).encode()
         wanted = f"{UNITS}/multi-user.target.wants/{name}"
         steps.append(WriteFile(path=path, data=data, mode=0o644, why=f"{name} at every boot"))
         steps.append(MakeLink(path=wanted, target=path, why=f"starts {name} at boot"))

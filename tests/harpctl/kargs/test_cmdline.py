@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from harpctl.kargs.cmdline import (
     HugepageArgs,
-    argument,
-    holds,
+    parse_argument,
     parse_size,
-    replaced,
+    replace_arguments,
     reserved_pages,
-    split,
+    reserves_exactly,
+    split_words,
 )
 from harpctl.units import GIB, MIB
 
@@ -79,18 +79,21 @@ def test_sizes_as_the_kernel_reads_them(text: str, size: int | None) -> None:
     ],
 )
 def test_replaced(old: str, new: str) -> None:
-    assert replaced(old, G50) == new
+    assert replace_arguments(old, G50) == new
 
 
 def test_switching_the_size_leaves_no_stale_pair() -> None:
-    assert replaced(f"ro {OURS} quiet", M100) == f"ro quiet {OURS_2M}"
-    assert replaced(f"ro hugepagesz=1G hugepages=2 {OURS}", M100) == f"ro hugepagesz=1G hugepages=2 {OURS_2M}"
+    assert replace_arguments(f"ro {OURS} quiet", M100) == f"ro quiet {OURS_2M}"
+    assert (
+        replace_arguments(f"ro hugepagesz=1G hugepages=2 {OURS}", M100)
+        == f"ro hugepagesz=1G hugepages=2 {OURS_2M}"
+    )
 
 
 def test_a_bare_count_means_what_the_kernel_takes_it_for() -> None:
     arm = msgspec.structs.replace(G50, kernel_default=512 * MIB)
-    assert replaced("ro hugepages=4", arm) == f"ro hugepagesz=524288K hugepages=4 {OURS}"
-    assert replaced("ro hugepages=4", M100) == f"ro {OURS_2M}"
+    assert replace_arguments("ro hugepages=4", arm) == f"ro hugepagesz=524288K hugepages=4 {OURS}"
+    assert replace_arguments("ro hugepages=4", M100) == f"ro {OURS_2M}"
     assert reserved_pages("ro hugepages=4 hugepagesz=1G hugepages=2") == {2 * MIB: 4, GIB: 2}
     assert reserved_pages("hugepages=4 default_hugepagesz=1G -- hugepages=9") == {GIB: 4}
     assert reserved_pages("hugepagesz=1G hugepages=0:25,1:20") == {GIB: 45}
@@ -114,7 +117,7 @@ def test_a_bare_count_means_what_the_kernel_takes_it_for() -> None:
     ],
 )
 def test_holds(cmdline: str, result: bool) -> None:
-    assert holds(cmdline, G50) is result
+    assert reserves_exactly(cmdline, G50) is result
 
 
 SIZES = st.sampled_from(["1G", "1GB", "1024M", "2M", "2048K", "16G", "x", ""])
@@ -141,24 +144,28 @@ WANTED = st.builds(HugepageArgs, page_size=st.sampled_from([GIB, 2 * MIB]), coun
 
 
 def _is_hugepage_word(word: str) -> bool:
-    return argument(word)[0] in {"default_hugepagesz", "hugepagesz", "hugepages"}
+    return parse_argument(word)[0] in {"default_hugepagesz", "hugepagesz", "hugepages"}
 
 
 @given(cmdlines(), WANTED)
 def test_replaced_holds_and_is_idempotent(cmdline: str, wanted: HugepageArgs) -> None:
-    once = replaced(cmdline, wanted)
+    once = replace_arguments(cmdline, wanted)
     if cmdline.count('"') % 2:
         return  # the last word is open, so ours end up inside its quotes; test_open_quote
-    assert holds(once, wanted)
-    assert replaced(once, wanted) == once
+    assert reserves_exactly(once, wanted)
+    assert replace_arguments(once, wanted) == once
 
 
 @given(cmdlines(), WANTED)
 def test_other_words_keep_their_order(cmdline: str, wanted: HugepageArgs) -> None:
-    before = [word.text for word in split(cmdline) if not _is_hugepage_word(word.text)]
+    before = [word.text for word in split_words(cmdline) if not _is_hugepage_word(word.text)]
     if cmdline.count('"') % 2:
         return
-    after = [word.text for word in split(replaced(cmdline, wanted)) if not _is_hugepage_word(word.text)]
+    after = [
+        word.text
+        for word in split_words(replace_arguments(cmdline, wanted))
+        if not _is_hugepage_word(word.text)
+    ]
     assert after == before
 
 
@@ -167,8 +174,8 @@ def test_pairs_of_other_sizes_stay(cmdline: str, wanted: HugepageArgs) -> None:
     foreign = "hugepagesz=16G hugepages=3"
     if cmdline.count('"') % 2 or "--" in cmdline:
         return
-    assert foreign in replaced(f"{cmdline} ro {foreign}", wanted)
+    assert foreign in replace_arguments(f"{cmdline} ro {foreign}", wanted)
 
 
 def test_open_quote() -> None:
-    assert not holds(replaced('ro x="y', G50), G50)
+    assert not reserves_exactly(replace_arguments('ro x="y', G50), G50)

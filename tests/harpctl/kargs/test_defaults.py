@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from hypothesis import assume, example, given
 
-from harpctl.kargs.cmdline import HugepageArgs, argument, holds, split
-from harpctl.kargs.defaults import code, with_code
+from harpctl.kargs.cmdline import HugepageArgs, parse_argument, reserves_exactly, split_words
+from harpctl.kargs.defaults import shell_code, with_code
 from harpctl.units import GIB, MIB
 from tests.harpctl.kargs.test_cmdline import WANTED, cmdlines
 
@@ -68,7 +68,7 @@ def test_what_the_shell_makes_of_it(shell: str, main: str, extra: str, new: str,
 )
 def test_whatever_the_file_does_before(shell: str, text: str) -> None:
     main, _extra = evaluated(with_code(text, G50), shell)
-    assert holds(main, G50)
+    assert reserves_exactly(main, G50)
 
 
 def test_the_code_is_there_once() -> None:
@@ -79,7 +79,7 @@ def test_the_code_is_there_once() -> None:
 
 
 def test_no_line_looks_like_a_setting_to_other_editors() -> None:
-    for line in code(G50).splitlines():
+    for line in shell_code(G50).splitlines():
         assert not line.startswith(MAIN)
         assert f'{MAIN}="' not in line
         assert not (MAIN in line and line.endswith('"'))
@@ -93,13 +93,13 @@ def test_every_command_line_comes_to_hold(main: str, extra: str, wanted: Hugepag
     text = with_code(f"{MAIN}='{main}'\n{EXTRA}='{extra}'\n", wanted)
     new, new_extra = evaluated(text)
     for before, after in ((main, new), (f"{main} {extra}", f"{new} {new_extra}")):
-        assert holds(after, wanted)
+        assert reserves_exactly(after, wanted)
         assert _others(after) == _others(before)
     assert evaluated(with_code(f"{MAIN}='{new}'\n{EXTRA}='{new_extra}'\n", wanted)) == (new, new_extra)
 
 
 def _others(cmdline: str) -> list[str]:
     names = {"default_hugepagesz", "hugepagesz", "hugepages"}
-    words = [word.text for word in split(cmdline)]
+    words = [word.text for word in split_words(cmdline)]
     end = words.index("--") if "--" in words else len(words)
-    return [word for at, word in enumerate(words) if at >= end or argument(word)[0] not in names]
+    return [word for at, word in enumerate(words) if at >= end or parse_argument(word)[0] not in names]

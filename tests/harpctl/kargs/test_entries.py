@@ -13,7 +13,7 @@ from harpctl.facts.boot_loader import collect_boot
 from harpctl.host.host import Host
 from harpctl.kargs import boot_files
 from harpctl.kargs.cmdline import HugepageArgs
-from harpctl.kargs.plan import lacking
+from harpctl.kargs.plan import lacking_entries
 from harpctl.units import GIB
 
 G50 = HugepageArgs(page_size=GIB, count=50)
@@ -208,7 +208,7 @@ def test_loaders_that_are_not_edited(tmp_path: Path, path: str, reason: str) -> 
     boot = collect_boot(Host(tmp_path))
     assert boot.loader == ""
     assert reason in boot.reason
-    assert lacking(boot, G50)
+    assert lacking_entries(boot, G50)
 
 
 def test_kernelopts_of_the_environment_go_before_those_of_the_menu(tmp_path: Path) -> None:
@@ -246,4 +246,4 @@ def test_a_menu_that_cannot_be_read_verifies_nothing(tmp_path: Path) -> None:
     boot = collect_boot(Blind(tmp_path))
     assert boot.loader == "grub"
     assert "root can" in boot.reason
-    assert len(lacking(boot, G50)) == 1
+    assert len(lacking_entries(boot, G50)) == 1

@@ -17,9 +17,9 @@ from harpctl.facts.boot_loader import collect_boot
 from harpctl.facts.model import Boot, BootEntry, Facts, Memory, Mount, System
 from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host
-from harpctl.kargs.cmdline import HugepageArgs, split
+from harpctl.kargs.cmdline import HugepageArgs, split_words
 from harpctl.kargs.defaults import with_code
-from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.kargs.plan import lacking_entries, plan_kernel_args
 from harpctl.units import GIB, MIB
 from tests.harpctl import golden
 from tests.harpctl.kargs.distro import Distro, carry_out
@@ -49,7 +49,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def others(entry: BootEntry) -> list[str]:
-    return [word.text for word in split(entry.args) if "hugepages" not in word.text]
+    return [word.text for word in split_words(entry.args) if "hugepages" not in word.text]
 
 
 def rendered(group: Group, host: Host) -> str:
@@ -85,7 +85,7 @@ def carry_out_and_check(host: Host, wanted: HugepageArgs) -> Boot:
     before = collect_boot(host)
     carry_out(plan(host, wanted), host)
     after = collect_boot(host)
-    assert lacking(after, wanted) == []
+    assert lacking_entries(after, wanted) == []
     assert plan(host, wanted).steps == ()
     assert [others(entry) for entry in after.entries] == [others(entry) for entry in before.entries]
     return after
@@ -95,7 +95,7 @@ def carry_out_and_check(host: Host, wanted: HugepageArgs) -> Boot:
 def test_tree_boots_with_the_arguments(tmp_path: Path, distro: str) -> None:
     host = Host(build(tmp_path / "root", distro, "gpu1"))
     before = collect_boot(host)
-    assert len(lacking(before, G50)) == len(before.entries)
+    assert len(lacking_entries(before, G50)) == len(before.entries)
     for wanted in (G50, M999, G50):
         after = carry_out_and_check(host, wanted)
     assert all(entry.args.endswith(str(G50)) for entry in after.entries)
@@ -152,7 +152,7 @@ def test_grubby_keeps_pairs_of_other_sizes(tmp_path: Path) -> None:
     assert "--args=hugepagesz=16M hugepages=7" in run.again
     carry_out(plan(host), host)
     boot = collect_boot(host)
-    assert lacking(boot, G50) == []
+    assert lacking_entries(boot, G50) == []
     assert all("hugepagesz=16M hugepages=7" in entry.args for entry in boot.entries)
 
 
@@ -163,7 +163,7 @@ def test_entries_are_edited_where_grubby_cannot_do_it(tmp_path: Path) -> None:
     host = Host(root, Distro(root))
     carry_out(plan(host), host)
     boot = collect_boot(host)
-    assert lacking(boot, G50) == []
+    assert lacking_entries(boot, G50) == []
     assert ["hugepagesz=16M" in entry.args for entry in boot.entries] == [False, True, False]
 
 
@@ -175,7 +175,7 @@ def test_entries_are_edited_without_grubby(tmp_path: Path, distro: str) -> None:
     host = Host(root, runner)
     carry_out(plan(host), host)
     assert runner.ran == []
-    assert lacking(collect_boot(host), G50) == []
+    assert lacking_entries(collect_boot(host), G50) == []
 
 
 @pytest.mark.parametrize("runs", [False, True])
@@ -217,7 +217,7 @@ def test_entries_that_a_new_menu_will_read(tmp_path: Path) -> None:
     config.write_text(config.read_text() + "blscfg\n")
     boot = collect_boot(host)
     assert len(boot.entries) == 4
-    assert lacking(boot, G50) == []
+    assert lacking_entries(boot, G50) == []
 
 
 def test_grub_without_generator(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_menu_with_entries_of_both_kinds(tmp_path: Path, runs: bool) -> None:
     carry_out(plan(host), host)
     boot = collect_boot(host)
     assert len(boot.entries) == 4
-    assert lacking(boot, G50) == []
+    assert lacking_entries(boot, G50) == []
     assert runs or f'{G50} "\nfi' in config.read_text()  # what is set where grubenv does not contain it
 
 
@@ -315,7 +315,7 @@ def test_ostree_tree(tmp_path: Path) -> None:
     host = Host(ostree(tmp_path))
     assert [entry.source for entry in collect_boot(host).entries] == ["/boot/loader/entries/ostree-2.conf"]
     carry_out(plan(host), host)
-    assert lacking(collect_boot(host), G50) == []
+    assert lacking_entries(collect_boot(host), G50) == []
     assert "ro old ostree" in (host.read_text("/boot/loader/entries/ostree-1.conf") or "")
     assert plan(host).steps == ()
     assert not host.exists("/etc/default/grub")

@@ -17,7 +17,7 @@ from harpctl.facts.model import Facts, Memory, System
 from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host
 from harpctl.kargs.cmdline import HugepageArgs
-from harpctl.kargs.plan import lacking, plan_kernel_args
+from harpctl.kargs.plan import lacking_entries, plan_kernel_args
 from harpctl.units import GIB
 from tests.harpctl.kargs.distro import Distro
 from tests.harpctl.machine import DISTROS, build
@@ -31,7 +31,7 @@ def set_up(host: Host) -> None:
     facts = Facts(system=System(), boot=collect_boot(host), memory=Memory())
     sources = collect_sources(host, (), program="harpctl")
     apply(Plan(groups=(plan_kernel_args(facts, sources, G50),)), host, what="setup", progress=NoProgress())
-    assert lacking(collect_boot(host), G50) == []
+    assert lacking_entries(collect_boot(host), G50) == []
 
 
 def texts(root: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harpctl.errors import HarpError
 from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, Overrides, System
-from harpctl.setup.choose import assign_cores, candidates, choose, choose_enis, pair
+from harpctl.setup.choose import assign_cores, candidates, choose_enis, make_choices, pair_gpus
 from harpctl.setup.options import SetupOptions, parse_list, with_names
 
 
@@ -111,7 +111,7 @@ def test_pairs_are_the_nearest_ones() -> None:
     left, right = ("pci0000:00", "0000:00:01.0"), ("pci0000:80", "0000:80:01.0")
     gpus = [gpu(0, 0, left), gpu(1, 1, right)]
     enis = [eni("eth1", 1, path=right), eni("eth2", 0, path=left)]
-    assert [(one.index, other.name) for one, other in pair(gpus, enis)] == [(0, "eth2"), (1, "eth1")]
+    assert [(one.index, other.name) for one, other in pair_gpus(gpus, enis)] == [(0, "eth2"), (1, "eth1")]
 
 
 def smt(cores: int, node: int, first: int, offset: int) -> tuple[Cpu, ...]:
@@ -152,7 +152,7 @@ def test_no_core_serves_two(shape: list[tuple[int, int]], nodes: list[int]) -> N
 
 def test_a_choice_names_gpu_and_cores() -> None:
     cpus = smt(8, 0, 0, 8)
-    made = choose(machine(2, (eni("eth1"), eni("eth2")), cpus), SetupOptions())
+    made = make_choices(machine(2, (eni("eth1"), eni("eth2")), cpus), SetupOptions())
     assert [(one.number, one.eni.name, one.cores) for one in made] == [
         (0, "eth1", (1,)),
         (1, "eth2", (2,)),

@@ -41,7 +41,7 @@ from harpctl.setup.pages import (
     page_count,
     plan_now,
     replaced_args,
-    spread,
+    spread_pages,
 )
 from harpctl.units import GIB, MIB
 
@@ -143,8 +143,8 @@ def test_a_bare_count_of_somebody_else_is_said() -> None:
 
 
 def test_pages_spread_over_nodes() -> None:
-    assert spread(50, 2) == [25, 25]
-    assert spread(15, 2) == [8, 7]
+    assert spread_pages(50, 2) == [25, 25]
+    assert spread_pages(15, 2) == [8, 7]
     steps = plan_now(facts(two_nodes(474 * GIB, (25, 3))), SetupOptions(), 50).steps
     assert [(step.path, step.value) for step in steps if isinstance(step, SetControl)] == [
         ("/sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages", "25")
