@@ -90,7 +90,7 @@ class Bundle:
             self.add(name, data)
 
 
-def _environments(bundle: Bundle) -> dict[int, dict[str, str]]:
+def _read_environments(bundle: Bundle) -> dict[int, dict[str, str]]:
     """Read the environments of all processes that may be read and have variables of NCCL or HARP."""
     found: dict[int, dict[str, str]] = {}
     refused = 0
@@ -115,7 +115,7 @@ def _dump_directories(host: Host, environments: list[dict[str, str]]) -> Iterato
         yield from [named] if named.startswith("/") else directories(host, environment)
 
 
-def _pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
+def _add_pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
     host = bundle.host
     stats = {folder for environment in environments for folder in directories(host, environment)}
     for folder in sorted({*stats, *_dump_directories(host, environments)}):
@@ -134,10 +134,10 @@ def _pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
         for name in names if folder in stats else ():
             if STATS_NAME.fullmatch(name):
                 bundle.add_page(f"statistics/{name}", f"{folder}/{name}")
-        _dumps(bundle, folder, [name for name in names if DUMP_NAME.fullmatch(name)])
+        _add_dumps(bundle, folder, [name for name in names if DUMP_NAME.fullmatch(name)])
 
 
-def _dumps(bundle: Bundle, folder: str, names: list[str]) -> None:
+def _add_dumps(bundle: Bundle, folder: str, names: list[str]) -> None:
     """Add the newest dumps of a directory; one sentence tells of the others."""
     times = {name: status.st_mtime for name in names if (status := bundle.host.stat(f"{folder}/{name}"))}
     newest = sorted(times, key=lambda name: times[name], reverse=True)
@@ -147,7 +147,7 @@ def _dumps(bundle: Bundle, folder: str, names: list[str]) -> None:
         bundle.miss(f"{older} dumps in {folder}", f"only the {DUMPS_MAX} newest are included")
 
 
-def _confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
+def _add_confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
     folders = [CONF_DIR, *(environment.get("HARP_CONF_DIR", "") for environment in environments)]
     for number, folder in enumerate(dict.fromkeys(folder.rstrip("/") for folder in folders)):
         for path in find_confs(bundle.host, folder) if folder.startswith("/") else ():
@@ -160,29 +160,29 @@ def _confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
             bundle.add(name, bundle.scrubber.text(text).encode("utf-8", "replace"))
 
 
-def _status(host: Host) -> dict[str, Any]:
+def _read_status(host: Host) -> dict[str, Any]:
     status: dict[str, Any] = msgspec.to_builtins(read_status(host))
     status.pop("settings")  # environment.json has them
     return status
 
 
-def gather(host: Host) -> Bundle:
+def gather_bundle(host: Host) -> Bundle:
     """Gather all that a bundle holds; works without root and in a container."""
     bundle = Bundle(host)
     own = dict(os.environ) if host.is_real else {}
     bundle.scrubber.learn(own)
-    processes = _environments(bundle)
+    processes = _read_environments(bundle)
     set_ = all_settings(host, own)
     bundle.scrubber.learn({setting.name: setting.value for setting in set_})
     facts = collect_facts(host)
     environments = [own, *processes.values()]
-    _confs(bundle, environments)  # before what may quote them
+    _add_confs(bundle, environments)  # before what may quote them
     bundle.attempt(
         "doctor.json",
         lambda: [to_plain(one) for one in run_checks(real_context(host, facts, DoctorOptions()))],
     )
     bundle.attempt("facts.json", lambda: allow.facts(facts))
-    bundle.attempt("status.json", lambda: _status(host))
+    bundle.attempt("status.json", lambda: _read_status(host))
     bundle.attempt(
         "environment.json",
         lambda: {
@@ -190,16 +190,16 @@ def gather(host: Host) -> Bundle:
             "processes": {str(pid): allow.variables(found) for pid, found in processes.items()},
         },
     )
-    bundle.attempt("versions.json", lambda: _versions(bundle.host))
+    bundle.attempt("versions.json", lambda: _read_versions(bundle.host))
     found = find(host)
     for unread in found.unread:
         bundle.miss(unread.file, unread.error)
     bundle.attempt("statistics.json", lambda: _without_commands(document(found)))
-    _pages(bundle, environments)
+    _add_pages(bundle, environments)
     return bundle
 
 
-def _versions(host: Host) -> dict[str, str]:
+def _read_versions(host: Host) -> dict[str, str]:
     versions = {"harpctl": build_version(), "python": sys.version.split()[0]}
     return {**versions, "kernel": platform.release()} if host.is_real else versions
 
@@ -213,7 +213,7 @@ def _without_commands(data: object) -> object:
     return data
 
 
-def manifest(bundle: Bundle, name: str) -> bytes:
+def make_manifest(bundle: Bundle, name: str) -> bytes:
     """Return the manifest: what the bundle holds, for its reader."""
     text = {
         "format": FORMAT,

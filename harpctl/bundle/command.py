@@ -8,7 +8,7 @@ import re
 import time
 from pathlib import Path
 
-from harpctl.bundle.collect import gather, manifest
+from harpctl.bundle.collect import gather_bundle, make_manifest
 from harpctl.command_line import FILE, command, json_option, option, root_option
 from harpctl.console import ERR, OUT, print_json
 from harpctl.doctor.archive import MANIFEST, write_archive
@@ -27,11 +27,11 @@ def report(*, output: Path | None, root: Path | None, as_json: bool) -> None:
     keys and kernel arguments that harpctl does not know are left out, so that it holds no secret. Without
     root it contains less, and lists what is missing. `harpctl doctor --bundle FILE` reads it on any host.
     """
-    bundle = gather(open_host(root))
+    bundle = gather_bundle(open_host(root))
     name = re.sub(r"[^\w.-]", "_", platform.node() if root is None else "image") or "host"
     folder = f"harp-report-{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     path = output or Path(f"{folder}.tar.gz")
-    write_archive(path, folder, {MANIFEST: manifest(bundle, name), **bundle.files})
+    write_archive(path, folder, {MANIFEST: make_manifest(bundle, name), **bundle.files})
     if as_json:
         print_json({"file": str(path), "files": sorted(bundle.files), "unread": bundle.unread})
         return

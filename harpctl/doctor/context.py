@@ -24,7 +24,7 @@ from harpctl.host.host import Host
 from harpctl.network.model import Interfaces, decode
 from harpctl.plugin.choice import Family, named_files
 from harpctl.plugin.compat import Platform, platform_of
-from harpctl.plugin.search import Sight, Taken, find_taken, look
+from harpctl.plugin.search import Sight, Taken, find_taken, look_for_plugins
 from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
@@ -113,7 +113,7 @@ class Context:
     @functools.cached_property
     def sight(self) -> Sight:
         """Return what jobs from here take."""
-        return look(self.host, self.copies, self.settings, self.platform, self.taken)
+        return look_for_plugins(self.host, self.copies, self.settings, self.platform, self.taken)
 
     @property
     def family(self) -> Family:

@@ -15,10 +15,10 @@ from harpctl.plugin.choice import (
     candidate_files,
     deciding_setting,
     family_of,
+    find_obstacle,
     is_loadable_harp,
     leads_to_harp,
     loaded_copy,
-    obstacle,
 )
 from harpctl.plugin.settings import ENVIRONMENT, PLUGIN_VARIABLE, SWITCH, SetVariable
 
@@ -84,7 +84,7 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     for setting in _heeded_settings(context, PLUGIN_VARIABLE):
         if setting is settled and (context.taken or not releases):
             continue
-        why = obstacle(setting, context.copies, context.platform, releases, family)
+        why = find_obstacle(setting, context.copies, context.platform, releases, family)
         if why and leads_to_harp(setting, context.copies, context.platform, family):
             yield fail(why, _command_to_repair(setting, context))
         elif why:

@@ -13,11 +13,11 @@ from harpctl.doctor.model import CheckResult, check, edit_command, fail, warn
 from harpctl.facts.elf import version_key
 from harpctl.facts.model import Library
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, Copy
-from harpctl.plugin.choice import family_of, is_loadable_harp, reason
+from harpctl.plugin.choice import explain_choice, family_of, is_loadable_harp
 from harpctl.plugin.compat import abi_picked, incompatibility
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.source import own_path
-from harpctl.plugin.status import export_hint, unchosen
+from harpctl.plugin.status import export_hint, find_unchosen
 
 READ_ALL = 0o444
 NCCL_MIN = "2.8"
@@ -38,14 +38,14 @@ def _parked_copies(context: Context) -> list[Copy]:
 
 
 def _second_copy(context: Context) -> Copy | None:
-    copy = unchosen(context.copies, context.platform, context.family)
+    copy = find_unchosen(context.copies, context.platform, context.family)
     return copy if copy and copy.name == context.family.suffixed else None
 
 
 def _taken_now(context: Context) -> str:
     """Return which file NCCL takes and why; "" where it takes none."""
     copy, sight = context.nccl_copy, context.sight
-    return reason(copy, context.settings, sight.family, sight.why) if copy else ""
+    return explain_choice(copy, context.settings, sight.family, sight.why) if copy else ""
 
 
 def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:

@@ -46,7 +46,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     devices: tuple[Device, ...]
 
 
-def describe(host: Host, folder: str) -> Spec:
+def describe_folder(host: Host, folder: str) -> Spec:
     """Describe the folder that `harpctl node` made, and the conf files where there are some."""
     if not host.is_file(library_path(folder)):
         raise HarpError(

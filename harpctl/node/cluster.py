@@ -65,10 +65,10 @@ class Cluster:
             direct = urllib.request.ProxyHandler({})
             opener = urllib.request.build_opener(direct, urllib.request.HTTPSHandler(context=context))
             with opener.open(request, timeout=TIMEOUT_S) as answer:
-                return Response(answer.status, _document(answer.read(ANSWER_BYTES_MAX)))
+                return Response(answer.status, _parse_object(answer.read(ANSWER_BYTES_MAX)))
         except urllib.error.HTTPError as error:
             with error:
-                return Response(error.code, _document(error.read(ANSWER_BYTES_MAX)))
+                return Response(error.code, _parse_object(error.read(ANSWER_BYTES_MAX)))
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             raise HarpError(
@@ -77,7 +77,7 @@ class Cluster:
             ) from None
 
 
-def _document(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.MsgspecError:

@@ -17,7 +17,7 @@ from harpctl.command_line import FILE, command, json_option, option, plugin_opti
 from harpctl.console import OUT, ConsoleProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host, open_host
-from harpctl.node.cdi import describe
+from harpctl.node.cdi import describe_folder
 from harpctl.node.cluster import LABEL, Cluster, is_wanted, label_value, set_label
 from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absolute
 from harpctl.plugin.source import find_source
@@ -79,7 +79,7 @@ def clean_up_node(
         raise failure
 
 
-def _daemonset(text: str) -> tuple[str, str]:
+def _parse_daemonset(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
         raise HarpError(
@@ -128,7 +128,7 @@ def node(
         raise HarpError("--node and --daemonset belong together.", "Give both, or none.", ExitCode.USAGE)
     progress = ConsoleProgress()
     host = open_host(root)
-    place = _daemonset(daemonset) if daemonset else None
+    place = _parse_daemonset(daemonset) if daemonset else None
     cluster = Cluster(Host()) if place else None
     found = install_node(host, folder, settings, plugin, progress)
     if as_json:
@@ -158,4 +158,4 @@ def cdi(*, folder: str, root: Path | None, as_json: bool) -> None:
     """
     del as_json
     require_absolute(folder)
-    print_json(describe(open_host(root), folder))
+    print_json(describe_folder(open_host(root), folder))

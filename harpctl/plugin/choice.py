@@ -126,7 +126,7 @@ def chosen_copy(
     return loaded_copy(copies, files, platform)
 
 
-def reason(copy: Copy, settings: Iterable[SetVariable], family: Family = NCCL, path: str = "") -> str:
+def explain_choice(copy: Copy, settings: Iterable[SetVariable], family: Family = NCCL, path: str = "") -> str:
     """Return which file NCCL takes and why, as a sentence without its end; `path` says "by ..."."""
     setting = deciding_setting(settings, family)
     why = f"by {setting}" if setting else f"as it has the plain name and {PLUGIN_VARIABLE} is not set"
@@ -140,7 +140,7 @@ def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
     )
 
 
-def obstacle(
+def find_obstacle(
     setting: SetVariable,
     copies: Sequence[Copy],
     platform: Platform,

@@ -98,7 +98,7 @@ def run_switch(
     return msgspec.structs.replace(result, ok=ok, notes=tuple(notes))
 
 
-def _do(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, as_json: bool) -> None:
+def _do_switch(host: Host, action: str, make: Callable[[], Switch], *, dry_run: bool, as_json: bool) -> None:
     progress: Progress = NoProgress() if as_json else ConsoleProgress()
     result = run_switch(host, action, make, progress, dry_run=dry_run)
     if as_json:
@@ -154,7 +154,7 @@ def install(
             require_root(host, without_root(source, folder))
         return switch
 
-    _do(host, "install", make, dry_run=dry_run, as_json=as_json)
+    _do_switch(host, "install", make, dry_run=dry_run, as_json=as_json)
 
 
 @over_hosts
@@ -174,7 +174,7 @@ def enable(*, force: bool, dry_run: bool, yes: bool, root: Path | None, as_json:
     """
     del yes  # only -H asks
     host = open_host(root)
-    _do(host, "enable", lambda: plan_enable(host, force=force), dry_run=dry_run, as_json=as_json)
+    _do_switch(host, "enable", lambda: plan_enable(host, force=force), dry_run=dry_run, as_json=as_json)
 
 
 @over_hosts
@@ -199,7 +199,7 @@ def disable(*, dry_run: bool, yes: bool, root: Path | None, as_json: bool) -> No
             require_root(host, "Without root, for jobs from here: export HARP_DISABLE=1")
         return switch
 
-    _do(host, "disable", make, dry_run=dry_run, as_json=as_json)
+    _do_switch(host, "disable", make, dry_run=dry_run, as_json=as_json)
 
 
 def compare_builds(answers: Sequence[Answer]) -> list[Answer]:

@@ -81,7 +81,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def look(
+def look_for_plugins(
     host: Host,
     copies: Sequence[Copy],
     settings: Sequence[SetVariable],
@@ -108,7 +108,7 @@ def _taken_unseen(
     for file in candidate_files(decides.value if decides else None, family=family):
         for folder in environment_dirs(host) if "/" not in file else ():
             place = Place(path=f"{folder}/{file}", why="by LD_LIBRARY_PATH")
-            copy = _copy(host, place, file, known)
+            copy = _find_copy(host, place, file, known)
             if copy is not None and copy.is_seen_by(platform.machine):
                 return copy, place.why
         if copy := loaded_copy(copies, [file], platform):
@@ -134,15 +134,15 @@ def find_taken(
                     return msgspec.structs.replace(taken, copy=copy)
                 continue
             for place in search_places(host, file, chain, environment_dirs(host)):
-                copy = _copy(host, place, file, known)
+                copy = _find_copy(host, place, file, known)
                 if copy is not None and copy.is_seen_by(platform.machine):
                     return msgspec.structs.replace(taken, copy=copy, why=place.why)
         return taken
 
-    return tuple(dict.fromkeys(take(chain) for chain in chains(host)))
+    return tuple(dict.fromkeys(take(chain) for chain in find_chains(host)))
 
 
-def _copy(host: Host, place: Place, name: str, known: dict[str, Copy]) -> Copy | None:
+def _find_copy(host: Host, place: Place, name: str, known: dict[str, Copy]) -> Copy | None:
     folder = host.leads_to(place.path.rpartition("/")[0])
     path = f"{folder}/{name}"
     if path not in known and folder and host.stat(path) is not None:
@@ -150,25 +150,27 @@ def _copy(host: Host, place: Place, name: str, known: dict[str, Copy]) -> Copy |
     return known.get(path)
 
 
-def chains(host: Host) -> list[tuple[Loaded, ...]]:
+def find_chains(host: Host) -> list[tuple[Loaded, ...]]:
     """Return each NCCL with what loads it, up to the program."""
     found = []
     for package in package_dirs(host):
         for name in LOADED:
-            loaders = _loaders(host, package, name)
-            if loaders and (path := _first(host, search_places(host, name, loaders, environment_dirs(host)))):
+            loaders = _find_loaders(host, package, name)
+            if loaders and (
+                path := _first_file(host, search_places(host, name, loaders, environment_dirs(host)))
+            ):
                 found.append((load_object(host, path), *loaders))
     loaded = {chain[0].path for chain in found}
     alone = (path for path in library_files(host) if path not in loaded)
     return [*found, *((load_object(host, path),) for path in alone)]
 
 
-def _first(host: Host, tried: Iterable[Place]) -> str:
+def _first_file(host: Host, tried: Iterable[Place]) -> str:
     paths = (host.leads_to(place.path) for place in tried if host.is_file(place.path))
     return next(filter(None, paths), "")
 
 
-def _loaders(host: Host, package: str, wanted: str) -> tuple[Loaded, ...]:
+def _find_loaders(host: Host, package: str, wanted: str) -> tuple[Loaded, ...]:
     """Return PyTorch's library that needs a library, the one that needs that, and so on, and the program."""
     names = [name for name in host.list_dir(f"{package}/torch/lib") if ".so" in name]
     files = [load_object(host, f"{package}/torch/lib/{name}") for name in names]
@@ -177,10 +179,10 @@ def _loaders(host: Host, package: str, wanted: str) -> tuple[Loaded, ...]:
     while by := next((one for one in files if wanted in one.dynamic.needed and one not in chain), None):
         chain.append(by)
         wanted = by.name
-    return (*chain, *_program(host, package)) if chain else ()
+    return (*chain, *_find_program(host, package)) if chain else ()
 
 
-def _program(host: Host, package: str) -> list[Loaded]:
+def _find_program(host: Host, package: str) -> list[Loaded]:
     """Return the Python that uses a folder of packages."""
     match = PACKAGES.fullmatch(package)
     if match is None:

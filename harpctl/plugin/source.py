@@ -18,7 +18,7 @@ from harpctl.plugin.switch import Source
 VARIANTS = ("", "portable", "aarch64")  # folders of build/: for this machine, for old glibc, for ARM
 
 
-def _source(path: str, data: bytes, host_path: str = "") -> Source:
+def _make_source(path: str, data: bytes, host_path: str = "") -> Source:
     return Source(path=path, data=data, elf=inspect_elf(io.BytesIO(data), path), host_path=host_path)
 
 
@@ -26,7 +26,7 @@ def own_sources() -> list[Source]:
     """Read the plugins that come with this harpctl, the preferred one first."""
     packaged = resources.files("harpctl") / "data"
     files = [packaged / NAME, *(BUILD_DIR / variant / NAME for variant in VARIANTS)]
-    return [_source(str(file), file.read_bytes()) for file in files if file.is_file()]
+    return [_make_source(str(file), file.read_bytes()) for file in files if file.is_file()]
 
 
 def own_path(host: Host) -> str:
@@ -48,7 +48,7 @@ def read_source(host: Host, file: Path) -> Source:
         ) from None
     path = file.resolve()
     host_path = f"/{path.relative_to(host.root)}" if path.is_relative_to(host.root) else ""
-    return _source(str(file), data, host_path)
+    return _make_source(str(file), data, host_path)
 
 
 def find_source(host: Host, given: Path | None) -> Source:

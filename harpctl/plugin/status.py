@@ -16,13 +16,13 @@ from harpctl.plugin.choice import (
     Family,
     deciding_setting,
     find_all,
+    find_obstacle,
     has_name_of,
     is_loadable_harp,
-    obstacle,
     second_name_hint,
 )
 from harpctl.plugin.compat import Platform, abi_picked, incompatibility, platform_of
-from harpctl.plugin.search import Sight, Taken, find_taken, look
+from harpctl.plugin.search import Sight, Taken, find_taken, look_for_plugins
 from harpctl.plugin.settings import PLUGIN_VARIABLE, SetVariable, find_settings
 from harpctl.plugin.source import own_path
 
@@ -76,7 +76,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def unchosen(copies: tuple[Copy, ...], platform: Platform, family: Family = NCCL) -> Copy | None:
+def find_unchosen(copies: tuple[Copy, ...], platform: Platform, family: Family = NCCL) -> Copy | None:
     """Return a HARP that is installed and that NCCL loads only where a setting names it."""
     ours = (copy for copy in copies if has_name_of(copy, family))
     return next((copy for copy in ours if copy.form == INSTALLED and is_loadable_harp(copy, platform)), None)
@@ -87,7 +87,7 @@ def export_hint(path: str) -> str:
     return f"export {PLUGIN_VARIABLE}={path}"
 
 
-def _state(
+def _decide_state(
     sight: Sight, copies: tuple[Copy, ...], platform: Platform, decides: SetVariable | None
 ) -> tuple[str, str, Copy | None]:
     """Return the state, its sentence, and the copy that it describes."""
@@ -99,10 +99,10 @@ def _state(
     by = f", {sight.why}" if sight.why else ""
     if winner is not None and winner.is_harp:
         return ENABLED, f"{winner.what} is enabled: {winner.path}{by}.", winner
-    copy = unchosen(copies, platform, family)
+    copy = find_unchosen(copies, platform, family)
     beside = f", beside {winner.what} ({winner.path}{by})" if winner else ""
     if copy is not None and (decides or copy.name == family.suffixed):
-        why = obstacle(decides, copies, platform, (), family) if decides else second_name_hint(family)
+        why = find_obstacle(decides, copies, platform, (), family) if decides else second_name_hint(family)
         return BESIDE, f"{copy.what} is installed as {copy.path}{beside}. {why}", copy
     if copy := sight.packaged:
         how = f"Nothing leads to it: {export_hint(copy.path)}"
@@ -121,7 +121,9 @@ def _without_harp(sight: Sight, copies: tuple[Copy, ...]) -> tuple[str, str, Cop
     return ABSENT, f"HARP is not installed: no {family.plain} where the loader searches.", None
 
 
-def _notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, family: Family) -> list[str]:
+def _status_notes(
+    winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, family: Family
+) -> list[str]:
     notes = []
     for copy in copies:
         if copy is winner:
@@ -157,11 +159,11 @@ def _of_environment(host: Host) -> list[str]:
 def read_status(host: Host) -> Status:
     """Look at the plugin, NCCL's libraries, conf files and settings of a host. Needs no root."""
     platform, copies, settings = platform_of(host), find_all(host), find_settings(host)
-    sight = look(host, copies, settings, platform, find_taken(host, copies, settings, platform))
+    sight = look_for_plugins(host, copies, settings, platform, find_taken(host, copies, settings, platform))
     winner, family, found = sight.copy, sight.family, sight.taken
     decides = deciding_setting(settings, family)
-    state, summary, spoken = _state(sight, copies, platform, decides)
-    notes = _notes(winner, copies, platform, family)
+    state, summary, spoken = _decide_state(sight, copies, platform, decides)
+    notes = _status_notes(winner, copies, platform, family)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
     if state in {ABSENT, FOREIGN} and (path := own_path(host)):
@@ -169,14 +171,14 @@ def read_status(host: Host) -> Status:
     releases = {t.library.version for t in found if t.library.version and t.family is family}
     settled = decides if sight.is_led_to_harp(platform) else None
     obstacles = (
-        obstacle(one, copies, platform, releases, family)
+        find_obstacle(one, copies, platform, releases, family)
         for one in settings
         if one is not settled and family.heeds(one)
     )
     notes += [text for text in obstacles if text]
     notes += [f"{taken}." for taken in found if is_apart(taken, winner)]
     notes += _of_environment(host) if not found else []
-    libraries = [_nccl(taken, spoken) for taken in found]
+    libraries = [_describe_nccl(taken, spoken) for taken in found]
     for one in libraries:
         if spoken and spoken.elf and spoken.elf.abis and one.version and one.abi is None:
             notes.append(f"{one.name} {one.version} ({one.path}) finds no interface that it knows.")
@@ -186,7 +188,9 @@ def read_status(host: Host) -> Status:
         path=spoken.path if spoken else "",
         version=spoken.elf.version if spoken and spoken.elf else "",
         build=spoken.elf.build if spoken and spoken.elf else "",
-        files=tuple(_file(copy, copy is winner) for copy in _with_seen(copies, winner, sight.packaged)),
+        files=tuple(
+            _describe_file(copy, copy is winner) for copy in _with_seen(copies, winner, sight.packaged)
+        ),
         libraries=tuple(libraries),
         conf_files=tuple(find_confs(host)),
         settings=settings,
@@ -205,7 +209,7 @@ def is_apart(taken: Taken, winner: Copy | None) -> bool:
     return (taken.copy.path if taken.copy else "") != (winner.path if winner else "")
 
 
-def _nccl(taken: Taken, spoken: Copy | None) -> Nccl:
+def _describe_nccl(taken: Taken, spoken: Copy | None) -> Nccl:
     """Return an NCCL; its interface is that of what it takes, else of what the state speaks of."""
     copy = taken.copy or spoken
     return Nccl(
@@ -219,7 +223,7 @@ def _nccl(taken: Taken, spoken: Copy | None) -> Nccl:
     )
 
 
-def _file(copy: Copy, is_loaded: bool) -> File:
+def _describe_file(copy: Copy, is_loaded: bool) -> File:
     file = File(
         path=copy.path, form=copy.form, is_harp=copy.is_harp, is_loaded=is_loaded, problem=copy.problem
     )

@@ -49,12 +49,14 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     already: str  # a sentence, true when there is nothing to do
 
 
-def _switch(host: Host, name: str, steps: Sequence[AnyStep], path: str, messages: tuple[str, str]) -> Switch:
+def _make_switch(
+    host: Host, name: str, steps: Sequence[AnyStep], path: str, messages: tuple[str, str]
+) -> Switch:
     plan = drop_held_steps(Plan(groups=(Group(name=name, steps=tuple(steps)),)), host)
     return Switch(plan=plan, path=path, done=messages[0], already=messages[1])
 
 
-def _list(copies: Sequence[Copy]) -> str:
+def _join_copies(copies: Sequence[Copy]) -> str:
     return ", ".join(f"{copy.path} ({copy.what})" for copy in copies)
 
 
@@ -86,7 +88,7 @@ def plan_install(
     copies = list(find_all(host))
     machine = source.elf.machine
     paths: list[str] = []
-    for family in _families(host, copies):
+    for family in _choose_families(host, copies):
         own_name = {NAME: family.plain, SUFFIXED: family.suffixed}.get(name, name)
         own = _install_paths(host, source, copies, folder, own_name, family)
         others = _in_the_way(host, own, machine, copies)
@@ -98,7 +100,8 @@ def plan_install(
     others = _in_the_way(host, paths, machine, copies)
     if others and not force:
         raise HarpError(
-            f"Another {others[0].name} is on this host, and NCCL would load that one: {_list(others)}.",
+            f"Another {others[0].name} is on this host, and NCCL would load that one:"
+            f" {_join_copies(others)}.",
             f"Remove it, or let --force move it aside to {aside_as(others[0].name)}.",
             ExitCode.REFUSED,
         )
@@ -106,7 +109,7 @@ def plan_install(
     parked = [copy for copy in parked if copy.path != source.host_path]
     if parked and not force and not any(copy.path in paths and copy.is_harp for copy in copies):
         raise HarpError(
-            f"HARP is disabled on this host: {_list(parked)}. Installing would turn it on again.",
+            f"HARP is disabled on this host: {_join_copies(parked)}. Installing would turn it on again.",
             "Turn it on with `harpctl enable` and then install; or install beside it with --force.",
             ExitCode.REFUSED,
         )
@@ -118,7 +121,7 @@ def plan_install(
     what = f"HARP {source.elf.version}".strip() if source.elf.is_harp else f"The plugin {source.elf.name}"
     where = ", ".join(paths)
     messages = (f"{what} is installed: {where}.", f"{what} is installed already: {where}.")
-    return _switch(host, "plugin", [*steps, *_refresh(host, paths, copies)], paths[0], messages)
+    return _make_switch(host, "plugin", [*steps, *_plan_refresh(host, paths, copies)], paths[0], messages)
 
 
 def aside_as(name: str) -> str:
@@ -126,7 +129,7 @@ def aside_as(name: str) -> str:
     return f"replaced.{name}"
 
 
-def _families(host: Host, copies: Sequence[Copy]) -> list[Family]:
+def _choose_families(host: Host, copies: Sequence[Copy]) -> list[Family]:
     """Return by whose names to install, first those that decide the host's status.
 
     NCCL's always: RCCL of ROCm 7.1 and 7.2 looks for its plain name.
@@ -222,11 +225,11 @@ def plan_disable(host: Host) -> Switch:
     parked = [step.to for step in steps]
     parked += [copy.path for copy in copies if copy.form != INSTALLED and copy.is_harp]
     if not parked:
-        return _switch(
+        return _make_switch(
             host, "plugin off", (), "", ("", "HARP is not installed; there is nothing to disable.")
         )
     messages = (f"HARP is disabled: {parked[0]}.", f"HARP is disabled already: {parked[0]}.")
-    return _switch(host, "plugin off", steps, parked[0], messages)
+    return _make_switch(host, "plugin off", steps, parked[0], messages)
 
 
 def plan_enable(host: Host, *, force: bool = False) -> Switch:
@@ -236,19 +239,19 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
     and when another plugin holds the name or would be found first. `force` enables what is not HARP.
     """
     copies = find_all(host)
-    first = _families(host, copies)[0]
+    first = _choose_families(host, copies)[0]
     copies = tuple(sorted(copies, key=lambda copy: not has_name_of(copy, first)))
     ours = [copy for copy in copies if copy.form == INSTALLED and copy.is_harp]
     parked = [] if ours else _one_of_each([copy for copy in copies if copy.form != INSTALLED])
     steps: list[AnyStep] = []
     paths = []
     for copy in parked or ours[:1]:
-        elf = _checked(host, copy, force=force)
+        elf = _check_copy(host, copy, force=force)
         beside = copy.is_searched or bool(copy.aliases)
         path = copy.installs_as if beside else f"{library_dir(host, elf.machine)}/{copy.name}"
         if others := _in_the_way(host, [path], elf.machine, copies):
             raise HarpError(
-                f"Another {copy.name} is on this host, and NCCL would load that one: {_list(others)}.",
+                f"Another {copy.name} is on this host, and NCCL would load that one: {_join_copies(others)}.",
                 f"Remove its package, or move it away; {copy.path} is HARP's.",
                 ExitCode.REFUSED,
             )
@@ -257,7 +260,7 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
             steps += _brings_back(host, copy, path, beside=beside)
     found = (parked or ours)[0].what
     messages = (f"{found} is enabled: {', '.join(paths)}.", f"{found} is enabled already: {paths[0]}.")
-    return _switch(host, "plugin on", [*steps, *_refresh(host, paths, copies)], paths[0], messages)
+    return _make_switch(host, "plugin on", [*steps, *_plan_refresh(host, paths, copies)], paths[0], messages)
 
 
 def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[AnyStep]:
@@ -268,7 +271,7 @@ def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[Any
     return [WriteFile(why=why, path=path, data=data, mode=MODE), RemoveFile(why=why, path=copy.path)]
 
 
-def _refresh(host: Host, paths: Sequence[str], copies: Sequence[Copy]) -> list[AnyStep]:
+def _plan_refresh(host: Host, paths: Sequence[str], copies: Sequence[Copy]) -> list[AnyStep]:
     """Renew the loader's cache where it decides: in folders that only it knows, or among several copies."""
     alone = all(copy.path in paths for copy in copies if copy.form == INSTALLED)
     folders, known = {path.rpartition("/")[0] for path in paths}, system_dirs(host)
@@ -298,14 +301,14 @@ def _one_of_each(parked: Sequence[Copy]) -> list[Copy]:
         same = [copy for copy in parked if copy.name == name]
         if len(same) > 1:
             raise HarpError(
-                f"There are {len(same)} disabled copies, and only one can be enabled: {_list(same)}.",
+                f"There are {len(same)} disabled copies, and only one can be enabled: {_join_copies(same)}.",
                 f"Remove the others, for example: rm {same[-1].path}",
                 ExitCode.REFUSED,
             )
     return list(parked)
 
 
-def _checked(host: Host, copy: Copy, *, force: bool) -> Elf:
+def _check_copy(host: Host, copy: Copy, *, force: bool) -> Elf:
     """Refuse to enable what is no plugin for this host, and what is not HARP unless forced."""
     if copy.elf is None or copy.problem:
         raise HarpError(

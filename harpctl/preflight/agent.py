@@ -51,7 +51,7 @@ NEEDED = ("confs",)
 def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until they end."""
     signal.alarm(seconds)
-    state = describe()
+    state = describe_host()
     stopped = threading.Event()
     with Responder([eni.address for eni in state.enis], port) as responder:
         thread = threading.Thread(target=responder.run, args=(seconds, stopped.is_set))
@@ -59,19 +59,19 @@ def serve_agent(port: int, seconds: int, requests: BinaryIO, answers: BinaryIO) 
         try:
             _write_answer(state, answers)
             for line in requests:
-                _write_answer(_results(state, msgspec.json.decode(line, type=Request)), answers)
+                _write_answer(_answer_request(state, msgspec.json.decode(line, type=Request)), answers)
         finally:
             stopped.set()
             thread.join()
 
 
-def _results(state: HostState, request: Request) -> list[ProbeResult] | list[Outcome]:
+def _answer_request(state: HostState, request: Request) -> list[ProbeResult] | list[Outcome]:
     if isinstance(request, RateRequest):
-        return _measure(state, request)
+        return _measure_rates(state, request)
     return [one.result for one in run_probes(Machine(), request.port, request.probes)]
 
 
-def _measure(state: HostState, request: RateRequest) -> list[Outcome]:
+def _measure_rates(state: HostState, request: RateRequest) -> list[Outcome]:
     """Run harp-perf on the first ENIs at once, each with the ENI of the same number of the other host."""
     host = open_host(None)
     os.environ["HARP_DEVICES"] = "enis"
@@ -95,7 +95,7 @@ def _write_answer(value: object, answers: BinaryIO) -> None:
     answers.flush()
 
 
-def describe() -> HostState:
+def describe_host() -> HostState:
     """Return the state of this host. Raises HarpError where no plugin is here at all."""
     host = open_host(None)
     context = real_context(host, collect_facts(host), DoctorOptions())
@@ -114,24 +114,24 @@ def describe() -> HostState:
         version=elf.version,
         build=elf.build,
         wire=elf.wire,
-        perf=_perf(),
-        nccl=_nccl(context),
+        perf=_find_perf(),
+        nccl=_find_nccl(context),
         ephemeral=ephemeral_ports(host),
         boot=host.read_word("/proc/sys/kernel/random/boot_id"),
         network=host.read_link("/proc/self/ns/net") or "",
         machine_id=host.read_word("/etc/machine-id"),
-        enis=tuple(_enis(context)),
-        failed=_failures(findings, needed=True),
-        warned=_failures(findings, needed=False),
+        enis=tuple(_describe_enis(context)),
+        failed=_failed_findings(findings, needed=True),
+        warned=_failed_findings(findings, needed=False),
     )
 
 
-def _perf() -> str:
+def _find_perf() -> str:
     built = built_file(PERF)
     return str(built) if os.access(built, os.X_OK) else shutil.which(PERF) or ""
 
 
-def _nccl(context: Context) -> str:
+def _find_nccl(context: Context) -> str:
     """Return the newest NCCL whose sockets the baseline knows how to find."""
     if context.facts.system.arch != "x86_64":
         return ""
@@ -140,12 +140,12 @@ def _nccl(context: Context) -> str:
     return known[-1].path if known and version_key(known[-1].version) >= NCCL_SINCE else ""
 
 
-def _failures(findings: Iterable[Finding], *, needed: bool) -> tuple[HostFinding, ...]:
+def _failed_findings(findings: Iterable[Finding], *, needed: bool) -> tuple[HostFinding, ...]:
     failed = (one for one in findings if one.level == "fail" and (one.group in NEEDED) == needed)
     return tuple(HostFinding(id=one.id, cause=one.cause, repair=one.repair) for one in failed)
 
 
-def _enis(context: Context) -> Iterable[EniState]:
+def _describe_enis(context: Context) -> Iterable[EniState]:
     for _path, conf, eni in context.pairs:
         address = conf.address or first_address(eni.addresses)
         ports = conf.ports or ephemeral_ports(context.host)

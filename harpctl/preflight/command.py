@@ -17,7 +17,7 @@ from harpctl.preflight.agent import serve_agent
 from harpctl.preflight.diagnosis import UNREACHED
 from harpctl.preflight.model import SOCKET, PreflightOptions
 from harpctl.preflight.run import run_preflight
-from harpctl.preflight.show import show
+from harpctl.preflight.show import show_report
 from harpctl.ssh import parse_hosts
 
 HOSTS_MIN = 2
@@ -95,7 +95,7 @@ def preflight(
     if as_json:
         print_json(report)
     else:
-        show(report, options.other)
+        show_report(report, options.other)
     if any(one.check == UNREACHED for one in report.problems):
         raise click.exceptions.Exit(int(ExitCode.MISSING))
     if not report.ok:

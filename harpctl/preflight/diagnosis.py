@@ -36,15 +36,17 @@ class Fault(Struct, frozen=True, kw_only=True):
 # ---- what hosts are ----
 
 
-def unanswered(answers: Iterable[Answer]) -> list[Problem]:
+def report_unanswered(answers: Iterable[Answer]) -> list[Problem]:
     """Return a problem for each host whose agent did not answer."""
     return [
-        _problem(UNREACHED, one.host, f"{one.result}: {one.detail}", *([one.remedy] if one.remedy else []))
+        _make_failure(
+            UNREACHED, one.host, f"{one.result}: {one.detail}", *([one.remedy] if one.remedy else [])
+        )
         for one in answers
     ]
 
 
-def outliers(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
+def find_outliers(values: Mapping[str, V]) -> tuple[V | None, dict[str, V]]:
     """Return the most common value, and the hosts with another one; all hosts where none is most common."""
     counts = Counter(values.values()).most_common(2)
     if len(counts) < 2:
@@ -59,20 +61,32 @@ def host_problems(states: Mapping[str, HostState]) -> list[Problem]:
     """Return the problems of single hosts: failed checks, and differences from most hosts."""
     found: list[Problem] = []
     for host, state in states.items():
-        found += [_problem("conf", host, one.cause, *one.repair) for one in state.failed]
+        found += [_make_failure("conf", host, one.cause, *one.repair) for one in state.failed]
         if not state.enis and not state.failed:
-            found.append(_problem("conf", host, "No conf file names an ENI that is there.", "harpctl setup"))
+            found.append(
+                _make_failure("conf", host, "No conf file names an ENI that is there.", "harpctl setup")
+            )
         if not state.perf:
-            found.append(_problem("build", host, "harp-perf is missing.", "Install the whole of harpctl."))
-    return [*found, *_copies(states), *_builds(states), *_mtus(states), *_notes(states)]
+            found.append(
+                _make_failure("build", host, "harp-perf is missing.", "Install the whole of harpctl.")
+            )
+    return [
+        *found,
+        *_report_duplicates(states),
+        *_report_builds(states),
+        *_report_mtus(states),
+        *_report_slow_hosts(states),
+    ]
 
 
-def _copies(states: Mapping[str, HostState]) -> list[Problem]:
+def _report_duplicates(states: Mapping[str, HostState]) -> list[Problem]:
     """Return a problem for what several hosts have of which each needs its own: one image, or one host."""
-    networks = _owners({host: [f"{one.boot} {one.network}"] for host, one in states.items() if one.network})
+    networks = _owners_of_shared(
+        {host: [f"{one.boot} {one.network}"] for host, one in states.items() if one.network}
+    )
     same = {host for hosts in networks.values() for host in hosts}
     found = [
-        _shared("host", hosts, "are one host by several names.", "Name each host once.")
+        _shared_problem("host", hosts, "are one host by several names.", "Name each host once.")
         for hosts in networks.values()
     ]
     others = {host: state for host, state in states.items() if host not in same}
@@ -80,19 +94,23 @@ def _copies(states: Mapping[str, HostState]) -> list[Problem]:
         ("address", "address", "Give each host addresses of its own."),
         ("mac", "MAC address", "Give each virtual machine a MAC address of its own, and boot it again."),
     ):
-        owners = _owners({host: [getattr(eni, field) for eni in one.enis] for host, one in others.items()})
+        owners = _owners_of_shared(
+            {host: [getattr(eni, field) for eni in one.enis] for host, one in others.items()}
+        )
         for address, hosts in owners.items():
-            found.append(_shared("address", hosts, f"have the same {kind} {address}.", remedy))
+            found.append(_shared_problem("address", hosts, f"have the same {kind} {address}.", remedy))
     boots = {host: one.boot for host, one in others.items()}
-    for ident, hosts in _owners({host: [one.machine_id] for host, one in others.items()}).items():
+    for ident, hosts in _owners_of_shared({host: [one.machine_id] for host, one in others.items()}).items():
         if len({boots[host] for host in hosts}) == len(hosts):  # containers of one machine may share it
             remedy = "rm /etc/machine-id; systemd-machine-id-setup  # on all but one of them, then reboot"
             cause = f"have the same machine-id {ident}: a DHCP server may give them one address."
-            found.append(msgspec.structs.replace(_shared("address", hosts, cause, remedy), level="warn"))
+            found.append(
+                msgspec.structs.replace(_shared_problem("address", hosts, cause, remedy), level="warn")
+            )
     return found
 
 
-def _owners(values: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+def _owners_of_shared(values: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     """Return the values that several hosts have, with these hosts."""
     owners: dict[str, list[str]] = {}
     for host, its in values.items():
@@ -101,71 +119,73 @@ def _owners(values: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     return {value: hosts for value, hosts in owners.items() if value and len(hosts) > 1}
 
 
-def _shared(check: str, hosts: Sequence[str], cause: str, remedy: str) -> Problem:
+def _shared_problem(check: str, hosts: Sequence[str], cause: str, remedy: str) -> Problem:
     cause = f"{', '.join(hosts)} {cause}"
     return Problem(check=check, level="fail", hosts=tuple(hosts), cause=cause, repair=(remedy,))
 
 
-def _builds(states: Mapping[str, HostState]) -> list[Problem]:
-    usual_wire, other_wires = outliers({host: state.wire for host, state in states.items()})
-    _usual, others = outliers({host: (state.version, state.build) for host, state in states.items()})
+def _report_builds(states: Mapping[str, HostState]) -> list[Problem]:
+    usual_wire, other_wires = find_outliers({host: state.wire for host, state in states.items()})
+    _usual, others = find_outliers({host: (state.version, state.build) for host, state in states.items()})
     found = []
     for host in others:
         state = states[host]
-        cause = f"It has {_build(state.version, state.build)}; {_most(states, host)}."
+        cause = f"It has {_build_text(state.version, state.build)}; {_most_common_build(states, host)}."
         if host in other_wires:
-            cause += f" They have no wire version in common: {_range(state.wire)}"
-            cause += f" here, {_range(usual_wire)} there." if usual_wire else " here."
+            cause += f" They have no wire version in common: {_range_text(state.wire)}"
+            cause += f" here, {_range_text(usual_wire)} there." if usual_wire else " here."
         remedy = f"Install the same file on all hosts: harpctl install --plugin FILE -H {host}"
-        found.append(_problem("wire" if host in other_wires else "build", host, cause, remedy))
+        found.append(_make_failure("wire" if host in other_wires else "build", host, cause, remedy))
     return found
 
 
-def _most(states: Mapping[str, HostState], host: str) -> str:
+def _most_common_build(states: Mapping[str, HostState], host: str) -> str:
     others = Counter((state.version, state.build) for name, state in states.items() if name != host)
     (version, build), count = others.most_common(1)[0]
-    return f"{count} of {len(states)} hosts have {_build(version, build)}"
+    return f"{count} of {len(states)} hosts have {_build_text(version, build)}"
 
 
-def _build(version: str, build: str) -> str:
+def _build_text(version: str, build: str) -> str:
     return f"HARP {version or 'unknown'}, build {build or 'unknown'}"
 
 
-def _range(wire: Sequence[int]) -> str:
+def _range_text(wire: Sequence[int]) -> str:
     return "-".join(map(str, dict.fromkeys(wire))) or "unknown"
 
 
-def _mtus(states: Mapping[str, HostState]) -> list[Problem]:
+def _report_mtus(states: Mapping[str, HostState]) -> list[Problem]:
     """Return a problem for each ENI with another MTU than those of the same number elsewhere."""
     found = []
     for lane in range(max((len(state.enis) for state in states.values()), default=0)):
         enis = {host: state.enis[lane] for host, state in states.items() if lane < len(state.enis)}
-        usual, others = outliers({host: eni.mtu for host, eni in enis.items()})
+        usual, others = find_outliers({host: eni.mtu for host, eni in enis.items()})
         for host, mtu in others.items():
             name = enis[host].name
             if usual is None:
                 values = ", ".join(f"{other} {eni.mtu}" for other, eni in enis.items())
-                found.append(_problem("mtu", host, f"{name} has MTU {mtu}; they differ: {values}."))
+                found.append(_make_failure("mtu", host, f"{name} has MTU {mtu}; they differ: {values}."))
                 continue
             count = len(enis) - len(others)
             cause = f"{name} has MTU {mtu}, that of {count} other hosts is {usual}."
-            found.append(_problem("mtu", host, cause, f"ip link set dev {name} mtu {usual}  # on {host}"))
+            found.append(
+                _make_failure("mtu", host, cause, f"ip link set dev {name} mtu {usual}  # on {host}")
+            )
     return found
 
 
-def _notes(states: Mapping[str, HostState]) -> list[Problem]:
+def _report_slow_hosts(states: Mapping[str, HostState]) -> list[Problem]:
     """Return notes on what makes HARP slower, but does not stop it."""
     found = []
     for host, state in states.items():
-        found += [_note(one.id, host, one.cause, *one.repair) for one in state.warned]
+        found += [_make_warning(one.id, host, one.cause, *one.repair) for one in state.warned]
         if not state.is_installed:
             cause = f"NCCL does not find HARP here; {state.plugin} was looked at."
-            found.append(_note("build", host, cause, f"harpctl install -H {host}"))
-    _usual, others = outliers(
+            found.append(_make_warning("build", host, cause, f"harpctl install -H {host}"))
+    _usual, others = find_outliers(
         {host: sum(eni.speed_mbps for eni in state.enis) for host, state in states.items()}
     )
     for host, speed in others.items():
-        found.append(_note("speed", host, f"Its ENIs have {speed} Mbit/s together, unlike others."))
+        found.append(_make_warning("speed", host, f"Its ENIs have {speed} Mbit/s together, unlike others."))
     return found
 
 
@@ -199,11 +219,11 @@ def probe_problems(
         for probe in found:
             for target, eni in places[probe.target]:
                 if target != source:
-                    faults += _faults(probe, source, target, eni)
+                    faults += _faults_of_probe(probe, source, target, eni)
     return attribute_faults(faults, list(states))
 
 
-def _faults(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[Fault]:
+def _faults_of_probe(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[Fault]:
     def fault(check: str, cause: str, *repair: str) -> Fault:
         return Fault(check=check, source=source, target=target, cause=cause, repair=repair)
 
@@ -216,10 +236,10 @@ def _faults(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[F
         silent = "no answer" if result.udp == SILENT else result.udp
         found.append(fault("udp", f"{eni.name} does not answer UDP: {silent}.", allow))
     elif udp:
-        cause = f"{eni.name} does not answer on UDP {_ports(udp)} of {low}-{high}."
+        cause = f"{eni.name} does not answer on UDP {_ports_text(udp)} of {low}-{high}."
         found.append(fault("ports", cause, allow))
     if tcp:
-        found.append(fault("tcp", f"{eni.name} does not answer on TCP {_ports(tcp)}.", allow))
+        found.append(fault("tcp", f"{eni.name} does not answer on TCP {_ports_text(tcp)}.", allow))
     if result.full and result.full not in ANSWERED:
         how = "a router reports that they are too big" if result.full == TOO_BIG else "they are lost"
         cause = (
@@ -230,7 +250,7 @@ def _faults(probe: PeerProbe, source: str, target: str, eni: EniState) -> list[F
     return found
 
 
-def _ports(ports: Sequence[int]) -> str:
+def _ports_text(ports: Sequence[int]) -> str:
     return f"port{'s' * (len(ports) != 1)} {', '.join(map(str, ports))}"
 
 
@@ -239,14 +259,14 @@ def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Prob
     all_faults = list(faults)
     left, named = all_faults, []
     while left:
-        partners = {host: _partners(host, left) for host in hosts}
+        partners = {host: _partners_of(host, left) for host in hosts}
         worst = max(hosts, key=lambda host: len(partners[host]))
         if len(partners[worst]) < 2:
             break
         named.append(worst)
         left = [one for one in left if worst not in {one.source, one.target}]
     counts = {
-        (host, large): len(_partners(host, [one for one in all_faults if (one.check == "mtu") is large]))
+        (host, large): len(_partners_of(host, [one for one in all_faults if (one.check == "mtu") is large]))
         for host in named
         for large in (False, True)
     }
@@ -261,7 +281,7 @@ def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Prob
     return found
 
 
-def _partners(host: str, faults: Iterable[Fault]) -> set[str]:
+def _partners_of(host: str, faults: Iterable[Fault]) -> set[str]:
     """Return the hosts that one fails with."""
     ends = ((one.source, one.target) for one in faults)
     return {end for pair in ends if host in pair for end in pair} - {host}
@@ -284,7 +304,7 @@ def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
         partners = {one.source if one.target == host else one.target for one in its}
         where = "" if usual.target == host else f"From here to {usual.target}: "
         cause = f"{where}{usual.cause} The same holds with {len(partners)} of {others} hosts."
-        found.append(_problem(check, host, cause, *usual.repair))
+        found.append(_make_failure(check, host, cause, *usual.repair))
     return found
 
 
@@ -307,15 +327,15 @@ def merge_notes(problems: Iterable[Problem]) -> list[Problem]:
     return kept + notes
 
 
-def unfit(problems: Iterable[Problem]) -> tuple[str, ...]:
+def failed_hosts(problems: Iterable[Problem]) -> tuple[str, ...]:
     """Return the hosts that failed, each once."""
     failed = (host for one in problems if one.level == "fail" for host in one.hosts)
     return tuple(dict.fromkeys(failed))
 
 
-def _problem(check: str, host: str, cause: str, *repair: str) -> Problem:
+def _make_failure(check: str, host: str, cause: str, *repair: str) -> Problem:
     return Problem(check=check, level="fail", hosts=(host,), cause=cause, repair=repair)
 
 
-def _note(check: str, host: str, cause: str, *repair: str) -> Problem:
-    return msgspec.structs.replace(_problem(check, host, cause, *repair), level="warn")
+def _make_warning(check: str, host: str, cause: str, *repair: str) -> Problem:
+    return msgspec.structs.replace(_make_failure(check, host, cause, *repair), level="warn")

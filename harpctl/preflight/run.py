@@ -43,14 +43,16 @@ def run_preflight(
                 for host, its in answers.items()
             }
             problems += diagnosis.probe_problems(states, probed)
-        problems = diagnosis.unanswered(agents.failures) + problems
+        problems = diagnosis.report_unanswered(agents.failures) + problems
         measured = Measured(worth=Verdict(use=None, text=NOT_MEASURED))
         if lab.is_there():
-            fit = {host: state for host, state in states.items() if host not in diagnosis.unfit(problems)}
+            fit = {
+                host: state for host, state in states.items() if host not in diagnosis.failed_hosts(problems)
+            }
             measure = lab.import_part("preflight.measure", "preflight").measure
             measured = measure(agents, fit, options, deadline, progress)
     problems = diagnosis.merge_notes([*problems, *measured.problems])
-    unfit = diagnosis.unfit(problems)
+    unfit = diagnosis.failed_hosts(problems)
     return Report(
         ok=not any(one.level == "fail" for one in problems),
         verdict=verdict_of(unfit, measured.worth),

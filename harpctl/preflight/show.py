@@ -14,7 +14,7 @@ from harpctl.units import short_size
 NAMED_MAX = 4  # hosts of a note that are named one by one
 
 
-def show(report: Report, other: str) -> None:
+def show_report(report: Report, other: str) -> None:
     """Print a report for a person."""
     failed = {host for one in report.problems if one.level == "fail" for host in one.hosts}
     named = dict.fromkeys([*report.hosts, *(host for one in report.problems for host in one.hosts)])
@@ -27,11 +27,13 @@ def show(report: Report, other: str) -> None:
             if state is None
             else [state.version, state.build, ",".join(e.name for e in state.enis)]
         )
-        table.add_row(host, result, *words, _rate(report, host, "source"), _rate(report, host, "target"))
+        table.add_row(
+            host, result, *words, _median_rate(report, host, "source"), _median_rate(report, host, "target")
+        )
     print_table(table)
     for one in report.problems:
         style = "bold red" if one.level == "fail" else "yellow"
-        OUT.print(f"{one.level:<4}  {_hosts(one)}: {one.check}: {one.cause}", style=style, markup=False)
+        OUT.print(f"{one.level:<4}  {_hosts_text(one)}: {one.check}: {one.cause}", style=style, markup=False)
         for repair in one.repair:
             OUT.print(f"        {repair}", markup=False)
     if report.compared:
@@ -44,7 +46,7 @@ def show(report: Report, other: str) -> None:
     OUT.print(report.verdict.text, style="green" if report.ok else "bold red", markup=False)
 
 
-def _rate(report: Report, host: str, end: str) -> str:
+def _median_rate(report: Report, host: str, end: str) -> str:
     """Return the median of a host's rates with the others, all its ENIs together."""
     sums: dict[str, float] = {}
     other = "target" if end == "source" else "source"
@@ -54,6 +56,6 @@ def _rate(report: Report, host: str, end: str) -> str:
     return f"{statistics.median(sums.values()):.3g}" if sums else ""
 
 
-def _hosts(problem: Problem) -> str:
+def _hosts_text(problem: Problem) -> str:
     hosts = problem.hosts
     return ", ".join(hosts) if len(hosts) <= NAMED_MAX else f"{len(hosts)} hosts ({hosts[0]}, ...)"

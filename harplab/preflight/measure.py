@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harpctl.console import Progress
 from harpctl.errors import HarpError
-from harpctl.preflight.diagnosis import attribute_faults, unfit
+from harpctl.preflight.diagnosis import attribute_faults, failed_hosts
 from harpctl.preflight.model import (
     NONE,
     SOCKET,
@@ -44,7 +44,7 @@ def measure(
     """Measure the hosts that are fit, by their agents."""
     with progress.working(f"Measuring {len(fit)} hosts with each other"):
         rounds, rates, problems = _rates(agents, fit, options, deadline)
-    left = {host: state for host, state in fit.items() if host not in unfit(problems)}
+    left = {host: state for host, state in fit.items() if host not in failed_hosts(problems)}
     pair = choose_pair(rates, list(left))
     with progress.working(f"Comparing with {options.other}"):
         compared, why_not = _compare(pair, left, options, deadline)

@@ -25,7 +25,7 @@ from harpctl.errors import HarpError
 from harpctl.preflight.diagnosis import host_problems, plan_probes, probe_problems
 from harpctl.preflight.model import HostFinding, HostState, Outcome, Report, Verdict
 from harpctl.preflight.sessions import Deadline
-from harpctl.preflight.show import show as show_report
+from harpctl.preflight.show import show_report
 from harpctl.records import decode_json
 from harpctl.trace.history import counts_of, history_of, sentences
 from harpctl.trace.rings import Recording, read_recording

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harpctl.bundle import allow
-from harpctl.bundle.collect import gather
+from harpctl.bundle.collect import gather_bundle
 from harpctl.cli import app
 from harpctl.doctor.archive import read_archive, write_archive
 from harpctl.errors import ExitCode, HarpError
@@ -128,7 +128,7 @@ def test_of_many_dumps_the_newest_are_included(root: Path, monkeypatch: pytest.M
     for number in range(5):
         file = _put(root, f"/var/dumps/harp-node-{number}-7-1.trace", b"HARPSTAT")
         os.utime(file, (2e9, 2e9 + number % 4))
-    bundle = gather(Host(root))
+    bundle = gather_bundle(Host(root))
     dumps = {name for name in bundle.files if name.startswith("dumps/")}
     assert dumps == {"dumps/harp-node-2-7-1.trace", "dumps/harp-node-3-7-1.trace"}
     why = {one["what"]: one["why"] for one in bundle.unread}
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_listed(root: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("harpctl.bundle.collect.FILE_BYTES_MAX", 10)
     _put(root, "proc/200/cmdline", "sleep\0")
     _put(root, "proc/2/cmdline", "")  # a thread of the kernel, which has no environment
-    bundle = gather(Host(root))
+    bundle = gather_bundle(Host(root))
     why = {one["what"]: one["why"] for one in bundle.unread}
     assert why["status.json"] == "The facts are gone."
     assert "no room" in why["/var/dumps/harp-node-100-7-1.trace"]
@@ -166,7 +166,7 @@ def test_without_root(tmp_path: Path) -> None:
     for parent in tmp_path.parents:
         if not parent.stat().st_mode & stat.S_IXOTH:
             parent.chmod(0o755)
-    gather(Host())  # imports what is imported late: this Python may be readable to root alone
+    gather_bundle(Host())  # imports what is imported late: this Python may be readable to root alone
     child = os.fork()
     if not child:
         code = 1

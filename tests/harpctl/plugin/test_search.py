@@ -22,7 +22,7 @@ from harpctl.facts.loader import cached_files, load_object, search_places
 from harpctl.facts.plugin_files import NAME
 from harpctl.host.host import Host
 from harpctl.plugin import search
-from harpctl.plugin.search import chains
+from harpctl.plugin.search import find_chains
 from harpctl.plugin.status import read_status
 from tests.harpctl.plugin.conftest import KINDS, NCCL, NCCL_CODE, PROGRAM_CODE, Image, build, path_option
 
@@ -160,7 +160,7 @@ def test_pytorch_takes_the_nccl_of_the_library_path(
     torch("runpath")
     debian.put(make_nccl("2.27.7"), f"/opt/new/{NCCL}")
     monkeypatch.setattr(search, "environment_dirs", lambda _host: ("/opt/new",))
-    first, *others = chains(debian.host)
+    first, *others = find_chains(debian.host)
     assert first[0].path == f"/opt/new/{NCCL}"
     assert first[1].name == "libtorch_cuda.so"
     assert [chain[0].path.split("/")[-4:] for chain in others] == [["nvidia", "nccl", "lib", NCCL]]

@@ -24,7 +24,7 @@ from harpctl.preflight import sessions
 from harpctl.preflight.diagnosis import Fault, attribute_faults, host_problems, merge_notes
 from harpctl.preflight.model import HostFinding, HostState, Problem, Rate, Report, Verdict
 from harpctl.preflight.run import verdict_of
-from harpctl.preflight.show import show
+from harpctl.preflight.show import show_report
 from harpctl.records import decode_json
 from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from harplab.lab.lab import Lab
@@ -356,7 +356,7 @@ def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
         pair=("a", "b"),
         compared=(row(1 << 19, 1.4),),
     )
-    show(report, "Socket")
+    show_report(report, "Socket")
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert shown[:3] == [
         "host result HARP build ENIs out Gbit/s in Gbit/s",

@@ -74,7 +74,7 @@ def test_an_agents_report_arrives_as_harp_perf_wrote_it(
     for name in ("HARP_DEVICES", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "")  # this undoes what the agent sets
     monkeypatch.setattr(signal, "alarm", lambda _seconds: 0)
-    monkeypatch.setattr(agent, "describe", lambda: own(perf=str(perf), enis=()))
+    monkeypatch.setattr(agent, "describe_host", lambda: own(perf=str(perf), enis=()))
     request = RateRequest(rank=0, meetings=("127.0.0.1:1",), time_s=0.1, limit_s=30)
     answers = io.BytesIO()
     agent.serve_agent(0, 60, io.BytesIO(msgspec.json.encode(request) + b"\n"), answers)
