@@ -28,9 +28,9 @@ from harpctl.host.host import Host
 from harpctl.plugin.settings import all_settings
 from harpctl.plugin.status import read_status
 from harpctl.stats.files import NAME as STATS_NAME
-from harpctl.stats.files import directories, find
+from harpctl.stats.files import find_processes, statistics_directories
 from harpctl.stats.layout import MAGIC
-from harpctl.stats.nested import document
+from harpctl.stats.nested import make_document
 
 DUMP_NAME = re.compile(
     r"harp-.*\.trace"
@@ -112,12 +112,12 @@ def _read_environments(bundle: Bundle) -> dict[int, dict[str, str]]:
 def _dump_directories(host: Host, environments: list[dict[str, str]]) -> Iterator[str]:
     for environment in environments:
         named = environment.get("HARP_DUMP_DIR", "")
-        yield from [named] if named.startswith("/") else directories(host, environment)
+        yield from [named] if named.startswith("/") else statistics_directories(host, environment)
 
 
 def _add_pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
     host = bundle.host
-    stats = {folder for environment in environments for folder in directories(host, environment)}
+    stats = {folder for environment in environments for folder in statistics_directories(host, environment)}
     for folder in sorted({*stats, *_dump_directories(host, environments)}):
         if (
             host.is_dir(folder)
@@ -191,10 +191,10 @@ def gather_bundle(host: Host) -> Bundle:
         },
     )
     bundle.attempt("versions.json", lambda: _read_versions(bundle.host))
-    found = find(host)
+    found = find_processes(host)
     for unread in found.unread:
         bundle.miss(unread.file, unread.error)
-    bundle.attempt("statistics.json", lambda: _without_commands(document(found)))
+    bundle.attempt("statistics.json", lambda: _without_commands(make_document(found)))
     _add_pages(bundle, environments)
     return bundle
 

@@ -11,9 +11,9 @@ from harpctl.command_line import argument, command, flag, json_option
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.stats.files import Found, Process, fields_of, find, find_one
+from harpctl.stats.files import Found, Process, fields_of, find_one, find_processes
 from harpctl.stats.layout import Row
-from harpctl.stats.nested import document
+from harpctl.stats.nested import make_document
 
 STYLES = {"running": "green", "gone": "dim"}
 HIDDEN = {"index", "id", "session", "eni", "engine", "path_first", "eni_first", "eni_count"}
@@ -25,7 +25,7 @@ def warn_unread(found: Found) -> None:
         OUT.print(f"{unread.error} {unread.hint}", style="yellow", markup=False)
 
 
-def _list(found: Found) -> Table:
+def _processes_table(found: Found) -> Table:
     heads = ("pid", "state", "rank", "engines", "sessions", "streams", "version", "command")
     table = make_table(*heads, folded={"command"})
     for process in found.processes:
@@ -36,7 +36,7 @@ def _list(found: Found) -> Table:
     return table
 
 
-def _rows(rows: list[Row]) -> Table:
+def _rows_table(rows: list[Row]) -> Table:
     """Show the entries of a table with the fields that are not 0 or empty in all of them."""
     names = [name for name in rows[0] if name not in HIDDEN and any(row.get(name) for row in rows)]
     if len(rows) == 1:
@@ -51,14 +51,14 @@ def _rows(rows: list[Row]) -> Table:
     return table
 
 
-def _show(process: Process) -> None:
+def _show_process(process: Process) -> None:
     words = [f"process {process.pid}", process.state, f"HARP {process.page.version}"]
     OUT.print(", ".join([*words, *([f"rank {process.rank}"] if process.rank else [])]), markup=False)
     for name, rows in process.page.tables.items():
         missing = process.page.missing.get(name, 0)
         if rows:
             OUT.print(f"\n{name}", style="bold", markup=False)
-            print_table(_rows(rows), wide=True)
+            print_table(_rows_table(rows), wide=True)
         if missing:
             OUT.print(f"{missing} more of the table {name} had no room in the file.", style="yellow")
 
@@ -86,16 +86,16 @@ def stats(pid: int | None, *, fields: bool, as_json: bool) -> None:
     if fields and as_json:
         raise HarpError("--fields has no JSON.", "Leave out --json.", ExitCode.USAGE)
     host = Host()
-    found = find(host) if pid is None else find_one(host, pid)
+    found = find_processes(host) if pid is None else find_one(host, pid)
     if fields and found.processes:
         _show_meanings(host, found)
     elif as_json:
-        print_json(document(found))
+        print_json(make_document(found))
     elif pid is not None:
         for process in found.processes:
-            _show(process)
+            _show_process(process)
     elif found.processes:
-        print_table(_list(found))
+        print_table(_processes_table(found))
     elif not found.unread:
         OUT.print("No process here has HARP statistics.")
     if not as_json:

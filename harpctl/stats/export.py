@@ -15,7 +15,7 @@ from harpctl.command_line import FILE, command, json_option, option
 from harpctl.console import OUT, print_json, print_lines
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.stats.files import Process, fields_of, find
+from harpctl.stats.files import Process, fields_of, find_processes
 from harpctl.stats.metrics import PEERS_MAX, Metric, Totals, metrics_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PORT = 9472
 TEXTFILE_SUFFIX = ".prom"
 
 
-def _described(host: Host, process: Process) -> dict[str, str]:
+def _read_descriptions(host: Host, process: Process) -> dict[str, str]:
     """Return the counters of engines, and what they mean, as a process's file describes them."""
     fields = fields_of(host, process).get("engine", ())
     return {field.name: field.text for field in fields if field.kind == "C"}
@@ -46,9 +46,9 @@ class Collector:
     def metrics(self) -> list[Metric]:
         """Read the files, and return the metrics."""
         with self._lock:
-            found = find(self._host)
+            found = find_processes(self._host)
             for process in found.processes:
-                self._described = self._described or _described(self._host, process)
+                self._described = self._described or _read_descriptions(self._host, process)
             return list(metrics_of(found, self._described, self._totals, self._peers_max))
 
     def collect(self) -> Iterator[Family]:
@@ -63,7 +63,7 @@ class Collector:
             yield family
 
 
-def _registry(collector: Collector) -> CollectorRegistry:
+def _make_registry(collector: Collector) -> CollectorRegistry:
     try:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415  (optional)
     except ImportError:
@@ -75,7 +75,7 @@ def _registry(collector: Collector) -> CollectorRegistry:
     return registry
 
 
-def _address(listen: str) -> tuple[str, int]:
+def _parse_address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise HarpError(
@@ -86,10 +86,10 @@ def _address(listen: str) -> tuple[str, int]:
     return host.strip("[]") or "::", int(port)
 
 
-def _serve(registry: CollectorRegistry, listen: str) -> None:
+def _serve_http(registry: CollectorRegistry, listen: str) -> None:
     from prometheus_client import start_http_server  # noqa: PLC0415
 
-    address, port = _address(listen)
+    address, port = _parse_address(listen)
     try:
         _, thread = start_http_server(port, address, registry)
     except OSError as error:
@@ -100,7 +100,7 @@ def _serve(registry: CollectorRegistry, listen: str) -> None:
     thread.join()
 
 
-def _write(registry: CollectorRegistry, textfile: Path, interval_s: float) -> None:
+def _write_textfile(registry: CollectorRegistry, textfile: Path, interval_s: float) -> None:
     from prometheus_client import write_to_textfile  # noqa: PLC0415
 
     if textfile.suffix != TEXTFILE_SUFFIX:
@@ -152,11 +152,11 @@ def export(*, listen: str, textfile: Path | None, interval_s: float, peers_max: 
     if as_json:
         print_json(collector.metrics())
         return
-    registry = _registry(collector)
+    registry = _make_registry(collector)
     if listen:
-        _serve(registry, listen)
+        _serve_http(registry, listen)
     elif textfile:
-        _write(registry, textfile, interval_s)
+        _write_textfile(registry, textfile, interval_s)
     else:
         from prometheus_client import generate_latest  # noqa: PLC0415
 

@@ -69,7 +69,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return max((unread.exit_code for unread in self.unread), default=0)
 
 
-def directories(host: Host, environment: Mapping[str, str]) -> list[str]:
+def statistics_directories(host: Host, environment: Mapping[str, str]) -> list[str]:
     """Return where files may lie: HARP_STATS_DIR alone if it names a directory, else the defaults."""
     named = environment.get("HARP_STATS_DIR", "")
     if named and named != "off":
@@ -89,7 +89,7 @@ def _is_same_namespace(host: Host, page: Page) -> bool:
     return host.read_link("/proc/self/ns/pid") == f"pid:[{page.pid_namespace}]"
 
 
-def _state(host: Host, page: Page, late_s: float) -> str:
+def _process_state(host: Host, page: Page, late_s: float) -> str:
     if not _is_same_namespace(host, page):
         return "running" if 0 <= late_s < LATE_S else "elsewhere"
     stat = host.read_text(f"/proc/{page.pid}/stat") or ""
@@ -100,13 +100,13 @@ def _state(host: Host, page: Page, late_s: float) -> str:
     return "late" if late_s > LATE_S else "running"
 
 
-def _rank(host: Host, pid: int) -> str:
+def _read_rank(host: Host, pid: int) -> str:
     variables = host.environment(pid) or {}
     ranks = (variables.get(name, "") for name in RANK_VARIABLES)
     return next((rank for rank in ranks if RANK.fullmatch(rank)), "")
 
 
-def _command(host: Host, pid: int) -> str:
+def _read_command(host: Host, pid: int) -> str:
     words = (host.read_text(f"/proc/{pid}/cmdline") or "").split("\0")
     return escape_unprintable(" ".join(word for word in words if word)[:COMMAND_CHARS_MAX])
 
@@ -130,7 +130,7 @@ class _Room:
             )
 
 
-def _read(host: Host, path: str, room: _Room) -> Process:
+def _read_process(host: Host, path: str, room: _Room) -> Process:
     file = host.open_file(path)
     if file is None:
         raise HarpError(f"{path} belongs to another user.", ROOT_HINT, ExitCode.REFUSED)
@@ -140,37 +140,37 @@ def _read(host: Host, path: str, room: _Room) -> Process:
         page = read_page(file, path)
         room.take(owner, page)
     late_s = round(time.monotonic() - page.updated_ns / 1e9, 3)
-    state = _state(host, page, late_s)
+    state = _process_state(host, page, late_s)
     is_ours = _is_same_namespace(host, page)
     is_here = state != "gone" and is_ours
     return Process(
         pid=page.pid,
         state=state,
         late_s=late_s,
-        rank=_rank(host, page.pid) if is_here else "",
-        command=_command(host, page.pid) if is_here else "",
+        rank=_read_rank(host, page.pid) if is_here else "",
+        command=_read_command(host, page.pid) if is_here else "",
         file=path,
         page=page,
         namespace=0 if is_ours else page.pid_namespace,
     )
 
 
-def _paths(host: Host, pid: int | None) -> Iterator[str]:
-    for directory in directories(host, os.environ if host.is_real else {}):
+def _list_paths(host: Host, pid: int | None) -> Iterator[str]:
+    for directory in statistics_directories(host, os.environ if host.is_real else {}):
         for name in host.list_dir(directory):
             match = NAME.fullmatch(name)
             if match and pid in {None, int(match["pid"])}:
                 yield f"{directory}/{name}"
 
 
-def find(host: Host, pid: int | None = None) -> Found:
+def find_processes(host: Host, pid: int | None = None) -> Found:
     """Read the files of all processes, or of one; what cannot be read is listed beside the rest."""
     processes: list[Process] = []
     unread: dict[str, Unread] = {}  # by the reason: one for all files beyond a user's room
     room = _Room()
-    for path in _paths(host, pid):
+    for path in _list_paths(host, pid):
         try:
-            processes.append(_read(host, path, room))
+            processes.append(_read_process(host, path, room))
         except HarpError as error:
             if host.exists(path):  # else its process has ended meanwhile
                 code = int(error.exit_code)
@@ -183,7 +183,7 @@ def find(host: Host, pid: int | None = None) -> Found:
 
 def find_one(host: Host, pid: int) -> Found:
     """Read the file of one process. Raises HarpError with the reason where there is none."""
-    found = find(host, pid)
+    found = find_processes(host, pid)
     if found.processes:
         return found
     if found.unread:

@@ -88,7 +88,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int  # the bytes of the entries in use
 
 
-def wrong(name: str, why: str) -> HarpError:
+def layout_error(name: str, why: str) -> HarpError:
     """Return the error of a file that cannot be understood."""
     return HarpError(
         f"{name} is no statistics file that can be read here: {why}.",
@@ -97,7 +97,7 @@ def wrong(name: str, why: str) -> HarpError:
     )
 
 
-def piece(file: BinaryIO, at: int, count: int) -> bytes:
+def read_piece(file: BinaryIO, at: int, count: int) -> bytes:
     """Read a part of a file; less, or nothing, of what the file does not have."""
     return os.pread(file.fileno(), count, at) if 0 <= at <= OFFSET_MAX else b""
 
@@ -129,22 +129,24 @@ def _text_bytes(word: str) -> int:
     return count
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return escape_unprintable(data.partition(b"\0")[0].decode("utf-8", "replace"))
 
 
-def _pattern(fields: tuple[Field, ...]) -> struct.Struct:
+def _entry_pattern(fields: tuple[Field, ...]) -> struct.Struct:
     return struct.Struct("=16x" + "".join(f"{f.text_bytes}s" if f.kind == "T" else "q" for f in fields))
 
 
-def _tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_bytes: int) -> list[Table]:
+def _read_tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_bytes: int) -> list[Table]:
     count = HEADER.unpack_from(header)[13]
     try:
-        schema = parse_schema(piece(file, schema_at, min(schema_bytes, SCHEMA_BYTES_MAX)).decode("ascii"))
+        schema = parse_schema(
+            read_piece(file, schema_at, min(schema_bytes, SCHEMA_BYTES_MAX)).decode("ascii")
+        )
     except ValueError:
-        raise wrong(name, "its schema is damaged") from None
+        raise layout_error(name, "its schema is damaged") from None
     if count != len(schema) or count > TABLES_MAX or len(header) < HEADER.size + count * TABLE.size:
-        raise wrong(name, "its schema is damaged")
+        raise layout_error(name, "its schema is damaged")
     found = []
     entries, size = 0, 0
     for number, (table, fields) in enumerate(schema.items()):
@@ -152,22 +154,22 @@ def _tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_byt
             header, HEADER.size + number * TABLE.size
         )
         entries, size = entries + used, size + used * entry_bytes
-        if not _pattern(fields).size <= entry_bytes <= PAGE_BYTES_MAX or used > entry_max:
-            raise wrong(name, "its tables are damaged")
+        if not _entry_pattern(fields).size <= entry_bytes <= PAGE_BYTES_MAX or used > entry_max:
+            raise layout_error(name, "its tables are damaged")
         found.append(Table(table, fields, at, entry_bytes, used, missing))
     if entries > ENTRIES_MAX or size > PAGE_BYTES_MAX:
-        raise wrong(name, "its tables are larger than any of HARP")
+        raise layout_error(name, "its tables are larger than any of HARP")
     return found
 
 
-def _copy(file: BinaryIO, name: str, table: Table) -> tuple[list[bytes], int]:
+def _copy_entries(file: BinaryIO, name: str, table: Table) -> tuple[list[bytes], int]:
     """Return copies of a table's entries in use, zeros for a torn one, and the number of torn ones."""
     size = table.entry_bytes
 
     def read_entries() -> list[bytes]:
-        data = piece(file, table.at, table.used * size)
+        data = read_piece(file, table.at, table.used * size)
         if len(data) < table.used * size:
-            raise wrong(name, "it is cut off")
+            raise layout_error(name, "it is cut off")
         return [data[at : at + size] for at in range(0, len(data), size)]
 
     done = [bytes(size)] * table.used
@@ -186,8 +188,8 @@ def _copy(file: BinaryIO, name: str, table: Table) -> tuple[list[bytes], int]:
     return done, len(pending)
 
 
-def _rows(table: Table, copies: list[bytes]) -> list[Row]:
-    pattern = _pattern(table.fields)
+def _decode_rows(table: Table, copies: list[bytes]) -> list[Row]:
+    pattern = _entry_pattern(table.fields)
     rows: list[Row] = []
     for index, copy in enumerate(copies):
         _, number = HEAD.unpack_from(copy)
@@ -196,20 +198,20 @@ def _rows(table: Table, copies: list[bytes]) -> list[Row]:
         values = pattern.unpack_from(copy)
         row: Row = {"index": index, "id": number}
         for field, value in zip(table.fields, values, strict=True):
-            row[field.name] = _text(value) if field.kind == "T" else value
+            row[field.name] = _decode_text(value) if field.kind == "T" else value
         rows.append(row)
     return rows
 
 
 def read_header(file: BinaryIO, name: str) -> tuple[bytes, list[Table]]:
     """Read header and tables, all of whose sizes are bounded. Raises HarpError, which names the file."""
-    header = piece(file, 0, HEADER.size + TABLES_MAX * TABLE.size)
+    header = read_piece(file, 0, HEADER.size + TABLES_MAX * TABLE.size)
     if len(header) < HEADER.size or not header.startswith(MAGIC):
-        raise wrong(name, "it does not begin as one" if header else "it is empty")
+        raise layout_error(name, "it does not begin as one" if header else "it is empty")
     unpacked = HEADER.unpack_from(header)
     if unpacked[1] != FORMAT:
-        raise wrong(name, f"it has format {unpacked[1]}, and this harpctl knows {FORMAT}")
-    return header, _tables(file, name, header, unpacked[9], unpacked[10])
+        raise layout_error(name, f"it has format {unpacked[1]}, and this harpctl knows {FORMAT}")
+    return header, _read_tables(file, name, header, unpacked[9], unpacked[10])
 
 
 def read_fields(file: BinaryIO, name: str) -> dict[str, tuple[Field, ...]]:
@@ -224,8 +226,8 @@ def read_page(file: BinaryIO, name: str) -> Page:
     rows: dict[str, list[Row]] = {}
     torn = 0
     for table in tables:
-        copies, lost = _copy(file, name, table)
-        rows[table.name] = _rows(table, copies)
+        copies, lost = _copy_entries(file, name, table)
+        rows[table.name] = _decode_rows(table, copies)
         torn += lost
     return Page(
         pid=pid,
@@ -234,8 +236,8 @@ def read_page(file: BinaryIO, name: str) -> Page:
         created_unix_ns=unix_ns,
         created_ns=begun_ns,
         updated_ns=updated_ns,
-        version=_text(rest[2]),
-        host=_text(rest[3]),
+        version=_decode_text(rest[2]),
+        host=_decode_text(rest[3]),
         missing={table.name: table.missing for table in tables if table.missing},
         torn=torn,
         tables=rows,

@@ -15,7 +15,7 @@ import msgspec
 
 from harpctl.stats.files import Found, Process
 from harpctl.stats.layout import Row
-from harpctl.stats.sample import number, text
+from harpctl.stats.sample import number_of, text_of
 
 PEERS_MAX = 64  # the most peers of a process with series of their own
 OTHER = "other"
@@ -53,8 +53,8 @@ class Totals:
 
     def add(self, key: Key, field: str, process: Process, row: Row) -> None:
         """Add to a sum what a counter of an entry has grown by since it was added last."""
-        entry = (process.file, number(row, "id"), field)
-        value = number(row, field)
+        entry = (process.file, number_of(row, "id"), field)
+        value = number_of(row, field)
         self._sums[key, field] += value - self._last.get(entry, 0)
         self._last[entry] = value
 
@@ -65,7 +65,7 @@ class Totals:
     def peer_name(self, process: Process, row: Row, most: int) -> str:
         """Return the host of a session's peer; OTHER where the process has `most` other ones already."""
         named = self._peers.setdefault(process.file, set())
-        host = text(row, "host")
+        host = text_of(row, "host")
         if host not in named and len(named) >= most:
             return OTHER
         named.add(host)
@@ -120,20 +120,20 @@ ENI_TEXTS = {
 PATH_STATES = ("new", "up", "silent", "down", "dormant")
 
 
-def _own(process: Process) -> tuple[str, str]:
+def _process_labels(process: Process) -> tuple[str, str]:
     return process.name, process.rank
 
 
 def _engine_name(row: Row) -> tuple[str, str]:
-    return text(row, "name"), str(number(row, "number"))
+    return text_of(row, "name"), str(number_of(row, "number"))
 
 
-def _processes(found: Found) -> Iterator[Metric]:
-    late = [Point(_own(one), max(one.late_s, 0.0)) for one in found.processes]
+def _process_metrics(found: Found) -> Iterator[Metric]:
+    late = [Point(_process_labels(one), max(one.late_s, 0.0)) for one in found.processes]
     yield Metric(
         "harp_process_late_seconds", "gauge", "Time since an engine of the process ran", ("pid", "rank"), late
     )
-    missing = [Point(_own(one), float(sum(one.page.missing.values()))) for one in found.processes]
+    missing = [Point(_process_labels(one), float(sum(one.page.missing.values()))) for one in found.processes]
     yield Metric(
         "harp_process_missing_entries", "gauge", "Entries without room in the file", ("pid", "rank"), missing
     )
@@ -143,27 +143,30 @@ def _processes(found: Found) -> Iterator[Metric]:
     )  # fmt: skip
 
 
-def _each(found: Found, table: str) -> Iterator[tuple[Process, Row]]:
+def _each_row(found: Found, table: str) -> Iterator[tuple[Process, Row]]:
     for process in found.processes:
         for row in process.page.tables.get(table, []):
             yield process, row
 
 
-def _engines(found: Found, described: dict[str, str]) -> Iterator[Metric]:
+def _engine_metrics(found: Found, described: dict[str, str]) -> Iterator[Metric]:
     labels = ("pid", "rank", "enis", "engine")
     for field, meaning in described.items():
         name = ENGINE_COUNTERS.get(field, field)
         points = [
-            Point((*_own(process), *_engine_name(row)), float(number(row, field)))
-            for process, row in _each(found, "engine")
+            Point((*_process_labels(process), *_engine_name(row)), float(number_of(row, field)))
+            for process, row in _each_row(found, "engine")
         ]
         yield Metric(f"harp_engine_{name}", "counter", f"Of an engine: {meaning}", labels, points)
 
 
-def _drops(found: Found) -> Iterator[Metric]:
+def _drop_metrics(found: Found) -> Iterator[Metric]:
     points = [
-        Point((*_own(process), *_engine_name(row), name.removeprefix(DROP).lower()), float(number(row, name)))
-        for process, row in _each(found, "engine")
+        Point(
+            (*_process_labels(process), *_engine_name(row), name.removeprefix(DROP).lower()),
+            float(number_of(row, name)),
+        )
+        for process, row in _each_row(found, "engine")
         for name in row
         if name.startswith(DROP)
     ]
@@ -171,10 +174,10 @@ def _drops(found: Found) -> Iterator[Metric]:
     yield Metric("harp_engine_dropped_packets", "counter", "Packets dropped, by reason", labels, points)
 
 
-def _enis(found: Found, totals: Totals) -> Iterator[Metric]:
+def _eni_metrics(found: Found, totals: Totals) -> Iterator[Metric]:
     keys: dict[Key, None] = {}
-    for process, row in _each(found, "eni"):
-        key = (*_own(process), text(row, "name"))
+    for process, row in _each_row(found, "eni"):
+        key = (*_process_labels(process), text_of(row, "name"))
         keys[key] = None
         for field in ENI_TEXTS:
             totals.add(key, field, process, row)
@@ -184,25 +187,25 @@ def _enis(found: Found, totals: Totals) -> Iterator[Metric]:
         yield Metric(name, "counter", meaning, ("pid", "rank", "eni"), points)
 
 
-def _paths(found: Found) -> Iterator[Metric]:
+def _path_metrics(found: Found) -> Iterator[Metric]:
     counts: Counter[tuple[str, ...]] = Counter()
     for process in found.processes:
-        names = {row["index"]: text(row, "name") for row in process.page.tables.get("eni", [])}
+        names = {row["index"]: text_of(row, "name") for row in process.page.tables.get("eni", [])}
         for eni in set(names.values()):
-            counts.update({(*_own(process), eni, state): 0 for state in PATH_STATES})
+            counts.update({(*_process_labels(process), eni, state): 0 for state in PATH_STATES})
         for row in process.page.tables.get("path", []):
-            key = (*_own(process), names.get(row.get("eni", -1), "?"), text(row, "state"))
+            key = (*_process_labels(process), names.get(row.get("eni", -1), "?"), text_of(row, "state"))
             counts[key] += 1
     points = [Point(labels, float(count)) for labels, count in counts.items()]
     labels = ("pid", "rank", "eni", "state")
     yield Metric("harp_eni_paths", "gauge", "Paths of an interface, by state", labels, points)
 
 
-def _peers(found: Found, totals: Totals, most: int) -> Iterator[Metric]:
+def _peer_metrics(found: Found, totals: Totals, most: int) -> Iterator[Metric]:
     labels = ("pid", "rank", "peer")
     groups: dict[Key, list[Row]] = {}
-    for process, row in _each(found, "session"):
-        key = (*_own(process), totals.peer_name(process, row, most))
+    for process, row in _each_row(found, "session"):
+        key = (*_process_labels(process), totals.peer_name(process, row, most))
         groups.setdefault(key, []).append(row)
         for field in PEER_COUNTERS:
             totals.add(key, field, process, row)
@@ -211,7 +214,8 @@ def _peers(found: Found, totals: Totals, most: int) -> Iterator[Metric]:
         yield Metric(f"harp_peer_{field}", "counter", meaning, labels, points)
     for field, (name, meaning, combine, divisor) in PEER_GAUGES.items():
         points = [
-            Point(key, combine(number(row, field) for row in rows) / divisor) for key, rows in groups.items()
+            Point(key, combine(number_of(row, field) for row in rows) / divisor)
+            for key, rows in groups.items()
         ]
         yield Metric(f"harp_peer_{name}", "gauge", meaning, labels, points)
 
@@ -226,9 +230,11 @@ def metrics_of(
     running = tuple(process for process in found.processes if process.state != "gone")
     alive = Found(processes=running, unread=found.unread)
     totals.forget(alive)
-    yield from _processes(alive)
-    yield from _engines(alive, {name: meaning for name, meaning in described.items() if DROP not in name})
-    yield from _drops(alive)
-    yield from _enis(alive, totals)
-    yield from _paths(alive)
-    yield from _peers(alive, totals, peers_max)
+    yield from _process_metrics(alive)
+    yield from _engine_metrics(
+        alive, {name: meaning for name, meaning in described.items() if DROP not in name}
+    )
+    yield from _drop_metrics(alive)
+    yield from _eni_metrics(alive, totals)
+    yield from _path_metrics(alive)
+    yield from _peer_metrics(alive, totals, peers_max)

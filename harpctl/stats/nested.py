@@ -53,6 +53,6 @@ def tree_of(process: Process) -> Tree:
     }
 
 
-def document(found: Found) -> Tree:
+def make_document(found: Found) -> Tree:
     """Return what --json prints."""
     return {"processes": [tree_of(process) for process in found.processes], "unread": list(found.unread)}

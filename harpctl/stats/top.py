@@ -15,23 +15,23 @@ from rich.text import Text
 from harpctl.command_line import argument, command, flag, json_option, option
 from harpctl.console import OUT, make_table, print_json, print_table
 from harpctl.host.host import Host
-from harpctl.stats.files import Found, find, find_one
-from harpctl.stats.sample import ProcessRate, Sample, SessionRate, rate, sample_of
+from harpctl.stats.files import Found, find_one, find_processes
+from harpctl.stats.sample import ProcessRate, Sample, SessionRate, rate_text, sample_of
 
 INTERVAL_S = 1.0
 INTERVAL_MIN_S = 0.3  # engines write four times a second
 WRONG_FROM = 20  # severity that is shown in red
 
 
-def _milliseconds(ns: int) -> str:
+def _milliseconds_text(ns: int) -> str:
     return f"{ns / 1e6:.3g}" if ns else "-"
 
 
-def _kib(count: int) -> str:
+def _kib_text(count: int) -> str:
     return f"{count >> 10}K"
 
 
-def _problem(severity: int, problem: str) -> Text:
+def _problem_text(severity: int, problem: str) -> Text:
     return Text(problem, style="red" if severity >= WRONG_FROM else "dim")
 
 
@@ -40,9 +40,9 @@ def processes_table(sample: Sample) -> Table:
     heads = ("pid", "rank", "state", "out", "in", "sess", "streams", "wait", "lost", "resent", "problem")
     table = make_table(*heads, folded={"problem"})
     for one in sample.processes:
-        words = (str(one.pid), one.rank, one.state, rate(one.out_bps), rate(one.in_bps))
+        words = (str(one.pid), one.rank, one.state, rate_text(one.out_bps), rate_text(one.in_bps))
         counts = (len(one.sessions), one.streams, one.outstanding, one.lost, one.resent)
-        table.add_row(*map(Text, words), *map(str, counts), _problem(one.severity, one.problem))
+        table.add_row(*map(Text, words), *map(str, counts), _problem_text(one.severity, one.problem))
     return table
 
 
@@ -64,12 +64,18 @@ def sessions_table(sessions: list[SessionRate]) -> Table:
     )
     table = make_table(*heads, "problem", folded={"problem"})
     for one in sessions:
-        words = (str(one.pid), f"{one.host}:{one.peer_pid}", one.state, rate(one.out_bps), rate(one.in_bps))
-        rest = (str(one.outstanding), _milliseconds(one.rtt_ns), _milliseconds(one.rtt_min_ns))
-        sizes = (_kib(one.inflight_bytes), _kib(one.window_bytes))
+        words = (
+            str(one.pid),
+            f"{one.host}:{one.peer_pid}",
+            one.state,
+            rate_text(one.out_bps),
+            rate_text(one.in_bps),
+        )
+        rest = (str(one.outstanding), _milliseconds_text(one.rtt_ns), _milliseconds_text(one.rtt_min_ns))
+        sizes = (_kib_text(one.inflight_bytes), _kib_text(one.window_bytes))
         loss = (f"{one.lost_percent:.2g}", str(one.probe_timeouts))
         row = map(Text, (*words, *rest, *sizes, *loss))
-        table.add_row(*row, _problem(one.severity, one.problem))
+        table.add_row(*row, _problem_text(one.severity, one.problem))
     return table
 
 
@@ -92,15 +98,22 @@ def paths_table(process: ProcessRate) -> Table:
     )
     table = make_table(*heads, "pto")
     for path in (path for session in process.sessions for path in session.paths if path.state != "dormant"):
-        words = (path.eni, path.address, path.kind, path.state, rate(path.tx_bps), rate(path.rx_bps))
-        rest = (_milliseconds(path.rtt_ns), _milliseconds(path.rtt_min_ns))
-        sizes = (str(path.packet_bytes), _kib(path.inflight_bytes), _kib(path.window_bytes))
+        words = (
+            path.eni,
+            path.address,
+            path.kind,
+            path.state,
+            rate_text(path.tx_bps),
+            rate_text(path.rx_bps),
+        )
+        rest = (_milliseconds_text(path.rtt_ns), _milliseconds_text(path.rtt_min_ns))
+        sizes = (str(path.packet_bytes), _kib_text(path.inflight_bytes), _kib_text(path.window_bytes))
         loss = (f"{path.lost_percent:.2g}", str(path.resent), str(path.probe_timeouts))
         table.add_row(*map(Text, (*words, *rest, *sizes, *loss)))
     return table
 
 
-def views(sample: Sample, *, with_paths: bool) -> list[Table | Text]:
+def make_views(sample: Sample, *, with_paths: bool) -> list[Table | Text]:
     """Return what is shown of a sample: processes, sessions, with_paths those of its processes, notes."""
     sessions = [session for process in sample.processes for session in process.sessions]
     sessions.sort(key=lambda one: -one.severity)
@@ -118,9 +131,9 @@ def views(sample: Sample, *, with_paths: bool) -> list[Table | Text]:
     return shown
 
 
-def _samples(host: Host, pid: int | None, interval_s: float) -> Iterator[Sample]:
+def _take_samples(host: Host, pid: int | None, interval_s: float) -> Iterator[Sample]:
     def read() -> Found:
-        return find(host) if pid is None else find_one(host, pid)
+        return find_processes(host) if pid is None else find_one(host, pid)
 
     before = read()
     while True:
@@ -130,29 +143,29 @@ def _samples(host: Host, pid: int | None, interval_s: float) -> Iterator[Sample]
         before = after
 
 
-def _print(sample: Sample, *, with_paths: bool) -> None:
-    for view in views(sample, with_paths=with_paths):
+def _print_sample(sample: Sample, *, with_paths: bool) -> None:
+    for view in make_views(sample, with_paths=with_paths):
         if isinstance(view, Table):
             print_table(view)
         else:
             OUT.print(view)
 
 
-def log(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
+def log_samples(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
     """Write samples one below the other, each with its time; count of them, 0: all."""
     for number, sample in enumerate(samples, 1):
         OUT.print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sample.summary}", markup=False)
-        _print(sample, with_paths=with_paths)
+        _print_sample(sample, with_paths=with_paths)
         OUT.file.flush()
         if number == count:
             return
 
 
-def watch(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
+def watch_samples(samples: Iterator[Sample], count: int, *, with_paths: bool) -> None:
     """Show samples on the terminal's whole screen; count of them, 0: all."""
     with Live(console=OUT, screen=True, auto_refresh=False) as live:
         for number, sample in enumerate(samples, 1):
-            live.update(Group(*views(sample, with_paths=with_paths)), refresh=True)
+            live.update(Group(*make_views(sample, with_paths=with_paths)), refresh=True)
             if number == count:
                 return
 
@@ -177,13 +190,13 @@ def top(pid: int | None, *, interval_s: float, count: int, batch: bool, as_json:
     requests that NCCL or RCCL waits for, `pto` probe timeouts. Where standard output is no terminal, or
     with --json, one sample is printed.
     """
-    samples = _samples(Host(), pid, interval_s)
+    samples = _take_samples(Host(), pid, interval_s)
     with_paths = pid is not None
     if as_json:
         print_json(next(samples))
     elif batch:
-        log(samples, count, with_paths=with_paths)
+        log_samples(samples, count, with_paths=with_paths)
     elif OUT.is_terminal:
-        watch(samples, count, with_paths=with_paths)
+        watch_samples(samples, count, with_paths=with_paths)
     else:
-        _print(next(samples), with_paths=with_paths)
+        _print_sample(next(samples), with_paths=with_paths)

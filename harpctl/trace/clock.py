@@ -69,7 +69,7 @@ class _Sent:
         return self._acks.get((mark, path, number))
 
 
-def _differences(sent: _Sent, events: Marked) -> Iterator[int]:
+def _clock_differences(sent: _Sent, events: Marked) -> Iterator[int]:
     """Yield by how much the clock of arrival shows more than that of sending."""
     for mark, event in events:
         name, at_ns, left_ns = event.kind.name, event.at_ns, None
@@ -86,8 +86,8 @@ def _differences(sent: _Sent, events: Marked) -> Iterator[int]:
 
 def clock_between(first: Recording, of_first: Marked, second: Recording, of_second: Marked) -> Clock:
     """Return how far the second one's clock is ahead."""
-    there = list(_differences(_Sent(of_first), of_second))
-    back = list(_differences(_Sent(of_second), of_first))
+    there = list(_clock_differences(_Sent(of_first), of_second))
+    back = list(_clock_differences(_Sent(of_second), of_first))
     if not there or not back:
         ahead_ns = first.unix_ns(0) - second.unix_ns(0)
         return Clock(ahead_ns=ahead_ns, error_ns=-1, there=len(there), back=len(back))

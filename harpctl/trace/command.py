@@ -14,14 +14,14 @@ from harpctl.console import OUT, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.stats.files import find_one
-from harpctl.trace.history import History, HistoryEvent, counts_of, history_of, sentences
+from harpctl.trace.history import History, HistoryEvent, counts_of, describe_losses, history_of
 from harpctl.trace.rings import Recording, read_recording
 from harpctl.trace.save import dump_of
 
 DUMP_HINT = "Processes write dumps into HARP_DUMP_DIR; `harpctl trace PID` reads a running one."
 
 
-def _read(host: Host, source: str) -> Recording:
+def _read_recording(host: Host, source: str) -> Recording:
     path = (
         find_one(host, int(source)).processes[0].file if source.isdecimal() else str(Path(source).absolute())
     )
@@ -38,7 +38,7 @@ def _clock_time(unix_ns: int) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(unix_ns // 10**9))}.{unix_ns // 1000 % 10**6:06d}"
 
 
-def _title(recording: Recording) -> str:
+def _recording_title(recording: Recording) -> str:
     page = recording.page
     title = f"{page.host} process {page.pid}, HARP {page.version}, {len(recording.events)} events"
     if recording.why:
@@ -47,14 +47,14 @@ def _title(recording: Recording) -> str:
     return title
 
 
-def _shown(history: History, *, everything: bool, last: int) -> list[HistoryEvent]:
+def _choose_events(history: History, *, everything: bool, last: int) -> list[HistoryEvent]:
     shown = [entry for entry in history.events if everything or entry.event.kind.part != "FLOW"]
     return shown[-last:] if last else shown
 
 
-def _print(history: History, *, everything: bool, last: int) -> None:
+def _print_history(history: History, *, everything: bool, last: int) -> None:
     for side in history.sides:
-        OUT.print(_title(side.recording), style="bold", markup=False)
+        OUT.print(_recording_title(side.recording), style="bold", markup=False)
         if side.recording.cut:
             OUT.print("This file is cut off; what is left of it follows.", style="yellow")
     if history.clock:
@@ -62,7 +62,7 @@ def _print(history: History, *, everything: bool, last: int) -> None:
     if not history.events:
         OUT.print("Nothing was recorded.")
         return
-    shown = _shown(history, everything=everything, last=last)
+    shown = _choose_events(history, everything=everything, last=last)
     width = max((len(history.name_of(entry)) for entry in shown), default=0)
     first = history.sides[0].recording
     for entry in shown:
@@ -73,13 +73,13 @@ def _print(history: History, *, everything: bool, last: int) -> None:
         OUT.print(
             f"{hidden} events of what was sent and acknowledged, or earlier, are left out: --all, --last 0."
         )
-    title = list(sentences(history))
+    title = list(describe_losses(history))
     OUT.print("\nNothing recorded was lost." if not title else "", style="bold")
     for sentence in title:
         OUT.print(sentence, markup=False)
 
 
-def _document(history: History) -> dict[str, object]:
+def _make_document(history: History) -> dict[str, object]:
     return {
         "sides": [
             {
@@ -157,21 +157,21 @@ def trace(
     if picture:
         drawing = lab.import_part("trace_plot", "trace --plot")
         drawing.require_plot(picture)
-    recordings = [_read(host, word) for word in (source, other) if word is not None]
+    recordings = [_read_recording(host, word) for word in (source, other) if word is not None]
     if save:
-        _save(host, source, save)
+        _save_recording(host, source, save)
     history = history_of(recordings)
     if picture:
         drawing.plot(picture, history, span_ms)
     if as_json:
-        print_json(_document(history))
+        print_json(_make_document(history))
     else:
-        _print(history, everything=everything, last=last)
+        _print_history(history, everything=everything, last=last)
     if any(recording.cut for recording in recordings):
         raise click.exceptions.Exit(int(ExitCode.WRONG_DATA))
 
 
-def _save(host: Host, source: str, to: Path) -> None:
+def _save_recording(host: Host, source: str, to: Path) -> None:
     if not source.isdecimal():
         raise HarpError("--save keeps what a process has recorded.", "Copy the file instead.", ExitCode.USAGE)
     file = host.open_file(find_one(host, int(source)).processes[0].file)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from harpctl.stats.layout import Row, Value, rows_by
-from harpctl.stats.sample import number
+from harpctl.stats.sample import number_of
 from harpctl.trace.clock import SENDING, Clock, clock_between
 from harpctl.trace.rings import NO_PEER, Event, Recording
 
@@ -86,19 +86,19 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _paths(enis: dict[Value, Value], paths: list[Row], row: Row) -> dict[int, str]:
+def _path_names(enis: dict[Value, Value], paths: list[Row], row: Row) -> dict[int, str]:
     def name(path: Row) -> str:
         return f"{enis.get(path.get('eni', -1), '?')} to {path.get('address', '?')}"
 
-    first = number(row, "path_first")
-    return {number(path, "index") - first: name(path) for path in paths}
+    first = number_of(row, "path_first")
+    return {number_of(path, "index") - first: name(path) for path in paths}
 
 
-def _marks(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int, Event]]:
+def _mark_events(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int, Event]]:
     """Yield each event with the mark of its session: an entry of the table may have had several in turn."""
     events = list(events)
     opened = {event.peer for event in events if event.kind.name == "SESSION_OPEN"}
-    now = {index: number(row, "mark") for index, row in rows.items() if index not in opened}
+    now = {index: number_of(row, "mark") for index, row in rows.items() if index not in opened}
     for event in events:
         if event.kind.name == "SESSION_OPEN":
             now[event.peer] = event.number
@@ -108,18 +108,18 @@ def _marks(events: Iterable[Event], rows: dict[int, Row]) -> Iterator[tuple[int,
 def side_of(recording: Recording) -> Side:
     """Return a recording with its sessions."""
     tables = recording.page.tables
-    rows = {number(row, "index"): row for row in tables.get("session", [])}
+    rows = {number_of(row, "index"): row for row in tables.get("session", [])}
     enis = {eni["index"]: eni.get("name", "?") for eni in tables.get("eni", [])}
     paths = rows_by(tables.get("path", []), "session")
     sessions = {
-        number(row, "mark"): Session(
-            mark=number(row, "mark"),
+        number_of(row, "mark"): Session(
+            mark=number_of(row, "mark"),
             peer=f"{row.get('host', '?')}:{row.get('peer_pid', '?')}",
-            paths=_paths(enis, paths.get(row["index"], []), row),
+            paths=_path_names(enis, paths.get(row["index"], []), row),
         )
         for row in rows.values()
     }
-    return Side(recording=recording, sessions=sessions, events=list(_marks(recording.events, rows)))
+    return Side(recording=recording, sessions=sessions, events=list(_mark_events(recording.events, rows)))
 
 
 def history_of(recordings: list[Recording]) -> History:
@@ -170,7 +170,7 @@ def counts_of(history: History) -> list[PathCount]:
     return sorted(found.values(), key=lambda one: (-(one.lost - one.late), -one.timeouts, -one.sent))
 
 
-def sentences(history: History) -> Iterator[str]:
+def describe_losses(history: History) -> Iterator[str]:
     """Yield a sentence for each path that lost packets or stopped."""
     for one in counts_of(history):
         if not one.lost and not one.timeouts:

@@ -22,7 +22,7 @@ import msgspec
 
 from harpctl.console import escape_unprintable
 from harpctl.errors import ExitCode, HarpError
-from harpctl.stats.layout import HEADER, TABLE, Page, piece, read_header, read_page, wrong
+from harpctl.stats.layout import HEADER, TABLE, Page, layout_error, read_header, read_page, read_piece
 
 RINGS = struct.Struct("=QIIIIIIIiiIqq96s")
 HEAD = struct.Struct("=QII48x")
@@ -114,35 +114,37 @@ class Rings(NamedTuple):
 def rings_of(file: BinaryIO, name: str) -> Rings:
     """Read where the rings are. Raises HarpError for a file without them, or with another layout."""
     _, tables = read_header(file, name)
-    data = piece(file, HEADER.size + len(tables) * TABLE.size, RINGS.size)
+    data = read_piece(file, HEADER.size + len(tables) * TABLE.size, RINGS.size)
     rings = Rings(*RINGS.unpack(data)) if len(data) == RINGS.size else None
     if rings is None or not rings.ring_bytes:
-        raise wrong(name, "it has no flight recorder")
+        raise layout_error(name, "it has no flight recorder")
     known = (rings.head_bytes, rings.entry_bytes) == (HEAD.size, ENTRY.size)
     if not known or rings.ring_count > RINGS_MAX or rings.ring_bytes > RING_BYTES_MAX:
-        raise wrong(name, "its flight recorder has another layout")
+        raise layout_error(name, "its flight recorder has another layout")
     return rings
 
 
-def _kinds(file: BinaryIO, name: str, rings: Rings) -> list[Kind]:
-    text = piece(file, rings.events_at, min(rings.events_bytes, EVENTS_BYTES_MAX)).decode("ascii", "replace")
+def _read_kinds(file: BinaryIO, name: str, rings: Rings) -> list[Kind]:
+    text = read_piece(file, rings.events_at, min(rings.events_bytes, EVENTS_BYTES_MAX)).decode(
+        "ascii", "replace"
+    )
     lines = [escape_unprintable(line).split(" ", 2) for line in text.splitlines()]
     if not lines or any(len(words) != 3 or words[1] not in PARTS for words in lines):
-        raise wrong(name, "its list of events is damaged")
+        raise layout_error(name, "its list of events is damaged")
     return [Kind(*words) for words in lines]
 
 
-def _part(
+def _read_part(
     file: BinaryIO, start: int, head: bytes, *, living: bool, read_head: int
 ) -> tuple[list[tuple[int, ...]], bool]:
     """Return the entries of a part of a ring, oldest first, and whether some are cut off."""
     count, at, slots = HEAD.unpack(head)
     if not 0 < slots <= SLOTS_MAX:
         return [], True
-    data = piece(file, start + at, slots * ENTRY.size)
+    data = read_piece(file, start + at, slots * ENTRY.size)
     first = max(0, count - slots)
     if living:
-        after = int.from_bytes(piece(file, read_head, 8), sys.byteorder)
+        after = int.from_bytes(read_piece(file, read_head, 8), sys.byteorder)
         first = max(first, after + MARGIN - slots)
     whole = len(data) // ENTRY.size
     indices = [i % slots for i in range(first, count)]
@@ -150,12 +152,12 @@ def _part(
     return found, len(found) < len(indices)
 
 
-def _ring(
+def _read_ring(
     file: BinaryIO, rings: Rings, index: int, kinds: list[Kind], *, living: bool
 ) -> tuple[list[Event], bool]:
     start = rings.at + index * rings.ring_bytes
     heads_at = start + rings.heads_at
-    heads = piece(file, heads_at, len(PARTS) * HEAD.size)
+    heads = read_piece(file, heads_at, len(PARTS) * HEAD.size)
     if living and not any(heads):  # there was no memory for it
         return [], False
     if len(heads) < len(PARTS) * HEAD.size:
@@ -164,7 +166,7 @@ def _ring(
     cut = False
     for part in range(len(PARTS)):
         head = heads[part * HEAD.size : (part + 1) * HEAD.size]
-        entries, is_cut = _part(file, start, head, living=living, read_head=heads_at + part * HEAD.size)
+        entries, is_cut = _read_part(file, start, head, living=living, read_head=heads_at + part * HEAD.size)
         cut |= is_cut
         for at_ns, number, a, b, peer, stream, event, path, count, order in entries:
             if not at_ns:  # it was being written when it was copied
@@ -175,7 +177,7 @@ def _ring(
     return events, cut
 
 
-def _before(one: Event, two: Event) -> int:
+def _compare_events(one: Event, two: Event) -> int:
     """Compare events of one moment: those of FLOW keep the order in which they were written."""
     if one.engine != two.engine or one.part == two.part == 0:
         return 0
@@ -193,7 +195,7 @@ def _in_order(events: list[Event]) -> list[Event]:
     found: list[Event] = []
     for _, group in moments:
         together = list(group)
-        found += sorted(together, key=cmp_to_key(_before)) if len(together) > 1 else together
+        found += sorted(together, key=cmp_to_key(_compare_events)) if len(together) > 1 else together
     return found
 
 
@@ -225,7 +227,7 @@ def read_recording(file: BinaryIO, name: str) -> Recording:
     """Read a statistics file or a dump; raises HarpError, which names it."""
     page = read_page(file, name)
     rings = rings_of(file, name)
-    kinds = _kinds(file, name, rings)
+    kinds = _read_kinds(file, name, rings)
     engines = {row["index"] for row in page.tables.get("engine", [])}
     events: list[Event] = []
     cut = False
@@ -233,7 +235,7 @@ def read_recording(file: BinaryIO, name: str) -> Recording:
         for index in range(rings.ring_count):
             if rings.first + index not in engines:
                 continue
-            found, is_cut = _ring(source, rings, index, kinds, living=not rings.dumped_ns)
+            found, is_cut = _read_ring(source, rings, index, kinds, living=not rings.dumped_ns)
             events += found
             cut |= is_cut
     return Recording(

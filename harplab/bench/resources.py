@@ -26,7 +26,7 @@ from harpctl.command_line import FILE, argument, command, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
-from harpctl.stats.files import find
+from harpctl.stats.files import find_processes
 from harplab.bench.options import PERF, PLUGIN, find_program
 from harplab.bench.places import LabHosts
 from harplab.bench.report import progress
@@ -100,7 +100,7 @@ def _job(hosts: LabHosts, program: Program, peers: int, work: str) -> Iterator[l
 
 def _sessions(pid: int) -> int:
     """Return with how many peers a process is connected, by its statistics."""
-    pages = [one.page for one in find(Host(), pid).processes if one.state != "gone"]
+    pages = [one.page for one in find_processes(Host(), pid).processes if one.state != "gone"]
     return sum(len(page.tables["session"]) for page in pages)
 
 

@@ -98,7 +98,7 @@ def texts() -> Iterator[tuple[str, str]]:
                 "HarpError",
                 "_conf_error",
                 "_archive_error",
-                "wrong",
+                "layout_error",
             }:
                 for argument in node.args:
                     yield f"{path.stem}:{argument.lineno}", _rendered(argument)

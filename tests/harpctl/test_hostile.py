@@ -27,7 +27,7 @@ from harpctl.preflight.model import HostFinding, HostState, Outcome, Report, Ver
 from harpctl.preflight.sessions import Deadline
 from harpctl.preflight.show import show_report
 from harpctl.records import decode_json
-from harpctl.trace.history import counts_of, history_of, sentences
+from harpctl.trace.history import counts_of, describe_losses, history_of
 from harpctl.trace.rings import Recording, read_recording
 from harplab.preflight.rates import rate_problems, run_rounds
 from tests.harpctl.damage import changed, damaged
@@ -148,7 +148,7 @@ def test_a_dump(data: bytes) -> None:
         for entry in history.events:
             assert history.text_of(entry).isprintable()
         counts_of(history)
-        assert all(line.isprintable() for line in sentences(history))
+        assert all(line.isprintable() for line in describe_losses(history))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000, '"\\ud800"', "", "\0"])

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harpctl.host.host import Host
-from harpctl.stats.files import find
+from harpctl.stats.files import find_processes
 from harpctl.stats.layout import Row
 from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
@@ -201,7 +201,9 @@ class Job:
     def tables(self, rank: int) -> Mapping[str, Sequence[Row]]:
         """Return the tables of a running rank's statistics."""
         # A process that had the same number before it may have left a file.
-        (process,) = (one for one in find(Host(), self.ranks[rank].pid).processes if one.state != "gone")
+        (process,) = (
+            one for one in find_processes(Host(), self.ranks[rank].pid).processes if one.state != "gone"
+        )
         return process.page.tables
 
     def driver_mode(self, rank: int) -> str:

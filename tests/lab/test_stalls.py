@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from harpctl.host.host import Host
-from harpctl.stats.files import find
+from harpctl.stats.files import find_processes
 from harpctl.stats.sample import sample_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
@@ -49,7 +49,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def _session(pid: int) -> dict[str, Any]:
-    (process,) = find(Host(), pid).processes
+    (process,) = find_processes(Host(), pid).processes
     (row,) = process.page.tables["session"]
     return row
 
@@ -60,7 +60,9 @@ def _stall(pid: int) -> tuple[str, str]:
 
 
 def _sent_messages(pid: int) -> int:
-    rows = [row for process in find(Host(), pid).processes for row in process.page.tables["session"]]
+    rows = [
+        row for process in find_processes(Host(), pid).processes for row in process.page.tables["session"]
+    ]
     return sum(int(row["sent_messages"]) for row in rows)
 
 
@@ -79,9 +81,9 @@ def _tcp_ports(job: Job) -> str:
 
 def _problem(pid: int) -> str:
     """What `harpctl top` says of a process."""
-    before = find(Host())
+    before = find_processes(Host())
     time.sleep(0.6)  # engines write four times a second
-    return {one.pid: one.problem for one in sample_of(before, find(Host())).processes}[pid]
+    return {one.pid: one.problem for one in sample_of(before, find_processes(Host())).processes}[pid]
 
 
 def test_each_cause_is_named(
@@ -217,7 +219,7 @@ def test_an_engine_without_a_core(
     with Job(lab, plugin_file, mode="bidir", words=LONG, env=conf) as job:
         until("messages move", lambda: _is_moving(job))
         pid = job.ranks[0].pid
-        (process,) = find(Host(), pid).processes
+        (process,) = find_processes(Host(), pid).processes
         (engine,) = process.page.tables["engine"]
         thread = int(engine["thread"])
         with _spinning_on(0):

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.host.host import Host
-from harpctl.stats.files import Process, find
+from harpctl.stats.files import Process, find_processes
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from tests.lab.job import Job, drop, until
@@ -59,7 +59,11 @@ def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, fo
 
 
 def sent_messages(rank: subprocess.Popen[bytes]) -> int:
-    rows = [row for process in find(Host(), rank.pid).processes for row in process.page.tables["session"]]
+    rows = [
+        row
+        for process in find_processes(Host(), rank.pid).processes
+        for row in process.page.tables["session"]
+    ]
     return sum(int(row["sent_messages"]) for row in rows)
 
 
@@ -71,7 +75,7 @@ def top() -> Any:
 
 
 def one(pid: int) -> Process:
-    (process,) = find(Host(), pid).processes
+    (process,) = find_processes(Host(), pid).processes
     return process
 
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.host.host import Host
-from harpctl.stats.files import find
+from harpctl.stats.files import find_processes
 from harpctl.trace.clock import SENDING
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
@@ -54,12 +54,18 @@ def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, fo
 
 
 def moves(rank: Any) -> bool:
-    rows = [row for process in find(Host(), rank.pid).processes for row in process.page.tables["session"]]
+    rows = [
+        row
+        for process in find_processes(Host(), rank.pid).processes
+        for row in process.page.tables["session"]
+    ]
     return any(int(row["sent_messages"]) + int(row["received_messages"]) > 0 for row in rows)
 
 
 def lost(pid: int) -> int:
-    return sum(int(row["lost_packets"]) for row in find(Host(), pid).processes[0].page.tables["session"])
+    return sum(
+        int(row["lost_packets"]) for row in find_processes(Host(), pid).processes[0].page.tables["session"]
+    )
 
 
 def trace(*words: object) -> tuple[int, str]:

@@ -11,12 +11,12 @@ import pytest
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.stats import files
-from harpctl.stats.files import find, find_one
+from harpctl.stats.files import find_one, find_processes
 from tests.harpctl.stats.build import START, page, put, run
 
 
 def states(root: Path) -> dict[int, str]:
-    return {process.pid: process.state for process in find(Host(root)).processes}
+    return {process.pid: process.state for process in find_processes(Host(root)).processes}
 
 
 def test_states(tmp_path: Path) -> None:
@@ -34,13 +34,13 @@ def test_another_namespace(tmp_path: Path) -> None:
     put(tmp_path, 10, page(10, {}, namespace=1))
     put(tmp_path, 11, page(11, {}, namespace=1, age_s=5.0))
     assert states(tmp_path) == {10: "running", 11: "elsewhere"}
-    assert find(Host(tmp_path), 10).processes[0].command == ""  # number 10 is another's here
+    assert find_processes(Host(tmp_path), 10).processes[0].command == ""  # number 10 is another's here
 
 
 def test_the_rank_that_the_launcher_sets(tmp_path: Path) -> None:
     put(tmp_path, 10, page(10, {}))
     run(tmp_path, 10, OMPI_COMM_WORLD_RANK="5", SLURM_PROCID="9")
-    (process,) = find(Host(tmp_path)).processes
+    (process,) = find_processes(Host(tmp_path)).processes
     assert (process.rank, process.command) == ("5", "python train.py")
 
 
@@ -49,7 +49,7 @@ def test_the_rest_is_shown_beside_a_bad_file(tmp_path: Path) -> None:
     run(tmp_path, 10)
     bad = put(tmp_path, 11, b"nothing")
     (bad.parent / "notes.txt").write_text("not ours")
-    found = find(Host(tmp_path))
+    found = find_processes(Host(tmp_path))
     assert [process.pid for process in found.processes] == [10]
     assert [unread.file for unread in found.unread] == ["/run/harp/11-4711.stats"]
     assert found.exit_code() == ExitCode.WRONG_DATA
@@ -62,13 +62,13 @@ def test_one_users_files_hide_nobody_elses(tmp_path: Path, monkeypatch: pytest.M
         run(tmp_path, pid)
         path = put(tmp_path, pid, page(pid, {}))
         os.chown(path, 1000 if pid < 20 else 2000, -1)
-    found = files.find(Host(tmp_path))
+    found = files.find_processes(Host(tmp_path))
     assert [process.pid for process in found.processes] == [10, 11, 20]
     (unread,) = found.unread
     assert "The user with the number 1000 has more statistics files" in unread.error
     monkeypatch.setattr(files, "FILES_MAX", 256)
     monkeypatch.setattr(files, "BYTES_MAX", -1)
-    assert files.find(Host(tmp_path)).processes == ()
+    assert files.find_processes(Host(tmp_path)).processes == ()
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:

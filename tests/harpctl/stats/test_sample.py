@@ -15,11 +15,11 @@ from rich.table import Table
 from harpctl.console import print_table
 from harpctl.host.host import Host
 from harpctl.stats import top
-from harpctl.stats.command import _list
-from harpctl.stats.files import Found, find
+from harpctl.stats.command import _processes_table
+from harpctl.stats.files import Found, find_processes
 from harpctl.stats.layout import Row
-from harpctl.stats.sample import PathRate, Sample, rate, sample_of, worst_path
-from harpctl.stats.top import views
+from harpctl.stats.sample import PathRate, Sample, rate_text, sample_of, worst_path
+from harpctl.stats.top import make_views
 from tests.harpctl.stats.build import page, put, run
 
 ENIS: list[Row] = [{"id": 2, "name": "eth1"}, {"id": 3, "name": "eth2"}]
@@ -60,7 +60,7 @@ def reading(
     for pid, tables in pages.items():
         run(root, pid)
         put(root, pid, page(pid, tables, age_s=age_s, now_s=now_s))
-    return find(Host(root))
+    return find_processes(Host(root))
 
 
 def sampled(
@@ -126,7 +126,7 @@ def test_tables(tmp_path: Path) -> None:
     sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(125_000_000, 1000, 20)})
     console = Console(width=200)
     with console.capture() as drawn:
-        for view in views(sample, with_paths=True):
+        for view in make_views(sample, with_paths=True):
             assert isinstance(view, Table) or not view.plain
             console.print(view)
     lines = drawn.get().splitlines()
@@ -136,8 +136,8 @@ def test_tables(tmp_path: Path) -> None:
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:
-    empty = find(Host(tmp_path))
-    (text,) = views(sample_of(empty, empty), with_paths=False)
+    empty = find_processes(Host(tmp_path))
+    (text,) = make_views(sample_of(empty, empty), with_paths=False)
     assert str(text) == "No process here has HARP statistics."
 
 
@@ -145,13 +145,13 @@ def test_a_terminal_is_refreshed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shown = io.StringIO()
     monkeypatch.setattr(top, "OUT", Console(file=shown, force_terminal=True, width=200))
     samples = [sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 1000, lost)}) for lost in (0, 20)]
-    top.watch(iter(samples), 2, with_paths=False)
+    top.watch_samples(iter(samples), 2, with_paths=False)
     assert "eth2 to 10.0.1.1:9: 2 % lost" in shown.getvalue()
 
 
 def test_a_log_has_a_time_for_each_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 1000, 20)})
-    top.log(iter([sample] * 3), 2, with_paths=False)
+    top.log_samples(iter([sample] * 3), 2, with_paths=False)
     lines = capsys.readouterr().out.splitlines()
     assert (
         len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 1 processes, ", line)]) == 2
@@ -160,7 +160,7 @@ def test_a_log_has_a_time_for_each_look(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("bps", "shown"), [(0, "0"), (1500, "1.5k"), (2.5e6, "2.5M"), (98.76e9, "98.8G")])
 def test_rates_are_short(bps: float, shown: str) -> None:
-    assert rate(bps) == shown
+    assert rate_text(bps) == shown
 
 
 def paths_of(*shape: str) -> tuple[PathRate, ...]:
@@ -224,10 +224,10 @@ def test_what_another_user_put_into_a_process_does_not_reach_the_terminal(
     put(tmp_path, 10, page(10, rows(0, 1000, 20)))
     run(tmp_path, 10, RANK="0\x1b]0;PWN\x07\x1b[2J")
     (tmp_path / "proc/10/cmdline").write_text("train\x1b]0;OWN\x07\0")
-    found = find(Host(tmp_path))
+    found = find_processes(Host(tmp_path))
     sample = sample_of(found, found)
-    top.log(iter([sample]), 1, with_paths=True)
-    print_table(_list(found))
+    top.log_samples(iter([sample]), 1, with_paths=True)
+    print_table(_processes_table(found))
     out = capsys.readouterr().out
     assert "]0;OWN" in out, "the command is shown"
     assert "PWN" not in out, "what is no number is no rank"

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.trace.clock import clock_between
-from harpctl.trace.history import History, counts_of, history_of, sentences, side_of
+from harpctl.trace.history import History, counts_of, describe_losses, history_of, side_of
 from harpctl.trace.rings import read_recording
 from tests.harpctl.trace.build import Entry, recording
 
@@ -91,7 +91,7 @@ def test_the_loss_is_named(ends: tuple[Path, Path]) -> None:
     found = history(*ends)
     (path,) = counts_of(found)
     assert (path.sent, path.lost, path.resent, path.gaps) == (11, 1, 1, 1)
-    (sentence,) = sentences(found)
+    (sentence,) = describe_losses(found)
     assert sentence == (
         "here:1 to there:9, path 0 (eni0 to 10.0.0.2:7): 1 packets were found lost, 1 sent again; "
         "the other end saw 1 gaps."
