@@ -32,7 +32,7 @@ UNIT = 1000
 USAGE_ERROR, NOT_FOUND, NOT_EXECUTABLE = 2, 127, 126
 
 
-def obstacle(environment: Mapping[str, str], plugin: Path) -> str:
+def find_obstacle(environment: Mapping[str, str], plugin: Path) -> str:
     """Return why a job with these variables would not use HARP; "" where it would."""
     named, net = environment.get("NCCL_NET_PLUGIN", ""), environment.get("NCCL_NET", "")
     if named and named not in {"harp", str(plugin), plugin.name}:
@@ -54,7 +54,7 @@ def statistics_directories(environment: Mapping[str, str]) -> List[Path]:
     return found + ([Path(user) / "harp"] if user.startswith("/") and os.access(user, os.W_OK) else [])
 
 
-def amount(count: int) -> str:
+def bytes_text(count: int) -> str:
     """Return a number of bytes as text: 12.3 GB."""
     value = float(count)
     for unit in ("bytes", "kB", "MB", "GB"):
@@ -80,7 +80,7 @@ def _torch_folder() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def summary(moved: Moved, torch: Path | None = None) -> str:
+def summary_line(moved: Moved, torch: Path | None = None) -> str:
     """Return the line that ends a run; `torch` is the folder of the environment's PyTorch."""
     if not moved.processes:
         why = torch_obstacle(torch) or "with NCCL_DEBUG=INFO NCCL says why"
@@ -90,25 +90,25 @@ def summary(moved: Moved, torch: Path | None = None) -> str:
         return f"{who}, and moved nothing with it: NCCL needed no network between them"
     hosts, interfaces = (", ".join(sorted(names)) for names in (moved.hosts, moved.interfaces))
     return (
-        f"{who}: {amount(moved.sent_bytes)} sent, {amount(moved.received_bytes)} received, "
+        f"{who}: {bytes_text(moved.sent_bytes)} sent, {bytes_text(moved.received_bytes)} received, "
         f"peers on {hosts}, over {interfaces or 'no interface'}"
     )
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Write a line of ours to standard error."""
     print(f"harp-run: {text}", file=sys.stderr, flush=True)
 
 
-def _child(argv: Sequence[str], environment: Dict[str, str]) -> int:
+def _run_child(argv: Sequence[str], environment: Dict[str, str]) -> int:
     """Run the command; return its exit status, as a shell does. Signals are passed on."""
     try:
         process = subprocess.Popen(list(argv), env=environment)
     except FileNotFoundError:
-        say(f"there is no command {argv[0]!r}")
+        print_line(f"there is no command {argv[0]!r}")
         return NOT_FOUND
     except OSError as error:
-        say(f"{argv[0]!r} cannot be run: {error.strerror}")
+        print_line(f"{argv[0]!r} cannot be run: {error.strerror}")
         return NOT_EXECUTABLE
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, _frame: process.send_signal(got))
@@ -137,7 +137,7 @@ def run(argv: Sequence[str], environment: Dict[str, str], plugin: Path) -> int:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        status = _child(argv, environment)
+        status = _run_child(argv, environment)
     finally:
         is_over.set()
         watcher.join()
@@ -146,7 +146,7 @@ def run(argv: Sequence[str], environment: Dict[str, str], plugin: Path) -> int:
         if own:
             shutil.rmtree(own, ignore_errors=True)
     if directories and status not in {NOT_FOUND, NOT_EXECUTABLE}:
-        say(summary(moved, _torch_folder()))
+        print_line(summary_line(moved, _torch_folder()))
     return status
 
 
@@ -161,11 +161,11 @@ def main() -> int:
     try:
         plugin = library()
     except UnusableError as error:
-        say(str(error))
+        print_line(str(error))
         return 1
-    why = obstacle(os.environ, plugin)
+    why = find_obstacle(os.environ, plugin)
     if why:
-        say(why)
+        print_line(why)
         return USAGE_ERROR
     return run(argv, dict(os.environ), plugin)
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 OPTION = "option"  # the key in a field's metadata of what option() takes
 
 
-def declared(default: T, *names: str, **more: Any) -> T:
+def declare_option(default: T, *names: str, **more: Any) -> T:
     """Make a field of a dataclass that is an option: as option() takes it, named as the field without names.
 
     One whose default is False is a flag.
@@ -26,7 +26,7 @@ def declared(default: T, *names: str, **more: Any) -> T:
     return dataclasses.field(default=default, metadata={OPTION: words})
 
 
-def grouped(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def group_options(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of dataclasses: with traffic=Traffic it is called with a Traffic of them."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

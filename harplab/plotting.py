@@ -32,7 +32,7 @@ def require_plot(file: Path) -> None:
     mpl.use("Agg")
 
 
-def save(file: Path, figure: Figure, dpi: int = 120) -> None:
+def save_figure(file: Path, figure: Figure, dpi: int = 120) -> None:
     """Write a picture, and forget it."""
     from matplotlib import pyplot as plt  # noqa: PLC0415
 

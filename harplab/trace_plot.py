@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from harpctl.errors import ExitCode, HarpError
 from harpctl.trace.clock import SENDING
 from harpctl.trace.history import History, HistoryEvent
-from harplab.plotting import require_plot, save
+from harplab.plotting import require_plot, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,4 +158,4 @@ def plot(file: Path, history: History, span_ms: float = 0.0) -> None:
     window.set_ylim(bottom=0)
     window.set_xlabel("time (ms)")
     figure.suptitle(f"{side.title()} sends to {session.peer if session else 'a peer'}", fontsize=10)
-    save(file, figure, DPI)
+    save_figure(file, figure, DPI)

@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
-from harplab.dissector.tables import ENUM_OF, ENUMS, HEX, Field, codes, constants, expanded, layouts
+from harplab.dissector.tables import (
+    ENUM_OF,
+    ENUMS,
+    HEX,
+    Field,
+    expand_layout,
+    names_of_codes,
+    parse_constants,
+    parse_layouts,
+)
 
 COUNTS = {"range_count": "ranges", "credit_count": "credits", "eni_count": "enis"}
 COMPUTED = {"length"}  # where the packet is built with None
@@ -39,20 +48,20 @@ def _field(layout: str, field: Field) -> str:
 
 def tables_text(text: str) -> str:
     """Return the part that is made from docs/reference/wire.md."""
-    tables, lines = layouts(text), []
-    lines += [f"{name.removeprefix('HARP_')} = {value}" for name, value in constants(text).items()]
+    tables, lines = parse_layouts(text), []
+    lines += [f"{name.removeprefix('HARP_')} = {value}" for name, value in parse_constants(text).items()]
     for name, prefix in ENUMS.items():
         lines.append(f"{name} = {{")
-        lines += [f'    {code}: "{word}",' for code, word in codes(text, prefix).items()]
+        lines += [f'    {code}: "{word}",' for code, word in names_of_codes(text, prefix).items()]
         lines.append("}")
-    flags = {value.bit_length() - 1: name for value, name in codes(text, "HARP_FLAG_").items()}
+    flags = {value.bit_length() - 1: name for value, name in names_of_codes(text, "HARP_FLAG_").items()}
     lines.append(f"FLAGS = {[flags.get(bit, f'bit{bit}') for bit in range(8)]!r}")
     for layout in tables:
         lines.append(f"\n\ndef {layout.removeprefix('harp_')}_fields() -> list[Any]:")
         lines.append(f'    """Return the fields of struct {layout}."""')
         lines.append("    return [")
         origin = {field.name: layout for field in tables[layout]}
-        for field in expanded(tables, layout):
+        for field in expand_layout(tables, layout):
             lines.append(f"        {_field(origin.get(field.name, 'harp_wire_prefix'), field)},")
         lines.append("    ]")
     return "\n".join(lines) + "\n"

@@ -49,7 +49,7 @@ def run_preflight(
             fit = {
                 host: state for host, state in states.items() if host not in diagnosis.failed_hosts(problems)
             }
-            measure = lab.import_part("preflight.measure", "preflight").measure
+            measure = lab.import_part("preflight.measure", "preflight").measure_fleet
             measured = measure(agents, fit, options, deadline, progress)
     problems = diagnosis.merge_notes([*problems, *measured.problems])
     unfit = diagnosis.failed_hosts(problems)

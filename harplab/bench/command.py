@@ -29,14 +29,14 @@ from harplab.bench.options import (
     watch_of,
 )
 from harplab.bench.places import LabHosts
-from harplab.bench.plot import plot, plot_timed_runs
-from harplab.bench.report import Output, document, print_measured, progress
+from harplab.bench.plot import plot_sides, plot_timed_runs
+from harplab.bench.report import Output, make_document, print_measured, show_progress
 from harplab.bench.timed import Opened, OpenHosts, make_timed_runs, timed_document, timed_job
-from harplab.grouped import grouped
+from harplab.grouped import group_options
 from harplab.lab.lab import Lab
 from harplab.lab.options import LAB, LabOptions
 from harplab.lab.spec import LabSpec
-from harplab.perf.measure import Side, measure, steps_total
+from harplab.perf.measure import Side, measure_sides, steps_total
 from harplab.plotting import require_plot
 
 RUNS_ALONE = 1
@@ -53,7 +53,7 @@ class _Clock:
     beside_tcp: bool = False
 
 
-def _run(
+def _run_traffic(
     traffic: Traffic,
     sides: Sequence[Side],
     open_hosts: OpenHosts,
@@ -71,18 +71,18 @@ def _run(
     runs = traffic.runs or (RUNS_ALONE if len(sides) == 1 else RUNS_AGAINST)
     with (
         open_hosts() as (where, place, notes),
-        progress(Console(stderr=True), steps_total(sides, job, runs)) as step,
+        show_progress(Console(stderr=True), steps_total(sides, job, runs)) as step,
     ):
         watch = watch_of(cores, len(sides) * len(job.sizes_bytes) * runs)
-        measured = measure(where, sides, job, runs, step, take=watch.take)
+        measured = measure_sides(where, sides, job, runs, step, take=watch.take)
     if output.as_json:
-        print_json(document(place, job, runs, sides, measured, watch.figures()))
+        print_json(make_document(place, job, runs, sides, measured, watch.figures()))
     else:
         about = [*watch.notes(), *notes, *variable_notes(sides)]
         print_measured(Console(), place, job, runs, measured, about)
     if output.plot:
         named = list(zip(measured.names, measured.rows, strict=True))
-        plot(output.plot, f"{job.mode}, {place}", job.mode, named)
+        plot_sides(output.plot, f"{job.mode}, {place}", job.mode, named)
     output.require_right(sum(row.wrong or 0 for rows in measured.rows for row in rows), "messages")
 
 
@@ -91,7 +91,7 @@ def _run_by_clock(
 ) -> None:
     """Run each side once; an error if the first failed, after its figures."""
     what = timed_job(traffic.job(by_clock=True), traffic.time_s, clock.failures, beside_tcp=clock.beside_tcp)
-    with progress(Console(stderr=True), len(sides)) as step:
+    with show_progress(Console(stderr=True), len(sides)) as step:
         timed_runs, place, notes = make_timed_runs(sides, what, open_hosts, step)
     about = what.describe()
     if output.as_json:
@@ -106,7 +106,7 @@ def _run_by_clock(
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@grouped(traffic=Traffic, sides=SideOptions, place=Place)
+@group_options(traffic=Traffic, sides=SideOptions, place=Place)
 @plot_option
 @json_option
 def bench(
@@ -130,11 +130,11 @@ def bench(
         return
     refuse_cores(place.cores, {"--hosts": bool(place.hosts), BY_CLOCK: traffic.by_clock})
     clock = _Clock() if traffic.by_clock else None
-    _run(traffic, sides.perf_sides(), place.open, place.pinned(), Output(plot_file, as_json), clock)
+    _run_traffic(traffic, sides.perf_sides(), place.open, place.pinned(), Output(plot_file, as_json), clock)
 
 
 @command("bench")
-@grouped(traffic=Traffic, sides=SideOptions, network=LabOptions)
+@group_options(traffic=Traffic, sides=SideOptions, network=LabOptions)
 @flag("--switch", heading=LAB, help="Join hosts by a switch, also where there are two.")
 @option(
     "--fail",
@@ -170,7 +170,7 @@ def lab_bench(
         return _lab_hosts(spec, pinned)
 
     clock = _Clock(failures, beside_tcp) if by_clock else None
-    _run(traffic, sides.perf_sides(), open_hosts, pinned, Output(plot_file, as_json), clock)
+    _run_traffic(traffic, sides.perf_sides(), open_hosts, pinned, Output(plot_file, as_json), clock)
 
 
 @contextlib.contextmanager

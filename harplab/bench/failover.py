@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harpctl.console import Console
 from harplab.bench.table import percent_text, print_rows
-from harplab.bench.timeline import Phase, Samples, jain, phases
+from harplab.bench.timeline import Phase, Samples, cut_into_phases, jain_index
 from harplab.bench.window import WindowResult
 from harplab.perf.counts import lost_share
 from harplab.perf.job import Latency
@@ -60,9 +60,9 @@ def timed_run_of(name: str, window_result: WindowResult, seconds: float, interva
     return TimedRun(
         name=name,
         samples=samples,
-        phases=tuple(phases(samples, events)),
+        phases=tuple(cut_into_phases(samples, events)),
         connections_gbps=tuple(rates),
-        jain=jain(rates),
+        jain=jain_index(rates),
         latency_us=result.latency_us if result else None,
         undelivered=window.undelivered if window else 0,
         wrong=result.wrong if result else 0,
@@ -75,7 +75,7 @@ def timed_run_of(name: str, window_result: WindowResult, seconds: float, interva
     )
 
 
-def _ms(value: float | None) -> str:
+def _milliseconds_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
@@ -96,9 +96,9 @@ def table_of(runs: Sequence[TimedRun]) -> list[list[str]]:
                     f"{part.from_s:.2f}",
                     f"{part.rate_gbps:.3f}",
                     f"{part.rate_gbps / before:.2f}" if later and before else "-",
-                    _ms(part.stall_ms),
-                    _ms(part.settled_ms) if later else "-",
-                    _ms(part.full_ms) if later else "-",
+                    _milliseconds_text(part.stall_ms),
+                    _milliseconds_text(part.settled_ms) if later else "-",
+                    _milliseconds_text(part.full_ms) if later else "-",
                 ]
             )
     return lines

@@ -42,78 +42,93 @@ class Model:
         return PUBLISHED_GPUS * batch * 1000 / self.host_samples_per_s if self.host_samples_per_s else None
 
 
-def _convolution(size: int, channels: tuple[int, int], kernel: int, *, bias: bool = False) -> Layer:
+def _convolution_layer(size: int, channels: tuple[int, int], kernel: int, *, bias: bool = False) -> Layer:
     """Return a convolution whose output is a square of that size."""
     weight = math.prod(channels) * kernel**2
     return Layer((weight, channels[1]) if bias else (weight,), weight * size**2)
 
 
-def _linear(inputs: int, outputs: int, rows: int = 1) -> Layer:
+def _linear_layer(inputs: int, outputs: int, rows: int = 1) -> Layer:
     """Return a matrix and its bias, applied to each row of a sample."""
     return Layer((inputs * outputs, outputs), inputs * outputs * rows)
 
 
-def _norm(channels: int) -> Layer:
+def _norm_layer(channels: int) -> Layer:
     return Layer((channels, channels))
 
 
-def _resnet50() -> Iterator[Layer]:
+def _resnet50_layers() -> Iterator[Layer]:
     """Yield the layers of ResNet-50 (He et al., 2015) with the stride in the 3x3 convolution, 224x224."""
-    yield from (_convolution(112, (3, 64), 7), _norm(64))
+    yield from (_convolution_layer(112, (3, 64), 7), _norm_layer(64))
     inputs = 64
     for width, blocks, size in ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7)):
         for block in range(blocks):
             is_strided = block == 0 and size < 56
-            yield from (_convolution(size * (2 if is_strided else 1), (inputs, width), 1), _norm(width))
-            yield from (_convolution(size, (width, width), 3), _norm(width))
-            yield from (_convolution(size, (width, 4 * width), 1), _norm(4 * width))
+            yield from (
+                _convolution_layer(size * (2 if is_strided else 1), (inputs, width), 1),
+                _norm_layer(width),
+            )
+            yield from (_convolution_layer(size, (width, width), 3), _norm_layer(width))
+            yield from (_convolution_layer(size, (width, 4 * width), 1), _norm_layer(4 * width))
             if block == 0:
-                yield from (_convolution(size, (inputs, 4 * width), 1), _norm(4 * width))
+                yield from (_convolution_layer(size, (inputs, 4 * width), 1), _norm_layer(4 * width))
             inputs = 4 * width
-    yield _linear(inputs, 1000)
+    yield _linear_layer(inputs, 1000)
 
 
-def _vgg16() -> Iterator[Layer]:
+def _vgg16_layers() -> Iterator[Layer]:
     """Yield the layers of VGG-16 (Simonyan and Zisserman, 2014), 224x224."""
     inputs = 3
     for width, count, size in ((64, 2, 224), (128, 2, 112), (256, 3, 56), (512, 3, 28), (512, 3, 14)):
         for _ in range(count):
-            yield _convolution(size, (inputs, width), 3, bias=True)
+            yield _convolution_layer(size, (inputs, width), 3, bias=True)
             inputs = width
-    yield from (_linear(512 * 7 * 7, 4096), _linear(4096, 4096), _linear(4096, 1000))
+    yield from (_linear_layer(512 * 7 * 7, 4096), _linear_layer(4096, 4096), _linear_layer(4096, 1000))
 
 
-def _attention(width: int, tokens: int) -> Layer:
+def _attention_layer(width: int, tokens: int) -> Layer:
     """Return the products of queries, keys and values, which have no parameters."""
     return Layer((), 2 * width * tokens**2)
 
 
-def _bert_large() -> Iterator[Layer]:
+def _bert_large_layers() -> Iterator[Layer]:
     """Yield the layers of BERT-large, uncased (Devlin et al., 2018), 512 tokens, with both heads of the
     pre-training; the matrix of the masked tokens' head is that of the embeddings.
     """
     words, width, tokens, inner = 30522, 1024, 512, 4096
-    yield from (Layer((words * width, tokens * width, 2 * width)), _norm(width))
+    yield from (Layer((words * width, tokens * width, 2 * width)), _norm_layer(width))
     for _ in range(24):
-        yield from (_linear(width, width, tokens) for _ in range(3))
-        yield from (_attention(width, tokens), _linear(width, width, tokens), _norm(width))
-        yield from (_linear(width, inner, tokens), _linear(inner, width, tokens), _norm(width))
-    yield _linear(width, width)
-    yield from (Layer((words,), words * width * tokens), _linear(width, width, tokens), _norm(width))
-    yield _linear(width, 2)
+        yield from (_linear_layer(width, width, tokens) for _ in range(3))
+        yield from (_attention_layer(width, tokens), _linear_layer(width, width, tokens), _norm_layer(width))
+        yield from (
+            _linear_layer(width, inner, tokens),
+            _linear_layer(inner, width, tokens),
+            _norm_layer(width),
+        )
+    yield _linear_layer(width, width)
+    yield from (
+        Layer((words,), words * width * tokens),
+        _linear_layer(width, width, tokens),
+        _norm_layer(width),
+    )
+    yield _linear_layer(width, 2)
 
 
-def _gpt2_xl() -> Iterator[Layer]:
+def _gpt2_xl_layers() -> Iterator[Layer]:
     """Yield the layers of GPT-2 XL (Radford et al., 2019), 1024 tokens; the head's matrix is that of the
     embeddings.
     """
     words, width, tokens = 50257, 1600, 1024
     yield Layer((words * width, tokens * width))
     for _ in range(48):
-        yield from (_norm(width), _linear(width, 3 * width, tokens), _attention(width, tokens))
-        yield from (_linear(width, width, tokens), _norm(width))
-        yield from (_linear(width, 4 * width, tokens), _linear(4 * width, width, tokens))
-    yield from (_norm(width), Layer((), words * width * tokens))
+        yield from (
+            _norm_layer(width),
+            _linear_layer(width, 3 * width, tokens),
+            _attention_layer(width, tokens),
+        )
+        yield from (_linear_layer(width, width, tokens), _norm_layer(width))
+        yield from (_linear_layer(width, 4 * width, tokens), _linear_layer(4 * width, width, tokens))
+    yield from (_norm_layer(width), Layer((), words * width * tokens))
 
 
 # The batches and images/s of one host are those that the published table of the original HARP has: A100 with
@@ -121,9 +136,9 @@ def _gpt2_xl() -> Iterator[Layer]:
 MODELS = {
     model.name: model
     for model in (
-        Model("resnet50", tuple(_resnet50()), "images", 256, 6105.0),
-        Model("vgg16", tuple(_vgg16()), "images", 128, 1977.0),
-        Model("bert-large", tuple(_bert_large()), "sequences"),
-        Model("gpt2-xl", tuple(_gpt2_xl()), "sequences"),
+        Model("resnet50", tuple(_resnet50_layers()), "images", 256, 6105.0),
+        Model("vgg16", tuple(_vgg16_layers()), "images", 128, 1977.0),
+        Model("bert-large", tuple(_bert_large_layers()), "sequences"),
+        Model("gpt2-xl", tuple(_gpt2_xl_layers()), "sequences"),
     )
 }

@@ -21,15 +21,15 @@ from harplab.bench.nccl_measure import (
     NcclMeasured,
     NcclPlace,
     NcclSide,
-    alternate,
-    fold,
+    alternate_sides,
+    fold_runs,
     plugin_side,
     require_sizes,
     socket_sides,
 )
 from harplab.bench.nccl_report import nccl_document, nccl_notes, nccl_table
 from harplab.bench.nccl_run import OPERATIONS, REDUCTIONS, TYPE_BYTES
-from harplab.bench.nccl_wheel import NEWEST, VERSION, fetch, wheel_of
+from harplab.bench.nccl_wheel import NEWEST, VERSION, fetch_nccl, wheel_of
 from harplab.bench.options import (
     PLUGIN,
     RUN_S,
@@ -43,9 +43,9 @@ from harplab.bench.options import (
     watch_of,
 )
 from harplab.bench.places import LabHosts
-from harplab.bench.report import Output, progress
+from harplab.bench.report import Output, show_progress
 from harplab.bench.table import print_rows
-from harplab.grouped import declared, grouped
+from harplab.grouped import declare_option, group_options
 from harplab.perf.baseline import cache_dir
 from harplab.perf.hosts import Hosts
 from harplab.perf.measure import setting_text
@@ -74,13 +74,13 @@ NCCL_LIB: dict[str, Any] = {
 class NcclOptions(Amount):
     """What NCCL does, and which NCCL."""
 
-    op: str = declared(OPERATIONS[0], heading=_NCCL, help=f"The operation: {', '.join(OPERATIONS)}.")
-    type_name: str = declared(
+    op: str = declare_option(OPERATIONS[0], heading=_NCCL, help=f"The operation: {', '.join(OPERATIONS)}.")
+    type_name: str = declare_option(
         "float", "--type", heading=_NCCL, help="The elements' type, as nccl-tests has it."
     )
-    redop: str = declared(REDUCTIONS[0], heading=_NCCL, help=f"The reduction: {', '.join(REDUCTIONS)}.")
-    settle_s: float = declared(0.0, "--settle", **SETTLE)
-    nccl_lib: str = declared(NEWEST, **NCCL_LIB)
+    redop: str = declare_option(REDUCTIONS[0], heading=_NCCL, help=f"The reduction: {', '.join(REDUCTIONS)}.")
+    settle_s: float = declare_option(0.0, "--settle", **SETTLE)
+    nccl_lib: str = declare_option(NEWEST, **NCCL_LIB)
 
     def job(self, ranks: int) -> NcclJob:
         """Make the job. Raises HarpError for what NCCL does not have."""
@@ -155,7 +155,7 @@ class NcclProgram:
         file = find_program(None, PROGRAM)
         if "/" in nccl_lib or not VERSION.match(nccl_lib):
             return cls(file, find_program(Path(nccl_lib), "libnccl.so.2"))
-        return cls(file, fetch(wheel_of(nccl_lib), cache_dir()))
+        return cls(file, fetch_nccl(wheel_of(nccl_lib), cache_dir()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,17 +186,17 @@ def measure_nccl(
     place = NcclPlace(program.file, program.library, namespaces_of(hosts), cores, variables, hosts.packets)
     with tempfile.TemporaryDirectory(prefix="harp-nccl-") as folder:
         sides = nccl_sides(options, Path(folder))
-        with progress(Console(stderr=True), len(sides) * runs) as step:
+        with show_progress(Console(stderr=True), len(sides) * runs) as step:
             watch = watch_of(tuple(pinned), len(sides) * runs)
-            runs_by_side = alternate(place, sides, job, runs, step, watch=watch)
-    measured = fold(sides, runs_by_side, job.sizes_bytes)
+            runs_by_side = alternate_sides(place, sides, job, runs, step, watch=watch)
+    measured = fold_runs(sides, runs_by_side, job.sizes_bytes)
     given = zip(measured.names, options.variables(), strict=True)
     notes = [*watch.notes(), *notes, *(f"{name} with {setting_text(own)}" for name, own in given if own)]
     return NcclOutcome(place, sides, measured, watch.figures(), notes)
 
 
 @command("nccl")
-@grouped(options=NcclOptions, sides=SideOptions, place=LocalPlace)
+@group_options(options=NcclOptions, sides=SideOptions, place=LocalPlace)
 @json_option
 def bench_nccl(*, options: NcclOptions, sides: SideOptions, place: LocalPlace, as_json: bool) -> None:
     """Measure official NCCL without a GPU, over HARP and over its own sockets in turns."""

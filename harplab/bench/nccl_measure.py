@@ -19,7 +19,7 @@ from harpctl.units import short_size
 from harplab.bench.cores import UNWATCHED, Watch
 from harplab.bench.nccl_run import DIVIDED, TYPE_BYTES, WRONG_DATA, NcclRun, Size, run_nccl
 from harplab.bench.nccl_wheel import BEST_OF
-from harplab.perf.compare import Ratio, relate
+from harplab.perf.compare import Ratio, relate_runs
 from harplab.perf.counts import PacketCounts, lost_share, packets_since
 from harplab.perf.measure import Step, in_turn, setting_text
 
@@ -177,7 +177,7 @@ def run_side(place: NcclPlace, side: NcclSide, job: NcclJob, run: Runner = run_n
     return sizes
 
 
-def alternate(
+def alternate_sides(
     place: NcclPlace,
     sides: Sequence[NcclSide],
     job: NcclJob,
@@ -221,7 +221,9 @@ def row_of(side: NcclSide, runs: Sequence[Runs], size_bytes: int) -> NcclRow:
     )
 
 
-def fold(sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Sequence[int]) -> NcclMeasured:
+def fold_runs(
+    sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Sequence[int]
+) -> NcclMeasured:
     """Make the rows of all sides. Those of one name are one side's settings: the best one for each size."""
     names = tuple(dict.fromkeys(side.name for side in sides))
     rows: list[list[NcclRow]] = [[] for _ in names]
@@ -239,7 +241,7 @@ def fold(sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Seq
             best.append(runs)
         if len(best) == 2:
             ours, theirs = ([run[size].time_us for run in runs] for runs in best)
-            ratios.append(relate(size, ours, theirs))
+            ratios.append(relate_runs(size, ours, theirs))
     lost = []
     for name in names:
         of_name = [taken for side, taken in zip(sides, runs_by_side, strict=True) if side.name == name]

@@ -13,7 +13,7 @@ from harplab.bench.report import best_notes, made_here
 from harplab.bench.table import count_text, figure_text, percent_text
 
 
-def _cells(row: NcclRow) -> list[str]:
+def _row_cells(row: NcclRow) -> list[str]:
     return [
         figure_text(row.time_us),
         f"{figure_text(row.time_min_us)}-{figure_text(row.time_max_us)}",
@@ -37,7 +37,7 @@ def nccl_table(measured: NcclMeasured) -> list[list[str]]:
         first = rows[0]
         line = [str(first.bytes), str(first.count), first.type, first.redop]
         for row in rows:
-            line += _cells(row)
+            line += _row_cells(row)
         if measured.ratios:
             ratio = measured.ratios[number]
             line += [f"{ratio.of_medians:.2f}", f"{ratio.least:.2f}-{ratio.greatest:.2f}"]

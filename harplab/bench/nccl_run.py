@@ -197,13 +197,13 @@ def run_nccl(
             "NCCL_DEBUG_FILE": f"{folder}/nccl.%p.log",
             **environment,
         }
-        code, output = _run(argv, settings, timeout_s + TIMEOUT_MARGIN_S)
+        code, output = _run_program(argv, settings, timeout_s + TIMEOUT_MARGIN_S)
         files = sorted(Path(folder).glob("nccl.*.log"))
         log = "".join(file.read_text(errors="replace") for file in files)
     return NcclRun(argv, code, output, log or output)
 
 
-def _run(argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> tuple[int, str]:
+def _run_program(argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> tuple[int, str]:
     try:
         process = subprocess.Popen(
             argv,

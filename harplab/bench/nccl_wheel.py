@@ -68,7 +68,7 @@ def run_pip(argv: Sequence[str]) -> None:
         )
 
 
-def fetch(wheel: Wheel, cache: Path, run: Callable[[Sequence[str]], None] = run_pip) -> Path:
+def fetch_nccl(wheel: Wheel, cache: Path, run: Callable[[Sequence[str]], None] = run_pip) -> Path:
     """Return the path of a release's libnccl.so.2 in the cache; download its wheel the first time."""
     library = cache / f"nccl-{wheel.version}" / "libnccl.so.2"
     if library.exists():
@@ -90,4 +90,4 @@ def fetch(wheel: Wheel, cache: Path, run: Callable[[Sequence[str]], None] = run_
 def socket_baseline() -> tuple[Path, dict[str, str]]:
     """Return the baseline plugin and its environment, fetching and compiling what is not there."""
     cache = cache_dir()
-    return compile_shim(cache), {"NCCL_LIB": str(fetch(wheel_of(NEWEST), cache))}
+    return compile_shim(cache), {"NCCL_LIB": str(fetch_nccl(wheel_of(NEWEST), cache))}

@@ -20,7 +20,7 @@ from harplab.bench.cores import UNWATCHED, Watch, available_cores, open_watch, p
 from harplab.bench.nccl_wheel import BEST_OF, socket_baseline
 from harplab.bench.places import LabHosts, LoopbackHosts, SshHosts
 from harplab.bench.timed import AFTER_S, DEFAULT_SIZE_BYTES, Opened
-from harplab.grouped import Values, declared
+from harplab.grouped import Values, declare_option
 from harplab.lab import persistent
 from harplab.lab.lab import Lab, require_proc
 from harplab.lab.options import RANKS
@@ -67,10 +67,10 @@ def find_program(given: Path | None, name: str) -> Path:
 class Amount:
     """How much of what size is sent."""
 
-    sizes: str | None = declared(
+    sizes: str | None = declare_option(
         None, heading=_SENT, help="Message sizes, as 8,4K,1M; else those that NCCL sends."
     )
-    time_s: float | None = declared(
+    time_s: float | None = declare_option(
         None,
         "--time",
         metavar="S",
@@ -78,30 +78,30 @@ class Amount:
         heading=_SENT,
         help=f"Seconds of each run: {RUN_S:g}, or by the clock until {AFTER_S:g} s past the last fault.",
     )
-    runs: int | None = declared(
+    runs: int | None = declare_option(
         None, type=click.IntRange(1), heading=_SENT, help="Runs of each side: 5, or 1 of a side alone."
     )
-    check: bool = declared(True, "--check/--no-check", heading=_SENT, help="Verify every byte.")
+    check: bool = declare_option(True, "--check/--no-check", heading=_SENT, help="Verify every byte.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic(Amount):
     """What harp-perf sends."""
 
-    mode: Mode = declared(Mode.STREAM, type=Values(Mode), heading=_SENT, help="Who sends to whom.")
-    connections: int = declared(
+    mode: Mode = declare_option(Mode.STREAM, type=Values(Mode), heading=_SENT, help="Who sends to whom.")
+    connections: int = declare_option(
         1,
         type=click.IntRange(1, CONNECTIONS_MAX),
         heading=_SENT,
         help=f"Connections per direction, {CONNECTIONS_MAX} at most.",
     )
-    inflight: int = declared(8, type=click.IntRange(1, 32), heading=_SENT, help="Messages in flight.")
-    wait_sent: bool = declared(
+    inflight: int = declare_option(8, type=click.IntRange(1, 32), heading=_SENT, help="Messages in flight.")
+    wait_sent: bool = declare_option(
         False,
         heading=_SENT,
         help="With --mode pingpong: wait until a send is done before the receive is posted.",
     )
-    by_clock: bool = declared(
+    by_clock: bool = declare_option(
         False,
         heading=_CLOCK,
         help="Run one size once for --time, whatever fails, and show the rate over time, how it is "
@@ -139,20 +139,20 @@ def parse_assignment(text: str) -> tuple[str, str]:
 class SideOptions:
     """The plugins that are measured, and their variables."""
 
-    plugin: str | None = declared(
+    plugin: str | None = declare_option(
         None, heading=_SIDES, help="Measure this plugin's file, or `socket`, instead of HARP."
     )
-    env: tuple[str, ...] = declared(
+    env: tuple[str, ...] = declare_option(
         (), multiple=True, heading=_SIDES, help="NAME=VALUE for the plugin, as HARP_DRIVER=udp; repeatable."
     )
-    against: str | None = declared(
+    against: str | None = declare_option(
         None,
         metavar="socket|socket-best|FILE",
         heading=_SIDES,
         help="Alternate with NCCL's own sockets (fetches a 300 MB wheel once), with these and their best "
         "counts of threads and sockets, or with another plugin.",
     )
-    against_env: tuple[str, ...] = declared(
+    against_env: tuple[str, ...] = declare_option(
         (), multiple=True, heading=_SIDES, help="NAME=VALUE for the other plugin; repeatable."
     )
 
@@ -207,12 +207,12 @@ def variable_notes(sides: Sequence[Side]) -> list[str]:
 class LocalPlace:
     """Where on this machine: in two namespaces unless something else is chosen."""
 
-    ranks: int = declared(2, **RANKS)
-    lab: str | None = declared(
+    ranks: int = declare_option(2, **RANKS)
+    lab: str | None = declare_option(
         None, metavar="NAME", heading=_PLACE, help="Run on the hosts of this lab of `harpctl lab up`."
     )
-    loopback: bool = declared(False, heading=_PLACE, help="Run processes over loopback; needs no root.")
-    cores: str | None = declared(None, **CORES)
+    loopback: bool = declare_option(False, heading=_PLACE, help="Run processes over loopback; needs no root.")
+    cores: str | None = declare_option(None, **CORES)
 
     def pinned(self) -> tuple[int, ...]:
         """Return the cores that ranks keep to."""
@@ -247,7 +247,7 @@ class LocalPlace:
 class Place(LocalPlace):
     """Where harp-perf runs: also on other hosts."""
 
-    hosts: tuple[str, ...] = declared(
+    hosts: tuple[str, ...] = declare_option(
         (),
         *("-H", "--hosts"),
         metavar="HOSTS",
@@ -255,7 +255,7 @@ class Place(LocalPlace):
         heading=_PLACE,
         help="Run on these hosts over ssh: host1,user@host2, gpu[1-8,11] or @FILE.",
     )
-    ifname: str = declared("", heading=_PLACE, help="The interfaces to use on these hosts.")
+    ifname: str = declare_option("", heading=_PLACE, help="The interfaces to use on these hosts.")
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Opened]:

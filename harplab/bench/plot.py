@@ -13,7 +13,7 @@ from harpctl.units import short_size
 from harplab.bench.failover import TimedRun
 from harplab.bench.suite_run import SuiteRow
 from harplab.perf.compare import Row
-from harplab.plotting import save
+from harplab.plotting import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ BAR_INCHES = 0.23  # the height of each row
 SPEEDUP_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[Row]]]) -> None:
+def plot_sides(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[Row]]]) -> None:
     """Draw the sides over each other; `require_plot` has been called."""
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
@@ -48,7 +48,7 @@ def plot(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Sequence[
     axes.set_title(title, fontsize="small")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    save(file, figure)
+    save_figure(file, figure)
 
 
 def plot_timed_runs(file: Path, title: str, runs: Sequence[TimedRun]) -> None:
@@ -78,7 +78,7 @@ def plot_timed_runs(file: Path, title: str, runs: Sequence[TimedRun]) -> None:
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0, 0].set_title(title, fontsize="small")
     rows[-1, 0].set_xlabel("time (s)")
-    save(file, figure)
+    save_figure(file, figure)
 
 
 def plot_speedups(file: Path, title: str, rows: Sequence[SuiteRow]) -> None:
@@ -116,7 +116,7 @@ def plot_speedups(file: Path, title: str, rows: Sequence[SuiteRow]) -> None:
     axes.set_xlabel("speed-up over NCCL Socket (above 1 HARP is faster)")
     axes.set_title(title, fontsize="small")
     axes.grid(visible=True, axis="x", alpha=0.3)
-    save(file, figure)
+    save_figure(file, figure)
 
 
 def _draw_speedup(axes: Axes, at: int, row: SuiteRow, color: str) -> None:

@@ -25,7 +25,7 @@ LOST = "lost: of the packets that the network was given in both directions, thos
 
 
 @contextlib.contextmanager
-def progress(console: Console, total: int) -> Iterator[Step]:
+def show_progress(console: Console, total: int) -> Iterator[Step]:
     """Show a bar on a terminal; nothing in a log."""
     if not console.is_terminal:
         yield lambda _text: None
@@ -70,7 +70,7 @@ def made_here(place: str) -> dict[str, object]:
     }
 
 
-def document(
+def make_document(
     place: str,
     job: PerfJob,
     runs: int,

@@ -29,7 +29,7 @@ from harpctl.host.host import Host
 from harpctl.stats.files import find_processes
 from harplab.bench.options import PERF, PLUGIN, find_program
 from harplab.bench.places import LabHosts
-from harplab.bench.report import progress
+from harplab.bench.report import show_progress
 from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Subnets
@@ -65,7 +65,7 @@ class Taken(msgspec.Struct, frozen=True):
     memory_kib: int
 
 
-def _look(lab: Lab, pid: int) -> tuple[int, int, int, int]:
+def _measure_process(lab: Lab, pid: int) -> tuple[int, int, int, int]:
     """Return files, flows, threads and memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = THREADS.search(status)
@@ -74,16 +74,18 @@ def _look(lab: Lab, pid: int) -> tuple[int, int, int, int]:
     return files, int(count), int(found[1]) if found else 0, sum(map(int, MEMORY.findall(status)))
 
 
-def _words(program: Program, peers: int, work: str, meeting: str) -> list[str]:
+def _rank_words(program: Program, peers: int, work: str, meeting: str) -> list[str]:
     words = [str(program.perf), "--plugin", str(program.plugin), "--mode", "incast", *WORK[work]]
     words += ["--inflight", "1", "--no-check"]
     return [*words, "--nranks", str(peers + 1), "--rendezvous", meeting, "--timeout", f"{START_S:g}"]
 
 
 @contextlib.contextmanager
-def _job(hosts: LabHosts, program: Program, peers: int, work: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+def _run_ranks(
+    hosts: LabHosts, program: Program, peers: int, work: str
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run rank 0 on the first host, the others on the second."""
-    words = _words(program, peers, work, hosts.rendezvous())
+    words = _rank_words(program, peers, work, hosts.rendezvous())
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(peers + 1):
@@ -98,7 +100,7 @@ def _job(hosts: LabHosts, program: Program, peers: int, work: str) -> Iterator[l
             process.wait()
 
 
-def _sessions(pid: int) -> int:
+def _count_sessions(pid: int) -> int:
     """Return with how many peers a process is connected, by its statistics."""
     pages = [one.page for one in find_processes(Host(), pid).processes if one.state != "gone"]
     return sum(len(page.tables["session"]) for page in pages)
@@ -110,7 +112,7 @@ def _check_alive(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
         raise HarpError(f"Rank {ended[0]} ended; {len(ended)} of {len(ranks)} did.")
 
 
-def _wait(ranks: Sequence[subprocess.Popen[bytes]], is_there: Callable[[], bool]) -> None:
+def _wait_until_there(ranks: Sequence[subprocess.Popen[bytes]], is_there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
     while not is_there():
         _check_alive(ranks)
@@ -119,16 +121,16 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], is_there: Callable[[], bool]
         time.sleep(POLL_S)
 
 
-def _measure(program: Program, peers: int, enis: int, work: str) -> Taken:
+def _measure_peers(program: Program, peers: int, enis: int, work: str) -> Taken:
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(Lab(LabSpec(enis=enis, subnets=Subnets.ONE)))
         run_command(run_inside(lab.hosts[0], "nft", "-f", "-", stdin=TRACK))
-        ranks = stack.enter_context(_job(LabHosts(lab), program, peers, work))
+        ranks = stack.enter_context(_run_ranks(LabHosts(lab), program, peers, work))
         pid = ranks[0].pid
-        _wait(ranks, lambda: _sessions(pid) == peers)
+        _wait_until_there(ranks, lambda: _count_sessions(pid) == peers)
         time.sleep(SETTLE_S)
         _check_alive(ranks)
-        files, flows, threads, memory_kib = _look(lab, pid)
+        files, flows, threads, memory_kib = _measure_process(lab, pid)
     return Taken(peers, enis, work, files - peers, flows, threads, memory_kib)
 
 
@@ -150,7 +152,7 @@ def measure_resources(program: Program, peers: Sequence[int], step: Step) -> lis
     taken: list[Taken] = []
     for enis, many, work in itertools.product(ENIS, peers, WORK):
         step(f"{many} peers, {enis} interfaces, {work} messages")
-        taken.append(_measure(program, many, enis, work))
+        taken.append(_measure_peers(program, many, enis, work))
     return taken
 
 
@@ -178,7 +180,7 @@ def resources(peers: str, *, plugin: Path | None, as_json: bool) -> None:
     """
     counts = parse_peers(peers)
     program = Program(find_program(None, PERF), find_program(plugin, PLUGIN))
-    with progress(Console(stderr=True), resources_steps(counts)) as step:
+    with show_progress(Console(stderr=True), resources_steps(counts)) as step:
         taken = measure_resources(program, counts, step)
     if as_json:
         print_json(taken)

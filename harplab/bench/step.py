@@ -38,7 +38,7 @@ class Bucket:
     ready_share: float
 
 
-def _gradients(model: Model) -> Iterator[Bucket]:
+def _gradients_of(model: Model) -> Iterator[Bucket]:
     """Yield each tensor's gradient, as if it was a bucket of its own, in the order of backward."""
     total, done = sum(layer.work for layer in model.layers), 0
     for layer in reversed(model.layers):
@@ -54,7 +54,7 @@ def buckets_of(
     """Return the model's buckets in the order in which they are ready."""
     buckets: list[Bucket] = []
     size = 0
-    for gradient in _gradients(model):
+    for gradient in _gradients_of(model):
         size += gradient.bytes
         if size >= (other_bytes if buckets else first_bytes):
             buckets.append(Bucket(size, gradient.ready_share))
@@ -123,7 +123,7 @@ def harp_paths(spec: LabSpec) -> int:
     return min(max(math.ceil(max(caps) / PATH_MBPS), 1), PATHS_MAX)
 
 
-def scaled(spec: LabSpec, factor: float) -> LabSpec:
+def scale_lab(spec: LabSpec, factor: float) -> LabSpec:
     """Return the lab with all its rates divided by a factor; queues hold the same bytes, for longer."""
     cap, flow_cap, queue_us = spec.cap_mbps, spec.flow_cap_mbps, spec.queue_us
     if isinstance(cap, tuple):

@@ -30,11 +30,11 @@ from harplab.bench.step import (
     harp_paths,
     rank_share,
     require_step,
-    scaled,
+    scale_lab,
 )
 from harplab.bench.step_report import Replay, step_document, step_measured
 from harplab.bench.table import print_rows
-from harplab.grouped import Values, declared, grouped
+from harplab.grouped import Values, declare_option, group_options
 from harplab.lab.lab import Lab
 from harplab.lab.options import LabOptions
 from harplab.lab.spec import LabSpec
@@ -56,42 +56,42 @@ class Algorithm(str, enum.Enum):
 class StepOptions:
     """The step, and how often it is measured."""
 
-    compute: float | None = declared(
+    compute: float | None = declare_option(
         None,
         metavar="MS",
         type=click.FloatRange(0.001),
         heading=_STEP,
         help="Compute time of a step. Default: as published, for resnet50 (335.5) and vgg16 (518).",
     )
-    batch: int | None = declared(
+    batch: int | None = declare_option(
         None,
         type=click.IntRange(1),
         heading=_STEP,
         help="Samples of a GPU in a step. Default: as published, for resnet50 (256) and vgg16 (128).",
     )
-    gpus: int = declared(
+    gpus: int = declare_option(
         PUBLISHED_GPUS,
         type=click.IntRange(1),
         heading=_STEP,
         help="GPUs of each host, for which its rank stands.",
     )
-    algorithm: Algorithm = declared(
+    algorithm: Algorithm = declare_option(
         Algorithm.RING, "--algo", type=Values(Algorithm), heading=_STEP, help="NCCL_ALGO of both sides."
     )
-    scale: float = declared(
+    scale: float = declare_option(
         10.0,
         type=click.FloatRange(1),
         heading=_STEP,
         help="Divide rates by this and multiply times, in the lab.",
     )
-    steps: int = declared(5, type=click.IntRange(1), heading=_STEP, help="Steps of each run.")
-    warmup: int = declared(1, type=click.IntRange(0), heading=_STEP, help="Steps before these.")
-    settle_s: float = declared(10.0, "--settle", **SETTLE)
-    runs: int = declared(RUNS, type=click.IntRange(1), heading=_STEP, help="Runs of each side.")
-    check: bool = declared(
+    steps: int = declare_option(5, type=click.IntRange(1), heading=_STEP, help="Steps of each run.")
+    warmup: int = declare_option(1, type=click.IntRange(0), heading=_STEP, help="Steps before these.")
+    settle_s: float = declare_option(10.0, "--settle", **SETTLE)
+    runs: int = declare_option(RUNS, type=click.IntRange(1), heading=_STEP, help="Runs of each side.")
+    check: bool = declare_option(
         True, "--check/--no-check", heading=_STEP, help="Verify every element before each run."
     )
-    nccl_lib: str = declared(NEWEST, **NCCL_LIB)
+    nccl_lib: str = declare_option(NEWEST, **NCCL_LIB)
 
     def replay(self, text: str, network: LabSpec) -> Replay:
         """Plan the replay of a model's step, or of buckets, in this network. Raises HarpError for what can't
@@ -108,7 +108,7 @@ class StepOptions:
         if network.cap_mbps is None:
             network = dataclasses.replace(network, cap_mbps=CAP_MBPS)
         share = rank_share(network.hosts, self.gpus, ring=self.algorithm is Algorithm.RING)
-        lab = scaled(network, self.scale * share)
+        lab = scale_lab(network, self.scale * share)
         lab.check()
         buckets = buckets_of(model) if model else even_buckets(parse_sizes(text))
         require_step(buckets, compute_ms * self.scale)
@@ -144,7 +144,7 @@ class StepOptions:
 
 @command("step")
 @argument("model", help=f"{', '.join(MODELS)}, or sizes of buckets: 1M,25M,25M.")
-@grouped(options=StepOptions, sides=SideOptions, network=LabOptions)
+@group_options(options=StepOptions, sides=SideOptions, network=LabOptions)
 @cores_option
 @json_option
 def lab_step(

@@ -99,11 +99,11 @@ def size_text(size_bytes: int) -> str:
     return f"{text} B" if text.isdecimal() else f"{text[:-1]} {text[-1]}B"
 
 
-def _sized(target: Target, *sizes_bytes: int) -> tuple[tuple[int, Target], ...]:
+def _target_for_sizes(target: Target, *sizes_bytes: int) -> tuple[tuple[int, Target], ...]:
     return tuple((size, target) for size in sizes_bytes)
 
 
-def _nccl(
+def _nccl_work(
     group: str, sizes_bytes: tuple[int, ...], target: Target, lab: LabSpec, **options: float
 ) -> list[NcclWork]:
     """Make the works of the three operations in one lab."""
@@ -136,14 +136,14 @@ SUITE: tuple[Work, ...] = (
         "stream",
         (
             (4 * KIB, Target(speedup=3.5)),
-            *_sized(Target(speedup=1.3), 32 * KIB, 64 * KIB),
-            *_sized(_LARGE, 128 * KIB, 512 * KIB, MIB),
+            *_target_for_sizes(Target(speedup=1.3), 32 * KIB, 64 * KIB),
+            *_target_for_sizes(_LARGE, 128 * KIB, 512 * KIB, MIB),
         ),
     ),
     PerfWork(
         f"{_ONE}, MTU 9000",
         "stream",
-        _sized(_LARGE, 128 * KIB, 512 * KIB, MIB),
+        _target_for_sizes(_LARGE, 128 * KIB, 512 * KIB, MIB),
         lab=LabSpec(mtu_bytes=9000),
     ),
     PerfWork(
@@ -153,14 +153,14 @@ SUITE: tuple[Work, ...] = (
             (8, Target(speedup=1.54)),
             (KIB, Target(speedup=2.0)),
             (32 * KIB, Target(speedup=1.25)),
-            *_sized(Target(speedup=1.67), 64 * KIB, 512 * KIB),
+            *_target_for_sizes(Target(speedup=1.67), 64 * KIB, 512 * KIB),
         ),
         mode=Mode.PINGPONG,
     ),
     PerfWork(
         _BOTH_WAYS,
         "2 connections each way",
-        _sized(Target(speedup=1.3), 128 * KIB, 512 * KIB),
+        _target_for_sizes(Target(speedup=1.3), 128 * KIB, 512 * KIB),
         mode=Mode.BIDIR,
         connections=2,
     ),
@@ -171,14 +171,14 @@ SUITE: tuple[Work, ...] = (
         mode=Mode.BIDIR,
         connections=64,
     ),
-    *_nccl(
+    *_nccl_work(
         "Real NCCL, 2 ranks, 8 B to 64 MB",
         NCCL_SIZES,
         Target(speedup=1.22, slowest=1.0),
         LabSpec(),
         runs=5,
     ),
-    *_nccl(
+    *_nccl_work(
         "Real NCCL, 4 ranks, 64 B to 16 MB",
         NCCL_SIZES_4_RANKS,
         Target(speedup=1.11),
@@ -188,7 +188,7 @@ SUITE: tuple[Work, ...] = (
     PerfWork(
         "Several interfaces",
         "8 of 1 Gbit/s, one stream",
-        _sized(Target(speedup=7.6), 512 * KIB),
+        _target_for_sizes(Target(speedup=7.6), 512 * KIB),
         inflight=32,
         lab=LabSpec(enis=8, cap_mbps=1000),
         runs=5,
@@ -196,13 +196,13 @@ SUITE: tuple[Work, ...] = (
     PerfWork(
         "Several interfaces",
         "4 of 1 Gbit/s, both ways, 2 connections",
-        _sized(_LEVEL, 512 * KIB),
+        _target_for_sizes(_LEVEL, 512 * KIB),
         mode=Mode.BIDIR,
         connections=2,
         lab=LabSpec(enis=4, cap_mbps=1000),
         runs=5,
     ),
-    *_nccl(
+    *_nccl_work(
         "Real NCCL, 4 interfaces of 1 Gbit/s, 1 to 16 MB",
         NCCL_SIZES_CAPPED,
         _LEVEL,
@@ -211,7 +211,7 @@ SUITE: tuple[Work, ...] = (
         time_s=0.3,
         runs=3,
     ),
-    *_nccl(
+    *_nccl_work(
         "Real NCCL, 8 interfaces of 500 Mbit/s, 1 to 16 MB",
         NCCL_SIZES_CAPPED,
         _LEVEL,
@@ -222,7 +222,7 @@ SUITE: tuple[Work, ...] = (
     ),
     *(
         dataclasses.replace(work, env={"HARP_PATHS": "8"})
-        for work in _nccl(
+        for work in _nccl_work(
             "Real NCCL, flows capped at 500 Mbit/s, 8 paths, 1 to 16 MB",
             NCCL_SIZES_CAPPED,
             Target(speedup=3.0),
@@ -235,19 +235,19 @@ SUITE: tuple[Work, ...] = (
     PerfWork(
         _LOSS,
         "2 Gbit/s, 0.1 % of packets, stream",
-        _sized(_LEVEL, 512 * KIB),
+        _target_for_sizes(_LEVEL, 512 * KIB),
         lab=LabSpec(cap_mbps=2000, offload=Offload.OFF, loss_share=0.001),
     ),
     PerfWork(
         _LOSS,
         "2 Gbit/s, 1 % of packets, stream",
-        _sized(Target(speedup=1.9), 512 * KIB),
+        _target_for_sizes(Target(speedup=1.9), 512 * KIB),
         lab=LabSpec(cap_mbps=2000, offload=Offload.OFF, loss_share=0.01),
     ),
     PerfWork(
         _LOSS,
         "no cap, 1 % of superframes, stream",
-        _sized(Target(speedup=4.0), 512 * KIB),
+        _target_for_sizes(Target(speedup=4.0), 512 * KIB),
         lab=LabSpec(loss_share=0.01),
     ),
     FailureWork(
@@ -261,7 +261,7 @@ SUITE: tuple[Work, ...] = (
         PerfWork(
             "`auto` beside the better of `udp` and `tcp`",
             name,
-            _sized(Target(speedup=0.97), size),
+            _target_for_sizes(Target(speedup=0.97), size),
             mode=mode,
             drivers=("udp", "tcp"),
         )

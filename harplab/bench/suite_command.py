@@ -27,27 +27,27 @@ from harplab.bench.nccl_command import PROGRAM
 from harplab.bench.nccl_wheel import NEWEST, socket_baseline
 from harplab.bench.options import PERF, PLOT, PLUGIN, cores_option, find_program, watch_of
 from harplab.bench.plot import plot_speedups
-from harplab.bench.report import Output, progress
+from harplab.bench.report import Output, show_progress
 from harplab.bench.suite import SUITE, Work, chosen_rows, row_id
 from harplab.bench.suite_file import (
     Made,
     SuiteFile,
-    differences,
     made_here,
+    name_differences,
     open_file,
     write_file,
 )
 from harplab.bench.suite_report import (
-    markdown,
+    find_shortfalls,
     require_markdown,
     row_text,
-    shortfalls,
     sorted_rows,
     title_text,
     write_markdown,
+    write_results,
 )
 from harplab.bench.suite_run import Bench, Effort, lab_opener, run_work, steps_of, watched_runs
-from harplab.grouped import declared, grouped
+from harplab.grouped import declare_option, group_options
 from harplab.perf.hosts import Program
 from harplab.perf.measure import Step
 from harplab.plotting import require_plot
@@ -66,19 +66,23 @@ Chosen = list[tuple[Work, list[str]]]
 class SuiteOptions:
     """The options of the suite."""
 
-    is_quick: bool = declared(False, "--quick", help="Single and short runs, not made again; a few minutes.")
-    only: str | None = declared(None, metavar="TEXT", help="Only rows with this text in their group or name.")
-    results: Path | None = declared(
+    is_quick: bool = declare_option(
+        False, "--quick", help="Single and short runs, not made again; a few minutes."
+    )
+    only: str | None = declare_option(
+        None, metavar="TEXT", help="Only rows with this text in their group or name."
+    )
+    results: Path | None = declare_option(
         None,
         metavar="FILE",
         type=FILE,
         help="Keep the rows in FILE; a second call goes on where the first ended.",
     )
-    markdown: Path | None = declared(
+    markdown: Path | None = declare_option(
         None, type=FILE, help="Write the table to a new FILE, or between the marks of one that has them."
     )
-    plot: Path | None = declared(None, **PLOT)
-    as_json: bool = declared(False, "--json", help="Print the result as JSON.")
+    plot: Path | None = declare_option(None, **PLOT)
+    as_json: bool = declare_option(False, "--json", help="Print the result as JSON.")
 
     def check(self) -> Chosen:
         """Return the chosen rows. Raises HarpError for what could not be written at the end."""
@@ -121,22 +125,22 @@ def run_suite(
     chosen, console = options.check(), Console(stderr=True)
     made = made_here(bench.harp.plugin, NEWEST, bench.cores, is_quick=options.is_quick)
     content = open_file(options.results, made)
-    todo = _left(chosen, content)
+    todo = _rows_left(chosen, content)
     _check_made(content, made, options, console, has_rows_left=bool(todo))
     try:
-        failed = _measure(bench, todo, content, options.results, open_watch, progress, console)
+        failed = _measure_rows(bench, todo, content, options.results, open_watch, progress, console)
     except KeyboardInterrupt:
         if options.results:
-            _say(console, f"Broken off: the same command goes on from {options.results}.")
+            _print_text(console, f"Broken off: the same command goes on from {options.results}.")
         raise
     names = {row_id(work, name) for work, rows in chosen for name in rows}
     rows = [row for row in content.rows if row.id in names]
     shown = SuiteFile(content.made, rows, content.core_figures, content.loads)
-    _write(shown, options)
-    missed = [row for row in sorted_rows(shown.rows, SUITE) if shortfalls(row)]
+    _write_suite(shown, options)
+    missed = [row for row in sorted_rows(shown.rows, SUITE) if find_shortfalls(row)]
     console.print(f"{len(missed)} of {len(shown.rows)} rows miss their targets.", highlight=False)
     for row in missed:
-        _say(console, row_text(row))
+        _print_text(console, row_text(row))
     if failed:
         Output(None, options.as_json).fail(
             HarpError(f"{len(failed)} works could not be measured.", "\n  ".join(failed))
@@ -147,23 +151,23 @@ def _check_made(
     content: SuiteFile, made: Made, options: SuiteOptions, console: Console, *, has_rows_left: bool
 ) -> None:
     """Raise HarpError where new rows would stand beside others that were made otherwise."""
-    differing = differences(content.made, made)
+    differing = name_differences(content.made, made)
     if not differing:
         return
     text = f"{options.results} has rows of another {', '.join(differing)}"
     if has_rows_left:
         raise HarpError(f"{text}.", "Remove it to measure anew, or name another file.", ExitCode.REFUSED)
-    _say(console, f"{text}; it has all rows, so nothing is measured.")
+    _print_text(console, f"{text}; it has all rows, so nothing is measured.")
 
 
-def _left(chosen: Chosen, content: SuiteFile) -> Chosen:
+def _rows_left(chosen: Chosen, content: SuiteFile) -> Chosen:
     """Return the chosen rows that the file does not have."""
     have = {row.id for row in content.rows}
     left = [(work, [name for name in names if row_id(work, name) not in have]) for work, names in chosen]
     return [(work, names) for work, names in left if names]
 
 
-def _measure(
+def _measure_rows(
     bench: Bench,
     todo: Chosen,
     content: SuiteFile,
@@ -190,10 +194,10 @@ def _measure(
             if error.exit_code not in GO_ON_AFTER:
                 raise
             failed.append(f"{work.group}: {work.name}: {error}")
-            _say(console, f"{at} {failed[-1]}")
+            _print_text(console, f"{at} {failed[-1]}")
             continue
         for row in rows:
-            _say(console, f"{at} {row_text(row)}")
+            _print_text(console, f"{at} {row_text(row)}")
         content.rows += rows
         figures = watch.figures()
         content.core_figures = [*earlier, figures] if figures else earlier
@@ -202,8 +206,8 @@ def _measure(
     return failed
 
 
-def _write(content: SuiteFile, options: SuiteOptions) -> None:
-    text = markdown(content, SUITE)
+def _write_suite(content: SuiteFile, options: SuiteOptions) -> None:
+    text = write_results(content, SUITE)
     if options.as_json:
         print_json(content)
     elif not options.markdown:
@@ -215,12 +219,12 @@ def _write(content: SuiteFile, options: SuiteOptions) -> None:
         plot_speedups(options.plot, title_text(content), sorted_rows(content.rows, SUITE))
 
 
-def _say(console: Console, text: str) -> None:
+def _print_text(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 @command()
-@grouped(options=SuiteOptions)
+@group_options(options=SuiteOptions)
 @cores_option
 def suite(*, options: SuiteOptions, cores: str | None) -> None:
     """Measure all kinds of work beside NCCL's sockets, in half an hour.
@@ -245,4 +249,6 @@ def suite(*, options: SuiteOptions, cores: str | None) -> None:
         is_quick=options.is_quick,
     )
     watched = () if options.is_quick else pinned
-    run_suite(bench, options, lambda runs: watch_of(watched, runs), lambda total: progress(console, total))
+    run_suite(
+        bench, options, lambda runs: watch_of(watched, runs), lambda total: show_progress(console, total)
+    )

@@ -73,7 +73,7 @@ def open_file(path: Path | None, made: Made) -> SuiteFile:
         ) from None
 
 
-def differences(one: Made, other: Made) -> list[str]:
+def name_differences(one: Made, other: Made) -> list[str]:
     """Name what two ways to make rows do not have in common."""
     return [field for field in Made.__struct_fields__ if getattr(one, field) != getattr(other, field)]
 
@@ -82,7 +82,7 @@ def write_file(path: Path, content: SuiteFile) -> None:
     """Replace a file in one step. Raises HarpError."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_bytes(encode(content))
+        part.write_bytes(encode_suite(content))
         part.replace(path)
     except OSError as error:
         raise HarpError(
@@ -90,7 +90,7 @@ def write_file(path: Path, content: SuiteFile) -> None:
         ) from None
 
 
-def encode(content: SuiteFile) -> bytes:
+def encode_suite(content: SuiteFile) -> bytes:
     """Write the content as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 

@@ -19,7 +19,7 @@ QUIET_LOAD = 1.0
 HEADS = ("work", "HARP", "Socket", "speed-up", "lowest to highest", "CPU", "target")
 
 
-def shortfalls(row: SuiteRow) -> list[str]:
+def find_shortfalls(row: SuiteRow) -> list[str]:
     """Return what a row misses of its target, as figures are shown: with two decimals."""
     target = row.target
     at_least = (
@@ -58,7 +58,7 @@ def row_text(row: SuiteRow) -> str:
     """Write a row in one line, as it is finished."""
     parts = []
     if row.speedup is not None:
-        parts.append(f"{row.speedup:.2f} ({_span(row)})")
+        parts.append(f"{row.speedup:.2f} ({_range_text(row)})")
     if row.ours is not None:
         theirs = "stops" if row.theirs is None else figure_text(row.theirs)
         parts.append(f"{figure_text(row.ours)} {row.unit}, {row.beside} {theirs}")
@@ -66,7 +66,7 @@ def row_text(row: SuiteRow) -> str:
         parts.append(f"CPU {row.cpu:.2f}")
     if row.kept is not None:
         parts.append(f"keeps {row.kept:.2f} of the rate")
-    missed = shortfalls(row)
+    missed = find_shortfalls(row)
     if missed:
         parts.append(f"missed: {'; '.join(missed)}")
     return f"{row.id}: {', '.join(parts)}"
@@ -78,13 +78,13 @@ def sorted_rows(rows: Iterable[SuiteRow], suite: Sequence[Work]) -> list[SuiteRo
     return sorted(rows, key=lambda row: order.index(row.id))
 
 
-def markdown(content: SuiteFile, suite: Sequence[Work]) -> str:
+def write_results(content: SuiteFile, suite: Sequence[Work]) -> str:
     """Write what was measured, the table, and the count of missed targets, between two lines that mark it."""
     rows = sorted_rows(content.rows, suite)
-    lines = [BEGIN, "", *_wrapped(_made_text(content)), "", *_table(rows), ""]
-    missed = sum(bool(shortfalls(row)) for row in rows)
+    lines = [BEGIN, "", *_wrap_text(_made_text(content)), "", *_table_lines(rows), ""]
+    missed = sum(bool(find_shortfalls(row)) for row in rows)
     with_target = sum(row.target != Target() for row in rows)
-    lines += _wrapped(f"Missed, of {with_target} rows with a target: {missed}.")
+    lines += _wrap_text(f"Missed, of {with_target} rows with a target: {missed}.")
     absent = [
         row_id(work, name)
         for work in suite
@@ -92,7 +92,7 @@ def markdown(content: SuiteFile, suite: Sequence[Work]) -> str:
         if row_id(work, name) not in {row.id for row in rows}
     ]
     if absent:
-        lines += ["", *_wrapped(f"Rows of the suite that were not measured: {len(absent)}.")]
+        lines += ["", *_wrap_text(f"Rows of the suite that were not measured: {len(absent)}.")]
     return "\n".join([*lines, "", END, ""])
 
 
@@ -162,26 +162,26 @@ def _made_text(content: SuiteFile) -> str:
     return " ".join(parts)
 
 
-def _table(rows: Sequence[SuiteRow]) -> list[str]:
-    lines = [_line(HEADS), "|" + "---|" * len(HEADS)]
+def _table_lines(rows: Sequence[SuiteRow]) -> list[str]:
+    lines = [_table_line(HEADS), "|" + "---|" * len(HEADS)]
     group = ""
     for row in rows:
         if row.group != group:
             group = row.group
-            lines.append(_line([f"**{group}**", *[""] * (len(HEADS) - 1)]))
-        lines.append(_line(_cells(row)))
+            lines.append(_table_line([f"**{group}**", *[""] * (len(HEADS) - 1)]))
+        lines.append(_table_line(_row_cells(row)))
     return lines
 
 
-def _cells(row: SuiteRow) -> list[str]:
-    missed = ": missed" if shortfalls(row) else ""
+def _row_cells(row: SuiteRow) -> list[str]:
+    missed = ": missed" if find_shortfalls(row) else ""
     target = target_text(row.target)
     return [
         row.name + (f"; keeps {row.kept:.2f} of its rate" if row.kept is not None else ""),
         f"{figure_text(row.ours)} {row.unit}" if row.ours is not None else "",
         _their_cell(row),
         f"**{row.speedup:.2f}**" if row.speedup is not None else "",
-        _span(row) if row.speedup is not None else "",
+        _range_text(row) if row.speedup is not None else "",
         f"{row.cpu:.2f}" if row.cpu is not None else "",
         target + missed,
     ]
@@ -196,7 +196,7 @@ def _their_cell(row: SuiteRow) -> str:
     return f"{figure_text(row.theirs)} {row.unit}{named}"
 
 
-def _span(row: SuiteRow) -> str:
+def _range_text(row: SuiteRow) -> str:
     text = f"{row.low:.2f} to {row.high:.2f}"
     if not row.sizes:
         return text
@@ -208,9 +208,9 @@ def _span(row: SuiteRow) -> str:
     )
 
 
-def _line(cells: Iterable[str]) -> str:
+def _table_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_text(text: str) -> list[str]:
     return textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False)

@@ -23,8 +23,8 @@ from harplab.bench.nccl_measure import (
     NcclJob,
     NcclMeasured,
     NcclPlace,
-    alternate,
-    fold,
+    alternate_sides,
+    fold_runs,
     plugin_side,
     socket_sides,
 )
@@ -34,10 +34,10 @@ from harplab.bench.suite import FailureWork, NcclWork, PerfWork, Target, Work, s
 from harplab.bench.timed import Opened, make_timed_runs, timed_job
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from harplab.perf.compare import divided
+from harplab.perf.compare import divide
 from harplab.perf.hosts import Hosts, Program
 from harplab.perf.job import Mode, PerfJob
-from harplab.perf.measure import START_UPS, Measured, Side, Step, measure, steps_total
+from harplab.perf.measure import START_UPS, Measured, Side, Step, measure_sides, steps_total
 
 SOCKET = "Socket"
 
@@ -196,7 +196,7 @@ def _run_perf(bench: Bench, work: PerfWork, names: Sequence[str], step: Step) ->
     job, runs = _perf_job(bench, work, names), bench.effort.runs(work.runs)
     with bench.open_place(work.lab) as (hosts, _namespaces):
         measured = [
-            measure(
+            measure_sides(
                 hosts,
                 [bench.harp_side(), other],
                 job,
@@ -236,7 +236,7 @@ def _perf_row(work: PerfWork, size: int, measured: Measured, number: int, runs: 
         high=high,
         cpu=ratio.cpu or None,  # 0: a run too short to tell from its start-up
         runs=runs,
-        time=_now(),
+        time=_time_now(),
     )
 
 
@@ -263,7 +263,9 @@ def _run_nccl(bench: Bench, work: NcclWork, step: Step) -> SuiteRow:
         place = NcclPlace(bench.nccl_program, bench.nccl_library, namespaces, cores, hosts.env(0))
         harp = plugin_side("HARP", bench.harp.plugin, Path(folder), {**bench.harp.env, **work.env}, "HARP")
         sides = [harp, *socket_sides({}, best=False)]
-        measured = fold(sides, alternate(place, sides, job, runs, step, watch=bench.watch), work.sizes_bytes)
+        measured = fold_runs(
+            sides, alternate_sides(place, sides, job, runs, step, watch=bench.watch), work.sizes_bytes
+        )
     wrong = sum(row.wrong or 0 for rows in measured.rows for row in rows)
     if wrong:
         raise HarpError(f"{work.group}: {work.name}: {wrong} elements are wrong.", "", ExitCode.WRONG_DATA)
@@ -277,9 +279,9 @@ def _nccl_row(work: NcclWork, measured: NcclMeasured, runs: int) -> SuiteRow:
             bytes=ratio.bytes,
             ours_us=our.time_us,
             theirs_us=their.time_us,
-            speedup=divided(1, ratio.of_medians),
-            low=divided(1, ratio.greatest),
-            high=divided(1, ratio.least),
+            speedup=divide(1, ratio.of_medians),
+            low=divide(1, ratio.greatest),
+            high=divide(1, ratio.least),
         )
         for our, their, ratio in zip(ours, theirs, measured.ratios, strict=True)
     ]
@@ -292,7 +294,7 @@ def _nccl_row(work: NcclWork, measured: NcclMeasured, runs: int) -> SuiteRow:
         high=max(size.speedup for size in sizes),
         sizes=sizes,
         runs=runs,
-        time=_now(),
+        time=_time_now(),
     )
 
 
@@ -323,9 +325,9 @@ def _run_failure(bench: Bench, work: FailureWork, step: Step) -> SuiteRow:
         unit="ms",
         ours=statistics.median(_pause_ms(run) or 0.0 for run in ours),
         theirs=statistics.median(their_pauses) if their_pauses else None,
-        kept=statistics.median(map(_kept, ours)),
+        kept=statistics.median(map(_kept_share, ours)),
         runs=runs,
-        time=_now(),
+        time=_time_now(),
     )
 
 
@@ -335,9 +337,9 @@ def _pause_ms(run: TimedRun) -> float | None:
     return last.stall_ms if last.rate_gbps > 0 and not run.failures else None
 
 
-def _kept(run: TimedRun) -> float:
-    return divided(run.phases[-1].rate_gbps, run.phases[0].rate_gbps)
+def _kept_share(run: TimedRun) -> float:
+    return divide(run.phases[-1].rate_gbps, run.phases[0].rate_gbps)
 
 
-def _now() -> str:
+def _time_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -55,17 +55,17 @@ RATE_COLUMNS = (
 LOST = Column("lost", "(%)", lambda row: percent_text(row.lost_share))
 
 
-def _percentile(field: str) -> Callable[[Row], str]:
+def _percentile_cell(field: str) -> Callable[[Row], str]:
     return lambda row: figure_text(getattr(row.latency_us, field) if row.latency_us else None)
 
 
 LATENCY_COLUMNS = (
     *RATE_COLUMNS[:2],
-    Column("p50", "(us)", _percentile("p50")),
-    Column("p90", "(us)", _percentile("p90")),
-    Column("p99", "(us)", _percentile("p99")),
-    Column("p99.9", "(us)", _percentile("p999")),
-    Column("max", "(us)", _percentile("max")),
+    Column("p50", "(us)", _percentile_cell("p50")),
+    Column("p90", "(us)", _percentile_cell("p90")),
+    Column("p99", "(us)", _percentile_cell("p99")),
+    Column("p99.9", "(us)", _percentile_cell("p999")),
+    Column("max", "(us)", _percentile_cell("max")),
     Column("#wrong", "", lambda row: count_text(row.wrong)),
 )
 
@@ -98,20 +98,20 @@ def versus_table(
     lines = [
         ["size", *names, "ratio", "min-max", "#wrong"],
         ["", unit, unit, "of medians", "of pairs", ""],
-        *(_compared(pair, ratio, by_time=by_time) for pair, ratio in zip(rows, ratios, strict=True)),
+        *(_comparison_cells(pair, ratio, by_time=by_time) for pair, ratio in zip(rows, ratios, strict=True)),
     ]
     if not by_time:
-        _append(lines, ["cpu", "cpu", "cpu"], [*(f"{name} (s/GB)" for name in names), "ratio"])
+        _append_heads(lines, ["cpu", "cpu", "cpu"], [*(f"{name} (s/GB)" for name in names), "ratio"])
         for line, (ours, theirs), ratio in zip(lines[2:], rows, ratios, strict=True):
             line += [figure_text(figure) for figure in (ours.cpu_s_per_gb, theirs.cpu_s_per_gb, ratio.cpu)]
     if any(row.lost_share is not None for pair in rows for row in pair):
-        _append(lines, ["lost", "lost"], [f"{name} (%)" for name in names])
+        _append_heads(lines, ["lost", "lost"], [f"{name} (%)" for name in names])
         for line, pair in zip(lines[2:], rows, strict=True):
             line += [percent_text(row.lost_share) for row in pair]
     return lines
 
 
-def _compared(pair: tuple[Row, Row], ratio: Ratio, *, by_time: bool) -> list[str]:
+def _comparison_cells(pair: tuple[Row, Row], ratio: Ratio, *, by_time: bool) -> list[str]:
     """Write the cells of one size that are compared."""
     ours, theirs = pair
     wrong = None if ours.wrong is None or theirs.wrong is None else ours.wrong + theirs.wrong
@@ -124,7 +124,7 @@ def _compared(pair: tuple[Row, Row], ratio: Ratio, *, by_time: bool) -> list[str
     ]
 
 
-def _append(lines: list[list[str]], heads: Sequence[str], units: Sequence[str]) -> None:
+def _append_heads(lines: list[list[str]], heads: Sequence[str], units: Sequence[str]) -> None:
     lines[0] += heads
     lines[1] += units
 

@@ -17,7 +17,7 @@ import time
 CHUNK_BYTES = 1 << 20
 
 
-def receive(address: str, port: int, interval_ms: int) -> None:
+def receive_flow(address: str, port: int, interval_ms: int) -> None:
     """Take one connection and count."""
     samples: list[int] = []
     start_ns = time.monotonic_ns()
@@ -45,7 +45,7 @@ def receive(address: str, port: int, interval_ms: int) -> None:
     )
 
 
-def send(address: str, port: int, congestion: str) -> None:
+def send_flow(address: str, port: int, congestion: str) -> None:
     """Send zeros."""
     data = bytes(CHUNK_BYTES)
     with socket.socket() as connection:
@@ -57,6 +57,6 @@ def send(address: str, port: int, congestion: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "receive":
-        receive(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        receive_flow(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
-        send(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        send_flow(sys.argv[2], int(sys.argv[3]), sys.argv[4])

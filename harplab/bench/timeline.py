@@ -56,7 +56,7 @@ class Phase:
     full_ms: float | None  # until it first ran at the rate before all events; None: it did not stay there
 
 
-def phases(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Phase]:
+def cut_into_phases(samples: Samples, events: Sequence[tuple[float, str]]) -> list[Phase]:
     """Cut a run at its events, which are in order."""
     within = [(at_s, name) for at_s, name in events if at_s < samples.seconds()]
     marks = [(0.0, "before" if within else "all"), *within]
@@ -108,7 +108,7 @@ def reached_ms(samples: Samples, from_s: float, to_s: float, rate_gbps: float) -
     return None
 
 
-def jain(figures: Sequence[float]) -> float:
+def jain_index(figures: Sequence[float]) -> float:
     """Return Jain's index of fairness: 1 where all are equal, 1/n where one has everything; 1 of nothing."""
     squares = sum(figure * figure for figure in figures)
     return sum(figures) ** 2 / (len(figures) * squares) if squares else 1.0

@@ -74,7 +74,7 @@ class CompetingFlow:
     def __enter__(self) -> CompetingFlow:
         argv = ["receive", self._lab.address(self._receiver), str(FLOW_PORT), str(self._interval_ms)]
         self._receiving = self._start(self._receiver, argv)
-        if _output(self._receiving).readline().strip() != b"ready":
+        if _output_of(self._receiving).readline().strip() != b"ready":
             self._stack.close()
             raise HarpError("The flow of TCP could not be started.")
         return self
@@ -92,7 +92,7 @@ class CompetingFlow:
         receiving = self._receiving
         assert receiving is not None  # noqa: S101  (between enter and exit)
         receiving.send_signal(signal.SIGTERM)
-        report = msgspec.json.decode(_output(receiving).read(), type=FlowReport)
+        report = msgspec.json.decode(_output_of(receiving).read(), type=FlowReport)
         late = round((report.start_ns - start_ns) / 1e6 / report.interval_ms)
         return Samples(report.interval_ms / 1000, [0] * max(late, 0) + report.samples[max(-late, 0) :])
 
@@ -101,20 +101,20 @@ class CompetingFlow:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        self._stack.callback(_stop, child)
+        self._stack.callback(_stop_child, child)
         return child
 
 
-def _output(child: subprocess.Popen[bytes]) -> IO[bytes]:
+def _output_of(child: subprocess.Popen[bytes]) -> IO[bytes]:
     assert child.stdout is not None  # noqa: S101  (it was requested)
     return child.stdout
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
+def _stop_child(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         child.kill()
     child.wait(timeout=END_S)
-    _output(child).close()
+    _output_of(child).close()
 
 
 def run_window(

@@ -58,35 +58,37 @@ class Field(NamedTuple):
         return self.type == "bytes" and "NUL-terminated" in self.meaning
 
 
-def _field(offset: str, values: str, name: str, meaning: str) -> Field:
+def _parse_field(offset: str, values: str, name: str, meaning: str) -> Field:
     """Return the field of a row; its second cell is a type, behind the number of values unless it is one."""
     count, _, unit = values.rpartition(" ")
     return Field(int(offset), int(count or 1) * UNIT_BYTES[unit], unit, name, meaning)
 
 
-def layouts(text: str) -> dict[str, list[Field]]:
+def parse_layouts(text: str) -> dict[str, list[Field]]:
     """Return the fields of each layout by its name in the code."""
     found = {}
     for match in STRUCT.finditer(text):
-        found[match[1]] = [_field(*map(str.strip, line.split("|")[1:5])) for line in match[2].splitlines()]
+        found[match[1]] = [
+            _parse_field(*map(str.strip, line.split("|")[1:5])) for line in match[2].splitlines()
+        ]
     return found
 
 
-def constants(text: str) -> dict[str, int]:
+def parse_constants(text: str) -> dict[str, int]:
     """Return the constants by name."""
     return {name: int(value, 0) for name, value in CONSTANT.findall(text)}
 
 
-def codes(text: str, prefix: str) -> dict[int, str]:
+def names_of_codes(text: str, prefix: str) -> dict[int, str]:
     """Return the names, less the prefix that they share, of a kind of codes."""
     return {
         int(code): name.removeprefix(prefix) for code, name in CODE.findall(text) if name.startswith(prefix)
     }
 
 
-def expanded(tables: dict[str, list[Field]], name: str) -> list[Field]:
+def expand_layout(tables: dict[str, list[Field]], name: str) -> list[Field]:
     """Return the fields of a layout, with those of nested layouts in their places."""
     found: list[Field] = []
     for field in tables[name]:
-        found += expanded(tables, NESTED[field.type]) if field.type in NESTED else [field]
+        found += expand_layout(tables, NESTED[field.type]) if field.type in NESTED else [field]
     return found

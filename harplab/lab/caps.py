@@ -52,13 +52,13 @@ def plan_uncap(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]
     places = [(host_names(spec, prefix)[host], name)]
     if spec.has_fabric:
         places.append((fabric_name(prefix), port_name(host, name)))
-    plan = [_tc(namespace, "qdisc", "del", "dev", device, "root") for namespace, device in places]
+    plan = [_tc_command(namespace, "qdisc", "del", "dev", device, "root") for namespace, device in places]
     if spec.flow_cap_mbps is not None:
         plan.append(run_inside(places[0][0], "nft", "delete", "table", "netdev", f"harp_flow_{name}"))
     return plan
 
 
-def _tc(namespace: str, *words: str) -> Command:
+def _tc_command(namespace: str, *words: str) -> Command:
     return Command(("tc", "-netns", namespace, *words))
 
 
@@ -71,7 +71,9 @@ def _plan_total(spec: LabSpec, namespace: str, device: str, cap_mbps: float | No
         return []
     bucket = _bucket_words(spec, cap_mbps)
     return [
-        _tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{cap_mbps:g}mbit", *bucket)
+        _tc_command(
+            namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{cap_mbps:g}mbit", *bucket
+        )
     ]
 
 

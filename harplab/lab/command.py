@@ -15,7 +15,7 @@ from harplab.bench.command import lab_bench
 from harplab.bench.resources import resources
 from harplab.bench.step_command import lab_step
 from harplab.bench.suite_command import suite
-from harplab.grouped import grouped
+from harplab.grouped import group_options
 from harplab.lab import persistent
 from harplab.lab.faults import BOTH, DirectionFaults
 from harplab.lab.lab import Lab
@@ -52,7 +52,7 @@ class LabList(msgspec.Struct, frozen=True, kw_only=True):
     labs: list[persistent.LabStatus]
 
 
-def _progress(*, as_json: bool) -> Progress:
+def _make_progress(*, as_json: bool) -> Progress:
     return NoProgress() if as_json else ConsoleProgress()
 
 
@@ -66,7 +66,7 @@ def _print_result(done: LabResult, *lines: str, as_json: bool) -> None:
 
 
 @command()
-@grouped(network=LabOptions)
+@group_options(network=LabOptions)
 @name_option
 @dry_run_option
 @json_option
@@ -77,10 +77,10 @@ def up(*, network: LabOptions, name: str, dry_run: bool, as_json: bool) -> None:
         commands = [str(command) for command in plan_build(spec, persistent.prefix_of(name))]
         _print_result(LabResult(name=name, summary="\n".join(commands)), as_json=as_json)
         return
-    with _progress(as_json=as_json).working(f"Making the lab {name}"):
+    with _make_progress(as_json=as_json).working(f"Making the lab {name}"):
         lab = persistent.up(name, spec)
     own = "" if name == DEFAULT_NAME else f" --name {name}"
-    lines = [f"host {host}: {', '.join(_addresses(lab, host))}" for host in range(spec.hosts)]
+    lines = [f"host {host}: {', '.join(_addresses_of_host(lab, host))}" for host in range(spec.hosts)]
     lines += [
         *lab.notes,
         f"run something on host 0:  harpctl lab exec{own} 0 -- ping -c 1 {lab.address(1)}",
@@ -91,7 +91,7 @@ def up(*, network: LabOptions, name: str, dry_run: bool, as_json: bool) -> None:
     _print_result(LabResult(name=name, summary=f"Lab {name}: {spec.describe()}"), *lines, as_json=as_json)
 
 
-def _addresses(lab: Lab, host: int) -> list[str]:
+def _addresses_of_host(lab: Lab, host: int) -> list[str]:
     return [f"{lab.enis[eni]} {lab.address(host, eni)}" for eni in range(lab.spec.eni_count(host))]
 
 
@@ -134,7 +134,7 @@ def _eni_line(eni: persistent.EniStatus) -> str:
 def run_on_host(host: str, words: tuple[str, ...], *, name: str) -> None:
     """Run a command on a host of the lab, in place of harpctl: its output and exit code are the command's."""
     lab = persistent.find(name)
-    argv = lab.command(_number(host, "host", lab.spec.hosts), words)
+    argv = lab.command(_parse_number(host, "host", lab.spec.hosts), words)
     os.execvp(argv[0], argv)  # noqa: S606 -- exactly that is requested
 
 
@@ -156,7 +156,7 @@ def run_on_host(host: str, words: tuple[str, ...], *, name: str) -> None:
 def fault(host: str, eni: str, words: tuple[str, ...], *, direction: str, name: str, as_json: bool) -> None:
     """Change the faults of an ENI or its link; what is not named stays."""
     lab = persistent.find(name)
-    where = (_number(host, "host", lab.spec.hosts), _number(eni, "eni"))
+    where = (_parse_number(host, "host", lab.spec.hosts), _parse_number(eni, "eni"))
     changes = dict(parse_fault(word) for word in words)
     faults = lab.faults(*where)
     for word, value in changes.items():
@@ -168,13 +168,13 @@ def fault(host: str, eni: str, words: tuple[str, ...], *, direction: str, name: 
             lab.set_mtu(*where, int(value))
     on_packets = {word: value for word, value in changes.items() if word in DirectionFaults.__struct_fields__}
     if on_packets:
-        faults.set(direction, **_typed(on_packets))
+        faults.set(direction, **_convert_types(on_packets))
     _print_result(
         LabResult(name=name, summary=f"host {where[0]} eni{where[1]}: {' '.join(words)}"), as_json=as_json
     )
 
 
-def _typed(changes: dict[str, float]) -> dict[str, float]:
+def _convert_types(changes: dict[str, float]) -> dict[str, float]:
     """Return each value the type of its field."""
     plain = DirectionFaults()
     return {name: type(getattr(plain, name))(value) for name, value in changes.items()}
@@ -195,7 +195,7 @@ def parse_fault(word: str) -> tuple[str, float]:
     return name, parse_share(text)
 
 
-def _number(text: str, what: str, count: int | None = None) -> int:
+def _parse_number(text: str, what: str, count: int | None = None) -> int:
     digits = text.removeprefix("h" if what == "host" else "eni")
     if not digits.isdecimal() or (count is not None and int(digits) >= count):
         most = "" if count is None else f" from 0 to {count - 1}"
@@ -208,7 +208,7 @@ def _number(text: str, what: str, count: int | None = None) -> int:
 @json_option
 def down(*, name: str, as_json: bool) -> None:
     """Remove a lab and end what runs in it, also after an interrupted `up`."""
-    with _progress(as_json=as_json).working(f"Taking the lab {name} down"):
+    with _make_progress(as_json=as_json).working(f"Taking the lab {name} down"):
         was_there = persistent.down(name)
     summary = f"Lab {name} is gone." if was_there else f"No lab named {name} stands; nothing to do."
     _print_result(LabResult(name=name, summary=summary), as_json=as_json)

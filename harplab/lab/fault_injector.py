@@ -135,13 +135,15 @@ class FaultInjector:
             child.stderr.close()
 
 
-def request(direction: str, chances: Sequence[float], times_ms: Sequence[float], mtu_bytes: int) -> str:
+def request_line(direction: str, chances: Sequence[float], times_ms: Sequence[float], mtu_bytes: int) -> str:
     """Return the request line of a direction: chances as shares of 1, two times, the MTU."""
     parts = [str(round(chance * 1_000_000_000)) for chance in chances]
     return " ".join([direction, *parts, *(str(round(ms * 1_000_000)) for ms in times_ms), str(mtu_bytes)])
 
 
-def merge(counts: Mapping[str, Mapping[str, int]], dropped: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def merge_counts(
+    counts: Mapping[str, Mapping[str, int]], dropped: Mapping[str, int]
+) -> dict[str, dict[str, int]]:
     """Add what the firewall dropped to what the injector counted."""
     return {
         direction: {"dropped": dropped.get(direction, 0), **counts.get(direction, {})}

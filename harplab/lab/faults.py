@@ -15,7 +15,7 @@ import msgspec
 
 from harpctl.errors import ExitCode, HarpError
 from harplab.lab.commands import Run
-from harplab.lab.fault_injector import FaultInjector, merge, request
+from harplab.lab.fault_injector import FaultInjector, merge_counts, request_line
 from harplab.lab.rules import DIRECTIONS, IN, OUT, plan_drops, read_drops, show_drops
 from harplab.lab.spec import MTU_MIN_BYTES, LabSpec, bridge_name, eni_name, fabric_name, port_name
 
@@ -79,7 +79,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
         leave = 1 / self.burst_packets
         enter = min(1.0, self.burst * leave / (1 - self.burst))
         chances = (self.corrupt, self.duplicate, self.reorder, enter, leave)
-        return request(direction, chances, (self.reorder_ms, self.delay_ms), self.path_mtu_bytes)
+        return request_line(direction, chances, (self.reorder_ms, self.delay_ms), self.path_mtu_bytes)
 
 
 Both = dict[str, DirectionFaults]
@@ -162,7 +162,7 @@ class Faults:
                 listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, direction))
                 dropped[direction] = read_drops(listed)
         injector = self._injector()
-        return merge(injector.send() if injector.is_inserted else {}, dropped)
+        return merge_counts(injector.send() if injector.is_inserted else {}, dropped)
 
     def total(self, name: str) -> int:
         """Add up a count of both ways."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harplab.grouped import Values, declared
+from harplab.grouped import Values, declare_option
 from harplab.lab.numbers import parse_caps, parse_enis, parse_loss, parse_police
 from harplab.lab.spec import (
     HOSTS_MAX,
@@ -35,73 +35,75 @@ RANKS: dict[str, Any] = {
 class LabOptions:
     """The options of a lab."""
 
-    ranks: int = declared(2, **RANKS)
-    enis: str = declared("1", heading=LAB, help="ENIs of each host, or one number per host: 2,8.")
-    subnets: Subnets = declared(
+    ranks: int = declare_option(2, **RANKS)
+    enis: str = declare_option("1", heading=LAB, help="ENIs of each host, or one number per host: 2,8.")
+    subnets: Subnets = declare_option(
         Subnets.EACH,
         type=Values(Subnets),
         heading=LAB,
         help="each: ENIs of one number share a subnet. routed: with a router between these. one: all "
         "are in one.",
     )
-    mtu: int = declared(1500, heading=LAB, help="MTU in bytes.")
-    cap: str | None = declared(
+    mtu: int = declare_option(1500, heading=LAB, help="MTU in bytes.")
+    cap: str | None = declare_option(
         None, heading=LAB, help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."
     )
-    flow_cap: float | None = declared(None, type=float, heading=LAB, help="Mbit/s per flow (5-tuple).")
-    queue_ms: float = declared(QUEUE_MS, heading=LAB, help="The longest wait for a cap before packets drop.")
-    queue_us: float | None = declared(
+    flow_cap: float | None = declare_option(None, type=float, heading=LAB, help="Mbit/s per flow (5-tuple).")
+    queue_ms: float = declare_option(
+        QUEUE_MS, heading=LAB, help="The longest wait for a cap before packets drop."
+    )
+    queue_us: float | None = declare_option(
         None,
         type=float,
         heading=LAB,
         help=f"A short queue before an ENI's cap, in microseconds of it: at least {QUEUE_MIN_US:g} and a "
         "packet. Superframes are cut there.",
     )
-    police: bool = declared(
+    police: bool = declare_option(
         False,
         heading=LAB,
         help="Drop what exceeds an ENI's cap and a burst, instead of queueing it; at a switch, where "
         "senders have cut superframes.",
     )
-    police_burst: float | None = declared(
+    police_burst: float | None = declare_option(
         None,
         metavar="KIB",
         type=float,
         heading=LAB,
         help=f"With --police: the burst. Default: {POLICE_BURST_KIB:g}.",
     )
-    loss: str = declared(
+    loss: str = declare_option(
         "0",
         metavar="PERCENT",
         heading=LAB,
         help="Random loss in percent on arrival: of superframes, with --offload off of packets.",
     )
-    offload: Offload = declared(
+    offload: Offload = declare_option(
         Offload.STOCK,
         type=Values(Offload),
         heading=LAB,
         help="stock: superframes cross whole. segment: cut by the sender, merged by the receiver. "
         "off: cut, not merged.",
     )
-    rps: bool = declared(
+    rps: bool = declare_option(
         False,
         heading=LAB,
         help="Handle what arrives at a host on a core of its own; ranks keep off it.",
     )
-    unprivileged: bool = declared(
+    unprivileged: bool = declare_option(
         False,
         heading=LAB,
         help="Run ranks without capabilities, and with the default limits of socket buffers.",
     )
-    congestion: str = declared("cubic", heading=LAB, help="TCP congestion control in the lab.")
-    tcp_buffer: int | None = declared(
+    congestion: str = declare_option("cubic", heading=LAB, help="TCP congestion control in the lab.")
+    tcp_buffer: int | None = declare_option(
         None,
         metavar="KIB",
         type=int,
         heading=LAB,
         help="Bound the buffers of each TCP socket in the lab. Default: as on this machine.",
     )
-    big_tcp: bool = declared(
+    big_tcp: bool = declare_option(
         False,
         heading=LAB,
         help="Let TCP use packets of 128 KiB on the lab's links, as `harpctl setup` does on ENIs.",

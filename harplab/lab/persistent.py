@@ -70,7 +70,7 @@ def up(name: str, spec: LabSpec) -> Lab:
     """Make a lab that stays; what fails or is interrupted leaves nothing."""
     spec.check()
     require_lab(spec)
-    folder = _folder(name)
+    folder = _lab_folder(name)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -81,11 +81,11 @@ def up(name: str, spec: LabSpec) -> Lab:
             ExitCode.REFUSED,
         ) from None
     lab = Lab(spec, prefix=prefix_of(name))
-    with _locked(folder, name):
+    with _lock_folder(folder, name):
         try:
-            _write(folder, Record(spec=spec, is_ready=False))
+            _write_record(folder, Record(spec=spec, is_ready=False))
             lab.build()
-            _write(folder, Record(spec=spec, is_ready=True))
+            _write_record(folder, Record(spec=spec, is_ready=True))
         except BaseException:
             lab.destroy()
             raise
@@ -94,13 +94,13 @@ def up(name: str, spec: LabSpec) -> Lab:
 
 def down(name: str) -> bool:
     """Take a lab down, or what is left of one; return whether there was anything."""
-    folder = _folder(name)
+    folder = _lab_folder(name)
     _require_root()
-    found = _namespaces(name)
+    found = _list_namespaces(name)
     if not folder.exists() and not found:
         return False
-    with _locked(folder, name) if folder.exists() else contextlib.nullcontext():
-        for namespace in _namespaces(name):
+    with _lock_folder(folder, name) if folder.exists() else contextlib.nullcontext():
+        for namespace in _list_namespaces(name):
             remove_namespace(namespace)
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ def down(name: str) -> bool:
 def find(name: str) -> Lab:
     """Return a lab that stands."""
     _require_root()
-    record = _read(_folder(name))
+    record = _read_record(_lab_folder(name))
     if record is None:
         raise HarpError(
             f"There is no lab named {name}.",
@@ -130,17 +130,17 @@ def find(name: str) -> Lab:
 def status() -> list[LabStatus]:
     """Describe all labs that stand, and what is left of others."""
     _require_root()
-    return [_status(folder) for folder in sorted(RUN_DIR.glob(f"{PREFIX}*"))]
+    return [_lab_status(folder) for folder in sorted(RUN_DIR.glob(f"{PREFIX}*"))]
 
 
-def _status(folder: Path) -> LabStatus:
-    name, record = folder.name.removeprefix(PREFIX), _read(folder)
+def _lab_status(folder: Path) -> LabStatus:
+    name, record = folder.name.removeprefix(PREFIX), _read_record(folder)
     if record is None or not record.is_ready:
         return LabStatus(name=name, is_ready=False, description="not made completely", hosts=[])
     lab, spec = Lab(record.spec, prefix=prefix_of(name)), record.spec
     hosts = []
     for host, namespace in enumerate(lab.hosts):
-        links = _links(namespace)
+        links = _read_links(namespace)
         enis = [_eni_status(lab, host, eni, links) for eni in range(spec.eni_count(host))]
         hosts.append(HostStatus(host=host, namespace=namespace, enis=enis))
     counted = lab.packet_counts()
@@ -174,7 +174,7 @@ def _eni_status(lab: Lab, host: int, eni: int, links: dict[str, Any]) -> EniStat
     )
 
 
-def _links(namespace: str) -> dict[str, Any]:
+def _read_links(namespace: str) -> dict[str, Any]:
     shown = run_command(Command(("ip", "-netns", namespace, "-json", "address", "show")))
     return {link["ifname"]: link for link in msgspec.json.decode(shown) if "ifname" in link}
 
@@ -184,7 +184,7 @@ def prefix_of(name: str) -> str:
     return f"{PREFIX}{name}-"
 
 
-def _folder(name: str) -> Path:
+def _lab_folder(name: str) -> Path:
     if not NAME_RULE.fullmatch(name):
         raise HarpError(
             f"{name!r} can't be the name of a lab.", "It takes 1 to 16 of a-z and 0-9.", ExitCode.USAGE
@@ -192,7 +192,7 @@ def _folder(name: str) -> Path:
     return RUN_DIR / prefix_of(name).rstrip("-")
 
 
-def _namespaces(name: str) -> list[str]:
+def _list_namespaces(name: str) -> list[str]:
     own = re.compile(re.escape(prefix_of(name)) + r"(h\d+|fabric)")
     return [namespace for namespace in namespaces_there() if own.fullmatch(namespace)]
 
@@ -203,7 +203,7 @@ def _require_root() -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, name: str) -> Iterator[None]:
+def _lock_folder(folder: Path, name: str) -> Iterator[None]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -218,13 +218,13 @@ def _locked(folder: Path, name: str) -> Iterator[None]:
         os.close(fd)
 
 
-def _write(folder: Path, record: Record) -> None:
+def _write_record(folder: Path, record: Record) -> None:
     part = folder / f"{FILE}.part"
     part.write_bytes(msgspec.json.encode(record))
     part.replace(folder / FILE)
 
 
-def _read(folder: Path) -> Record | None:
+def _read_record(folder: Path) -> Record | None:
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=Record)
     except (FileNotFoundError, msgspec.DecodeError):

@@ -23,7 +23,7 @@ from harplab.lab.spec import (
     eni_name,
     fabric_name,
     host_names,
-    namespaces,
+    lab_namespaces,
     port_name,
 )
 
@@ -50,13 +50,13 @@ def tools_needed(spec: LabSpec) -> list[str]:
 
 def plan_namespaces(spec: LabSpec, prefix: str) -> list[Command]:
     """Plan the part that has to happen while the machine's congestion control is the wanted one."""
-    return [Command(("ip", "netns", "add", name)) for name in namespaces(spec, prefix)]
+    return [Command(("ip", "netns", "add", name)) for name in lab_namespaces(spec, prefix)]
 
 
 def plan_network(spec: LabSpec, prefix: str) -> list[Command]:
     """Plan links, addresses, routes, offloads, caps and loss inside namespaces that exist."""
     spec.check()
-    plan = [ip_inside(name, "link", "set", "lo", "up") for name in namespaces(spec, prefix)]
+    plan = [ip_inside(name, "link", "set", "lo", "up") for name in lab_namespaces(spec, prefix)]
     plan += _plan_fabric(spec, prefix) if spec.has_fabric else _plan_pairs(spec, prefix)
     for host, name in enumerate(host_names(spec, prefix)):
         plan += _plan_tcp_buffers(spec, name)
@@ -74,7 +74,7 @@ def plan_build(spec: LabSpec, prefix: str) -> list[Command]:
 
 def plan_destroy(spec: LabSpec, prefix: str) -> list[Command]:
     """Plan the end: links and rules go with their namespaces."""
-    return [Command(("ip", "netns", "delete", name)) for name in namespaces(spec, prefix)]
+    return [Command(("ip", "netns", "delete", name)) for name in lab_namespaces(spec, prefix)]
 
 
 def _plan_big_tcp(spec: LabSpec, prefix: str) -> list[Command]:

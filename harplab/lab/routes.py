@@ -40,7 +40,9 @@ def plan_routes(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Comm
     tables = ["table " + table, *(["table main"] if eni == 0 else [])]
     lines = [f"route replace {subnet} dev {name} scope link table {table}"]
     if spec.subnets is Subnets.ROUTED:
-        lines += [f"route replace default via {gateway(eni)} dev {name} {where}" for where in tables]
+        lines += [
+            f"route replace default via {gateway_of_subnet(eni)} dev {name} {where}" for where in tables
+        ]
     batch = Command(("ip", "-netns", namespace, "-batch", "-"), "\n".join(lines) + "\n")
     rule = ("from", address, "table", table, "priority", table)
     return [batch, ip_inside(namespace, "rule", "add", *rule)]
@@ -51,7 +53,7 @@ def plan_reroute(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Com
     return plan_routes(spec, namespace, host, eni)[:1]
 
 
-def gateway(eni: int) -> str:
+def gateway_of_subnet(eni: int) -> str:
     """Return the router's address in a subnet."""
     return f"10.77.{eni}.254"
 
@@ -65,6 +67,6 @@ def plan_router(spec: LabSpec, prefix: str) -> list[Command]:
         run_inside(fabric, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0")
     ]
     for eni in range(spec.enis):
-        words = ("address", "add", f"{gateway(eni)}/24", "dev", bridge_name(spec, eni))
+        words = ("address", "add", f"{gateway_of_subnet(eni)}/24", "dev", bridge_name(spec, eni))
         plan.append(ip_inside(fabric, *words))
     return plan

@@ -20,7 +20,7 @@ CHANCE_UNITS = 1_000_000  # the firewall draws a number below this; a share is g
 COUNTER = re.compile(r"counter packets (\d+)")
 
 
-def _place(spec: LabSpec, prefix: str, host: int, eni: int, direction: str) -> tuple[str, str, str]:
+def _place_of_drops(spec: LabSpec, prefix: str, host: int, eni: int, direction: str) -> tuple[str, str, str]:
     """Return namespace, hook and device where one direction's packets of a host's ENI are dropped."""
     name = eni_name(eni)
     if spec.has_fabric:
@@ -28,7 +28,7 @@ def _place(spec: LabSpec, prefix: str, host: int, eni: int, direction: str) -> t
     return host_names(spec, prefix)[host if direction == IN else 1 - host], "ingress", name
 
 
-def _chain(device: str, hook: str, rule: str) -> str:
+def _chain_rules(device: str, hook: str, rule: str) -> str:
     return (
         "  chain drops {\n"
         f'    type filter hook {hook} device "{device}" priority 0; policy accept;\n'
@@ -47,23 +47,25 @@ def plan_loss(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]:
     """Plan the loss that a lab has from its beginning, of what arrives at an ENI."""
     if not spec.loss_share:
         return []
-    namespace, hook, device = _place(spec, prefix, host, eni, IN)
-    text = f"table netdev harp_loss_{device} {{\n{_chain(device, hook, share_rule(spec.loss_share))}}}\n"
+    namespace, hook, device = _place_of_drops(spec, prefix, host, eni, IN)
+    text = (
+        f"table netdev harp_loss_{device} {{\n{_chain_rules(device, hook, share_rule(spec.loss_share))}}}\n"
+    )
     return [run_inside(namespace, "nft", "-f", "-", stdin=text)]
 
 
 def plan_drops(spec: LabSpec, prefix: str, host: int, eni: int, direction: str, share: float) -> Command:
     """Plan what is dropped of one direction, all of it at a share of 1; it replaces what was before."""
-    namespace, hook, device = _place(spec, prefix, host, eni, direction)
+    namespace, hook, device = _place_of_drops(spec, prefix, host, eni, direction)
     table = f"table netdev {_drops_table(host, eni, direction)}"
-    chain = _chain(device, hook, "" if share >= 1 else share_rule(share))
+    chain = _chain_rules(device, hook, "" if share >= 1 else share_rule(share))
     text = f"{table} {{ }}\ndelete {table}\n" + (f"{table} {{\n{chain}}}\n" if share else "")
     return run_inside(namespace, "nft", "-f", "-", stdin=text)
 
 
 def show_drops(spec: LabSpec, prefix: str, host: int, eni: int, direction: str) -> Command:
     """Make the command that lists those rules; it fails where there are none."""
-    namespace, _, _ = _place(spec, prefix, host, eni, direction)
+    namespace, _, _ = _place_of_drops(spec, prefix, host, eni, direction)
     return run_inside(namespace, "nft", "list", "table", "netdev", _drops_table(host, eni, direction))
 
 

@@ -262,6 +262,6 @@ def port_name(host: int, ifname: str) -> str:
     return f"h{host}{ifname}"
 
 
-def namespaces(spec: LabSpec, prefix: str) -> list[str]:
+def lab_namespaces(spec: LabSpec, prefix: str) -> list[str]:
     """Return every namespace of the lab, hosts first."""
     return host_names(spec, prefix) + ([fabric_name(prefix)] if spec.has_fabric else [])

@@ -25,7 +25,7 @@ def cache_dir() -> Path:
     return Path(home) / "harp"
 
 
-def _run(argv: Sequence[str]) -> None:
+def _run_compiler(argv: Sequence[str]) -> None:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S)
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def compile_shim(
-    cache: Path, run: Callable[[Sequence[str]], None] = _run, source: Path = SHIM_SOURCE
+    cache: Path, run: Callable[[Sequence[str]], None] = _run_compiler, source: Path = SHIM_SOURCE
 ) -> Path:
     """Compile the shim that shows NCCL's transport as a plugin; again only when its source has changed."""
     try:

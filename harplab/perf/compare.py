@@ -85,7 +85,7 @@ def median_latency(values: Sequence[Latency]) -> Latency | None:
     )
 
 
-def summarize(
+def summarize_results(
     results: Sequence[PerfResult],
     cpu: Sequence[float | None],
     *,
@@ -116,7 +116,7 @@ def summarize(
     )
 
 
-def compare(
+def compare_results(
     ours: Sequence[PerfResult], theirs: Sequence[PerfResult], our_row: Row, their_row: Row, *, by_time: bool
 ) -> Ratio:
     """Relate two sides whose runs alternated, so that run i of one is the neighbour of run i of the other."""
@@ -127,18 +127,18 @@ def compare(
     cpu = None
     if our_row.cpu_s_per_gb is not None and their_row.cpu_s_per_gb:
         cpu = our_row.cpu_s_per_gb / their_row.cpu_s_per_gb
-    return relate(our_row.bytes, list(map(figure, ours)), list(map(figure, theirs)), cpu)
+    return relate_runs(our_row.bytes, list(map(figure, ours)), list(map(figure, theirs)), cpu)
 
 
-def relate(
+def relate_runs(
     size_bytes: int, ours: Sequence[float], theirs: Sequence[float], cpu: float | None = None
 ) -> Ratio:
     """Relate the figures of one size, of which each pair was measured one after the other."""
-    pairs = [divided(a, b) for a, b in zip(ours, theirs, strict=True)]
-    medians = divided(statistics.median(ours), statistics.median(theirs))
+    pairs = [divide(a, b) for a, b in zip(ours, theirs, strict=True)]
+    medians = divide(statistics.median(ours), statistics.median(theirs))
     return Ratio(size_bytes, medians, min(pairs), max(pairs), cpu)
 
 
-def divided(numerator: float, denominator: float) -> float:
+def divide(numerator: float, denominator: float) -> float:
     """Return the quotient; infinity for a divisor of 0."""
     return numerator / denominator if denominator else float("inf")

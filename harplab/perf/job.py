@@ -181,12 +181,12 @@ class Ranks:
         with contextlib.ExitStack() as stack:
             self._outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
             self._errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
-            stack.callback(_end, self._children)
+            stack.callback(_end_ranks, self._children)
             for rank in range(count):
                 env = self._hosts.env(rank) | dict(self._program.env)
                 argv = perf_argv(self._program, self._job, rank, count, rendezvous)
                 argv = self._hosts.command(rank, argv, env)
-                self._children.append(_start(argv, self._outputs[rank], self._errors[rank]))
+                self._children.append(_start_rank(argv, self._outputs[rank], self._errors[rank]))
             self._stack = stack.pop_all()
         return self
 
@@ -217,11 +217,11 @@ class Ranks:
 
     def output(self, rank: int) -> str:
         """Return a rank's standard output so far."""
-        return _text(self._outputs[rank])
+        return _read_output(self._outputs[rank])
 
     def stderr(self, rank: int) -> str:
         """Return a rank's standard error so far."""
-        return _text(self._errors[rank])
+        return _read_output(self._errors[rank])
 
     def failure(self, late: Sequence[int]) -> HarpError:
         """Make the error that names each rank's end, with its last lines."""
@@ -250,7 +250,7 @@ def run_perf(hosts: Hosts, program: Program, job: PerfJob) -> PerfRun:
         return PerfRun(parse_report(ranks.output(0)), cpu)
 
 
-def _start(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start_rank(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=error)
     except OSError as os_error:
@@ -261,7 +261,7 @@ def _start(argv: list[str], output: IO[bytes], error: IO[bytes]) -> subprocess.P
         ) from None
 
 
-def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+def _end_ranks(children: Sequence[subprocess.Popen[bytes]]) -> None:
     for child in children:
         if child.poll() is None:
             child.terminate()
@@ -273,7 +273,7 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
-def _text(file: IO[bytes]) -> str:
+def _read_output(file: IO[bytes]) -> str:
     """Read a file that a process writes, no more than a bound: its position is that of both, and stays."""
     size = min(os.fstat(file.fileno()).st_size, OUTPUT_BYTES_MAX)
     return os.pread(file.fileno(), size, 0).decode(errors="replace")

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from harpctl.errors import HarpError
 from harpctl.units import short_size
-from harplab.perf.compare import Ratio, Row, compare, cpu_s_per_gb, summarize, time_us
+from harplab.perf.compare import Ratio, Row, compare_results, cpu_s_per_gb, summarize_results, time_us
 from harplab.perf.counts import PacketCounts, lost_share, packets_since
 from harplab.perf.hosts import Hosts, Program
 from harplab.perf.job import Mode, PerfJob, PerfResult, PerfRun, run_perf
@@ -51,7 +51,7 @@ class SideRuns:
     def row(self) -> Row:
         """Fold the runs into a row."""
         lost = lost_share(self.packets)
-        return summarize(self.results, self.cpu, checked=self.checked, lost_share=lost)
+        return summarize_results(self.results, self.cpu, checked=self.checked, lost_share=lost)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +78,11 @@ def in_turn(items: Sequence[_Item], number: int) -> list[_Item]:
 
 def steps_total(sides: Sequence[Side], job: PerfJob, runs: int, start_ups: int = START_UPS) -> int:
     """Count harp-perf runs, for the progress bar."""
-    trials = sum(_trials(side, job) for side in sides)
+    trials = sum(_count_trials(side, job) for side in sides)
     return start_ups * len(sides) + len(job.sizes_bytes) * (trials + len(sides) * runs)
 
 
-def _trials(side: Side, job: PerfJob) -> int:
+def _count_trials(side: Side, job: PerfJob) -> int:
     """Count the runs before the measured ones: they choose a setting and turn a time into a count."""
     return 0 if job.iterations is not None and len(side.settings) == 1 else TRIALS * len(side.settings)
 
@@ -108,7 +108,7 @@ class SideMeter:
         """Choose the setting and the message count for a size, by short runs of each setting."""
         job = dataclasses.replace(self._job, sizes_bytes=(size_bytes,))
         setting = self.side.settings[0]
-        if not _trials(self.side, job):
+        if not _count_trials(self.side, job):
             return job, setting
         trial = dataclasses.replace(job, time_s=max(job.time_s * TRIAL_SHARE, TRIAL_MIN_S))
         results = []
@@ -141,7 +141,7 @@ class SideMeter:
         return self._run(self._hosts, dataclasses.replace(program, env={**program.env, **setting}), job)
 
 
-def measure(
+def measure_sides(
     hosts: Hosts,
     sides: Sequence[Side],
     job: PerfJob,
@@ -175,7 +175,7 @@ def measure(
         tuple(side.name for side in sides),
         tuple(tuple(into.row() for into in side) for side in runs_by_side),
         tuple(tuple(into.setting for into in side) for side in runs_by_side),
-        tuple(compare(a.results, b.results, a.row(), b.row(), by_time=by_time) for a, b in pairs),
+        tuple(compare_results(a.results, b.results, a.row(), b.row(), by_time=by_time) for a, b in pairs),
     )
 
 

@@ -28,13 +28,13 @@ from harpctl.preflight.sessions import Agents, Deadline
 from harplab.preflight.pair import compare_pair
 from harplab.preflight.rates import choose_pair, rate_problems, run_rounds
 from harplab.preflight.rounds import Pair
-from harplab.preflight.worth import worth
+from harplab.preflight.worth import judge_worth
 
 START_S = 1.0  # the start of one harp-perf, over ssh
 RUNS = 3  # the runs of each size and side of the comparison
 
 
-def measure(
+def measure_fleet(
     agents: Agents,
     fit: Mapping[str, HostState],
     options: PreflightOptions,
@@ -43,14 +43,14 @@ def measure(
 ) -> Measured:
     """Measure the hosts that are fit, by their agents."""
     with progress.working(f"Measuring {len(fit)} hosts with each other"):
-        rounds, rates, problems = _rates(agents, fit, options, deadline)
+        rounds, rates, problems = _measure_rates(agents, fit, options, deadline)
     left = {host: state for host, state in fit.items() if host not in failed_hosts(problems)}
     pair = choose_pair(rates, list(left))
     with progress.working(f"Comparing with {options.other}"):
-        compared, why_not = _compare(pair, left, options, deadline)
+        compared, why_not = _compare_pair(pair, left, options, deadline)
     not_compared = Verdict(use=None, text=f"HARP was not compared: {why_not}")
     return Measured(
-        worth=worth(compared, options.other) if compared else not_compared,
+        worth=judge_worth(compared, options.other) if compared else not_compared,
         problems=tuple(problems),
         rounds=rounds,
         rates=tuple(rates),
@@ -59,7 +59,7 @@ def measure(
     )
 
 
-def _rates(
+def _measure_rates(
     agents: Agents, fit: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
 ) -> tuple[int, list[Rate], list[Problem]]:
     """Return the rounds that were measured, rates and problems; what time did not allow is one."""
@@ -78,7 +78,7 @@ def _rates(
     return done, rates, problems
 
 
-def _compare(
+def _compare_pair(
     pair: Pair | None, states: Mapping[str, HostState], options: PreflightOptions, deadline: Deadline
 ) -> tuple[list[Comparison], str]:
     """Return the comparison, or why there is none."""

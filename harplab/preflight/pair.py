@@ -15,7 +15,7 @@ from harpctl.preflight.sessions import Deadline
 from harplab.perf.baseline import cache_dir, compile_shim
 from harplab.perf.hosts import CpuTimes, Program, RemoteHosts
 from harplab.perf.job import Mode, PerfJob
-from harplab.perf.measure import Measured, Side, measure
+from harplab.perf.measure import Measured, Side, measure_sides
 from harplab.preflight.rates import rendezvous
 from harplab.preflight.rounds import Pair
 
@@ -92,10 +92,10 @@ def compare_pair(
         deadline=deadline,
     )
     with PairHosts(pair, states) as hosts:
-        return _compared(measure(hosts, sides, job, runs, lambda _text: None))
+        return _make_comparisons(measure_sides(hosts, sides, job, runs, lambda _text: None))
 
 
-def _compared(measured: Measured) -> list[Comparison]:
+def _make_comparisons(measured: Measured) -> list[Comparison]:
     return [
         Comparison(
             bytes=ratio.bytes,

@@ -19,7 +19,7 @@ from harpctl.preflight.diagnosis import Fault
 from harpctl.preflight.model import HostState, Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
 from harpctl.records import decode_json
-from harplab.preflight.rounds import Pair, rounds
+from harplab.preflight.rounds import Pair, plan_rounds
 
 SLOW = 0.5  # the share of what the others reach
 START_S = 15.0  # how long a run may take beside its measured time
@@ -51,7 +51,7 @@ def run_rounds(
     states: Mapping[str, HostState], ask: Ask, time_s: float, deadline: Deadline
 ) -> tuple[int, int, list[Rate], list[Fault]]:
     """Measure all pairs; return the rounds there are and were, rates, and what failed."""
-    planned = rounds(list(states))
+    planned = plan_rounds(list(states))
     rates: list[Rate] = []
     faults: list[Fault] = []
     for number, pairs in enumerate(planned):
@@ -59,28 +59,32 @@ def run_rounds(
             return len(planned), number, rates, faults
         limit_s = min(time_s * 4 + START_S, deadline.left())
         outcomes = ask(
-            {host: request for pair in pairs for host, request in _requests(states, pair, time_s, limit_s)},
+            {
+                host: request
+                for pair in pairs
+                for host, request in _make_requests(states, pair, time_s, limit_s)
+            },
             deadline.left(),
         )
         for pair in pairs:
-            for lane in range(_lanes(states, pair)):
+            for lane in range(_count_lanes(states, pair)):
                 try:
-                    rates += _rates(states, pair, lane, outcomes, time_s)
+                    rates += _rates_of_lane(states, pair, lane, outcomes, time_s)
                 except HarpError as error:
                     cause = f"HARP does not work: {error.message.removesuffix('.')}."
                     faults.append(Fault(check="rate", source=pair[0], target=pair[1], cause=cause))
     return len(planned), len(planned), rates, faults
 
 
-def _lanes(states: Mapping[str, HostState], pair: Pair) -> int:
+def _count_lanes(states: Mapping[str, HostState], pair: Pair) -> int:
     """Return how many ENIs of one host have one of the same number on the other."""
     return min(len(states[host].enis) for host in pair)
 
 
-def _requests(
+def _make_requests(
     states: Mapping[str, HostState], pair: Pair, time_s: float, limit_s: float
 ) -> Iterator[tuple[str, RateRequest]]:
-    meetings = tuple(rendezvous(states[pair[0]]) for _lane in range(_lanes(states, pair)))
+    meetings = tuple(rendezvous(states[pair[0]]) for _lane in range(_count_lanes(states, pair)))
     for rank, host in enumerate(pair):
         yield host, RateRequest(rank=rank, meetings=meetings, time_s=time_s, limit_s=limit_s)
 
@@ -92,7 +96,7 @@ def rendezvous(state: HostState) -> str:
     return f"[{address}]:{port}" if is_ipv6(address) else f"{address}:{port}"
 
 
-def _rates(
+def _rates_of_lane(
     states: Mapping[str, HostState], pair: Pair, lane: int, outcomes: Outcomes, time_s: float
 ) -> list[Rate]:
     """Return the rates of both ways between two ENIs. Raises HarpError where a rank failed."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 Pair = tuple[str, str]
 
 
-def rounds(hosts: Sequence[str]) -> list[list[Pair]]:
+def plan_rounds(hosts: Sequence[str]) -> list[list[Pair]]:
     """Return the rounds, each a list of pairs in which no host is twice."""
     circle: list[str | None] = [*hosts, *([None] * (len(hosts) % 2))]
     found = []

@@ -13,7 +13,7 @@ from harpctl.command_line import FILE, argument, command, json_option, option
 from harpctl.console import Console, print_json
 from harpctl.errors import ExitCode, HarpError
 from harplab.bench.options import PLOT
-from harplab.bench.report import Output, made_here, progress
+from harplab.bench.report import Output, made_here, show_progress
 from harplab.bench.table import print_rows
 from harplab.plotting import require_plot
 from harplab.simulate.report import lines_of, markdown, plot, rows_of
@@ -23,7 +23,7 @@ COLLECTIVES = ("ring", "tree", "alltoall", "incast")
 OWN = ("collective", "hosts", "transport")
 
 
-def _words(text: str, known: tuple[str, ...], what: str) -> list[str]:
+def _parse_words(text: str, known: tuple[str, ...], what: str) -> list[str]:
     words = text.split(",")
     wrong = [word for word in words if word not in known]
     if wrong:
@@ -31,14 +31,14 @@ def _words(text: str, known: tuple[str, ...], what: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _hosts(text: str) -> list[int]:
+def _parse_hosts(text: str) -> list[int]:
     words = text.split(",")
     if not all(word.isdecimal() and 2 <= int(word) <= 1024 for word in words):
         raise HarpError(f"{text!r} are no numbers of hosts.", "From 2 to 1024, as 16,64,256.", ExitCode.USAGE)
     return list(dict.fromkeys(map(int, words)))
 
 
-def _settings(words: tuple[str, ...]) -> list[str]:
+def _parse_settings(words: tuple[str, ...]) -> list[str]:
     for word in words:
         key, equals, _ = word.partition("=")
         if not equals:
@@ -86,17 +86,17 @@ def lab_simulate(
     rate of a host's interfaces and the way between hosts alone. Needs no root, no network and no GPU.
     """
     clusters, notes = planned(
-        _words(collectives, COLLECTIVES, "collective"),
-        _hosts(hosts),
-        _words(transports, (HARP, TCP), "transport"),
-        _settings(settings),
+        _parse_words(collectives, COLLECTIVES, "collective"),
+        _parse_hosts(hosts),
+        _parse_words(transports, (HARP, TCP), "transport"),
+        _parse_settings(settings),
     )
     if plot_file:
         require_plot(plot_file)
     if not clusters:
         raise HarpError("Nothing is left to simulate.", " ".join(notes), ExitCode.USAGE)
     program = built_file(PROGRAM, "harplab")
-    with progress(Console(stderr=True), len(clusters)) as step:
+    with show_progress(Console(stderr=True), len(clusters)) as step:
         results = simulate_all(program, clusters, jobs, step)
     rows = rows_of(results)
     if as_json:

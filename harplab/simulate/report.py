@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harplab.plotting import save
+from harplab.plotting import save_figure
 from harplab.simulate.run import HARP, TCP, Simulated
 
 HEADS = ("collective", "hosts", "ideal", "HARP", "TCP", "speed-up", "lost", "Jain")
@@ -39,7 +39,7 @@ def rows_of(results: Sequence[Simulated]) -> list[Row]:
     return [Row(collective, hosts, by) for (collective, hosts), by in rows.items()]
 
 
-def _time(one: Simulated | None) -> str:
+def _time_text(one: Simulated | None) -> str:
     if one is None:
         return "-"
     return f"{one.mean_ms:.2f}" if one.is_finished else "unfinished"
@@ -56,8 +56,8 @@ def texts(row: Row) -> list[str]:
         row.collective,
         str(row.hosts),
         f"{next(iter(row.by.values())).ideal_ms:.2f}",
-        _time(row.by.get(HARP)),
-        _time(row.by.get(TCP)),
+        _time_text(row.by.get(HARP)),
+        _time_text(row.by.get(TCP)),
         "-" if speedup is None else f"{speedup:.2f}",
         _pair(row, "lost_percent", 2),
         _pair(row, "jain", 2),
@@ -103,4 +103,4 @@ def plot(file: Path, title: str, rows: Sequence[Row]) -> None:
     panels[0, 0].set_ylabel("time as a multiple of the ideal")
     panels[0, 0].legend(fontsize="x-small")
     figure.suptitle(title, fontsize="small")
-    save(file, figure)
+    save_figure(file, figure)

@@ -22,9 +22,9 @@ from pathlib import Path
 from harpctl.units import short_size
 from harplab.bench.cores import available_cores
 from harplab.bench.nccl_command import choose_cores
-from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, plugin_side, row_of
+from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate_sides, plugin_side, row_of
 from harplab.bench.nccl_run import run_nccl
-from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
+from harplab.bench.nccl_wheel import NEWEST, fetch_nccl, wheel_of
 from harplab.bench.options import find_program
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
     cores, notes = choose_cores(given.ranks, 0, available_cores())
     with tempfile.TemporaryDirectory() as name, Lab(LabSpec(hosts=given.ranks, mtu_bytes=given.mtu)) as lab:
         folder = Path(name)
-        library = fetch(wheel_of(NEWEST), cache_dir())
+        library = fetch_nccl(wheel_of(NEWEST), cache_dir())
         env = {"NCCL_SOCKET_IFNAME": "=eni0"}
         place = NcclPlace(find_program(None, "harp-nccl"), library, tuple(lab.hosts), cores, env)
         plain = plugin_side("as it comes", given.plugin, folder / "plugin", {"HARP_IFNAME": "=eni0"}, "HARP")
@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
             mbps: _choices(place, dataclasses.replace(plain, env={**unnamed, **_speed(folder, mbps)}), job)
             for mbps in speeds
         }
-        taken = alternate(
+        taken = alternate_sides(
             place, [plain, *settings], job, given.runs, lambda text: print(text, file=sys.stderr)
         )
     rows = [{size: row_of(plain, side.runs, size).time_us for size in sizes} for side in taken]

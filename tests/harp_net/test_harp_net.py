@@ -15,7 +15,7 @@ import pytest
 import harp_net
 import harp_net_torch
 from harp_net.moved import Moved, StatisticsFile
-from harp_net.run import amount, obstacle, statistics_directories, summary
+from harp_net.run import bytes_text, find_obstacle, statistics_directories, summary_line
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "harp_net.run")
@@ -141,14 +141,14 @@ def test_a_job_without_nccl() -> None:
 @pytest.mark.parametrize("library", ["", "libtorch_cuda.so", "libtorch_hip.so"])
 def test_a_pytorch_without_nccl_is_named(tmp_path: Path, library: str) -> None:
     nothing = Moved([], b"")
-    assert summary(nothing, tmp_path / "none").endswith("with NCCL_DEBUG=INFO NCCL says why")
+    assert summary_line(nothing, tmp_path / "none").endswith("with NCCL_DEBUG=INFO NCCL says why")
     (tmp_path / "lib").mkdir()
     for name in filter(None, ("libtorch.so", library)):
         (tmp_path / "lib" / name).touch()
     without = (
         f"the PyTorch in {tmp_path}, if the job uses that, is built without CUDA and ROCm and has no NCCL"
     )
-    assert (without in summary(nothing, tmp_path)) == (not library)
+    assert (without in summary_line(nothing, tmp_path)) == (not library)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_signals_are_passed_on() -> None:
     ],
 )
 def test_a_job_that_would_not_use_it_is_not_begun(variables: dict[str, str], text: str) -> None:
-    assert obstacle(variables, Path("/lib/libnccl-net-harp.so")).startswith(text)
-    assert bool(obstacle(variables, Path("/lib/libnccl-net-harp.so"))) == bool(text)
+    assert find_obstacle(variables, Path("/lib/libnccl-net-harp.so")).startswith(text)
+    assert bool(find_obstacle(variables, Path("/lib/libnccl-net-harp.so"))) == bool(text)
     done = harp_run("true", **variables)
     assert done.returncode == (2 if text else 0)
     assert text in done.stderr
@@ -244,7 +244,7 @@ def test_directories_of_statistics(tmp_path: Path) -> None:
 
 
 def test_amounts() -> None:
-    assert [amount(count) for count in (0, 999, 1000, 12_345_678_901, 5 * 10**15)] == [
+    assert [bytes_text(count) for count in (0, 999, 1000, 12_345_678_901, 5 * 10**15)] == [
         "0 bytes",
         "999 bytes",
         "1.0 kB",

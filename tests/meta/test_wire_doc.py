@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harplab.dissector.tables import CODE, CONSTANT, layouts
+from harplab.dissector.tables import CODE, CONSTANT, parse_layouts
 
 HEADERS = (
     "base/status.h",
@@ -46,7 +46,7 @@ def dump(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int
 
 
 def test_layouts_are_those_of_the_structs(root: Path, tmp_path: Path) -> None:
-    tables = layouts(text_of(root))
+    tables = parse_layouts(text_of(root))
     expressions = {name: f"sizeof(struct {name})" for name in tables}
     for name, fields in tables.items():
         for field in fields:
@@ -64,7 +64,7 @@ def test_layouts_are_those_of_the_structs(root: Path, tmp_path: Path) -> None:
 
 
 def test_every_layout_has_its_table(root: Path) -> None:
-    tables = set(layouts(text_of(root)))
+    tables = set(parse_layouts(text_of(root)))
     declared = set()
     for header in ("wire/packet.h", "wire/record.h", "wire/control.h"):
         source = (root / "plugin" / "src" / header).read_text(encoding="utf-8")

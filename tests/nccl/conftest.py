@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harpctl.errors import HarpError
-from harplab.bench.nccl_wheel import fetch as fetch_wheel
+from harplab.bench.nccl_wheel import fetch_nccl as fetch_wheel
 from harplab.bench.nccl_wheel import wheel_of
 from harplab.bench.options import find_program
 from harplab.lab.lab import Lab

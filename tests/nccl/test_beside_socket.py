@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
+from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate_sides, fold_runs
 from harplab.bench.nccl_report import nccl_table
 from harplab.bench.table import plain_text
 from harplab.lab.spec import LabSpec
@@ -89,8 +89,8 @@ def test_four_interfaces(
     ]
     job = NcclJob(sizes_bytes=STRIPED_SIZES, iterations=10)
     place = NcclPlace(box.program, box.library, box.hosts, env={"NCCL_SOCKET_IFNAME": "eni"})
-    taken = alternate(place, sides, job, ROUNDS, lambda _text: None)
-    measured = fold(sides, taken, STRIPED_SIZES)
+    taken = alternate_sides(place, sides, job, ROUNDS, lambda _text: None)
+    measured = fold_runs(sides, taken, STRIPED_SIZES)
     with capsys.disabled():
         print(f"\nNCCL {wheels.NEWEST}, allreduce, {spec.describe()}, {ROUNDS} alternating runs")
         print(plain_text(nccl_table(measured)))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate, fold
+from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate_sides, fold_runs
 from harplab.bench.nccl_report import geometric_mean, nccl_notes, nccl_table
 from harplab.bench.table import plain_text
 from harplab.lab.lab import Lab
@@ -78,7 +78,7 @@ def test_time_beside_sockets(
     job = NcclJob(op=operation, sizes_bytes=SIZES, time_s=TIME_S, check=False, settle_s=target.settle_s)
     env = {"NCCL_SOCKET_IFNAME": "eni"}
     place = NcclPlace(box.program, box.library, box.hosts, env=env, packets=lab.packet_counts)
-    measured = fold(sides, alternate(place, sides, job, ROUNDS, lambda _text: None), SIZES)
+    measured = fold_runs(sides, alternate_sides(place, sides, job, ROUNDS, lambda _text: None), SIZES)
     with capsys.disabled():
         print(f"\n{name}:")
         print(plain_text(nccl_table(measured)))

@@ -9,8 +9,8 @@ import pytest
 
 from dist.make import BUILD
 from harpctl.errors import HarpError
+from harplab.bench.nccl_wheel import NEWEST, fetch_nccl, wheel_of
 from harplab.perf.baseline import cache_dir
-from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
 from tests.harpctl.dist.conftest import Chroot, one
 from tests.harpctl.dist.test_deb import Debian
 
@@ -46,7 +46,7 @@ def test_harp_nccl(host: Chroot) -> None:
     if not program.is_file():
         pytest.skip("harp-nccl is for x86-64")
     try:
-        library = fetch(wheel_of(NEWEST), cache_dir())
+        library = fetch_nccl(wheel_of(NEWEST), cache_dir())
     except HarpError as error:
         pytest.skip(str(error))
     words = f"{host.put(program)} --lib {host.put(library)} --op=allreduce --max=64K --check"

@@ -26,7 +26,7 @@ from harpctl.preflight.model import HostFinding, HostState, Problem, Rate, Repor
 from harpctl.preflight.run import verdict_of
 from harpctl.preflight.show import show_report
 from harpctl.records import decode_json
-from harplab.bench.nccl_wheel import NEWEST, fetch, wheel_of
+from harplab.bench.nccl_wheel import NEWEST, fetch_nccl, wheel_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from harplab.perf.baseline import cache_dir
@@ -185,7 +185,7 @@ def test_time_that_runs_out_and_a_host_that_is_not_there(make_fleet: Callable[[L
 @pytest.mark.nccl
 @pytest.mark.lab
 def test_two_hosts_are_compared_with_nccls_own_sockets(make_fleet: Callable[[LabSpec], Fleet]) -> None:
-    library = fetch(wheel_of(NEWEST), cache_dir())
+    library = fetch_nccl(wheel_of(NEWEST), cache_dir())
     code, report = make_fleet(LabSpec(hosts=2, cap_mbps=CAP_MBPS)).preflight(
         *("--nccl-lib", str(library), "--time", "0.1", "--sizes", "1M")
     )

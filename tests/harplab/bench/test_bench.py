@@ -210,7 +210,7 @@ class Recorder:
 
 def run_measure(recorder: Recorder, job: PerfJob, settings: tuple[dict[str, str], ...]) -> measure.Measured:
     side = measure.Side("X", Program(Path("p"), Path("x")), settings)
-    return measure.measure(LoopbackHosts(), [side], job, 2, lambda _text: None, recorder)
+    return measure.measure_sides(LoopbackHosts(), [side], job, 2, lambda _text: None, recorder)
 
 
 class CountingHosts(LoopbackHosts):
@@ -229,7 +229,7 @@ def test_rows_have_the_share_that_the_network_dropped() -> None:
     side = measure.Side("X", Program(Path("p"), Path("x")))
     job = PerfJob("stream", (1000,), iterations=10)
     for hosts, share in ((CountingHosts(), 0.03), (LoopbackHosts(), None)):
-        measured = measure.measure(hosts, [side], job, 2, lambda _text: None, Recorder({"0": 10}))
+        measured = measure.measure_sides(hosts, [side], job, 2, lambda _text: None, Recorder({"0": 10}))
         assert measured.rows[0][0].lost_share == share
 
 
@@ -276,7 +276,7 @@ def test_of_trials_the_faster_one_counts() -> None:
 
     side = measure.Side("X", Program(Path("p"), Path("x")))
     job = PerfJob("stream", (1000,), time_s=0.1)
-    measure.measure(LoopbackHosts(), [side], job, 2, lambda _text: None, stalls_once)
+    measure.measure_sides(LoopbackHosts(), [side], job, 2, lambda _text: None, stalls_once)
     assert [job.iterations for _, job in recorder.jobs[-2:]] == [1000, 1000]
 
 
@@ -303,7 +303,7 @@ def test_the_progress_bar_counts_every_step() -> None:
     sides = [measure.Side("A", program), measure.Side("B", program, settings)]
     for job in (PerfJob("stream", (8, 16)), PerfJob("stream", (8,), iterations=5)):
         steps: list[str] = []
-        measure.measure(LoopbackHosts(), sides, job, 3, steps.append, Recorder({"0": 1, "1": 2}))
+        measure.measure_sides(LoopbackHosts(), sides, job, 3, steps.append, Recorder({"0": 1, "1": 2}))
         assert len(steps) == measure.steps_total(sides, job, 3)
 
 

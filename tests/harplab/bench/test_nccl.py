@@ -25,8 +25,8 @@ from harplab.bench.nccl_measure import (
     NcclPlace,
     NcclSide,
     SideRuns,
-    alternate,
-    fold,
+    alternate_sides,
+    fold_runs,
     row_of,
     run_side,
     socket_sides,
@@ -310,7 +310,7 @@ def test_fetched_once(tmp_path: Path) -> None:
 
     release = nccl_wheel.wheel_of("2.18.3")
     for _ in range(2):
-        assert nccl_wheel.fetch(release, tmp_path, pip).read_text() == "the library"
+        assert nccl_wheel.fetch_nccl(release, tmp_path, pip).read_text() == "the library"
     assert len(ran) == 1
     assert (ran[0][0], ran[0][-1]) == (sys.executable, "nvidia-nccl-cu12==2.18.3")
     assert [file.name for file in tmp_path.iterdir()] == ["nccl-2.18.3"]
@@ -362,7 +362,7 @@ def test_medians_ratios_and_best_settings() -> None:
         [None, None],
     ]
     runs = [SideRuns(one, packets) for one, packets in zip(taken, counted, strict=True)]
-    measured = fold(sides, runs, (8, 64))
+    measured = fold_runs(sides, runs, (8, 64))
     assert measured.names == ("HARP", "Socket")
     small, large = measured.ratios
     assert (small.of_medians, small.least, small.greatest) == (11 / 21, 10 / 20, 12 / 22)
@@ -378,7 +378,7 @@ def test_medians_ratios_and_best_settings() -> None:
 
 def test_three_sides_have_no_ratio() -> None:
     sides = [NcclSide(name, {}) for name in "abc"]
-    measured = fold(sides, [SideRuns([{8: _size(8, 10.0, None)}], [None])] * 3, (8,))
+    measured = fold_runs(sides, [SideRuns([{8: _size(8, 10.0, None)}], [None])] * 3, (8,))
     assert measured.lost_shares == (None,) * 3
     assert measured.ratios == ()
     heads, _, row = nccl_table(measured)
@@ -407,7 +407,7 @@ def test_runs_alternate() -> None:
     place = NcclPlace(Path("p"), Path("l"), ("a", "b"), (0, 1))
     sides = [NcclSide(name, {"WHO": name}, name) for name in ("A", "B")]
     steps: list[str] = []
-    taken = alternate(place, sides, NcclJob(sizes_bytes=(8,)), 2, steps.append, run)
+    taken = alternate_sides(place, sides, NcclJob(sizes_bytes=(8,)), 2, steps.append, run)
     assert order == ["A", "B", "B", "A"]
     assert [[one[8].time_us for one in side.runs] for side in taken] == [[1, 4], [2, 3]]
     assert len(steps) == 4

@@ -28,7 +28,7 @@ from harplab.bench.step import (
     harp_paths,
     rank_share,
     require_step,
-    scaled,
+    scale_lab,
 )
 from harplab.lab.spec import QUEUE_MAX_MS, LabSpec
 from harplab.perf.counts import PacketCounts
@@ -155,15 +155,15 @@ def test_a_rank_stands_for_a_host(hosts: int, gpus: int, ring: bool, share: floa
 def test_all_rates_are_scaled() -> None:
     spec = LabSpec(enis=2, cap_mbps=(1000.0, 500.0), flow_cap_mbps=250.0, loss_share=0.01)
     less = dataclasses.replace(spec, cap_mbps=(100.0, 50.0), flow_cap_mbps=25.0, queue_ms=100.0)
-    assert scaled(spec, 10) == less
-    assert scaled(LabSpec(cap_mbps=1000.0), 4).cap_mbps == 250.0
-    assert scaled(LabSpec(), 4) == LabSpec(queue_ms=40.0)
+    assert scale_lab(spec, 10) == less
+    assert scale_lab(LabSpec(cap_mbps=1000.0), 4).cap_mbps == 250.0
+    assert scale_lab(LabSpec(), 4) == LabSpec(queue_ms=40.0)
 
 
 def test_queues_hold_the_same_bytes() -> None:
-    spec = scaled(LabSpec(cap_mbps=1000.0, queue_ms=20, queue_us=50.0), 10)
+    spec = scale_lab(LabSpec(cap_mbps=1000.0, queue_ms=20, queue_us=50.0), 10)
     assert (spec.queue_ms, spec.queue_us) == (200.0, 500.0)
-    assert scaled(LabSpec(), 1000).queue_ms == QUEUE_MAX_MS
+    assert scale_lab(LabSpec(), 1000).queue_ms == QUEUE_MAX_MS
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from harplab.bench.suite import (
 )
 from harplab.bench.suite_command import SuiteOptions, run_suite
 from harplab.bench.suite_file import SuiteFile, made_here, open_file, write_file
-from harplab.bench.suite_report import BEGIN, END, markdown, shortfalls, title_text, write_markdown
+from harplab.bench.suite_report import BEGIN, END, find_shortfalls, title_text, write_markdown, write_results
 from harplab.bench.suite_run import Bench, Effort, SuiteRow, run_work, steps_of
 from harplab.lab.spec import LabSpec
 from harplab.perf.hosts import Hosts, Program
@@ -319,7 +319,7 @@ def test_markdown_replaces_no_other_file(tmp_path: Path) -> None:
 def test_targets_are_judged_as_figures_are_shown() -> None:
     def missed(target: Target, **figures: float) -> list[str]:
         row = SuiteRow(group="g", name="n", target=target, runs=1, time="", **figures)  # type: ignore[arg-type]
-        return shortfalls(row)
+        return find_shortfalls(row)
 
     assert missed(Target(speedup=1.3), speedup=1.296) == []
     assert missed(Target(speedup=1.3), speedup=1.29) == ["speed-up 1.29, not 1.30"]
@@ -350,7 +350,7 @@ def test_markdown_marks_and_counts_what_is_missed(tmp_path: Path) -> None:
     content = SuiteFile(made, [row])
     write_file(tmp_path / "x.json", content)
     assert open_file(tmp_path / "x.json", made) == content
-    text = markdown(content, WORKS)
+    text = write_results(content, WORKS)
     assert "Short, single runs" in " ".join(text.split())
     assert (
         "| stream, 4 KB | 3.00 Gbit/s | 2.00 Gbit/s | **1.50** | 1.00 to 2.00 |  | ≥ 3.50: missed |" in text
@@ -361,7 +361,9 @@ def test_markdown_marks_and_counts_what_is_missed(tmp_path: Path) -> None:
     assert title_text(content).endswith("short, single runs")
     content.loads = [0.2, 7.5]
     assert title_text(content).endswith("short, single runs, beside other work: load 7.5")
-    assert "Other work was on the machine: a load of up to 7.5." in " ".join(markdown(content, WORKS).split())
+    assert "Other work was on the machine: a load of up to 7.5." in " ".join(
+        write_results(content, WORKS).split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import io
 
 from harpctl.console import Console
 from harplab.bench.table import plain_text, print_rows, single_table, versus_table
-from harplab.perf.compare import compare, summarize
+from harplab.perf.compare import compare_results, summarize_results
 from harplab.perf.job import Latency, PerfResult
 
 
@@ -20,7 +20,7 @@ def half_trip(p50: float) -> PerfResult:
 
 
 def test_rates_in_nccl_tests_manner() -> None:
-    text = plain_text(single_table("stream", [summarize([rate(60.125, wrong=2)], [0.25])]))
+    text = plain_text(single_table("stream", [summarize_results([rate(60.125, wrong=2)], [0.25])]))
     head, units, row = text.splitlines()
     assert head.split() == ["#", "size", "count", "time", "algbw", "busbw", "#wrong", "cpu"]
     assert units.split() == ["#", "(B)", "(msgs)", "(us)", "(Gbit/s)", "(Gbit/s)", "(s/GB)"]
@@ -29,27 +29,29 @@ def test_rates_in_nccl_tests_manner() -> None:
 
 
 def test_latency_shows_percentiles() -> None:
-    row = plain_text(single_table("pingpong", [summarize([half_trip(7.8)], [None])])).splitlines()[2]
+    row = plain_text(single_table("pingpong", [summarize_results([half_trip(7.8)], [None])])).splitlines()[2]
     assert row.split() == ["8", "5000", "7.80", "9.50", "12.25", "99.00", "1500", "0"]
 
 
 def test_unchecked_data_is_not_called_right() -> None:
-    row = plain_text(single_table("stream", [summarize([rate(1)], [None], checked=False)])).splitlines()[2]
+    row = plain_text(
+        single_table("stream", [summarize_results([rate(1)], [None], checked=False)])
+    ).splitlines()[2]
     assert row.split()[-2:] == ["N/A", "-"]
 
 
 def versus(mode: str, ours: PerfResult, theirs: PerfResult) -> str:
-    a, b = summarize([ours], [0.1]), summarize([theirs], [0.4])
-    ratio = compare([ours], [theirs], a, b, by_time=mode == "pingpong")
+    a, b = summarize_results([ours], [0.1]), summarize_results([theirs], [0.4])
+    ratio = compare_results([ours], [theirs], a, b, by_time=mode == "pingpong")
     return plain_text(versus_table(mode, ("HARP", "NCCL Socket"), [(a, b)], [ratio]))
 
 
 def test_what_the_network_dropped_is_shown_where_it_was_counted() -> None:
-    a = summarize([rate(60)], [0.1], lost_share=0.0149)
+    a = summarize_results([rate(60)], [0.1], lost_share=0.0149)
     heads, units, row = single_table("stream", [a])
     assert (heads[-1], units[-1], row[-1]) == ("lost", "(%)", "1.49")
-    b = summarize([rate(40)], [0.4])
-    ratio = compare([rate(60)], [rate(40)], a, b, by_time=False)
+    b = summarize_results([rate(40)], [0.4])
+    ratio = compare_results([rate(60)], [rate(40)], a, b, by_time=False)
     heads, units, row = versus_table("stream", ("HARP", "Socket"), [(a, b)], [ratio])
     assert heads[-2:] == ["lost", "lost"]
     assert units[-2:] == ["HARP (%)", "Socket (%)"]
@@ -69,7 +71,7 @@ def test_versus_times_has_no_machine_time() -> None:
 
 
 def test_a_terminal_gets_the_same_cells() -> None:
-    lines = single_table("stream", [summarize([rate(60)], [0.25])])
+    lines = single_table("stream", [summarize_results([rate(60)], [0.25])])
     out = io.StringIO()
     print_rows(
         Console(file=out, force_terminal=True, width=120, no_color=True), lines, ["[note] kept as it is"]
@@ -82,6 +84,8 @@ def test_a_terminal_gets_the_same_cells() -> None:
 
 def test_a_file_gets_no_escape() -> None:
     out = io.StringIO()
-    print_rows(Console(file=out), single_table("stream", [summarize([rate(60)], [0.25])]), ["note " * 40])
+    print_rows(
+        Console(file=out), single_table("stream", [summarize_results([rate(60)], [0.25])]), ["note " * 40]
+    )
     assert "\x1b" not in out.getvalue()
     assert out.getvalue().splitlines()[-1] == "# " + "note " * 39 + "note "

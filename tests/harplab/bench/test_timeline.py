@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from harplab.bench.timeline import Samples, jain, longest_stall_ms, phases, reached_ms
+from harplab.bench.timeline import Samples, cut_into_phases, jain_index, longest_stall_ms, reached_ms
 
 MBIT_MS = 125_000  # bytes that 1 Gbit/s brings in a millisecond
 
@@ -17,7 +17,7 @@ def samples(*parts: tuple[int, float]) -> Samples:
 
 def test_a_failover() -> None:
     run = samples((1000, 4.0), (80, 0.0), (60, 4.0), (860, 3.0), (10, 0.0), (990, 4.0))
-    before, broken, repaired = phases(run, [(1.0, "down"), (2.0, "repaired")])
+    before, broken, repaired = cut_into_phases(run, [(1.0, "down"), (2.0, "repaired")])
     assert (before.name, before.stall_ms) == ("before", 0)
     assert before.rate_gbps == pytest.approx(4.0)
     assert broken.rate_gbps == pytest.approx(3.0)
@@ -30,21 +30,21 @@ def test_a_failover() -> None:
 
 
 def test_a_run_that_dies() -> None:
-    _, dead = phases(samples((1000, 1.0), (1000, 0.0)), [(1.0, "down")])
+    _, dead = cut_into_phases(samples((1000, 1.0), (1000, 0.0)), [(1.0, "down")])
     assert (dead.rate_gbps, dead.stall_ms) == (0.0, 1000)
     assert (dead.settled_ms, dead.full_ms) == (None, None)
 
 
 def test_a_run_without_events_and_one_without_bytes() -> None:
-    (only,) = phases(samples((100, 1.0)), [])
+    (only,) = cut_into_phases(samples((100, 1.0)), [])
     assert only.name == "all"
     assert only.rate_gbps == pytest.approx(1.0)
-    (nothing,) = phases(samples((100, 0.0)), [])
+    (nothing,) = cut_into_phases(samples((100, 0.0)), [])
     assert (nothing.rate_gbps, nothing.stall_ms) == (0.0, 100)
 
 
 def test_an_event_after_the_end_is_none() -> None:
-    assert len(phases(samples((100, 1.0)), [(0.05, "down"), (0.2, "repaired")])) == 2
+    assert len(cut_into_phases(samples((100, 1.0)), [(0.05, "down"), (0.2, "repaired")])) == 2
 
 
 def test_stalls_belong_to_the_stretches_that_they_touch() -> None:
@@ -71,7 +71,7 @@ def test_samples_join() -> None:
 
 
 def test_jain() -> None:
-    assert jain([2.0] * 8) == pytest.approx(1.0)
-    assert jain([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
-    assert jain([1.0, 3.0]) == pytest.approx(0.8)
-    assert jain([]) == jain([0.0]) == 1.0
+    assert jain_index([2.0] * 8) == pytest.approx(1.0)
+    assert jain_index([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
+    assert jain_index([1.0, 3.0]) == pytest.approx(0.8)
+    assert jain_index([]) == jain_index([0.0]) == 1.0

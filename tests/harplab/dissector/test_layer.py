@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from harpctl.cli import app
 from harpctl.errors import ExitCode
-from harplab.dissector.tables import layouts, wire_doc
+from harplab.dissector.tables import parse_layouts, wire_doc
 from tests.layer import layer
 
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
@@ -58,7 +58,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_the_layer_has_each_structure(h: Any) -> None:
-    for layout in layouts(wire_doc()):
+    for layout in parse_layouts(wire_doc()):
         assert hasattr(h, f"{layout.removeprefix('harp_')}_fields")
 
 

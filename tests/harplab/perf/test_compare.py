@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from harpctl.errors import HarpError
-from harplab.perf.compare import compare, cpu_s_per_gb, summarize, time_us
+from harplab.perf.compare import compare_results, cpu_s_per_gb, summarize_results, time_us
 from harplab.perf.hosts import CpuTimes
 from harplab.perf.job import Latency, PerfReport, PerfResult, PerfRun
 
@@ -23,33 +23,33 @@ def test_time_is_size_over_rate() -> None:
 
 
 def test_summary_takes_medians_and_adds_wrong() -> None:
-    row = summarize([result(1, wrong=1), result(9), result(3, wrong=2)], [0.3, None, 0.1])
+    row = summarize_results([result(1, wrong=1), result(9), result(3, wrong=2)], [0.3, None, 0.1])
     assert (row.algbw_gbps, row.busbw_gbps, row.wrong, row.runs) == (3, 1.5, 3, 3)
     assert row.cpu_s_per_gb == pytest.approx(0.2)
     assert (row.busbw_min_gbps, row.busbw_max_gbps) == (0.5, 4.5)
 
 
 def test_summary_without_a_check_has_no_count_of_wrong_data() -> None:
-    assert summarize([result(1)], [None], checked=False).wrong is None
+    assert summarize_results([result(1)], [None], checked=False).wrong is None
 
 
 def test_summary_refuses_mixed_sizes() -> None:
     with pytest.raises(HarpError, match="one message size"):
-        summarize([result(1), result(1, size=8)], [None, None])
+        summarize_results([result(1), result(1, size=8)], [None, None])
     with pytest.raises(HarpError, match="one message size"):
-        summarize([], [])
+        summarize_results([], [])
 
 
 def test_latency_keeps_the_extremes() -> None:
-    row = summarize([result(1, p50=2.0), result(1, p50=4.0), result(1, p50=10.0)], [None] * 3)
+    row = summarize_results([result(1, p50=2.0), result(1, p50=4.0), result(1, p50=10.0)], [None] * 3)
     assert row.latency_us is not None
     assert (row.latency_us.min, row.latency_us.p50, row.latency_us.max) == (1.0, 4.0, 20.0)
 
 
 def test_ratio_of_rates_pairs_neighbours() -> None:
     ours, theirs = [result(10), result(20), result(60)], [result(10), result(40), result(20)]
-    row, other = summarize(ours, [0.1] * 3), summarize(theirs, [0.4] * 3)
-    ratio = compare(ours, theirs, row, other, by_time=False)
+    row, other = summarize_results(ours, [0.1] * 3), summarize_results(theirs, [0.4] * 3)
+    ratio = compare_results(ours, theirs, row, other, by_time=False)
     assert ratio.of_medians == pytest.approx(1.0)
     assert (ratio.least, ratio.greatest) == (0.5, 3.0)
     assert ratio.cpu == pytest.approx(0.25)
@@ -57,16 +57,16 @@ def test_ratio_of_rates_pairs_neighbours() -> None:
 
 def test_ratio_of_times() -> None:
     ours, theirs = [result(1, p50=3.0)], [result(1, p50=6.0)]
-    row, other = summarize(ours, [None]), summarize(theirs, [None])
-    ratio = compare(ours, theirs, row, other, by_time=True)
+    row, other = summarize_results(ours, [None]), summarize_results(theirs, [None])
+    ratio = compare_results(ours, theirs, row, other, by_time=True)
     assert ratio.of_medians == ratio.least == ratio.greatest == 0.5
     assert ratio.cpu is None
 
 
 def test_ratio_to_nothing_is_infinite() -> None:
     ours, theirs = [result(1)], [result(0)]
-    row, other = summarize(ours, [0.1]), summarize(theirs, [None])
-    ratio = compare(ours, theirs, row, other, by_time=False)
+    row, other = summarize_results(ours, [0.1]), summarize_results(theirs, [None])
+    ratio = compare_results(ours, theirs, row, other, by_time=False)
     assert ratio.of_medians == float("inf")
     assert ratio.cpu is None
 

@@ -19,8 +19,8 @@ from harpctl.preflight.model import Outcome, Problem, Rate, RateRequest
 from harpctl.preflight.sessions import Deadline
 from harpctl.records import decode_json
 from harplab.preflight.rates import rate_problems, run_rounds
-from harplab.preflight.rounds import rounds
-from harplab.preflight.worth import worth
+from harplab.preflight.rounds import plan_rounds
+from harplab.preflight.worth import judge_worth
 from tests.harpctl.preflight.build import eni, own, row
 
 HOSTS = [f"gpu{number}" for number in range(6)]
@@ -33,7 +33,7 @@ def named(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 64])
 def test_each_pair_meets_once_and_no_host_waits(count: int) -> None:
     hosts = [f"gpu{number}" for number in range(count)]
-    planned = rounds(hosts)
+    planned = plan_rounds(hosts)
     assert len(planned) == count - 1 + count % 2
     assert all(len(pairs) == count // 2 for pairs in planned)
     assert all(len({host for pair in pairs for host in pair}) == 2 * len(pairs) for pairs in planned)
@@ -133,12 +133,12 @@ ROWS = [row(8, 0.9), row(65536, 1.0), row(1 << 19, 1.4), row(1 << 20, 2.0)]
 
 
 def test_what_it_is_worth() -> None:
-    found = worth(ROWS, "Socket")
+    found = judge_worth(ROWS, "Socket")
     assert (found.use, found.gain, found.sizes) == (True, (1.4, 2.0), (1 << 19, 1 << 20))
     assert found.text == (
         "HARP has 1.40x to 2.00x the rate of Socket with messages of 512K and 1M. It is slower with "
         "messages of 8."
     )
-    found = worth(ROWS[:2], "Socket")
+    found = judge_worth(ROWS[:2], "Socket")
     assert (found.use, found.gain) == (False, None)
     assert found.text == "HARP is not faster than Socket here: 1.00x at best."
