@@ -66,7 +66,7 @@ class Ran:
 
 
 @contextlib.contextmanager
-def busy(count: int) -> Iterator[list[int]]:
+def keep_busy(count: int) -> Iterator[list[int]]:
     """Keep so many processes busy, which end with this one at the latest; provide their numbers."""
     words = [sys.executable, "-c", BUSY, str(os.getpid())]
     processes = [subprocess.Popen(words) for _ in range(count)]
@@ -102,12 +102,12 @@ def run_once(number: int, beside: int, folder: Path, words: Sequence[str]) -> Ra
     results.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "pytest", f"--junit-xml={results}", *words]
     began_s = time.monotonic()
-    with busy(beside), results.with_suffix(".log").open("w") as log:
+    with keep_busy(beside), results.with_suffix(".log").open("w") as log:
         code = subprocess.run(argv, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
     return read_results(results, code, time.monotonic() - began_s)
 
 
-def table(runs: Sequence[Ran], beside: int) -> str:
+def write_table(runs: Sequence[Ran], beside: int) -> str:
     """Write the runs, and the tests that failed, as Markdown."""
     good = sum(run.is_good for run in runs)
     longest_s = max((run.seconds for run in runs), default=0.0)
@@ -145,7 +145,7 @@ def main(argv: list[str]) -> int:
             print(runs[-1].row(number), flush=True)
     except KeyboardInterrupt:
         print("stopped; the run under way does not count", flush=True)
-    text = table(runs, wanted.beside)
+    text = write_table(runs, wanted.beside)
     (wanted.folder / "table.md").write_text(text)
     print(f"\n{text}")
     return 0 if len(runs) == wanted.runs and all(run.is_good for run in runs) else 1

@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Let tests send signals that whoever started this ignores: nohup does, and shells in the background.
     """
-    draws.configure(config.getoption("--draws"))
+    draws.choose_suite(config.getoption("--draws"))
     if _is_whole(config) and config.option.durations is None:
         config.option.durations, config.option.durations_min = LONGEST, LONG_S
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -82,7 +82,7 @@ class Part(enum.IntEnum):
     COMPUTING = 2
 
 
-def _part(nodeid: str) -> Part:
+def _part_of(nodeid: str) -> Part:
     if nodeid.startswith(MAIN_PATHS):
         return Part.MAIN
     return Part.WAITING if nodeid.startswith(WAITING_PATHS) else Part.COMPUTING
@@ -95,7 +95,7 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if _part(nodeid) is Part.MAIN:
+        if _part_of(nodeid) is Part.MAIN:
             return MAIN
         file, _, test = nodeid.partition("::")
         if not nodeid.startswith(NATIVE):
@@ -118,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Where the suite runs in several processes, let what only computes yield to what moves data."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        less = BESIDE if _part(item.nodeid) is Part.COMPUTING else 0
+        less = BESIDE if _part_of(item.nodeid) is Part.COMPUTING else 0
         with contextlib.suppress(PermissionError):  # who is not root may only lower it
             os.setpriority(os.PRIO_PROCESS, 0, PRIORITY + less)
 
@@ -207,7 +207,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: _part(item.nodeid))
+        items.sort(key=lambda item: _part_of(item.nodeid))
     reasons = {
         "lab": _lab_reason(),
         "nccl": "" if config.getoption("--nccl") else "asked for with --nccl",

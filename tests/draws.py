@@ -28,7 +28,7 @@ CHECKS_LEFT_OUT = (
 )
 
 
-def configure(times: int) -> None:
+def choose_suite(times: int) -> None:
     """Choose the suite: the ordinary one for 0, else the random one with so many times the examples.
 
     To be called before the first test module is imported.

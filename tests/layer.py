@@ -16,7 +16,7 @@ TEMPLATE = Path(__file__).with_name("harp_scapy.py.in")
 
 
 @functools.cache
-def layer() -> Any:
+def load_layer() -> Any:
     """Return the module; it needs scapy."""
     module = types.ModuleType("harp_scapy")
     sys.modules[module.__name__] = module

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import busy, main
+from tests.again import keep_busy, main
 from tests.conftest import ROOT
-from tests.lab.job import until
+from tests.lab.job import poll_until
 
 SOMETIMES = """
 import pathlib, pytest
@@ -71,7 +71,7 @@ def _is_busy(pid: int) -> bool:
 
 
 def test_busy_processes_end() -> None:
-    with busy(2) as pids:
+    with keep_busy(2) as pids:
         assert all(_is_busy(pid) for pid in pids)
     assert not any(_is_busy(pid) for pid in pids)
 
@@ -84,4 +84,4 @@ def test_busy_processes_end_with_one_that_is_killed() -> None:
         pid = int(holder.stdout.readline())
         assert _is_busy(pid)
         holder.kill()
-    until("the busy process has ended", lambda: not _is_busy(pid))
+    poll_until("the busy process has ended", lambda: not _is_busy(pid))

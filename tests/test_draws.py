@@ -19,7 +19,7 @@ DRAWING = """
 import json, sys
 from hypothesis import given, strategies as st
 from tests import draws
-draws.configure(int(sys.argv[1]))
+draws.choose_suite(int(sys.argv[1]))
 draws.import_all()
 drawn = []
 
@@ -41,7 +41,7 @@ import time
 from hypothesis import given, strategies as st
 from tests import draws
 draws.SHRINK_S = 1
-draws.configure(2)
+draws.choose_suite(2)
 
 @given(st.lists(st.integers(), min_size=20))
 def test_slow(values):

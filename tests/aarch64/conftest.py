@@ -17,10 +17,10 @@ from tests.aarch64.machine import Machine
 @pytest.fixture(scope="session")
 def arm(root: Path) -> Iterator[Machine]:
     """Programs for aarch64, with their compiler in PATH."""
-    if reason := machine.missing():
+    if reason := machine.why_missing():
         pytest.skip(reason)
     try:
-        made = machine.prepare(root / ".cache" / "aarch64")
+        made = machine.prepare_machine(root / ".cache" / "aarch64")
     except OSError as error:
         pytest.skip(f"what aarch64's programs need can't be fetched: {error}")
     with pytest.MonkeyPatch.context() as patch:

@@ -37,7 +37,7 @@ exec {qemu} -0 "$0" -L {root} -E PYTHONHOME={root}/usr -E PYTHONPATH={packages} 
 """
 
 
-def missing() -> str:
+def why_missing() -> str:
     """Return why programs for aarch64 can't be built and run here; "" if they can."""
     if not (Path(sys.executable).parent / COMPILER).exists():
         return f"needs {COMPILER} (./harp_setup test --aarch64 makes it, with ziglang of PyPI)"
@@ -82,7 +82,7 @@ class Machine(NamedTuple):
         )
 
 
-def build(*targets: str) -> Path:
+def build_targets(*targets: str) -> Path:
     """Build targets of the plugin's folder for aarch64; return the folder of what is built."""
     words = (f"VARIANT={NAME}", f"CC={COMPILER}", *targets)
     built = native.make(*words)
@@ -90,7 +90,7 @@ def build(*targets: str) -> Path:
     return native.PLUGIN_DIR / "build" / NAME
 
 
-def _specs() -> list[str]:
+def _package_specs() -> list[str]:
     """Return the Python packages that the tests import, in the versions that are here."""
     versions = {**requirements(), **{name: importlib.metadata.version(name) for name in OF_TESTS}}
     return [f"{name}=={version}" for name, version in sorted(versions.items())]
@@ -109,7 +109,7 @@ def _fetch(argv: list[str]) -> None:
         raise OSError(f"{argv[0]} failed: {done.stderr.strip()[-1000:]}")
 
 
-def _fill(folder: Path) -> None:
+def _fill_folder(folder: Path) -> None:
     """Unpack the libraries into root/, and the Python packages into packages/."""
     tree = [f"--include={','.join(PACKAGES)}", SUITE, str(folder / "root")]
     _fetch(
@@ -118,19 +118,19 @@ def _fill(folder: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     pip += ["--only-binary=:all:", "--target", str(folder / "packages"), "--implementation", "cp"]
     pip += ["--python-version", PYTHON, "--platform", "manylinux2014_aarch64"]
-    _fetch([*pip, "--platform", "manylinux_2_17_aarch64", *_specs()])
+    _fetch([*pip, "--platform", "manylinux_2_17_aarch64", *_package_specs()])
 
 
-def prepare(cache: Path) -> Machine:
+def prepare_machine(cache: Path) -> Machine:
     """Return what runs programs, fetched now or before. Raises OSError where it can't be had."""
-    recipe = repr((SUITE, PACKAGES, PYTHON, _specs()))
+    recipe = repr((SUITE, PACKAGES, PYTHON, _package_specs()))
     done = cache / f"{SUITE}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if not done.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="aarch64-", dir=cache) as name:
             folder = Path(name) / "machine"
             folder.mkdir()
-            _fill(folder)
+            _fill_folder(folder)
             folder.rename(done)
     root, python = done / "root", done / "python"
     words = {"root": shlex.quote(str(root)), "packages": shlex.quote(str(done / "packages"))}

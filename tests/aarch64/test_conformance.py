@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import native
-from tests.aarch64.machine import Machine, build
+from tests.aarch64.machine import Machine, build_targets
 
 pytestmark = [pytest.mark.aarch64, pytest.mark.timeout(native.BUILD_TIMEOUT_S + 3000)]
 
@@ -26,7 +26,7 @@ TIMEOUT_S = 3000
 
 
 def test_through_the_tables(arm: Machine, root: Path) -> None:
-    library = build("all") / "libnccl-net.so"
+    library = build_targets("all") / "libnccl-net.so"
     words = [str(arm.python), "-B", "-m", "pytest", "-n0", "-p", "no:cacheprovider", "-q", "-k", VERSIONS]
     done = subprocess.run(
         [*words, *(f"tests/conformance/{name}" for name in FILES)],

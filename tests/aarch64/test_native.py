@@ -14,7 +14,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from tests import native
-from tests.aarch64.machine import NAME, RUN_TIMEOUT_S, Machine, build
+from tests.aarch64.machine import NAME, RUN_TIMEOUT_S, Machine, build_targets
 
 pytestmark = [pytest.mark.aarch64, pytest.mark.timeout(native.BUILD_TIMEOUT_S + 2 * RUN_TIMEOUT_S)]
 
@@ -68,7 +68,7 @@ def test_the_checksum_has_the_instructions_of_aarch64(arm: Machine) -> None:
 
 
 def test_simulation(arm: Machine) -> None:
-    folder = build(f"build/{NAME}/sim")
+    folder = build_targets(f"build/{NAME}/sim")
     done = arm.run(folder / "sim", "--seeds", str(SEEDS))
     assert done.returncode == 0, done.stdout[-native.TAIL_CHARS :]
     assert f"{SEEDS} seeds" in done.stdout
@@ -76,7 +76,7 @@ def test_simulation(arm: Machine) -> None:
 
 def test_traces_are_those_of_x86_64(arm: Machine) -> None:
     """One seed takes the same course on both machines."""
-    folder = build(f"build/{NAME}/sim")
+    folder = build_targets(f"build/{NAME}/sim")
     built = native.make("build/sim")
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     words = ["--seed", "7"]
@@ -87,7 +87,7 @@ def test_traces_are_those_of_x86_64(arm: Machine) -> None:
 @pytest.mark.parametrize("fence", FENCES)
 def test_the_plugin_has_fences_for_gpus(arm: Machine, fence: str) -> None:
     del arm
-    with (build("all") / "libnccl-net.so").open("rb") as file:
+    with (build_targets("all") / "libnccl-net.so").open("rb") as file:
         text = ELFFile(file).get_section_by_name(".text")
         assert text
         code = text.data()
@@ -99,7 +99,7 @@ def test_the_plugin_has_fences_for_gpus(arm: Machine, fence: str) -> None:
 def test_segments_suit_the_largest_pages(arm: Machine, name: str) -> None:
     """A kernel with pages of 64 KiB loads no file whose segments are less far apart."""
     del arm
-    with (build("all") / name).open("rb") as file:
+    with (build_targets("all") / name).open("rb") as file:
         loaded = [each["p_align"] for each in ELFFile(file).iter_segments("PT_LOAD")]
     assert loaded
     assert min(loaded) >= 65536

@@ -82,14 +82,14 @@ class Perf:
 
     def run(self, *args: object, env: Mapping[str, str] | None = None) -> Ended:
         """Run one process to its end."""
-        return finish(self.start(*args, env=env))
+        return wait_for_end(self.start(*args, env=env))
 
     def ranks(
         self, count: int, *args: object, env: Mapping[str, str] | None = None, each: Sequence[object] = ()
     ) -> list[Ended]:
         """Run ranks that meet at a port; FAKENET_ME is the rank that the plugin is in."""
         children = self.start_ranks(count, *args, env=env, each=each)
-        return [finish(child) for child in children]
+        return [wait_for_end(child) for child in children]
 
     def start_ranks(
         self, count: int, *args: object, env: Mapping[str, str] | None = None, each: Sequence[object] = ()
@@ -106,7 +106,7 @@ class Perf:
         ]
 
 
-def finish(child: subprocess.Popen[str]) -> Ended:
+def wait_for_end(child: subprocess.Popen[str]) -> Ended:
     """Wait for the end of a process, which may not take for ever."""
     out, err = child.communicate(timeout=TIMEOUT_S)
     return Ended(child.returncode, out, err)

@@ -14,7 +14,7 @@ BATCHES = 1000
 PACKETS = 16
 
 
-def instructions(program: str, sends: int, receives: int) -> int:
+def count_instructions(program: str, sends: int, receives: int) -> int:
     """Count the instructions of one run."""
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program]
     done = subprocess.run([*command, str(sends), str(receives)], capture_output=True, text=True, check=True)
@@ -25,9 +25,9 @@ def instructions(program: str, sends: int, receives: int) -> int:
 def main() -> None:
     """Count a run that only sends and one that only receives, each against one that does nothing."""
     program = sys.argv[1]
-    nothing = instructions(program, 0, 0)
+    nothing = count_instructions(program, 0, 0)
     for name, sends, receives in (("sent", BATCHES, 0), ("received", 0, BATCHES)):
-        spent = instructions(program, sends, receives) - nothing
+        spent = count_instructions(program, sends, receives) - nothing
         print(f"xdp driver: {spent / BATCHES / PACKETS:.1f} instructions per packet {name}")
 
 

@@ -42,7 +42,7 @@ PROTOCOLS = {"LL": "LL", "LL128": "LL128", "SIMPLE": "Simple"}
 Times = Mapping[str, Mapping[int, float]]  # microseconds, by setting and size
 
 
-def _speed(folder: Path, mbps: int) -> dict[str, str]:
+def _write_speed(folder: Path, mbps: int) -> dict[str, str]:
     """Write the conf that names the speed of the interface; return the variable that leads to it."""
     conf = folder / f"speed-{mbps}"
     conf.mkdir()
@@ -50,7 +50,7 @@ def _speed(folder: Path, mbps: int) -> dict[str, str]:
     return {"HARP_CONF_DIR": str(conf)}
 
 
-def _choices(place: NcclPlace, side: NcclSide, job: NcclJob) -> dict[int, str]:
+def _choices_of_nccl(place: NcclPlace, side: NcclSide, job: NcclJob) -> dict[int, str]:
     """Return what NCCL chooses for each size."""
     once = dataclasses.replace(job, iterations=1, check=False)
     env = {**place.env, **side.env, "NCCL_DEBUG_SUBSYS": "TUNING"}
@@ -70,7 +70,7 @@ def print_table(times: Times, plain: Mapping[int, float]) -> None:
         print(f"{short_size(size):>6} {own:12.1f}" + "".join(cells))
 
 
-def judge(name: str, times: Times, choices: Mapping[int, str]) -> bool:
+def judge_choices(name: str, times: Times, choices: Mapping[int, str]) -> bool:
     """Print what was chosen and how it compares; return whether it is near the best often enough."""
     sizes = list(next(iter(times.values())))
     ratios = {size: times[choices[size]][size] / min(row[size] for row in times.values()) for size in sizes}
@@ -110,7 +110,9 @@ def main(argv: Sequence[str]) -> int:
         unnamed = {name: value for name, value in plain.env.items() if name != "HARP_IFNAME"}  # it goes first
         speeds = [int(speed) for speed in given.speeds.split(",")]
         choices = {
-            mbps: _choices(place, dataclasses.replace(plain, env={**unnamed, **_speed(folder, mbps)}), job)
+            mbps: _choices_of_nccl(
+                place, dataclasses.replace(plain, env={**unnamed, **_write_speed(folder, mbps)}), job
+            )
             for mbps in speeds
         }
         taken = alternate_sides(
@@ -121,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"NCCL {NEWEST}, {given.op}, {given.ranks} ranks, microseconds, median of {given.runs} runs")
     print(*notes, sep="\n", end="\n" if notes else "")
     print_table(times, rows[0])
-    verdicts = [judge(f"{mbps} Mbit/s", times, choices[mbps]) for mbps in speeds]
+    verdicts = [judge_choices(f"{mbps} Mbit/s", times, choices[mbps]) for mbps in speeds]
     return 0 if any(verdicts) else 1
 
 

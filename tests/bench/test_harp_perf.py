@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.conftest import Perf, clean_env, finish, free_port
+from tests.bench.conftest import Perf, clean_env, free_port, wait_for_end
 
 MODES = ["stream", "bidir", "pingpong", "ring", "alltoall"]
 FEW = ("--sizes", "0,1,8,1000,70000", "--iters", 60, "--warmup", 5)
 OK, WRONG, USAGE, PLUGIN, PEER, SYSTEM, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 
-def directions(mode: str, nranks: int) -> int:
+def count_directions(mode: str, nranks: int) -> int:
     """Count pairs of (from, to) that carry messages."""
     half = nranks // 2
     counts = {"stream": half, "bidir": 2 * half, "pingpong": 2 * half, "ring": nranks}
@@ -39,7 +39,7 @@ def test_mode_moves_checked_messages(perf: Perf, mode: str, nranks: int) -> None
     assert report["nranks"] == nranks
     assert [row["bytes"] for row in report["results"]] == [0, 1, 8, 1000, 70000]
     for row in report["results"]:
-        assert row["messages"] == 60 * 2 * directions(mode, nranks)
+        assert row["messages"] == 60 * 2 * count_directions(mode, nranks)
         assert row["wrong"] == 0
 
 
@@ -279,7 +279,7 @@ def test_dead_rank_ends_the_others(perf: Perf) -> None:
     children = perf.start_ranks(3, "--mode", "stream", "--sizes", "1M", "--time", 600)
     wait_for_table(children[0])
     children[1].kill()
-    first, second = finish(children[0]), finish(children[2])
+    first, second = wait_for_end(children[0]), wait_for_end(children[2])
     assert first.code in {PLUGIN, PEER}
     assert second.code == PEER
     assert "rank 0 failed" in second.err or "rank 1 left" in second.err
@@ -308,7 +308,7 @@ def test_signal_is_clean(perf: Perf, tmp_path: Path, number: signal.Signals) -> 
     child = perf.start("--mode", "bidir", "--time", 600, env={"FAKENET_TRACE": str(trace)})
     wait_for_table(child)
     child.send_signal(number)
-    ended = finish(child)
+    ended = wait_for_end(child)
     assert ended.code in {PLUGIN, PEER, INTERRUPTED}
     assert "interrupted by" in ended.err
     calls = calls_by_process(trace)
@@ -381,8 +381,8 @@ def test_unknown_host_at_the_rendezvous(perf: Perf) -> None:
             assert time.monotonic() < deadline
     unknown.sendall(random.Random(1).randbytes(64))
     second = perf.start(*args, "--rank", 1)
-    assert finish(second).code == OK
-    assert finish(first).code == OK
+    assert wait_for_end(second).code == OK
+    assert wait_for_end(first).code == OK
     unknown.close()
 
 
@@ -519,7 +519,7 @@ def test_version(perf: Perf) -> None:
 def test_launcher_environment(perf: Perf, rank_name: str, count_name: str) -> None:
     shared = {count_name: "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     children = [perf.start("--mode", "bidir", *FEW, env=shared | {rank_name: str(rank)}) for rank in range(2)]
-    assert [finish(child).code for child in children] == [OK, OK]
+    assert [wait_for_end(child).code for child in children] == [OK, OK]
 
 
 def test_torchrun_store_keeps_its_port(perf: Perf) -> None:
@@ -530,7 +530,7 @@ def test_torchrun_store_keeps_its_port(perf: Perf) -> None:
         shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         children = [perf.start("--mode", "ring", *FEW, env=shared | {"RANK": str(rank)}) for rank in range(2)]
-        assert [finish(child).code for child in children] == [OK, OK]
+        assert [wait_for_end(child).code for child in children] == [OK, OK]
 
 
 def test_environment_contradicts(perf: Perf) -> None:

@@ -19,7 +19,9 @@ MPIRUN = shutil.which("mpirun")
 pytestmark = pytest.mark.skipif(not MPIRUN, reason="no mpirun (Debian: openmpi-bin)")
 
 
-def mpirun(perf: Perf, *args: str, prefix: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Ended:
+def run_mpirun(
+    perf: Perf, *args: str, prefix: tuple[str, ...] = (), env: dict[str, str] | None = None
+) -> Ended:
     """Run Open MPI's mpirun; `args` ends with harp-perf's own."""
     version = subprocess.run([str(MPIRUN), "--version"], capture_output=True, text=True, check=False).stdout
     if "Open MPI" not in version and "OpenRTE" not in version:
@@ -41,7 +43,7 @@ def mpirun(perf: Perf, *args: str, prefix: tuple[str, ...] = (), env: dict[str, 
 
 @pytest.mark.parametrize("ranks", ["2", "3"])
 def test_one_host_needs_no_rendezvous(perf: Perf, ranks: str) -> None:
-    ended = mpirun(perf, "--oversubscribe", "-np", ranks, "--", "--mode", "ring", *FEW)
+    ended = run_mpirun(perf, "--oversubscribe", "-np", ranks, "--", "--mode", "ring", *FEW)
     assert ended.code == 0, ended.err
     report = ended.json()
     assert report["nranks"] == int(ranks)
@@ -50,13 +52,15 @@ def test_one_host_needs_no_rendezvous(perf: Perf, ranks: str) -> None:
 
 def test_rendezvous_on_the_command_line(perf: Perf) -> None:
     meet = f"127.0.0.1:{free_port()}"
-    ended = mpirun(perf, "--oversubscribe", "-np", "2", "--", "--mode", "bidir", "--rendezvous", meet, *FEW)
+    ended = run_mpirun(
+        perf, "--oversubscribe", "-np", "2", "--", "--mode", "bidir", "--rendezvous", meet, *FEW
+    )
     assert ended.code == 0, ended.err
 
 
 def test_failure_ends_the_job(perf: Perf) -> None:
     env = {"FAKENET_FAIL": "20"}
-    ended = mpirun(perf, "--oversubscribe", "-np", "2", "--", "--mode", "ring", *FEW, env=env)
+    ended = run_mpirun(perf, "--oversubscribe", "-np", "2", "--", "--mode", "ring", *FEW, env=env)
     assert ended.code != 0
     assert "told to fail in isend" in ended.err
 
@@ -72,7 +76,7 @@ exec ip netns exec "{prefix}$host" unshare --uts sh -c "hostname $host; $*"
 """
 
 
-def ip(*args: str) -> None:
+def run_ip(*args: str) -> None:
     subprocess.run(["ip", *args], check=True, capture_output=True)
 
 
@@ -87,20 +91,20 @@ def prefix() -> Iterator[str]:
     try:
         for space in spaces:
             try:
-                ip("netns", "add", space)
+                run_ip("netns", "add", space)
             except subprocess.CalledProcessError as error:
                 pytest.skip(f"namespaces can't be made here: {error.stderr.decode().strip()}")
             made.append(space)
-            ip("-n", space, "link", "set", "lo", "up")
-        ip("-n", spaces[0], "link", "add", "br0", "type", "bridge")
-        ip("-n", spaces[0], "addr", "add", "10.83.7.254/24", "dev", "br0")
-        ip("-n", spaces[0], "link", "set", "br0", "up")
+            run_ip("-n", space, "link", "set", "lo", "up")
+        run_ip("-n", spaces[0], "link", "add", "br0", "type", "bridge")
+        run_ip("-n", spaces[0], "addr", "add", "10.83.7.254/24", "dev", "br0")
+        run_ip("-n", spaces[0], "link", "set", "br0", "up")
         for number, space in enumerate(spaces[1:], 1):
             peer = ("peer", "name", "eth0", "netns", space)
-            ip("-n", spaces[0], "link", "add", f"port{number}", "type", "veth", *peer)
-            ip("-n", spaces[0], "link", "set", f"port{number}", "master", "br0", "up")
-            ip("-n", space, "addr", "add", f"10.83.7.{number}/24", "dev", "eth0")
-            ip("-n", space, "link", "set", "eth0", "up")
+            run_ip("-n", spaces[0], "link", "add", f"port{number}", "type", "veth", *peer)
+            run_ip("-n", spaces[0], "link", "set", f"port{number}", "master", "br0", "up")
+            run_ip("-n", space, "addr", "add", f"10.83.7.{number}/24", "dev", "eth0")
+            run_ip("-n", space, "link", "set", "eth0", "up")
         yield name
     finally:
         for space in made:
@@ -116,7 +120,7 @@ def run_on_hosts(perf: Perf, prefix: str, tmp_path: Path) -> Callable[..., Ended
     hosts = ("-np", "2", "-H", ",".join(HOSTS), "--mca", "plm_rsh_agent", str(agent))
 
     def run(*words: str) -> Ended:
-        return mpirun(perf, *hosts, *words, prefix=("ip", "netns", "exec", prefix + "login"))
+        return run_mpirun(perf, *hosts, *words, prefix=("ip", "netns", "exec", prefix + "login"))
 
     return run
 

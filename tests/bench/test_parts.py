@@ -32,7 +32,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return library
 
 
-def message(parts: ctypes.CDLL, size: int, key: int) -> ctypes.Array[ctypes.c_char]:
+def make_message(parts: ctypes.CDLL, size: int, key: int) -> ctypes.Array[ctypes.c_char]:
     data = ctypes.create_string_buffer(b"\xee" * (size + 64), size + 64)
     parts.harp_pattern_fill(data, size, key)
     assert data.raw[size:] == b"\xee" * 64  # wrote no further
@@ -42,7 +42,7 @@ def message(parts: ctypes.CDLL, size: int, key: int) -> ctypes.Array[ctypes.c_ch
 def test_pattern_is_found_right_and_any_flip_wrong(parts: ctypes.CDLL) -> None:
     for size in range(200):
         key = parts.harp_pattern_key(0, 1, 0, size)
-        data = message(parts, size, key)
+        data = make_message(parts, size, key)
         assert parts.harp_pattern_check(data, size, key)
         for at in range(size):
             data[at] = bytes([data.raw[at] ^ 1 << (at % 8)])
@@ -54,12 +54,12 @@ def test_pattern_is_found_right_and_any_flip_wrong(parts: ctypes.CDLL) -> None:
 def test_pattern_shows_shifts_and_other_messages(parts: ctypes.CDLL) -> None:
     size = 4096
     key = parts.harp_pattern_key(0, 1, 0, 7)
-    right = message(parts, size, key).raw[:size]
+    right = make_message(parts, size, key).raw[:size]
     for shift in (1, 8, 64, 128, 1448):
         moved = ctypes.create_string_buffer(right[shift:] + right[:shift], size)
         assert not parts.harp_pattern_check(moved, size, key)
     for other in [(0, 1, 0, 6), (0, 1, 0, 8), (0, 1, 1, 7), (1, 0, 0, 7), (0, 2, 0, 7)]:
-        assert message(parts, size, parts.harp_pattern_key(*other)).raw[:size] != right
+        assert make_message(parts, size, parts.harp_pattern_key(*other)).raw[:size] != right
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_percentiles(parts: ctypes.CDLL, draw: Callable[[random.Random], int]) -
     for share in (0.5, 0.9, 0.99, 0.999, 1.0):
         exact = samples[max(0, -int(-share * len(samples) // 1) - 1)]
         assert parts.harp_latency_percentile(histogram, share) == pytest.approx(exact, rel=1 / 100, abs=1)
-    assert fields(histogram) == [len(samples), samples[0], samples[-1], sum(samples)]
+    assert fields_of(histogram) == [len(samples), samples[0], samples[-1], sum(samples)]
 
 
-def fields(histogram: ctypes.Array[ctypes.c_char]) -> list[int]:
+def fields_of(histogram: ctypes.Array[ctypes.c_char]) -> list[int]:
     words: Iterable[int] = (ctypes.c_uint64 * 4).from_buffer(histogram)
     return list(words)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.conftest import Ended, Perf, finish
+from tests.bench.conftest import Ended, Perf, wait_for_end
 
 OK, USAGE, PLUGIN = 0, 2, 3
 SECONDS = 0.5
@@ -75,7 +75,7 @@ def test_a_signal_ends_it(perf: Perf) -> None:
     wait_in_window(children[0])
     for child in children:
         child.send_signal(signal.SIGUSR1)
-    first, second = (finish(child) for child in children)
+    first, second = (wait_for_end(child) for child in children)
     check_ended_early(first)
     assert second.code == OK
 
@@ -84,7 +84,7 @@ def test_a_signal_to_who_starts_the_ranks_ends_it(perf: Perf) -> None:
     child = perf.start(*LONG)
     wait_in_window(child)
     child.send_signal(signal.SIGUSR1)
-    check_ended_early(finish(child))
+    check_ended_early(wait_for_end(child))
 
 
 def test_a_plugin_that_fails_is_reported_with_what_arrived(perf: Perf) -> None:

@@ -32,7 +32,7 @@ def remote_error(version: int) -> int:
     return REMOTE if version >= 6 else SYSTEM
 
 
-def _properties(version: int) -> str:
+def _properties_struct(version: int) -> str:
     since = [
         (4, "char *name; char *pciPath; uint64_t guid; int ptrSupport;"),
         (8, "int regIsGlobal;"),
@@ -51,7 +51,7 @@ def _properties(version: int) -> str:
     return f"struct properties_v{version} {{ {fields} }};"
 
 
-def _functions(v: int) -> list[tuple[str, str]]:
+def _table_members(v: int) -> list[tuple[str, str]]:
     """List the members of a version's table after `name`, each with its parameters."""
     context = "void *ctx, " if v >= CONTEXT_VERSION else ""
     device_handle = ", void **device" if v >= 7 else ""
@@ -104,11 +104,11 @@ def _functions(v: int) -> list[tuple[str, str]]:
     return [(name, parameters) for first, name, parameters in since if v >= first]
 
 
-def declaration(version: int) -> str:
+def declare_version(version: int) -> str:
     """Return the C declarations of one version: properties, table, exported object."""
-    members = " ".join(f"int (*{name})({parameters});" for name, parameters in _functions(version))
+    members = " ".join(f"int (*{name})({parameters});" for name, parameters in _table_members(version))
     return (
-        f"{_properties(version)}\n"
+        f"{_properties_struct(version)}\n"
         f"struct net_v{version} {{ const char *name; {members} }};\n"
         f"extern struct net_v{version} ncclNetPlugin_v{version};\n"
     )

@@ -100,7 +100,7 @@ class Child:
 Start = Callable[..., Child]
 
 
-def soon(test: Callable[..., float]) -> Callable[..., None]:
+def expect_soon(test: Callable[..., float]) -> Callable[..., None]:
     """Make a test of one that returns after how many seconds the error came."""
 
     @functools.wraps(test)

@@ -35,7 +35,7 @@ PF_EXITING = 0x4  # a flag in /proc/PID/stat: linux/sched.h
 ffi = cffi.FFI()
 ffi.cdef(
     "typedef void (*logger)(int level, unsigned long flags, const char *where, int line, const char *fmt,"
-    " const char *text);\n" + "".join(abi.declaration(version) for version in abi.VERSIONS)
+    " const char *text);\n" + "".join(abi.declare_version(version) for version in abi.VERSIONS)
 )
 ffi.cdef(abi.LIBC)
 libc: Any = ffi.dlopen(None)
@@ -45,7 +45,7 @@ class Stuck(AssertionError):  # noqa: N818 - it is a failed expectation
     """Something that must happen did not within WAIT_S."""
 
 
-def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S, spin_s: float = SPIN_S) -> None:
+def poll_until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S, spin_s: float = SPIN_S) -> None:
     """Poll until it returns true: without a pause at first, as NCCL does, later with short ones."""
     began = time.monotonic()
     while not poll():
@@ -303,7 +303,7 @@ class Net:
             open_[:] = [request for request in open_ if not self.test(request)]
             return not open_
 
-        until(f"{len(open_)} requests over", poll, wait_s)
+        poll_until(f"{len(open_)} requests over", poll, wait_s)
 
     def meet(self, handle: Any, listen: Any, sender: Any = ffi.NULL, dev: int = 0) -> tuple[Any, Any]:
         """Connect and accept in turns, in one thread, until both have a comm."""
@@ -318,7 +318,7 @@ class Net:
                 assert result == abi.SUCCESS
             return ffi.NULL not in ends
 
-        until("connected", poll)
+        poll_until("connected", poll)
         return ends[0], ends[1]
 
     def connected(self, handle: Any) -> Any:
@@ -338,7 +338,7 @@ class Net:
             assert result == abi.SUCCESS, self.warns()
             return bool(comm != ffi.NULL)
 
-        until(what, poll)
+        poll_until(what, poll)
         return comm
 
     @contextmanager
@@ -408,7 +408,7 @@ class Pair:
         assert all(request.result == abi.SUCCESS for request in outgoing)
 
 
-def pattern(size: int, seed: int) -> bytes:
+def pattern_bytes(size: int, seed: int) -> bytes:
     """Return bytes that differ by place and by seed, quickly."""
     block = bytes((i * 131 + (i >> 8) * 31 + seed * 17) & 0xFF for i in range(4099))
     return (block * (size // len(block) + 1))[:size]
@@ -429,7 +429,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _exits(thread: str) -> bool:
+def _has_exited(thread: str) -> bool:
     try:
         words = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -439,7 +439,7 @@ def _exits(thread: str) -> bool:
 
 def thread_count() -> int:
     """Count this process's threads, but for those that exit: one that was joined is listed a bit longer."""
-    return sum(not _exits(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208
+    return sum(not _has_exited(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208
 
 
 def open_files() -> dict[str, str]:
@@ -466,7 +466,7 @@ def control_connections() -> set[str]:
 def until_files_back(files: dict[str, str]) -> None:
     """Wait until nothing is open that was not open then; name what remains."""
     try:
-        until("files are back", lambda: open_files().items() <= files.items())
+        poll_until("files are back", lambda: open_files().items() <= files.items())
     except Stuck as stuck:
         raise Stuck(f"{stuck}: {dict(open_files().items() - files.items())}") from None
 

@@ -19,9 +19,9 @@ from tests.conformance.driver import (
     ffi,
     in_threads,
     open_files,
-    pattern,
+    pattern_bytes,
+    poll_until,
     thread_count,
-    until,
 )
 
 NCCL_SOCKET_MAGIC = (0x564AB9F2FC4B9D6C).to_bytes(8, "little")
@@ -198,7 +198,7 @@ def test_traffic_class(version: int) -> None:
             ends[1] = net.accept(listen)[1]
         return ffi.NULL not in ends
 
-    until("connected", poll)
+    poll_until("connected", poll)
     pair = Pair(net, *ends)
     pair.transfer([b"marked" * 5000])
     pair.close()
@@ -217,7 +217,7 @@ def _own_ports(protocol: str) -> set[int]:
 LARGE_BYTES = 8192  # a packet on the loopback: no control connection sends such
 
 
-def _marks(tap: socket.socket) -> tuple[set[tuple[int, int]], set[int]]:
+def _marks_of_packets(tap: socket.socket) -> tuple[set[tuple[int, int]], set[int]]:
     """Return type and class of this process's datagrams to itself, and the class of its large TCP packets."""
     ports = {socket.IPPROTO_UDP: _own_ports("udp"), socket.IPPROTO_TCP: _own_ports("tcp")}
     found: set[tuple[int, int]] = set()
@@ -259,12 +259,12 @@ def test_traffic_class_on_the_wire(version: int, request: pytest.FixtureRequest)
             def all_are_seen() -> bool:  # a large message goes over UDP until the tcp path is up
                 pair.transfer([b"small"])
                 pair.transfer([b"marked" * 50_000])
-                datagrams, large = _marks(tap)
+                datagrams, large = _marks_of_packets(tap)
                 seen.update(datagrams)
                 tcp.update(large)
                 return bool(tcp) and {kind for kind, _ in seen} >= {data, ack}
 
-            until("data and acknowledgements over UDP, data over TCP", all_are_seen)
+            poll_until("data and acknowledgements over UDP, data over TCP", all_are_seen)
     ecn = 3  # the two low bits: data is ECN-capable, acknowledgements that go alone are not
     assert {mark & ~ecn for _, mark in seen} == {traffic_class}
     assert tcp == {traffic_class}
@@ -313,7 +313,7 @@ def test_close_with_requests_in_flight(net: Net) -> None:
     files = open_files()
     for sender_first in (True, False):
         with net.pair() as pair:
-            place, source = Buffer(1 << 20), Buffer(1 << 20, pattern(1 << 20, 1))
+            place, source = Buffer(1 << 20), Buffer(1 << 20, pattern_bytes(1 << 20, 1))
             for _ in range(8):
                 pair.post_receive(place)
                 pair.post_send(source)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, ffi, pattern, until
+from tests.conformance.driver import Buffer, Net, ffi, pattern_bytes, poll_until
 
 COPY_MAX = 32_768  # the largest send that is copied, and done at once
 GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a test calls it a hang
@@ -18,7 +18,7 @@ GONE_S = 10.0  # promised is 1 s; a loaded machine gets ten times that before a 
 def test_send_larger_than_the_receive(net: Net, size: int) -> None:
     """Both sides get InvalidUsage, each with one WARN that names the peer and both sizes."""
     with net.pair() as pair:
-        place, source = Buffer(1000 + 4096), Buffer(size, pattern(size, 1))
+        place, source = Buffer(1000 + 4096), Buffer(size, pattern_bytes(size, 1))
         place.fill(0xEE)
         incoming = pair.post_receive(place, 1000)
         outgoing = pair.post_send(source)
@@ -34,7 +34,7 @@ def test_send_larger_than_the_receive(net: Net, size: int) -> None:
             return later.result == abi.USAGE
 
         assert outgoing.result == abi.USAGE or size <= COPY_MAX
-        until("the sender has the error", later_fails, GONE_S)
+        poll_until("the sender has the error", later_fails, GONE_S)
         warns = net.warns()
         assert len(warns) == 2, warns
         for warn in warns:
@@ -47,7 +47,7 @@ def test_send_larger_than_the_receive(net: Net, size: int) -> None:
 
 def test_errors_are_sticky(net: Net) -> None:
     with net.pair() as pair:
-        place, source = Buffer(100), Buffer(50_000, pattern(50_000, 1))
+        place, source = Buffer(100), Buffer(50_000, pattern_bytes(50_000, 1))
         incoming, outgoing = pair.post_receive(place), pair.post_send(source)
         net.finish(incoming, outgoing, wait_s=GONE_S)
         assert len(net.warns()) == 2
@@ -65,16 +65,16 @@ def test_errors_are_sticky(net: Net) -> None:
 
 def test_other_comms_live_on(net: Net) -> None:
     with net.pair() as broken, net.pair() as whole:
-        place, source = Buffer(10), Buffer(50_000, pattern(50_000, 1))
+        place, source = Buffer(10), Buffer(50_000, pattern_bytes(50_000, 1))
         net.finish(broken.post_receive(place), broken.post_send(source), wait_s=GONE_S)
         assert len(net.warns()) == 2
-        whole.transfer([pattern(100_000, 5)])
+        whole.transfer([pattern_bytes(100_000, 5)])
 
 
 def test_receiver_closes(net: Net) -> None:
     """A send that the peer will never take ends with a remote error."""
     with net.pair() as pair:
-        source = Buffer(1 << 20, pattern(1 << 20, 1))
+        source = Buffer(1 << 20, pattern_bytes(1 << 20, 1))
         outgoing = pair.post_send(source)
         for _ in range(50):
             assert not net.test(outgoing)
@@ -102,7 +102,7 @@ def test_sender_closes(net: Net) -> None:
 def test_buffer_taken_away_in_use(net: Net, end: str) -> None:
     """As in an abort: the other end has its error at once, with what happened."""
     with net.pair() as pair:
-        buffer = Buffer(1 << 20, pattern(1 << 20, 1))
+        buffer = Buffer(1 << 20, pattern_bytes(1 << 20, 1))
         ours, theirs = (pair.sender, pair.receiver) if end == "sender" else (pair.receiver, pair.sender)
         result, mr = net.register(ours, buffer)
         assert result == abi.SUCCESS
@@ -123,7 +123,7 @@ def test_buffer_taken_away_in_use(net: Net, end: str) -> None:
                 net.test(later)
             return later.result == abi.remote_error(net.version)
 
-        until("the other end has failed", fails, GONE_S)
+        poll_until("the other end has failed", fails, GONE_S)
         (warn,) = net.warns()
         assert "deregistered a buffer that was in use" in warn
         assert f"process {os.getpid()}" in warn
@@ -134,7 +134,7 @@ def test_what_was_sent_before_the_close_arrives(net: Net, late: bool) -> None:
     """A sender that saw all its sends done may close; the receiver still gets every byte, though the word of
     the close be there before its receives are.
     """
-    payloads = [pattern(size, size) for size in (5, 0, 16_384, 100)]
+    payloads = [pattern_bytes(size, size) for size in (5, 0, 16_384, 100)]
     with net.pair() as pair:
         outgoing = [pair.post_send(Buffer(len(data), data)) for data in payloads]
         net.finish(*outgoing)

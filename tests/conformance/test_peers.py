@@ -18,11 +18,11 @@ from tests.conformance.child import (
     NEW_AND_OLD,
     Child,
     Start,
+    expect_soon,
     fail_after,
-    soon,
 )
 from tests.conformance.children.crowd import CROWD
-from tests.conformance.driver import Buffer, Net, Request, ffi, handle_of, pattern, text_of, until
+from tests.conformance.driver import Buffer, Net, Request, ffi, handle_of, pattern_bytes, poll_until, text_of
 
 UNACCEPTED_MAX, GUESTS_MAX = 8, 64  # a listener's limits
 GROWN_BYTES = 4 << 20  # what connects that are given up may leave
@@ -48,7 +48,7 @@ class Peer:
 def test_two_processes_of_any_two_versions(net: Net, other: int, start: Start) -> None:
     """NCCL's versions need not be the same on both sides."""
     peer = Peer(start("receiver", other), net)
-    data = [pattern(size, size) for size in (0, 9, 20_000, 2_000_000)]
+    data = [pattern_bytes(size, size) for size in (0, 9, 20_000, 2_000_000)]
     peer.child.send_line(n=4, size=2_000_000)
     assert peer.child.read_line() == {"posted": True}
     sources = [Buffer(len(d), d) for d in data]
@@ -147,11 +147,11 @@ def test_a_further_stream_opens_soon(start: Start) -> None:
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@soon
+@expect_soon
 def test_receiving_peer_dies(net: Net, number: signal.Signals, start: Start) -> float:
     """A remote error, soon, with one WARN that names the process."""
     peer = Peer(start("receiver", net.version), net)
-    request = peer.send(Buffer(1 << 20, pattern(1 << 20, 1)))
+    request = peer.send(Buffer(1 << 20, pattern_bytes(1 << 20, 1)))
     peer.child.process.send_signal(number)
     took = fail_after(net, request)
     (warn,) = net.warns()
@@ -165,7 +165,7 @@ def test_receiving_peer_dies(net: Net, number: signal.Signals, start: Start) -> 
 
 
 @pytest.mark.parametrize("version", NEW_AND_OLD)
-@soon
+@expect_soon
 def test_sending_peer_dies(net: Net, start: Start) -> float:
     _, handle, listen = net.listen()
     child = start("sender", net.version)
@@ -206,9 +206,9 @@ def test_one_handle_gets_few_connections(version: int, engine: str, start: Start
 
 
 @contextlib.contextmanager
-def _stopped(child: Child) -> Iterator[None]:
+def _stop_process(child: Child) -> Iterator[None]:
     child.process.send_signal(signal.SIGSTOP)
-    until("stopped", lambda: _state(child.process.pid) == "T")
+    poll_until("stopped", lambda: _process_state(child.process.pid) == "T")
     yield
     child.process.send_signal(signal.SIGCONT)
 
@@ -225,12 +225,12 @@ def _killed_before(worker: int, child: Child) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("version", [12])
-@soon
+@expect_soon
 def test_receiving_peer_that_forked_in_the_handshake_dies(net: Net, start: Start) -> float:
     """A data loader's worker, forked while we connect, does not keep our connection with its parent."""
     child = start("listen_and_fork", net.version)
     handle = handle_of(child.read_line()["handle"])
-    with _stopped(child):
+    with _stop_process(child):
         assert net.connect(handle) == (abi.SUCCESS, ffi.NULL)
     worker = child.read_line()["worker"]
     comm = net.connected(handle)
@@ -246,11 +246,11 @@ def test_receiving_peer_that_forked_in_the_handshake_dies(net: Net, start: Start
 
 
 @pytest.mark.parametrize("version", [12])
-@soon
+@expect_soon
 def test_sending_peer_that_forked_in_the_handshake_dies(version: int, start: Start) -> float:
     receiver, sender = start("receiver", version), start("connect_and_fork", version)
     handle = receiver.read_line()["handle"]
-    with _stopped(receiver):
+    with _stop_process(receiver):
         sender.send_line(handle=handle)
         worker = sender.read_line()["worker"]
     assert sender.read_line() == {"connected": True}
@@ -276,7 +276,7 @@ def test_stopped_peer_is_waited_for(engine: str, start: Start) -> None:
     sender.read_line()
     receiver.read_line()
     receiver.process.send_signal(signal.SIGSTOP)
-    until("stopped", lambda: _state(receiver.process.pid) == "T")
+    poll_until("stopped", lambda: _process_state(receiver.process.pid) == "T")
     sender.send_line(size=3_000_000)
     time.sleep(2.5)  # the thing under test is that nothing happens for more than two peer timeouts
     receiver.process.send_signal(signal.SIGCONT)
@@ -286,7 +286,7 @@ def test_stopped_peer_is_waited_for(engine: str, start: Start) -> None:
     assert sender.read_line() == {"result": abi.SUCCESS}
 
 
-def _state(pid: int) -> str:
+def _process_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 

@@ -13,7 +13,7 @@ import cffi
 import pytest
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, ffi, pattern
+from tests.conformance.driver import Buffer, Net, ffi, pattern_bytes
 from tests.conftest import ROOT
 
 START, STOP = 0, 1
@@ -80,7 +80,7 @@ def test_each_transfer_is_an_event(net: Net) -> None:
     sizes = [0, 8, 5000, 70_000]
     with net.pair() as pair:
         for size in sizes:
-            pair.transfer([pattern(size, size)], spare=100)
+            pair.transfer([pattern_bytes(size, size)], spare=100)
             assert RECORDER.open == set()
     assert sorted(RECORDER.started) == sorted(
         [*((SEND, size) for size in sizes), *((RECEIVE, size + 100) for size in sizes)]
@@ -125,14 +125,14 @@ def test_a_buffer_that_is_taken_away(net: Net) -> None:
 def test_an_event_that_nobody_wants_is_not_stopped(net: Net) -> None:
     RECORDER.wanted = False
     with net.pair() as pair:
-        pair.transfer([pattern(100, 1)])
+        pair.transfer([pattern_bytes(100, 1)])
     assert len(RECORDER.started) == 2
 
 
 def test_without_a_handle_there_is_no_event(net: Net) -> None:
     net.phandle = ffi.NULL
     with net.pair() as pair:
-        pair.transfer([pattern(100, 1)])
+        pair.transfer([pattern_bytes(100, 1)])
     assert RECORDER.started == []
 
 
@@ -144,7 +144,7 @@ def test_a_second_profiler_ends_it() -> None:
     )
 
 
-def _second() -> None:
+def _profile_second() -> None:
     address = int(layout.cast("uintptr_t", CALLBACK))
     other = layout.callback("profiler", lambda *_: 0)
     net = Net(12, profiler=ffi.cast("void *", address), phandle=ffi.cast("void *", PHANDLE))
@@ -162,4 +162,4 @@ def _second() -> None:
 
 
 if __name__ == "__main__":
-    _second()
+    _profile_second()

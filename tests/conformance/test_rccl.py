@@ -39,7 +39,7 @@ int use_plugin(void) {
 LOAD = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).use_plugin())"
 
 
-def use(folder: Path, library: str, **environment: str) -> str:
+def use_library(folder: Path, library: str, **environment: str) -> str:
     """Let a library of a name use the plugin; return what it logs and the result of init."""
     source = folder / "rccl.c"
     source.write_text(CODE)
@@ -53,14 +53,14 @@ def use(folder: Path, library: str, **environment: str) -> str:
 
 @pytest.mark.parametrize(("library", "name"), [("librccl.so.1", "RCCL"), ("libnccl.so.2", "NCCL")])
 def test_the_log_names_the_library_that_uses_it(tmp_path: Path, library: str, name: str) -> None:
-    assert f"is disabled by HARP_DISABLE=1; {name} uses another network" in use(
+    assert f"is disabled by HARP_DISABLE=1; {name} uses another network" in use_library(
         tmp_path, library, HARP_DISABLE="1"
     )
-    output = use(tmp_path, library)
+    output = use_library(tmp_path, library)
     file = "librccl-net.so" if name == "RCCL" else "libnccl-net.so"
     assert f"or move {file} out of the library path to use {name}'s own sockets" in output
 
 
 def test_it_opens_by_rccls_name(tmp_path: Path) -> None:
-    output = use(tmp_path, "librccl.so.1", HARP_IFNAME="=lo")
+    output = use_library(tmp_path, "librccl.so.1", HARP_IFNAME="=lo")
     assert output.splitlines()[-1] == "0"

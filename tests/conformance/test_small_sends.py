@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance import abi
 from tests.conformance.child import NEW_AND_OLD
-from tests.conformance.driver import Buffer, Net, Pair, Request, ffi, pattern, until
+from tests.conformance.driver import Buffer, Net, Pair, Request, ffi, pattern_bytes, poll_until
 
 pytestmark = pytest.mark.parametrize("version", NEW_AND_OLD)
 
@@ -29,7 +29,7 @@ def send_copied(pair: Pair, data: bytes) -> Request:
     return request
 
 
-def receive(pair: Pair, data: bytes) -> None:
+def receive_checked(pair: Pair, data: bytes) -> None:
     place = Buffer(len(data))
     request = pair.post_receive(place)
     pair.net.finish(request, wait_s=GONE_S)
@@ -40,35 +40,35 @@ def receive(pair: Pair, data: bytes) -> None:
 def test_done_at_once(net: Net, size: int) -> None:
     """Before the peer has anything, and the buffer is the caller's again."""
     with net.pair() as pair:
-        send_copied(pair, pattern(size, 3))
-        receive(pair, pattern(size, 3))
+        send_copied(pair, pattern_bytes(size, 3))
+        receive_checked(pair, pattern_bytes(size, 3))
 
 
 def test_larger_ones_wait_for_the_peer(net: Net) -> None:
     with net.pair() as pair:
-        data = pattern(COPY_MAX + 1, 3)
+        data = pattern_bytes(COPY_MAX + 1, 3)
         outgoing = pair.post_send(Buffer(len(data), data))
         for _ in range(200):
             assert not net.test(outgoing)
-        receive(pair, data)
+        receive_checked(pair, data)
         net.finish(outgoing)
         assert outgoing.result == abi.SUCCESS
 
 
 def test_closed_at_once(net: Net) -> None:
     """What test reported as sent arrives, though the sender closes at once and receives are posted later."""
-    payloads = [pattern(size, size) for size in (COPY_MAX, 0, COPY_MAX, 5000)]
+    payloads = [pattern_bytes(size, size) for size in (COPY_MAX, 0, COPY_MAX, 5000)]
     with net.pair() as pair:
         for data in payloads:
             send_copied(pair, data)
         pair.close_send()
         for data in payloads:
-            receive(pair, data)
+            receive_checked(pair, data)
 
 
 def test_without_receives_sends_wait(net: Net) -> None:
     """As many are done at once as the peer takes by itself; the others when their receives are posted."""
-    payloads = [pattern(100, number) for number in range(EARLY + 10)]
+    payloads = [pattern_bytes(100, number) for number in range(EARLY + 10)]
     with net.pair() as pair:
         for data in payloads[:EARLY]:
             send_copied(pair, data)
@@ -76,7 +76,7 @@ def test_without_receives_sends_wait(net: Net) -> None:
         for _ in range(200):
             assert not any(net.test(request) for request in late)
         for data in payloads:
-            receive(pair, data)
+            receive_checked(pair, data)
         net.finish(*late)
         assert [request.result for request in late] == [abi.SUCCESS] * len(late)
 
@@ -87,18 +87,18 @@ def test_full_buffer(net: Net, size: int) -> None:
     with net.pair() as pair:
         places = [Buffer(size) for _ in range(abi.REQUESTS)]
         incoming = [pair.post_receive(place) for place in places]
-        sources = [Buffer(size, pattern(size, number)) for number in range(abi.REQUESTS)]
+        sources = [Buffer(size, pattern_bytes(size, number)) for number in range(abi.REQUESTS)]
         outgoing = [pair.post_send(source) for source in sources]
         net.finish(*outgoing, *incoming)
         for number, place in enumerate(places):
-            assert place.read() == pattern(size, number)
+            assert place.read() == pattern_bytes(size, number)
         assert all(request.size == size for request in outgoing)
 
 
 def test_requests_tested_late_come_back(net: Net) -> None:
     """Copies that are delivered before anybody tests them, and many rounds of them, use nothing up."""
     with net.pair() as pair:
-        source, place = Buffer(64, pattern(64, 1)), Buffer(64)
+        source, place = Buffer(64, pattern_bytes(64, 1)), Buffer(64)
         for _ in range(MESSAGES):
             incoming, outgoing = pair.post_receive(place), pair.post_send(source)
             net.finish(incoming)
@@ -108,15 +108,15 @@ def test_requests_tested_late_come_back(net: Net) -> None:
 
 def test_a_large_one_comes_after_small_ones(net: Net) -> None:
     """Order is kept, and the large one is done when all of it was taken."""
-    large = pattern(300_000, 5)
+    large = pattern_bytes(300_000, 5)
     with net.pair() as pair:
         for number in range(4):
-            send_copied(pair, pattern(1000, number))
+            send_copied(pair, pattern_bytes(1000, number))
         outgoing = pair.post_send(Buffer(len(large), large))
         assert not net.test(outgoing)
         for number in range(4):
-            receive(pair, pattern(1000, number))
-        receive(pair, large)
+            receive_checked(pair, pattern_bytes(1000, number))
+        receive_checked(pair, large)
         net.finish(outgoing)
         assert outgoing.result == abi.SUCCESS
 
@@ -124,20 +124,20 @@ def test_a_large_one_comes_after_small_ones(net: Net) -> None:
 def test_buffer_may_be_deregistered(net: Net) -> None:
     """Nothing of it is borrowed any more."""
     with net.pair() as pair:
-        source = Buffer(8, pattern(8, 1))
+        source = Buffer(8, pattern_bytes(8, 1))
         result, mr = net.register(pair.sender, source)
         assert result == abi.SUCCESS
         request = net.send(pair.sender, source.address, 8)
         assert net.test(request)
         assert net.deregister(pair.sender, mr) == abi.SUCCESS
         source.unmap()
-        receive(pair, pattern(8, 1))
+        receive_checked(pair, pattern_bytes(8, 1))
 
 
 def test_error_after_done(net: Net) -> None:
     """What was done and could not be delivered is the error of a later call, and stays it."""
     with net.pair() as pair:
-        send_copied(pair, pattern(1000, 1))
+        send_copied(pair, pattern_bytes(1000, 1))
         incoming = pair.post_receive(Buffer(10))
         net.finish(incoming, wait_s=GONE_S)
         assert incoming.result == abi.USAGE
@@ -150,7 +150,7 @@ def test_error_after_done(net: Net) -> None:
             assert later.result in (abi.SUCCESS, abi.USAGE)
             return later.result == abi.USAGE
 
-        until("the sender has the error", fails, GONE_S)
+        poll_until("the sender has the error", fails, GONE_S)
         assert net.send(pair.sender, source.address, 8).result == abi.USAGE
         assert len(net.warns()) == 2
 
@@ -159,7 +159,7 @@ def test_close_reports_what_no_call_has_reported(net: Net) -> None:
     """The link failed after its last send was done: the log reports it, close does not wait."""
     with net.pair() as pair:
         incoming = pair.post_receive(Buffer(10))
-        outgoing = pair.post_send(Buffer(1000, pattern(1000, 1)))
+        outgoing = pair.post_send(Buffer(1000, pattern_bytes(1000, 1)))
         net.test(outgoing)  # done, or refused already
         net.finish(incoming, wait_s=GONE_S)
         start = time.monotonic()
@@ -172,7 +172,7 @@ def test_close_reports_what_no_call_has_reported(net: Net) -> None:
         warns.extend(net.warns())
         return any("a message of 1000 bytes was sent to" in line for line in warns)
 
-    until("the error of the message is in the log", is_reported, GONE_S)
+    poll_until("the error of the message is in the log", is_reported, GONE_S)
 
 
 def test_error_before_the_first_test(net: Net) -> None:
@@ -191,7 +191,7 @@ def test_error_before_the_first_test(net: Net) -> None:
 def test_receiver_is_closed_first(net: Net) -> None:
     """A sender whose copies nobody wants any more closes at once."""
     with net.pair() as pair:
-        send_copied(pair, pattern(1000, 1))
+        send_copied(pair, pattern_bytes(1000, 1))
         pair.close_receive()
         start = time.monotonic()
         pair.close_send()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance import abi
 from tests.conformance.child import NEW_AND_OLD
-from tests.conformance.driver import Buffer, Net, control_connections, ffi, pattern, until
+from tests.conformance.driver import Buffer, Net, control_connections, ffi, pattern_bytes, poll_until
 
 pytestmark = pytest.mark.parametrize("version", NEW_AND_OLD)
 
@@ -26,7 +26,7 @@ def test_many_share_one_connection(net: Net) -> None:
         pairs += [stack.enter_context(net.pair()) for _ in range(MANY - 1)]
         assert control_connections() == connections
         places = [Buffer(100_000) for _ in pairs]
-        data = [pattern(100_000 - i, i) for i in range(len(pairs))]
+        data = [pattern_bytes(100_000 - i, i) for i in range(len(pairs))]
         requests = []
         for pair, place, content in zip(pairs, places, data, strict=True):
             requests.append(pair.post_receive(place))
@@ -57,10 +57,10 @@ def test_closed_in_any_order(net: Net) -> None:
         half.close_send()
         for i in range(20):
             with net.pair() as passing:
-                passing.transfer([pattern(5000 + i, i)])
+                passing.transfer([pattern_bytes(5000 + i, i)])
         half.close_receive()
         for pair in kept:
-            pair.transfer([pattern(50_000, 3)])
+            pair.transfer([pattern_bytes(50_000, 3)])
     assert net.warns() == []
 
 
@@ -70,12 +70,12 @@ def test_misused_stream_fails_alone(net: Net) -> None:
         whole = [stack.enter_context(net.pair()) for _ in range(4)]
         broken = stack.enter_context(net.pair())
         places = [Buffer(1 << 20) for _ in whole]
-        data = [pattern(1 << 20, i) for i in range(len(whole))]
+        data = [pattern_bytes(1 << 20, i) for i in range(len(whole))]
         requests = [pair.post_receive(place) for pair, place in zip(whole, places, strict=True)]
         requests += [
             pair.post_send(Buffer(1 << 20, content)) for pair, content in zip(whole, data, strict=True)
         ]
-        bad = [broken.post_receive(Buffer(10)), broken.post_send(Buffer(50_000, pattern(50_000, 1)))]
+        bad = [broken.post_receive(Buffer(10)), broken.post_send(Buffer(50_000, pattern_bytes(50_000, 1)))]
         net.finish(*bad, wait_s=GONE_S)
         assert len(net.warns()) == 2
         net.finish(*requests)
@@ -99,7 +99,7 @@ def test_wrong_secret_of_a_listener(net: Net) -> None:
             return outcome[0] != abi.SUCCESS
 
         if net.version != 4:  # there connect waits by itself
-            until("refused", refused, GONE_S)
+            poll_until("refused", refused, GONE_S)
             assert outcome == [abi.remote_error(net.version)]
             (warn,) = net.warns()
             assert "does not know the secret" in warn
@@ -126,7 +126,7 @@ def test_late_accept(net: Net, count: int) -> None:
             return sum(sender != ffi.NULL for sender in senders)
 
         bound = min(count, 8)
-        until("as many as may", lambda: connected() == bound)
+        poll_until("as many as may", lambda: connected() == bound)
         receivers = []
         for _ in range(count):
 
@@ -138,8 +138,8 @@ def test_late_accept(net: Net, count: int) -> None:
                     receivers.append(comm)
                 return bool(comm != ffi.NULL)
 
-            until("accepted", accepted)
-        until("all connected", lambda: connected() == count)
+            poll_until("accepted", accepted)
+        poll_until("all connected", lambda: connected() == count)
         for sender in senders:
             assert net.close_send(sender) == abi.SUCCESS
         for receiver in receivers:

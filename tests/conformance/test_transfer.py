@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, Pair, ffi, in_threads, pattern, until
+from tests.conformance.driver import Buffer, Net, Pair, ffi, in_threads, pattern_bytes, poll_until
 
 SIZES = (0, 1, 2, 15, 127, 128, 129, 1000, 4096, 16383, 16384, 16385, 65536, 100_001, 1 << 20)
 
@@ -14,13 +14,13 @@ SIZES = (0, 1, 2, 15, 127, 128, 129, 1000, 4096, 16383, 16384, 16385, 65536, 100
 def test_every_size(net: Net) -> None:
     with net.pair() as pair:
         for number, size in enumerate(SIZES):
-            pair.transfer([pattern(size, number)])
+            pair.transfer([pattern_bytes(size, number)])
 
 
 def test_receive_larger_than_the_message(net: Net) -> None:
     with net.pair() as pair:
         for size in (0, 1, 100, 4096, 70_000):
-            pair.transfer([pattern(size, size)], spare=65_536)
+            pair.transfer([pattern_bytes(size, size)], spare=65_536)
 
 
 def test_zero_bytes_are_a_message(net: Net) -> None:
@@ -31,13 +31,13 @@ def test_zero_bytes_are_a_message(net: Net) -> None:
 def test_order_is_kept(net: Net) -> None:
     with net.pair() as pair:
         pair.transfer(
-            [pattern(size, seed) for seed, size in enumerate([70_000, 3, 0, 20_000, 1, 16_385, 5, 128])]
+            [pattern_bytes(size, seed) for seed, size in enumerate([70_000, 3, 0, 20_000, 1, 16_385, 5, 128])]
         )
 
 
 def test_32_requests_per_comm(net: Net) -> None:
     """32 receives and 32 sends are taken before any is tested."""
-    payloads = [pattern(1 + 977 * number, number) for number in range(abi.REQUESTS)]
+    payloads = [pattern_bytes(1 + 977 * number, number) for number in range(abi.REQUESTS)]
     with net.pair() as pair:
         places = [Buffer(len(data)) for data in payloads]
         receives = [net.receive(pair.receiver, place.address, place.size) for place in places]
@@ -52,7 +52,7 @@ def test_32_requests_per_comm(net: Net) -> None:
 
 def test_requests_come_back(net: Net) -> None:
     """However many go through one comm, none is used up."""
-    source, place = Buffer(64, pattern(64, 1)), Buffer(64)
+    source, place = Buffer(64, pattern_bytes(64, 1)), Buffer(64)
     with net.pair() as pair:
         for _ in range(500):
             incoming, outgoing = pair.post_receive(place), pair.post_send(source)
@@ -73,7 +73,7 @@ def test_too_many_requests_means_not_now(net: Net) -> None:
                 break
             taken.append(request)
         assert abi.REQUESTS <= len(taken) < len(places)
-        source = Buffer(256, pattern(256, 9))
+        source = Buffer(256, pattern_bytes(256, 9))
         sent = [pair.post_send(source) for _ in range(abi.REQUESTS)]
         net.finish(*sent, *taken[: abi.REQUESTS])
         more = net.receive(pair.receiver, places[-1].address, 256)
@@ -85,7 +85,7 @@ def test_send_before_receive(net: Net) -> None:
     """Small messages may wait at the receiver, large ones at the sender; both arrive in the end."""
     with net.pair() as pair:
         for size in (0, 10, 16_384, 300_000):
-            source, place = Buffer(size, pattern(size, size)), Buffer(size)
+            source, place = Buffer(size, pattern_bytes(size, size)), Buffer(size)
             outgoing = pair.post_send(source)
             for _ in range(200):
                 net.test(outgoing) if not outgoing.done else None
@@ -97,10 +97,10 @@ def test_send_before_receive(net: Net) -> None:
 
 def test_sizes_may_be_null(net: Net) -> None:
     with net.pair() as pair:
-        source, place = Buffer(1000, pattern(1000, 4)), Buffer(1000)
+        source, place = Buffer(1000, pattern_bytes(1000, 4)), Buffer(1000)
         incoming, outgoing = pair.post_receive(place), pair.post_send(source)
         for request in (outgoing, incoming):
-            until("done", lambda request=request: net.test(request, want_sizes=False))  # type: ignore[misc]
+            poll_until("done", lambda request=request: net.test(request, want_sizes=False))  # type: ignore[misc]
             assert request.done
             assert request.result == abi.SUCCESS
         assert place.read() == source.read()
@@ -108,7 +108,7 @@ def test_sizes_may_be_null(net: Net) -> None:
 
 def test_both_directions_at_once(net: Net) -> None:
     with net.pair() as there, net.pair() as back:
-        data = [pattern(200_000, seed) for seed in range(8)]
+        data = [pattern_bytes(200_000, seed) for seed in range(8)]
         places = [Buffer(200_000) for _ in range(16)]
         sources = [Buffer(len(d), d) for d in data]
         requests = [there.post_receive(place) for place in places[:8]]
@@ -122,7 +122,7 @@ def test_registered_memory(net: Net) -> None:
     """One buffer, registered on both comms as NCCL does, used slot by slot, deregistered in the end."""
     slot = 65_536
     with net.pair() as pair:
-        source, place = Buffer(8 * slot, pattern(8 * slot, 3)), Buffer(8 * slot)
+        source, place = Buffer(8 * slot, pattern_bytes(8 * slot, 3)), Buffer(8 * slot)
         send_result, send_mr = net.register(pair.sender, source)
         receive_result, receive_mr = net.register(pair.receiver, place)
         assert (send_result, receive_result) == (abi.SUCCESS, abi.SUCCESS)
@@ -142,7 +142,7 @@ def test_threads_on_different_comms(net: Net) -> None:
 
     def progress(pair: Pair, seed: int) -> None:
         for round_ in range(12):
-            pair.transfer([pattern(size, seed + round_) for size in (8, 70_000, 0, 300_000)])
+            pair.transfer([pattern_bytes(size, seed + round_) for size in (8, 70_000, 0, 300_000)])
 
     def service() -> None:
         for _ in range(12):
@@ -163,7 +163,7 @@ def test_one_gibibyte_is_the_limit(net: Net) -> None:
     if net.version < 9:
         pytest.skip("sizes are ints: NCCL itself keeps them below")
     with net.pair() as pair:
-        small = Buffer(64, pattern(64, 1))
+        small = Buffer(64, pattern_bytes(64, 1))
         request = net.send(pair.sender, small.address, (1 << 30) + 1)
         assert request.result == abi.USAGE
         assert request.pointer == ffi.NULL

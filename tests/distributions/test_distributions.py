@@ -36,7 +36,7 @@ TAIL_CHARS = 3000
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def _run(
+def _run_logged(
     argv: Sequence[str | Path], log: Path, limit_s: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command apart; what it prints goes to the log too, which stays where it is late."""
@@ -66,7 +66,7 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
         root,
         MIRROR,
     ]
-    made = _run(words, tmp_path / "mmdebstrap.log", MAKE_TIMEOUT_S)
+    made = _run_logged(words, tmp_path / "mmdebstrap.log", MAKE_TIMEOUT_S)
     assert made.returncode == 0, made.stdout[-TAIL_CHARS:]
     subprocess.run(["git", "clone", "--quiet", ROOT, root / "root" / "harp"], check=True)
 
@@ -74,7 +74,9 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
         passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         script = f"cd /root/harp && exec {' '.join(words)}"
         argv: list[str | Path] = ["sh", "-c", ENTER, root, "sh", "-c", script]
-        return _run(argv, tmp_path / f"{words[1]}.log", RUN_TIMEOUT_S, {"PIP_CERT": "", **CLEAN, **passed})
+        return _run_logged(
+            argv, tmp_path / f"{words[1]}.log", RUN_TIMEOUT_S, {"PIP_CERT": "", **CLEAN, **passed}
+        )
 
     yield run
     shutil.rmtree(root)

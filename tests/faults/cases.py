@@ -152,7 +152,7 @@ class Case:
         return [self.mode, self.function, str(self.n), "on" if self.lasts else "once", str(self.error)]
 
 
-def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
+def _run_clean(words: list[str]) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("HARP_", "NCCL_"))}
     clean |= SANITIZER_OPTIONS
     return subprocess.run(
@@ -162,7 +162,7 @@ def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 def count_calls(program: Path, plugin: Path, mode: str) -> dict[str, int]:
     """Return how often a run without faults calls each function."""
-    done = _run([str(program), str(plugin), mode])
+    done = _run_clean([str(program), str(plugin), mode])
     assert done.returncode == 0, done.stdout + done.stderr
     assert (mode in XDP_MODES) == (": driver xdp " in done.stdout), done.stdout
     return {name: int(count) for name, count in re.findall(r"^calls (\S+) (\d+)$", done.stdout, re.MULTILINE)}
@@ -179,11 +179,11 @@ def cases_of(mode: str, function: str, count: int) -> Iterator[Case]:
                 yield Case(mode, function, n, True, error)
 
 
-def failure(program: Path, plugin: Path, case: Case) -> str:
+def run_case(program: Path, plugin: Path, case: Case) -> str:
     """Run a case; return what went wrong, with the command that repeats it, or nothing."""
     words = [str(program), str(plugin), *case.words]
     try:
-        done = _run(words)
+        done = _run_clean(words)
     except subprocess.TimeoutExpired:
         return f"HANG of more than {TIMEOUT_S} s: {' '.join(words)}"
     text = f"{' '.join(words)}\n{done.stdout}{done.stderr}"

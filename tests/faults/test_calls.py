@@ -30,29 +30,29 @@ def inject(compile_c: Compile, request: pytest.FixtureRequest) -> Path:
 Counts = dict[str, dict[str, int]]
 
 
-def _counts(inject: Path, plugin: Path, modes: tuple[str, ...]) -> Counts:
+def _count_calls(inject: Path, plugin: Path, modes: tuple[str, ...]) -> Counts:
     """Count how often a run without faults calls each function, in each mode."""
     return {mode: cases.count_calls(inject, plugin, mode) for mode in modes}
 
 
 @pytest.fixture(scope="session")
 def counts(inject: Path, plugin: Path) -> Counts:
-    return _counts(inject, plugin, cases.MODES)
+    return _count_calls(inject, plugin, cases.MODES)
 
 
 @pytest.fixture(scope="session")
 def xdp_counts(inject: Path, plugin: Path) -> Counts:
-    return _counts(inject, plugin, cases.XDP_MODES)
+    return _count_calls(inject, plugin, cases.XDP_MODES)
 
 
-def _run(function: str, counts: Counts, inject: Path, plugin: Path, *, runs_all: bool) -> None:
+def _run_cases(function: str, counts: Counts, inject: Path, plugin: Path, *, runs_all: bool) -> None:
     chosen = [
         case for mode in counts for case in cases.cases_of(mode, function, counts[mode].get(function, 0))
     ]
     if not runs_all:
         chosen = random.Random(SEED).sample(chosen, min(SAMPLE, len(chosen)))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(lambda case: cases.failure(inject, plugin, case), chosen)
+        found = pool.map(lambda case: cases.run_case(inject, plugin, case), chosen)
         failures = [text for text in found if text]
     assert not failures, "\n".join(failures)
 
@@ -62,7 +62,7 @@ def test_the_sanitizer_sees_the_plugin(
 ) -> None:
     if not request.config.getoption("--asan"):
         pytest.skip("asked for with --asan")
-    text = cases.failure(
+    text = cases.run_case(
         inject, compile_c("overrun", *SANITIZED), cases.Case("inline", "malloc", 9, False, 12)
     )
     assert "heap-buffer-overflow" in text
@@ -79,7 +79,7 @@ def test_every_function_has_its_errors(counts: Counts) -> None:
 def test_failing_calls(
     function: str, inject: Path, plugin: Path, counts: Counts, request: pytest.FixtureRequest
 ) -> None:
-    _run(function, counts, inject, plugin, runs_all=request.config.getoption("--faults"))
+    _run_cases(function, counts, inject, plugin, runs_all=request.config.getoption("--faults"))
 
 
 @pytest.mark.lab
@@ -89,4 +89,4 @@ def test_failing_calls_of_xdp(
     function: str, inject: Path, plugin: Path, xdp_counts: Counts, request: pytest.FixtureRequest
 ) -> None:
     assert any(function in counts for counts in xdp_counts.values())
-    _run(function, xdp_counts, inject, plugin, runs_all=request.config.getoption("--faults"))
+    _run_cases(function, xdp_counts, inject, plugin, runs_all=request.config.getoption("--faults"))

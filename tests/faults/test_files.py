@@ -15,7 +15,7 @@ LEFT = FILES // 4  # the files that data connections leave
 TIMEOUT_S = 120
 
 
-def _run(program: Path, plugin: Path, how: str) -> tuple[list[int], str]:
+def _run_program(program: Path, plugin: Path, how: str) -> tuple[list[int], str]:
     """Return how many connected, failed and were received from, and all that was printed."""
     words = [str(program), str(plugin), str(PEERS), str(FILES), how]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
@@ -27,7 +27,7 @@ def _run(program: Path, plugin: Path, how: str) -> tuple[list[int], str]:
 
 
 def test_a_lasting_shortage_is_an_error_on_both_sides(compile_c: Compile, plugin_file: Path) -> None:
-    (connected, failed, received), text = _run(compile_c("many_peers"), plugin_file, "lasting")
+    (connected, failed, received), text = _run_program(compile_c("many_peers"), plugin_file, "lasting")
     assert "HANG" not in text
     assert connected + failed == PEERS, text
     assert connected >= LEFT, text  # data connections leave room for control connections
@@ -41,6 +41,6 @@ def test_a_lasting_shortage_is_an_error_on_both_sides(compile_c: Compile, plugin
 
 
 def test_a_shortage_that_passes_costs_nothing(compile_c: Compile, plugin_file: Path) -> None:
-    (connected, failed, received), text = _run(compile_c("many_peers"), plugin_file, "passing")
+    (connected, failed, received), text = _run_program(compile_c("many_peers"), plugin_file, "passing")
     assert [connected, failed, received] == [PEERS, 0, PEERS], text
     assert ": NET/HARP" not in text

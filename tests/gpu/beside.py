@@ -41,7 +41,7 @@ def socket_sides() -> dict[str, dict[str, str]]:
     return sides
 
 
-def compare(runs: Mapping[str, Sequence[Times]]) -> list[Line]:
+def compare_runs(runs: Mapping[str, Sequence[Times]]) -> list[Line]:
     """Relate HARP to the best of the others at each size."""
     lines = []
     for size in runs[HARP][0]:
@@ -53,7 +53,7 @@ def compare(runs: Mapping[str, Sequence[Times]]) -> list[Line]:
     return lines
 
 
-def render(lines: Sequence[Line]) -> str:
+def render_table(lines: Sequence[Line]) -> str:
     """Write the table."""
     head = (
         f"{'size (B)':>10} {'HARP (us)':>10} {'Socket (us)':>12} {'ratio':>6} {'of pairs':>13}  best Socket"

@@ -22,13 +22,13 @@ from tests.gpu import beside, job
 PLUGIN = job.ROOT / "plugin" / "build" / "libnccl-net.so"
 
 
-def measure(
+def measure_side(
     python: str, side: str, net: Mapping[str, str], interface: str, sizes: Sequence[int], turns: int
 ) -> beside.Times:
     """Run one side once; what went wrong, or over another network, raises a HarpError."""
     words = [f"--measure={','.join(map(str, sizes))}", f"--turns={turns}"]
     done = job.run_job(python, words, net, interface)
-    ways = set().union(*map(job.routes, done.logs))
+    ways = set().union(*map(job.routes_of_channels, done.logs))
     if any(done.codes) or any(done.result.get("wrong", {"": 1}).values()):
         raise HarpError(f"{side} failed or moved wrong data: {done.describe()}")
     if ways != {side.split(maxsplit=1)[0]}:
@@ -58,15 +58,15 @@ def main(words: Sequence[str] | None = None) -> int:
     if not options.plugin.is_file():
         parser.error(f"there is no {options.plugin}: build it with `./harp_setup build`")
     try:
-        python = job.find_python([options.python] if options.python else job.candidates(os.environ))
+        python = job.find_python([options.python] if options.python else job.candidate_pythons(os.environ))
         for _ in range(options.rounds):
             for side, net in sides.items():
-                runs[side].append(measure(python, side, net, options.interface, sizes, options.turns))
+                runs[side].append(measure_side(python, side, net, options.interface, sizes, options.turns))
     except HarpError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)
-    lines = beside.compare(runs)
-    print(beside.render(lines))
+    lines = beside.compare_runs(runs)
+    print(beside.render_table(lines))
     if options.json:
         whole = {"lines": [dataclasses.asdict(line) for line in lines], "runs": runs}
         options.json.write_text(json.dumps(whole, indent=1) + "\n")

@@ -14,6 +14,6 @@ from tests.gpu import job
 @pytest.fixture(scope="session")
 def gpu_python() -> str:
     try:
-        return job.find_python(job.candidates(os.environ))
+        return job.find_python(job.candidate_pythons(os.environ))
     except HarpError as error:
         pytest.skip(str(error))

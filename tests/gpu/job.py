@@ -106,12 +106,12 @@ def read_result(output: str) -> dict[str, Any]:
     return {}
 
 
-def routes(log: str) -> set[str]:
+def routes_of_channels(log: str) -> set[str]:
     """List the ways of channels according to the log: HARP of "via NET/HARP/0", or P2P of "via P2P/IPC"."""
     return set(ROUTE.findall(log))
 
 
-def candidates(environment: Mapping[str, str]) -> list[str]:
+def candidate_pythons(environment: Mapping[str, str]) -> list[str]:
     """List the Pythons that may have PyTorch: the named one alone, else this one and the system's."""
     named = environment.get(PYTHON_VARIABLE)
     if named:
@@ -167,7 +167,7 @@ def run_job(
                     )
                 )
         try:
-            codes = _wait(ranks, timeout_s)
+            codes = _wait_for_ranks(ranks, timeout_s)
         finally:
             for process in ranks:
                 if process.poll() is None:
@@ -176,11 +176,11 @@ def run_job(
         return Job(
             codes,
             tuple((folder / f"rank{rank}.out").read_text(errors="replace") for rank in range(RANKS)),
-            tuple(_read(folder / f"rank{rank}.log") for rank in range(RANKS)),
+            tuple(_read_if_there(folder / f"rank{rank}.log") for rank in range(RANKS)),
         )
 
 
-def _wait(ranks: Sequence[subprocess.Popen[bytes]], timeout_s: int) -> tuple[int, ...]:
+def _wait_for_ranks(ranks: Sequence[subprocess.Popen[bytes]], timeout_s: int) -> tuple[int, ...]:
     """A rank that waits for a dead one is no use: the first to end badly shortens the others' time."""
     codes = []
     for process in ranks:
@@ -194,5 +194,5 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], timeout_s: int) -> tuple[int
     return tuple(codes)
 
 
-def _read(file: Path) -> str:
+def _read_if_there(file: Path) -> str:
     return file.read_text(errors="replace") if file.exists() else ""

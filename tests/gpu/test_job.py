@@ -18,7 +18,7 @@ host:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/HARP/0
 """
 
 
-def script(folder: Path, name: str, text: str) -> str:
+def write_python(folder: Path, name: str, text: str) -> str:
     """Make an executable that stands for a Python."""
     file = folder / name
     file.write_text(f"#!/bin/sh\n{text}\n")
@@ -45,10 +45,10 @@ def test_ranks_believe_in_hosts_of_their_own(tmp_path: Path) -> None:
 
 
 def test_routes() -> None:
-    assert job.routes(LOG) == {"HARP"}
-    assert job.routes(LOG.replace("NET/HARP/0", "NET/Socket/0", 1)) == {"HARP", "Socket"}
-    assert job.routes("Channel 00 : 0[0] -> 1[0] via P2P/IPC") == {"P2P"}
-    assert job.routes("nothing here") == set()
+    assert job.routes_of_channels(LOG) == {"HARP"}
+    assert job.routes_of_channels(LOG.replace("NET/HARP/0", "NET/Socket/0", 1)) == {"HARP", "Socket"}
+    assert job.routes_of_channels("Channel 00 : 0[0] -> 1[0] via P2P/IPC") == {"P2P"}
+    assert job.routes_of_channels("nothing here") == set()
 
 
 def test_result() -> None:
@@ -57,16 +57,18 @@ def test_result() -> None:
 
 
 def test_candidates(tmp_path: Path) -> None:
-    python = script(tmp_path, "python3", "true")
-    found = job.candidates({"PATH": f"{tmp_path}:{tmp_path}::/nowhere"})
+    python = write_python(tmp_path, "python3", "true")
+    found = job.candidate_pythons({"PATH": f"{tmp_path}:{tmp_path}::/nowhere"})
     assert found[1:] == [python]
-    assert job.candidates({"PATH": str(tmp_path), job.PYTHON_VARIABLE: "/some/python"}) == ["/some/python"]
+    assert job.candidate_pythons({"PATH": str(tmp_path), job.PYTHON_VARIABLE: "/some/python"}) == [
+        "/some/python"
+    ]
 
 
 def test_the_first_that_is_ready(tmp_path: Path) -> None:
-    poor = script(tmp_path, "poor", "echo PyTorch sees no GPU")
-    broken = script(tmp_path, "broken", "echo it is broken >&2; exit 1")
-    ready = script(tmp_path, "ready", "echo a word of welcome; echo ready")
+    poor = write_python(tmp_path, "poor", "echo PyTorch sees no GPU")
+    broken = write_python(tmp_path, "broken", "echo it is broken >&2; exit 1")
+    ready = write_python(tmp_path, "ready", "echo a word of welcome; echo ready")
     assert job.find_python([poor, broken, ready]) == ready
     with pytest.raises(HarpError) as raised:
         job.find_python([poor, broken, str(tmp_path / "none")])
@@ -81,7 +83,7 @@ def test_probe_is_python() -> None:
 
 def test_job_runs(tmp_path: Path) -> None:
     """Arguments, environment, output and logs come to their places."""
-    python = script(
+    python = write_python(
         tmp_path,
         "python",
         'echo "rank $RANK got $*"; echo "via NET/HARP/0" >"$NCCL_DEBUG_FILE"; echo \'result: {"rank": 0}\'',
@@ -96,14 +98,14 @@ def test_job_runs(tmp_path: Path) -> None:
 
 
 def test_job_hangs(tmp_path: Path) -> None:
-    python = script(tmp_path, "python", 'test "$RANK" = 0 && exit 3; exec sleep 600')
+    python = write_python(tmp_path, "python", 'test "$RANK" = 0 && exit 3; exec sleep 600')
     done = job.run_job(python, [], {}, "lo", timeout_s=5)
     assert done.codes == (3, -9), done.describe()
 
 
 def test_beside_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both sides in turn, medians, the table and the file."""
-    python = script(
+    python = write_python(
         tmp_path,
         "python",
         'test -n "$RANK" || { echo ready; exit; }\n'
@@ -120,7 +122,7 @@ def test_beside_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_beside_socket_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    python = script(tmp_path, "python", "echo no PyTorch")
+    python = write_python(tmp_path, "python", "echo no PyTorch")
     plugin = tmp_path / "libnccl-net.so"
     plugin.touch()
     assert beside_socket.main([f"--plugin={plugin}", f"--python={python}"]) != 0
@@ -129,7 +131,7 @@ def test_beside_socket_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_beside_socket_over_another_net(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A side that NCCL moved to another network is no measurement."""
-    python = script(
+    python = write_python(
         tmp_path,
         "python",
         'test -n "$RANK" || { echo ready; exit; }\n'

@@ -25,7 +25,7 @@ def test_checked(gpu_python: str, plugin_file: Path, operation: str) -> None:
     for log in done.logs:
         assert "Using network HARP" in log, description
         assert "via NET/HARP/0" in log, description
-        assert job.routes(log) == {"HARP"}, description
+        assert job.routes_of_channels(log) == {"HARP"}, description
         assert not [line for line in log.splitlines() if "WARN NET/HARP" in line], description
 
 
@@ -37,5 +37,5 @@ def test_without_configuration(gpu_python: str, plugin_file: Path, tmp_path: Pat
     assert done.codes == (0,) * job.RANKS, description
     assert set(done.result["wrong"].values()) == {0}, description
     for log in done.logs:
-        assert job.routes(log) == {"Socket"}, description
+        assert job.routes_of_channels(log) == {"Socket"}, description
         assert len([line for line in log.splitlines() if "no ztcp*.conf" in line]) == 1, description

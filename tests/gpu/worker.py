@@ -21,13 +21,13 @@ CHECK_SIZES = (8, 1000, 4096, 65_536, 1_000_000, 8 << 20)  # bytes
 SEED = 20_000
 
 
-def pattern(size: int, rank: int, turn: int) -> torch.Tensor:
+def make_pattern(size: int, rank: int, turn: int) -> torch.Tensor:
     """Make bytes that are another for each rank and turn."""
     generator = torch.Generator().manual_seed(SEED + 1000 * turn + rank)
     return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
 
 
-def numbers(count: int, rank: int, turn: int) -> torch.Tensor:
+def make_numbers(count: int, rank: int, turn: int) -> torch.Tensor:
     """Make small integers, whose sum is exact in float32."""
     generator = torch.Generator().manual_seed(SEED + 1000 * turn + rank)
     return torch.randint(-1000, 1000, (count,), generator=generator).to(torch.float32)
@@ -36,31 +36,34 @@ def numbers(count: int, rank: int, turn: int) -> torch.Tensor:
 def wrong_of_allreduce(size: int, rank: int, world: int, turn: int) -> int:
     """Sum over the ranks and count the elements that differ from the sum made here."""
     count = max(size // 4, 1)
-    data = numbers(count, rank, turn).cuda()
+    data = make_numbers(count, rank, turn).cuda()
     dist.all_reduce(data)
-    expected = torch.stack([numbers(count, other, turn) for other in range(world)]).sum(dim=0)
+    expected = torch.stack([make_numbers(count, other, turn) for other in range(world)]).sum(dim=0)
     return int((data.cpu() != expected).sum())
 
 
 def wrong_of_sendrecv(size: int, rank: int, world: int, turn: int) -> int:
     """Send to the next rank, receive from the one before, and count the bytes that differ."""
     after, before = (rank + 1) % world, (rank - 1) % world
-    outgoing, incoming = pattern(size, rank, turn).cuda(), torch.zeros(size, dtype=torch.uint8).cuda()
+    outgoing, incoming = make_pattern(size, rank, turn).cuda(), torch.zeros(size, dtype=torch.uint8).cuda()
     operations = [dist.P2POp(dist.isend, outgoing, after), dist.P2POp(dist.irecv, incoming, before)]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     torch.cuda.synchronize()
-    return int((incoming.cpu() != pattern(size, before, turn)).sum())
+    return int((incoming.cpu() != make_pattern(size, before, turn)).sum())
 
 
 def wrong_of_alltoall(size: int, rank: int, world: int, turn: int) -> int:
     """Return every rank a share and count the bytes that differ."""
     share = max(size // world, 1)
-    outgoing = pattern(share * world, rank, turn).cuda()
+    outgoing = make_pattern(share * world, rank, turn).cuda()
     incoming = torch.zeros(share * world, dtype=torch.uint8).cuda()
     dist.all_to_all_single(incoming, outgoing)
     expected = torch.cat(
-        [pattern(share * world, other, turn)[rank * share : (rank + 1) * share] for other in range(world)]
+        [
+            make_pattern(share * world, other, turn)[rank * share : (rank + 1) * share]
+            for other in range(world)
+        ]
     )
     return int((incoming.cpu() != expected).sum())
 
@@ -68,7 +71,7 @@ def wrong_of_alltoall(size: int, rank: int, world: int, turn: int) -> int:
 CHECKS = {"allreduce": wrong_of_allreduce, "sendrecv": wrong_of_sendrecv, "alltoall": wrong_of_alltoall}
 
 
-def check(operation: str, rank: int, world: int, turns: int) -> dict[str, Any]:
+def check_operation(operation: str, rank: int, world: int, turns: int) -> dict[str, Any]:
     """Run one operation at every size; return the wrong elements of all ranks."""
     wrong = {}
     for size in CHECK_SIZES:
@@ -79,7 +82,7 @@ def check(operation: str, rank: int, world: int, turns: int) -> dict[str, Any]:
     return {"operation": operation, "wrong": wrong}
 
 
-def measure(sizes: list[int], turns: int) -> dict[str, Any]:
+def time_allreduce(sizes: list[int], turns: int) -> dict[str, Any]:
     """Time an allreduce of each size: microseconds of one, and whether its result was right."""
     times, wrong = {}, {}
     for size in sizes:
@@ -116,9 +119,9 @@ def main() -> None:
         timeout=dt.timedelta(seconds=LIMIT_S),
     )
     if options.check:
-        result = check(options.check, rank, world, options.turns)
+        result = check_operation(options.check, rank, world, options.turns)
     else:
-        result = measure([int(size) for size in options.measure.split(",")], options.turns)
+        result = time_allreduce([int(size) for size in options.measure.split(",")], options.turns)
     result["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     dist.destroy_process_group()
     if rank == 0:

@@ -22,7 +22,7 @@ RUN = (sys.executable, "-m", "harp_net.run")
 PERF = ("--mode", "pingpong", "--sizes", "64K", "--iters", "4000")
 
 
-def environment(**own: str) -> dict[str, str]:
+def make_environment(**own: str) -> dict[str, str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("HARP_", "NCCL_"))}
     return {**clean, "PYTHONPATH": str(ROOT), **own}
 
@@ -30,7 +30,7 @@ def environment(**own: str) -> dict[str, str]:
 def harp_run(*words: str | Path, **own: str) -> subprocess.CompletedProcess[str]:
     argv = [*RUN, *(str(word) for word in words)]
     return subprocess.run(
-        argv, env=environment(**own), capture_output=True, text=True, check=False, timeout=120
+        argv, env=make_environment(**own), capture_output=True, text=True, check=False, timeout=120
     )
 
 
@@ -39,7 +39,7 @@ def harp_run(*words: str | Path, **own: str) -> subprocess.CompletedProcess[str]
 
 def test_the_library_is_found(plugin_file: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "harp_net"], env=environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-m", "harp_net"], env=make_environment(), capture_output=True, text=True, check=True
     )
     assert Path(done.stdout.rstrip("\n")) == plugin_file
 
@@ -107,7 +107,7 @@ def test_a_job_beside_is_not_counted(plugin_file: Path) -> None:
     perf = [str(plugin_file.parent / "harp-perf"), "--plugin", str(plugin_file), *PERF]
     beside = subprocess.Popen(
         [*perf[:3], "--mode", "pingpong", "--sizes", "8", "--time", "3"],
-        env=environment(HARP_IFNAME="=lo"),
+        env=make_environment(HARP_IFNAME="=lo"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -176,7 +176,7 @@ def test_no_interface_fits(plugin_file: Path) -> None:
     script = 'ip link set lo up && exec "$@"'
     done = subprocess.run(
         ["unshare", "--net", "sh", "-c", script, "sh", *RUN, *perf],
-        env=environment(),
+        env=make_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -209,7 +209,10 @@ def test_its_status_is_the_commands(words: tuple[str, ...], status: int, text: s
 def test_signals_are_passed_on() -> None:
     code = "import signal as s, sys; s.signal(15, lambda *_: sys.exit(9)); print('up', flush=True); s.pause()"
     with subprocess.Popen(
-        [*RUN, sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*RUN, sys.executable, "-c", code],
+        env=make_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as job:
         assert job.stdout
         assert job.stdout.readline() == b"up\n"

@@ -35,7 +35,7 @@ def open_ports(lab: Lab, host: int, protocol: str) -> list[str]:
 
 
 @contextmanager
-def flood(program: Path, namespace: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def flood_from(program: Path, namespace: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Attack from a namespace; the attack is over at the end."""
     argv = ["ip", "netns", "exec", namespace, str(program), *words]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:

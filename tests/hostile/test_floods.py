@@ -21,9 +21,9 @@ import pytest
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec, Offload, fabric_name, port_name
 from tests.hostile.conftest import Scale
-from tests.hostile.flood import Usage, add_addresses, counts_of, flood, open_ports, received_by
+from tests.hostile.flood import Usage, add_addresses, counts_of, flood_from, open_ports, received_by
 from tests.lab.job import ENI, UNTIL_FINISHED, Job, until_connected
-from tests.lab.remote import RemotePeer, transfer
+from tests.lab.remote import RemotePeer, transfer_messages
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -50,18 +50,18 @@ class Ports(NamedTuple):
 NOBODYS = Ports([NOBODYS_PORT], [NOBODYS_PORT])
 
 
-def _goodput(job: Job, usage: Usage, seconds: float) -> float:
+def _measure_goodput(job: Job, usage: Usage, seconds: float) -> float:
     """Return what rank 1's engine received of messages, in bytes a second, and watch what it uses."""
-    begun_s, before = time.monotonic(), _received(job)
+    begun_s, before = time.monotonic(), _received_bytes(job)
     usage.watch(seconds)
-    return (_received(job) - before) / (time.monotonic() - begun_s)
+    return (_received_bytes(job) - before) / (time.monotonic() - begun_s)
 
 
-def _received(job: Job) -> int:
+def _received_bytes(job: Job) -> int:
     return sum(int(row["received_bytes"]) for row in job.tables(1)["session"])
 
 
-def _words(kind: str, lab: Lab, scale: Scale, ports: Ports) -> list[str]:
+def _attack_words(kind: str, lab: Lab, scale: Scale, ports: Ports) -> list[str]:
     seconds, victim, peer = str(scale.seconds), lab.address(1), lab.address(0)
     return {
         GUESS: ["guess", seconds, PPS, victim, "0", *ports.udp],
@@ -77,8 +77,8 @@ def _rate_under(kind: str, lab: Lab, job: Job, program: Path, scale: Scale, port
     usage = Usage(job.ranks[1].pid)
     came = received_by(lab, ATTACKER, ENI)
     attacker = fabric_name(lab.prefix) if kind == REPLAY else lab.hosts[ATTACKER]
-    with flood(program, attacker, *_words(kind, lab, scale, ports)) as attack:
-        rate = _goodput(job, usage, scale.seconds)
+    with flood_from(program, attacker, *_attack_words(kind, lab, scale, ports)) as attack:
+        rate = _measure_goodput(job, usage, scale.seconds)
         counts = counts_of(attack, scale.seconds)
     came = received_by(lab, ATTACKER, ENI) - came
     files, kib = usage.grown()
@@ -92,7 +92,7 @@ def _rate_under(kind: str, lab: Lab, job: Job, program: Path, scale: Scale, port
     return rate
 
 
-def _attack(kind: str, lab: Lab, job: Job, program: Path, scale: Scale) -> None:
+def _attack_job(kind: str, lab: Lab, job: Job, program: Path, scale: Scale) -> None:
     ports = Ports(open_ports(lab, 1, "udp"), open_ports(lab, 1, "tcp"))
     if not scale.judges_rate:
         _rate_under(kind, lab, job, program, scale, ports)
@@ -100,7 +100,7 @@ def _attack(kind: str, lab: Lab, job: Job, program: Path, scale: Scale) -> None:
     kept = []
     for _ in range(ROUNDS):
         if kind == REPLAY:
-            before = _goodput(job, Usage(job.ranks[1].pid), scale.seconds)
+            before = _measure_goodput(job, Usage(job.ranks[1].pid), scale.seconds)
         else:
             before = _rate_under(kind, lab, job, program, scale, NOBODYS)
         kept.append(_rate_under(kind, lab, job, program, scale, ports) / before)
@@ -120,7 +120,7 @@ def test_a_job_goes_on(make_lab: MakeLab, plugin_file: Path, flood_program: Path
             until_connected(job)
             job.until_moving()
             for kind in kinds:
-                _attack(kind, lab, job, flood_program, scale)
+                _attack_job(kind, lab, job, flood_program, scale)
             job.finish()
             dropped += job.statistics_of(1)
     assert dropped["drop_REPLAY"] > 0
@@ -144,7 +144,7 @@ def test_a_peer_connects_among_half_open_connections(
         with contextlib.ExitStack() as stack:
             attacks = [
                 stack.enter_context(
-                    flood(
+                    flood_from(
                         flood_program,
                         lab.hosts[ATTACKER],
                         *words,
@@ -158,10 +158,10 @@ def test_a_peer_connects_among_half_open_connections(
             receiver.start("accept")
             assert sender.call("connect", handle) == 0
             assert receiver.answer() == 0
-            transfer(receiver, sender, 16, 300_000)
+            transfer_messages(receiver, sender, 16, 300_000)
             usage.look()
             counts = [counts_of(attack, scale.seconds) for attack in attacks]
-        transfer(receiver, sender, 16, 300_000)
+        transfer_messages(receiver, sender, 16, 300_000)
         print("connects", counts, usage.grown())
         files, kib = usage.grown()
         assert files < FILES_MAX

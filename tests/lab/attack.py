@@ -31,14 +31,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.layer import layer
+from tests.layer import load_layer
 
-h = layer()
+h = load_layer()
 SOCKET_MAGIC = struct.pack("=Q", 0x564AB9F2FC4B9D6C)  # what NCCL's own sockets begin with
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(32)) * 5
 
 
-def _head(kind: int, length: int) -> bytes:
+def _frame_head(kind: int, length: int) -> bytes:
     """Return the beginning of a control frame."""
     return bytes(h.HarpControl(magic=h.CONTROL_MAGIC, type=kind, length=length))[:16]
 
@@ -50,10 +50,10 @@ HELLOS = (
     b"SSH-2.0-OpenSSH_9.2p1\r\n",
     b"\0" * 4096,
     b"H",
-    _head(1, 200),
-    _head(1, 200) + bytes(184),
-    _head(1, 65535) + bytes(4096),
-    _head(7, 40) + bytes(24),
+    _frame_head(1, 200),
+    _frame_head(1, 200) + bytes(184),
+    _frame_head(1, 65535) + bytes(4096),
+    _frame_head(7, 40) + bytes(24),
 )
 EVERY_PROTOCOL = 3  # what leaves as well as what comes
 IP4_PROTOCOL = 0x0800
@@ -70,7 +70,7 @@ SO_NO_CHECK = 11
 SIZES = (0, 1, 3, 4, 19, 20, 43, 44, 45, 63, 64, 100, 511, 1000, 1400, 1472)
 
 
-def _scan(address: str, ports: list[int]) -> None:
+def _scan_ports(address: str, ports: list[int]) -> None:
     """Half-open connections: a SYN from here, whose answer the kernel resets, and one from elsewhere."""
     from scapy.all import L3RawSocket, conf
     from scapy.layers.inet import IP, TCP
@@ -90,7 +90,7 @@ def _connect(address: str, port: int) -> socket.socket | None:
     return None
 
 
-def _drip(slow: list[socket.socket], waiting: list[socket.socket]) -> int:
+def _drip_bytes(slow: list[socket.socket], waiting: list[socket.socket]) -> int:
     """Send one byte a second on some connections until all are closed; return how many were."""
     closed, deadline, next_byte = 0, time.monotonic() + CLOSED_WITHIN_S, 0.0
     while waiting and time.monotonic() < deadline:
@@ -112,7 +112,7 @@ def _drip(slow: list[socket.socket], waiting: list[socket.socket]) -> int:
 
 def connections(address: str, *port_words: str) -> None:
     ports = [int(word) for word in port_words]
-    _scan(address, ports)
+    _scan_ports(address, ports)
     held: list[socket.socket] = []
     for port in ports:
         for hello in HELLOS:
@@ -124,7 +124,7 @@ def connections(address: str, *port_words: str) -> None:
     crowd = [_connect(address, ports[i % len(ports)]) for i in range(CROWD)]
     held += [connection for connection in crowd if connection is not None]
     count, slow = len(held), held[-8:]
-    print(json.dumps({"connections": count, "closed": _drip(slow, list(held))}))
+    print(json.dumps({"connections": count, "closed": _drip_bytes(slow, list(held))}))
 
 
 def _send_from_elsewhere(

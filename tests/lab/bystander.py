@@ -35,7 +35,7 @@ MARK = b"a tagged frame"
 WATCH_S = 30
 
 
-def _family(address: str) -> socket.AddressFamily:
+def _family_of(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
@@ -77,8 +77,8 @@ def _comes_back(sock: socket.socket, data: bytes) -> bool:
     return False
 
 
-def _datagrams(address: str, port: str, sizes: tuple[int, ...], *, checksum: bool = True) -> int:
-    with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+def _exchange_datagrams(address: str, port: str, sizes: tuple[int, ...], *, checksum: bool = True) -> int:
+    with socket.socket(_family_of(address), socket.SOCK_DGRAM) as sock:
         sock.settimeout(WAIT_S)
         if not checksum:
             sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
@@ -87,7 +87,7 @@ def _datagrams(address: str, port: str, sizes: tuple[int, ...], *, checksum: boo
         return sum(_comes_back(sock, rng.randbytes(size)) for size in sizes)
 
 
-def _stream(address: str, port: str) -> bool:
+def _exchange_stream(address: str, port: str) -> bool:
     data, back = random.Random(2).randbytes(STREAM_BYTES), bytearray()
     with socket.create_connection((address, int(port)), 30) as connection:
         sender = threading.Thread(target=connection.sendall, args=(data,), daemon=True)
@@ -99,13 +99,13 @@ def _stream(address: str, port: str) -> bool:
 
 
 def talk(port: str, *addresses: str) -> None:
-    datagrams = sum(_datagrams(address, port, SIZES) for address in addresses)
-    streams = sum(_stream(address, port) for address in addresses)
+    datagrams = sum(_exchange_datagrams(address, port, SIZES) for address in addresses)
+    streams = sum(_exchange_stream(address, port) for address in addresses)
     print(json.dumps({"datagrams": datagrams, "streams": streams}))
 
 
 def hush(port: str, address: str) -> None:
-    print(json.dumps({"datagrams": _datagrams(address, port, (100,), checksum=False)}))
+    print(json.dumps({"datagrams": _exchange_datagrams(address, port, (100,), checksum=False)}))
 
 
 def _datagram_frame(source: str, address: str, port: int) -> bytes:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from harplab.lab.commands import ip_inside
 from harplab.lab.lab import Lab, run_command
-from tests.lab.job import until
+from tests.lab.job import poll_until
 
 
-def join(lab: Lab, one: int, other: int, names: tuple[str, str], addresses: tuple[str, str]) -> None:
+def join_hosts(lab: Lab, one: int, other: int, names: tuple[str, str], addresses: tuple[str, str]) -> None:
     """Join two hosts by a cable; each end has a name and an address with its prefix length."""
     words = ("type", "veth", "peer", "name", names[1], "netns", lab.hosts[other])
     run_command(ip_inside(lab.hosts[one], "link", "add", names[0], *words))
@@ -20,11 +20,11 @@ def join(lab: Lab, one: int, other: int, names: tuple[str, str], addresses: tupl
         run_command(ip_inside(lab.hosts[host], "link", "set", name, "up"))
     for host, name in zip((one, other), names, strict=True):
         shown = ip_inside(lab.hosts[host], "-oneline", "link", "show", name)
-        until(f"{name} is up", lambda shown=shown: "state UP" in run_command(shown))  # type: ignore[misc]
+        poll_until(f"{name} is up", lambda shown=shown: "state UP" in run_command(shown))  # type: ignore[misc]
 
 
 def join_pairs(lab: Lab, pairs: Sequence[tuple[int, int]]) -> None:
     """Make a cable for each pair of hosts: to<peer>, 10.78.<number of the cable>.<host + 1>."""
     for number, (one, other) in enumerate(pairs):
         ends = (f"10.78.{number}.{one + 1}/24", f"10.78.{number}.{other + 1}/24")
-        join(lab, one, other, (f"to{other}", f"to{one}"), ends)
+        join_hosts(lab, one, other, (f"to{other}", f"to{one}"), ends)

@@ -16,9 +16,9 @@ import json
 import socket
 import sys
 
-from tests.layer import layer
+from tests.layer import load_layer
 
-h = layer()
+h = load_layer()
 
 OTHER_VERSION = h.WIRE_VERSION + 1
 HEAD_BYTES, MAC_BYTES = 16, 8

@@ -48,7 +48,7 @@ def _is_setting(name: str) -> bool:
     return name.startswith(("HARP_", "NCCL_")) and name != "HARP_DRIVER"
 
 
-def until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+def poll_until(what: str, poll: Callable[[], bool], wait_s: float = WAIT_S) -> None:
     """Poll until it returns true."""
     deadline = time.monotonic() + wait_s
     while not poll():
@@ -233,7 +233,7 @@ class Job:
             return self.received_bytes(rank) > start + more_bytes
 
         starts = [self.received_bytes(rank) for rank in range(self.count)]
-        until("payload moves", lambda: any(moved(rank, starts[rank]) for rank in range(self.count)))
+        poll_until("payload moves", lambda: any(moved(rank, starts[rank]) for rank in range(self.count)))
 
     def end(self) -> None:
         """Let a job that runs UNTIL_FINISHED come to its end."""
@@ -242,7 +242,7 @@ class Job:
 
     def wait(self, wait_s: float = WAIT_S) -> list[int]:
         """Wait until all ranks have ended; return their exit codes."""
-        until("all ranks end", lambda: all(child.poll() is not None for child in self.ranks), wait_s)
+        poll_until("all ranks end", lambda: all(child.poll() is not None for child in self.ranks), wait_s)
         return [child.returncode for child in self.ranks]
 
     def report(self) -> PerfReport:
@@ -272,7 +272,7 @@ def gained_by_eni(job: Job, rank: int, since: dict[str, int]) -> dict[str, int]:
 
 def until_connected(job: Job) -> None:
     """Wait until the first two ranks are connected."""
-    until("connected", lambda: ": connected " in job.log(0) and ": connected " in job.log(1))
+    poll_until("connected", lambda: ": connected " in job.log(0) and ": connected " in job.log(1))
 
 
 def until_all_moving(
@@ -290,7 +290,7 @@ def until_all_moving(
         gained = gained_by_eni(job, rank, since)
         return all(gain > bytes_ for name, gain in gained.items() if name not in without)
 
-    until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved)
+    poll_until(f"payload moves over all of {sorted(since)} but {sorted(without)}", moved)
 
 
 def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:
@@ -300,12 +300,12 @@ def _last_hop(lab: Lab, host: int, ifname: str) -> tuple[str, str, str]:
     return lab.hosts[host], "ingress", ifname
 
 
-def drop(lab: Lab, host: int, rule: str, ifname: str = ENI) -> None:
+def drop_packets(lab: Lab, host: int, rule: str, ifname: str = ENI) -> None:
     """Drop packets that arrive at a host's ENI and match a rule of nft, before anything there sees them."""
-    treat(lab, host, rule, "drop", ifname)
+    treat_packets(lab, host, rule, "drop", ifname)
 
 
-def treat(lab: Lab, host: int, rule: str, statement: str, ifname: str = ENI) -> None:
+def treat_packets(lab: Lab, host: int, rule: str, statement: str, ifname: str = ENI) -> None:
     """Apply a statement of nft to packets that arrive at a host's ENI and match a rule."""
     namespace, hook, device = _last_hop(lab, host, ifname)
     text = (
@@ -322,7 +322,7 @@ def drop_no_more(lab: Lab, host: int, ifname: str = ENI) -> None:
     run_command(run_inside(namespace, "nft", "delete", "table", "netdev", f"harp_test_{device}"))
 
 
-def dropped(lab: Lab, host: int, ifname: str = ENI) -> int:
+def dropped_packets(lab: Lab, host: int, ifname: str = ENI) -> int:
     """Count what the rules of a host have dropped, or treated."""
     namespace, _, device = _last_hop(lab, host, ifname)
     listed = run_command(run_inside(namespace, "nft", "list", "table", "netdev", f"harp_test_{device}"))
@@ -330,10 +330,10 @@ def dropped(lab: Lab, host: int, ifname: str = ENI) -> int:
 
 
 @contextlib.contextmanager
-def dropping(lab: Lab, rule: str, ifname: str = ENI) -> Iterator[None]:
+def drop_for_a_while(lab: Lab, rule: str, ifname: str = ENI) -> Iterator[None]:
     """Drop on all hosts for a while."""
     for host in range(len(lab.hosts)):
-        drop(lab, host, rule, ifname)
+        drop_packets(lab, host, rule, ifname)
     yield
     for host in range(len(lab.hosts)):
         drop_no_more(lab, host, ifname)

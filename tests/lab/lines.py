@@ -14,7 +14,7 @@ from harplab.lab.lab import Lab
 RUN_S = 60
 
 
-def watch(
+def watch_lines(
     lab: Lab, reader: Path, plugin: Path, layout: str, messages: int, ifname: str, engine: str
 ) -> dict[str, int]:
     """Return what the reader counted."""

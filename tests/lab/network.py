@@ -21,7 +21,7 @@ from pathlib import Path
 from harplab.lab.lab import Lab
 from harplab.perf.counts import lost_share
 from harplab.perf.job import Window
-from tests.lab.job import Job, Meter, until
+from tests.lab.job import Job, Meter, poll_until
 
 SECONDS = 5  # at most
 INTERVAL_MS = 10
@@ -68,7 +68,7 @@ def run_over(
     own = {"HARP_IFNAME": "eni", **env}
     words = (*WORDS, "--time", str(SECONDS), "--warmup", str(warmup))
     with Job(lab, plugin, mode=mode, sizes="256K", words=words, env=own, meeting=meeting) as job:
-        until("the job is warm", lambda: WARMED_UP in job.log(0))
+        poll_until("the job is warm", lambda: WARMED_UP in job.log(0))
         warm = lab.packet_counts()
         if not math.isinf(enough_mbps):
             _end_when_enough(job, enough_mbps)

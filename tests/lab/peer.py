@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any
 
 from tests.conformance import abi
-from tests.conformance.driver import Buffer, Net, Request, ffi, pattern, until
+from tests.conformance.driver import Buffer, Net, Request, ffi, pattern_bytes, poll_until
 
 ABI = 12
 CHILD_S = 60
@@ -77,7 +77,7 @@ class Peer:
             result, self.comm = self.net.accept(self.listens[-1])
             return result != abi.SUCCESS or bool(self.comm != ffi.NULL)
 
-        until("accepted", poll, wait_s=60)
+        poll_until("accepted", poll, wait_s=60)
         self._keep_comm()
         return result
 
@@ -91,7 +91,7 @@ class Peer:
             return result != abi.SUCCESS or bool(self.comm != ffi.NULL)
 
         self.is_sender = True
-        until("connected", poll, wait_s=60)
+        poll_until("connected", poll, wait_s=60)
         self._keep_comm()
         return result
 
@@ -100,7 +100,9 @@ class Peer:
 
     def transfer(self, count: int, size: int) -> list[int]:
         """Send or receive messages; return each one's result, and fail on a wrong byte."""
-        buffers = [Buffer(size, pattern(size, seed) if self.is_sender else None) for seed in range(count)]
+        buffers = [
+            Buffer(size, pattern_bytes(size, seed) if self.is_sender else None) for seed in range(count)
+        ]
         if self.is_sender:
             requests = [self._started_send(buffer, size) for buffer in buffers]
         else:
@@ -108,7 +110,7 @@ class Peer:
         self.net.finish(*requests)
         for seed, (buffer, request) in enumerate(zip(buffers, requests, strict=True)):
             if not self.is_sender and request.result == abi.SUCCESS:
-                assert buffer.read() == pattern(size, seed), f"message {seed} is wrong"
+                assert buffer.read() == pattern_bytes(size, seed), f"message {seed} is wrong"
         return [request.result for request in requests]
 
     def stream(self, sizes: list[int], count: int) -> list[float]:
@@ -126,7 +128,7 @@ class Peer:
                 stream.poll()
             return len(self.streams[0].done_s) >= count
 
-        until(f"{count} messages of {sizes[0]} bytes", poll, wait_s=60, spin_s=60)
+        poll_until(f"{count} messages of {sizes[0]} bytes", poll, wait_s=60, spin_s=60)
         return self.streams[0].done_s
 
     def _started_send(self, buffer: Buffer, size: int) -> Request:
@@ -137,7 +139,7 @@ class Peer:
 
         Each buffer is overwritten and unmapped as soon as its send is done.
         """
-        buffers = [Buffer(size, pattern(size, seed)) for seed in range(count)]
+        buffers = [Buffer(size, pattern_bytes(size, seed)) for seed in range(count)]
         requests = [self._started_send(buffer, size) for buffer in buffers]
         child = os.fork()
         if not child:
@@ -153,7 +155,7 @@ class Peer:
 
     def abandoned_send(self, count: int, size: int) -> list[str]:
         """Begin to send messages, close everything and unmap their buffers; return the log's lines."""
-        buffers = [Buffer(size, pattern(size, seed)) for seed in range(count)]
+        buffers = [Buffer(size, pattern_bytes(size, seed)) for seed in range(count)]
         for buffer in buffers:
             self._started_send(buffer, size)
         lines = self.close()

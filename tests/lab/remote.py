@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.lab.job import ENI, until
+from tests.lab.job import ENI, poll_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER_S = 90.0
 
 
-def _state(task: Path) -> str:
+def _thread_state(task: Path) -> str:
     """Return the state of a thread, as in "S"."""
     return (task / "stat").read_text().rpartition(") ")[2][0]
 
@@ -62,7 +62,9 @@ class RemotePeer:
         """Stop the process; return when none of its threads runs any more."""
         self.child.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.child.pid}/task")
-        until("all threads have stopped", lambda: all(_state(task) == "T" for task in tasks.iterdir()))
+        poll_until(
+            "all threads have stopped", lambda: all(_thread_state(task) == "T" for task in tasks.iterdir())
+        )
 
     def start(self, call: str, *arguments: Any) -> None:
         """Start a call."""
@@ -85,7 +87,7 @@ class RemotePeer:
         return self.answer()
 
 
-def connect(receiver: RemotePeer, sender: RemotePeer) -> None:
+def connect_peers(receiver: RemotePeer, sender: RemotePeer) -> None:
     """Bring two peers together."""
     handle = receiver.call("listen")
     receiver.start("accept")
@@ -93,7 +95,7 @@ def connect(receiver: RemotePeer, sender: RemotePeer) -> None:
     assert receiver.answer() == 0
 
 
-def transfer(receiver: RemotePeer, sender: RemotePeer, count: int, size: int) -> None:
+def transfer_messages(receiver: RemotePeer, sender: RemotePeer, count: int, size: int) -> None:
     """Move messages, and check that every byte is right."""
     receiver.start("transfer", count, size)
     assert sender.call("transfer", count, size) == [0] * count

@@ -12,7 +12,7 @@ import pytest
 from harplab.lab.commands import ip_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Subnets, eni_name, fabric_name
-from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, until, until_all_moving
+from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, poll_until, until_all_moving
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -49,7 +49,9 @@ ABSENT: dict[str, tuple[Change, Change]] = {
 def _until_without_carrier(lab: Lab, host: int, eni: int) -> None:
     """Wait until the kernel says so: a link's state follows its carrier with a delay."""
     show = ip_inside(lab.hosts[host], "-oneline", "link", "show", eni_name(eni))
-    until("no carrier", lambda: "LOWER_UP" not in run_command(show) and "state UP" not in run_command(show))
+    poll_until(
+        "no carrier", lambda: "LOWER_UP" not in run_command(show) and "state UP" not in run_command(show)
+    )
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def _assert_joins(
     assert eni_name(eni) in left_out[0]
     ABSENT[how][1](lab, host, eni)
     works = f"{eni_name(eni)}: this interface works again"
-    until(works, lambda: works in job.log(host))
+    poll_until(works, lambda: works in job.log(host))
     until_all_moving(job, 1)
     check()
     job.finish()
@@ -194,7 +196,7 @@ def test_none_works(make_lab: MakeLab, start: StartJob) -> None:
     for eni in range(2):
         lab.link_down(1, eni)
     with start(lab) as job:
-        until("it ends", lambda: job.ranks[1].poll() is not None)
+        poll_until("it ends", lambda: job.ranks[1].poll() is not None)
         assert job.ranks[1].returncode == EXIT_PLUGIN
         assert len(job.warns(1)) == 1
         assert "interface 'eni0' is down" in job.warns(1)[0]

@@ -20,10 +20,10 @@ from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec
 from tests.conformance import abi
-from tests.lab.cables import join, join_pairs
-from tests.lab.job import EXIT_PLUGIN, Job, until
-from tests.lab.remote import RemotePeer, transfer
-from tests.layer import layer
+from tests.lab.cables import join_hosts, join_pairs
+from tests.lab.job import EXIT_PLUGIN, Job, poll_until
+from tests.lab.remote import RemotePeer, transfer_messages
+from tests.layer import load_layer
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -58,7 +58,7 @@ def start(plugin_file: Path, tmp_path: Path) -> StartJob:
     return make
 
 
-def _lonely(lab: Lab, host: int, name: str, address: str) -> None:
+def _add_lonely_interface(lab: Lab, host: int, name: str, address: str) -> None:
     """Give a host an interface that reaches nobody: the other end of its cable is in the host, too."""
     inside = lab.hosts[host]
     run_command(ip_inside(inside, "link", "add", name, "type", "veth", "peer", "name", f"{name}x"))
@@ -66,10 +66,10 @@ def _lonely(lab: Lab, host: int, name: str, address: str) -> None:
         run_command(ip_inside(inside, "link", "set", end, "up"))
     run_command(ip_inside(inside, "address", "add", address, "dev", name))
     shown = ip_inside(inside, "-oneline", "link", "show", name)
-    until(f"{name} is up", lambda: "state UP" in run_command(shown))
+    poll_until(f"{name} is up", lambda: "state UP" in run_command(shown))
 
 
-def _addresses(job: Job, rank: int) -> set[str]:
+def _addresses_of_peers(job: Job, rank: int) -> set[str]:
     """Return the addresses of the peers that a rank has connected with."""
     return set(CONNECTED.findall(job.log(rank)))
 
@@ -82,8 +82,8 @@ def test_triangle_of_cables(make_lab: MakeLab, start: StartJob, turned: bool) ->
     ifnames = ["to1,to2", "to2,to0", "to0,to1"] if turned else ["to1,to2", "to0,to2", "to0,to1"]
     with start(lab, *ifnames, mode="alltoall") as job:
         job.finish()
-        assert _addresses(job, 0) == {"10.78.0.2", "10.78.2.3"}
-        assert _addresses(job, 1) == {"10.78.0.1", "10.78.1.3"}
+        assert _addresses_of_peers(job, 0) == {"10.78.0.2", "10.78.2.3"}
+        assert _addresses_of_peers(job, 1) == {"10.78.0.1", "10.78.1.3"}
 
 
 def test_ring_of_four_cables(make_lab: MakeLab, start: StartJob) -> None:
@@ -92,34 +92,34 @@ def test_ring_of_four_cables(make_lab: MakeLab, start: StartJob) -> None:
     join_pairs(lab, [(0, 1), (1, 2), (2, 3), (3, 0)])
     with start(lab, "to1,to3", "to0,to2", "to1,to3", "to2,to0", mode="ring") as job:
         job.finish()
-        assert _addresses(job, 0) == {"10.78.0.2", "10.78.3.4"}
+        assert _addresses_of_peers(job, 0) == {"10.78.0.2", "10.78.3.4"}
 
 
 @pytest.mark.parametrize(("one", "other"), [("lonely,eni0", "lonely,eni0"), ("lonely,eni0", "eni0,lonely")])
 def test_one_interface_reaches_nobody(make_lab: MakeLab, start: StartJob, one: str, other: str) -> None:
     lab = make_lab(LabSpec())
     for host, subnet in enumerate((3, 5)):
-        _lonely(lab, host, "lonely", f"192.168.{subnet}.12/24")
+        _add_lonely_interface(lab, host, "lonely", f"192.168.{subnet}.12/24")
     with start(lab, one, other, mode="bidir") as job:
         job.finish()
-        assert _addresses(job, 0) == {lab.address(1)}
+        assert _addresses_of_peers(job, 0) == {lab.address(1)}
 
 
 def test_an_address_that_all_hosts_have(make_lab: MakeLab, start: StartJob) -> None:
     """The bridge of containers comes first, and has the same address everywhere."""
     lab = make_lab(LabSpec())
     for host in range(2):
-        _lonely(lab, host, "docker0", "172.17.0.1/16")
+        _add_lonely_interface(lab, host, "docker0", "172.17.0.1/16")
     with start(lab, "docker0,eni0", "docker0,eni0", mode="bidir") as job:
         job.finish()
-        assert _addresses(job, 0) == {lab.address(1)}
+        assert _addresses_of_peers(job, 0) == {lab.address(1)}
 
 
 def test_only_an_address_that_all_hosts_have(make_lab: MakeLab, start: StartJob) -> None:
     """The reason names what is wrong, not a firewall."""
     lab = make_lab(LabSpec())
     for host in range(2):
-        _lonely(lab, host, "docker0", "172.17.0.1/16")
+        _add_lonely_interface(lab, host, "docker0", "172.17.0.1/16")
     with start(lab, "docker0", "docker0", mode="bidir", timeout_s=2) as job:
         assert EXIT_PLUGIN in job.wait()
         assert any("this host has the peer's address itself" in line for line in job.warns(0) + job.warns(1))
@@ -131,29 +131,29 @@ def test_first_interface_does_not_answer(make_lab: MakeLab, start: StartJob) -> 
     lab.faults(1, 0).blackhole("both")
     with start(lab, "eni0,eni1", "eni0,eni1", mode="bidir") as job:
         assert job.wait() == [0, 0]
-        assert _addresses(job, 0) == {lab.address(1, 1)}
+        assert _addresses_of_peers(job, 0) == {lab.address(1, 1)}
 
 
 def test_hosts_of_unlike_networks(make_lab: MakeLab, start: StartJob) -> None:
     """One has many interfaces of both families, the others one each: of IPv4, of IPv6."""
     lab = make_lab(LabSpec(hosts=3))
-    join(lab, 0, 1, ("cab1", "only"), ("10.79.1.1/24", "10.79.1.2/24"))
-    join(lab, 0, 2, ("cab2", "only"), ("fd79::1/64", "fd79::3/64"))
-    _lonely(lab, 0, "lonely", "192.168.3.1/24")
+    join_hosts(lab, 0, 1, ("cab1", "only"), ("10.79.1.1/24", "10.79.1.2/24"))
+    join_hosts(lab, 0, 2, ("cab2", "only"), ("fd79::1/64", "fd79::3/64"))
+    _add_lonely_interface(lab, 0, "lonely", "192.168.3.1/24")
     with start(lab, "lonely,cab2,cab1", "only", "only", mode="incast") as job:
         job.finish()
-        assert _addresses(job, 0) == {"10.79.1.2", "fd79::3"}
+        assert _addresses_of_peers(job, 0) == {"10.79.1.2", "fd79::3"}
 
 
 def test_many_interfaces_find_the_one_that_works(make_lab: MakeLab, start: StartJob) -> None:
     """Eight on each side, of which the last ones alone share a network."""
     lab = make_lab(LabSpec())
     for host, number in itertools.product(range(2), range(7)):
-        _lonely(lab, host, f"lone{number}", f"192.168.{host * 10 + number}.1/24")
+        _add_lonely_interface(lab, host, f"lone{number}", f"192.168.{host * 10 + number}.1/24")
     names = ",".join([*(f"lone{number}" for number in range(7)), "eni0"])
     with start(lab, names, names, mode="bidir") as job:
         job.finish()
-        assert _addresses(job, 0) == {lab.address(1)}
+        assert _addresses_of_peers(job, 0) == {lab.address(1)}
 
 
 def test_two_interfaces_of_one_subnet_without_rules(make_lab: MakeLab, start: StartJob) -> None:
@@ -161,7 +161,7 @@ def test_two_interfaces_of_one_subnet_without_rules(make_lab: MakeLab, start: St
     lab = make_lab(LabSpec())
     for number in range(2):
         addresses = (f"10.79.0.{1 + 2 * number}/24", f"10.79.0.{2 + 2 * number}/24")
-        join(lab, 0, 1, (f"twin{number}",) * 2, addresses)
+        join_hosts(lab, 0, 1, (f"twin{number}",) * 2, addresses)
     with start(lab, "twin0,twin1", "twin0,twin1") as job:
         job.finish()
         line = "twin1: packets from its address, 10.79.0.3, leave by another interface"
@@ -191,7 +191,7 @@ def test_an_address_swallows_what_it_is_sent(make_lab: MakeLab, start: StartJob)
             run_command(run_inside(lab.hosts[0], "nft", "-f", "-", stdin=rules.format(rule)))
             with start(lab, "eni0,eni1", "eni0,eni1") as job:
                 job.finish()
-                assert _addresses(job, 0) == {lab.address(1, 1)}
+                assert _addresses_of_peers(job, 0) == {lab.address(1, 1)}
                 assert f"what accepts connections at {first} does not answer; trying" in job.log(0)
         finally:
             mute.kill()
@@ -201,7 +201,7 @@ def test_an_address_that_is_tentative(make_lab: MakeLab, start: StartJob) -> Non
     """A new IPv6 address cannot be used for some seconds, while the kernel looks for duplicates."""
     lab = make_lab(LabSpec())
     names = ("late", "late")
-    join(lab, 0, 1, names, ("10.79.1.1/24", "10.79.1.2/24"))
+    join_hosts(lab, 0, 1, names, ("10.79.1.1/24", "10.79.1.2/24"))
     for host, address in enumerate(("fd79::1/64", "fd79::2/64")):
         inside = lab.hosts[host]
         run_command(run_inside(inside, "sysctl", "-qw", "net.ipv6.conf.late.dad_transmits=2"))
@@ -211,20 +211,20 @@ def test_an_address_that_is_tentative(make_lab: MakeLab, start: StartJob) -> Non
     assert "fd79::1/64 scope global tentative" in shown
     with start(lab, "late", "late", mode="bidir") as job:
         job.finish()
-        assert _addresses(job, 0) == {"fd79::2"}
+        assert _addresses_of_peers(job, 0) == {"fd79::2"}
 
 
 def test_gateway_between_cables(make_lab: MakeLab, start: StartJob) -> None:
     """Hosts 0 and 2 reach each other through host 1, from their second interface to the first."""
     lab = make_lab(LabSpec(hosts=3))
     join_pairs(lab, [(0, 1), (1, 2)])
-    _lonely(lab, 0, "lonely", "192.168.3.1/24")
+    _add_lonely_interface(lab, 0, "lonely", "192.168.3.1/24")
     run_command(ip_inside(lab.hosts[0], "route", "add", "10.78.1.0/24", "via", "10.78.0.2"))
     run_command(ip_inside(lab.hosts[2], "route", "add", "10.78.0.0/24", "via", "10.78.1.2"))
     run_command(run_inside(lab.hosts[1], "sysctl", "-qw", "net.ipv4.ip_forward=1"))
     with start(lab, "lonely,to1", "to0,to2", "to1", mode="alltoall") as job:
         job.finish()
-        assert _addresses(job, 0) == {"10.78.0.2", "10.78.1.3"}
+        assert _addresses_of_peers(job, 0) == {"10.78.0.2", "10.78.1.3"}
 
 
 def test_local_ports_are_used_up(make_lab: MakeLab, start: StartJob) -> None:
@@ -254,7 +254,7 @@ def test_other_addresses_of_the_host_accept_nobody(make_lab: MakeLab, plugin_fil
     env = {"HARP_IFNAME": "eni"}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         handle = bytes.fromhex(receiver.call("listen"))
-        port = layer().HarpHandle(handle).port
+        port = load_layer().HarpHandle(handle).port
         receiver.start("accept")
         for _ in range(3):
             argv = lab.command(0, [sys.executable, "-c", STRANGER, "127.0.0.1", str(port)])
@@ -262,5 +262,5 @@ def test_other_addresses_of_the_host_accept_nobody(make_lab: MakeLab, plugin_fil
             assert done.stdout == "0\n"
         assert sender.call("connect", handle.hex()) == abi.SUCCESS
         assert receiver.answer() == abi.SUCCESS
-        transfer(receiver, sender, 4, 100_000)
+        transfer_messages(receiver, sender, 4, 100_000)
         assert not [line for line in receiver.call("close") if line.startswith("WARN")]

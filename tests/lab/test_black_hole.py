@@ -15,8 +15,8 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec, Offload
-from tests.lab.job import ENI, drop, drop_no_more, dropped, received_bytes, until
-from tests.lab.remote import RemotePeer, connect
+from tests.lab.job import ENI, drop_no_more, drop_packets, dropped_packets, poll_until, received_bytes
+from tests.lab.remote import RemotePeer, connect_peers
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -41,15 +41,15 @@ def _gap_in_black_hole_s(lab: Lab, plugin: Path, size: int, passes: int) -> floa
     env = {"HARP_DRIVER": "udp"}
     with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
         for _ in range(2):
-            connect(receiver, sender)
+            connect_peers(receiver, sender)
         stream = ("stream", [size, SMALL_BYTES], ALL_BYTES // size)
         receiver.start(*stream)
         sender.start(*stream)
-        until("large messages arrive", lambda: received_bytes(receiver.child.pid) > BEFORE_BYTES)
+        poll_until("large messages arrive", lambda: received_bytes(receiver.child.pid) > BEFORE_BYTES)
         start_s = time.monotonic()
-        drop(lab, 0, f"meta l4proto udp ip length > {passes}")
+        drop_packets(lab, 0, f"meta l4proto udp ip length > {passes}")
         arrived_s = receiver.answer()
-        assert dropped(lab, 0) > 0
+        assert dropped_packets(lab, 0) > 0
         drop_no_more(lab, 0)
         assert arrived_s[-1] > start_s + 2 * STILL_S, "too few were left"
         sender.answer()

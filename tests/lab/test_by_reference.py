@@ -17,8 +17,17 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import EXIT_PLUGIN, UNTIL_FINISHED, Job, drop, drop_no_more, dropped, statistics_of, until
-from tests.lab.remote import RemotePeer, connect, transfer
+from tests.lab.job import (
+    EXIT_PLUGIN,
+    UNTIL_FINISHED,
+    Job,
+    drop_no_more,
+    drop_packets,
+    dropped_packets,
+    poll_until,
+    statistics_of,
+)
+from tests.lab.remote import RemotePeer, connect_peers, transfer_messages
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -33,7 +42,9 @@ CARRIED_BYTES = 1 << 20
 MESSAGES, MESSAGE_BYTES = 8, 8 << 20
 
 
-def _job(lab: Lab, plugin: Path, meeting: Path, carrier: str, words: tuple[str, ...] = UNTIL_FINISHED) -> Job:
+def _make_job(
+    lab: Lab, plugin: Path, meeting: Path, carrier: str, words: tuple[str, ...] = UNTIL_FINISHED
+) -> Job:
     env = {**BARE, "HARP_DRIVER": carrier, "HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "20"}
     return Job(lab, plugin, mode="bidir", sizes=SIZES, words=words, env=env, meeting=meeting)
 
@@ -46,7 +57,7 @@ def _until_referenced(job: Job) -> None:
 def _until_both_carry(job: Job) -> None:
     """Wait until each interface has received payload."""
     before = job.received_by_eni(1)
-    until(
+    poll_until(
         "both carry",
         lambda: all(count > before[name] + CARRIED_BYTES for name, count in job.received_by_eni(1).items()),
     )
@@ -65,15 +76,15 @@ def _assert_right(job: Job) -> None:
     assert not statistics["reference_refusals"]
 
 
-def _lose(lab: Lab, _job: Job) -> None:
+def _lose_packets(lab: Lab, _job: Job) -> None:
     """Lose packets, which the kernel repeats from the buffers; return when many are lost."""
     hops = [(host, f"eni{eni}") for host in range(2) for eni in range(2)]
     for host, ifname in hops:
-        drop(lab, host, "numgen random mod 50 == 0", ifname)
-    until("many are lost", lambda: sum(dropped(lab, *hop) for hop in hops) > LOST_PACKETS)
+        drop_packets(lab, host, "numgen random mod 50 == 0", ifname)
+    poll_until("many are lost", lambda: sum(dropped_packets(lab, *hop) for hop in hops) > LOST_PACKETS)
 
 
-def _stop(_lab: Lab, job: Job) -> None:
+def _stop_rank(_lab: Lab, job: Job) -> None:
     """Stop a rank until nothing moves, as buffers and pipe are full."""
     os.kill(job.ranks[1].pid, signal.SIGSTOP)
 
@@ -85,25 +96,25 @@ def _stop(_lab: Lab, job: Job) -> None:
         time.sleep(STILL_S)  # nothing is to move for so long
         return received() - before < STILL_BYTES
 
-    until("nothing moves", is_still)
+    poll_until("nothing moves", is_still)
     os.kill(job.ranks[1].pid, signal.SIGCONT)
 
 
 @CARRIERS
-@pytest.mark.parametrize("hurt", [_lose, _stop])
+@pytest.mark.parametrize("hurt", [_lose_packets, _stop_rank])
 def test_all_is_right_after(
     make_lab: MakeLab, plugin_file: Path, tmp_path: Path, hurt: Callable[[Lab, Job], None], carrier: str
 ) -> None:
     """What was referenced meanwhile, and is sent late or again, is what was to be sent."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
+    with _make_job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
         _until_referenced(job)
         hurt(lab, job)
         job.until_moving()
         _assert_right(job)
 
 
-def _ends(job: Job) -> int:
+def _count_ended(job: Job) -> int:
     """Count the TCP connections that the ranks have ended, by their statistics."""
     return sum(int(row["tcp_ends"]) for rank in range(2) for row in job.tables(rank)["engine"])
 
@@ -112,13 +123,13 @@ def _ends(job: Job) -> int:
 def test_a_path_that_is_given_up(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
     """Its bytes wait in the kernel, its messages go another way, and it is reset when it is ended."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
+    with _make_job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
         _until_referenced(job)
         for turn in range(ROUNDS):
-            ifname, ended = f"eni{turn % 2}", _ends(job)
+            ifname, ended = f"eni{turn % 2}", _count_ended(job)
             for host in range(2):
-                drop(lab, host, "tcp flags & (syn|fin) == 0x0", ifname)
-            until("a connection is ended", lambda ended=ended: _ends(job) > ended)  # type: ignore[misc]
+                drop_packets(lab, host, "tcp flags & (syn|fin) == 0x0", ifname)
+            poll_until("a connection is ended", lambda ended=ended: _count_ended(job) > ended)  # type: ignore[misc]
             for host in range(2):
                 drop_no_more(lab, host, ifname)
             _until_both_carry(job)
@@ -129,13 +140,13 @@ def test_a_path_that_is_given_up(make_lab: MakeLab, plugin_file: Path, tmp_path:
 def test_a_peer_that_is_killed(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
     """The connections end with references in them: no SIGPIPE, an error instead."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
+    with _make_job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
         _until_referenced(job)
         job.ranks[1].kill()
         killed = time.monotonic()
-        until("the other says so", lambda: bool(job.warns(0)))
+        poll_until("the other says so", lambda: bool(job.warns(0)))
         assert time.monotonic() - killed < DEAD_S
-        until("the other rank ends", lambda: job.ranks[0].poll() is not None)
+        poll_until("the other rank ends", lambda: job.ranks[0].poll() is not None)
         assert job.ranks[0].returncode == EXIT_PLUGIN
 
 
@@ -143,7 +154,7 @@ def test_fork_and_munmap(make_lab: MakeLab, plugin_file: Path) -> None:
     """A child with copies of the buffers, and buffers that are unmapped once their send is done."""
     lab, env = make_lab(LabSpec(enis=2)), {**BARE, "HARP_DRIVER": "udp+tcp"}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
+        connect_peers(receiver, sender)
         receiver.start("transfer", MESSAGES, MESSAGE_BYTES)
         assert sender.call("forked_send", MESSAGES, MESSAGE_BYTES) == [0] * MESSAGES
         assert receiver.answer() == [0] * MESSAGES
@@ -154,8 +165,8 @@ def test_close_with_sends_under_way(make_lab: MakeLab, plugin_file: Path) -> Non
     """Buffers are unmapped after the close: what arrives of them is right or an error."""
     lab, env = make_lab(LabSpec(enis=2)), {**BARE, "HARP_DRIVER": "udp+tcp"}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
-        transfer(receiver, sender, MESSAGES, MESSAGE_BYTES)  # the first ones go by datagrams
+        connect_peers(receiver, sender)
+        transfer_messages(receiver, sender, MESSAGES, MESSAGE_BYTES)  # the first ones go by datagrams
         receiver.start("transfer", MESSAGES, MESSAGE_BYTES)
         log = sender.call("abandoned_send", MESSAGES, MESSAGE_BYTES)
         assert statistics_of("\n".join(log))["tx_by_reference"]

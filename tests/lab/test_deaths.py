@@ -21,7 +21,7 @@ from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Subnets
 from tests.conformance import abi
-from tests.lab.remote import RemotePeer, connect, transfer
+from tests.lab.remote import RemotePeer, connect_peers, transfer_messages
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -43,7 +43,7 @@ UNREAD: dict[str, list[tuple[int, int]]] = {"reset": [], "down": [(1, 0)]}
 LIVES = ("stopped", "loss", "load", "firewall", "reset")
 
 
-def _pairwise(names: Iterable[str]) -> list[tuple[str, str, str]]:
+def _combine_pairwise(names: Iterable[str]) -> list[tuple[str, str, str]]:
     """Combine names with carriers and with who waits: each two of them."""
     return [
         (name, WAITS[(number + turn) % 2], carrier)
@@ -53,12 +53,12 @@ def _pairwise(names: Iterable[str]) -> list[tuple[str, str, str]]:
 
 
 @contextlib.contextmanager
-def _pair(lab: Lab, plugin: Path, carrier: str) -> Iterator[tuple[RemotePeer, RemotePeer]]:
+def _connected_pair(lab: Lab, plugin: Path, carrier: str) -> Iterator[tuple[RemotePeer, RemotePeer]]:
     """Yield a receiver on host 0 and a sender on host 1 that have exchanged messages over all interfaces."""
     env = {"HARP_IFNAME": "eni", "HARP_DRIVER": carrier}
     with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
-        connect(receiver, sender)
-        transfer(receiver, sender, 4, SIZE)
+        connect_peers(receiver, sender)
+        transfer_messages(receiver, sender, 4, SIZE)
         yield receiver, sender
 
 
@@ -69,7 +69,7 @@ def _time_to_know(
 
     `is_stopped`: it was stopped before, so that its PONG was due when it died.
     """
-    with _pair(lab, plugin, carrier) as (receiver, sender):
+    with _connected_pair(lab, plugin, carrier) as (receiver, sender):
         survivor, victim = (receiver, sender) if waits == "receiver" else (sender, receiver)
         survivor.start("transfer", 1, SIZE)
         if is_stopped:
@@ -96,7 +96,7 @@ def _is_known_in_time(
     return any(took_s < KNOWN_S for took_s in times)
 
 
-@pytest.mark.parametrize(("what", "waits", "carrier"), _pairwise(DOWN))
+@pytest.mark.parametrize(("what", "waits", "carrier"), _combine_pairwise(DOWN))
 def test_a_death_is_known_within_a_second(
     make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_death_is_known_within_a_second(
     assert _is_known_in_time(lab, plugin_file, carrier, waits, down, is_stopped=False)
 
 
-@pytest.mark.parametrize(("what", "waits", "carrier"), _pairwise(UNREAD))
+@pytest.mark.parametrize(("what", "waits", "carrier"), _combine_pairwise(UNREAD))
 def test_the_death_of_a_stopped_process(
     make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:
@@ -133,7 +133,7 @@ def _let_time_pass(seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _load() -> Iterator[None]:
+def _load_machine() -> Iterator[None]:
     """Run LOAD processes that compute."""
     words = [sys.executable, "-c", "while True: pass"]
     children = [subprocess.Popen(words) for _ in range(LOAD)]
@@ -145,7 +145,7 @@ def _load() -> Iterator[None]:
             child.wait()
 
 
-@pytest.mark.parametrize(("what", "waits", "carrier"), _pairwise(LIVES))
+@pytest.mark.parametrize(("what", "waits", "carrier"), _combine_pairwise(LIVES))
 def test_a_living_process_is_waited_for(
     make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:
@@ -155,10 +155,10 @@ def test_a_living_process_is_waited_for(
     control connection of a stopped process.
     """
     lab = make_lab(LabSpec(enis=2))
-    with _pair(lab, plugin_file, carrier) as (receiver, sender), contextlib.ExitStack() as stack:
+    with _connected_pair(lab, plugin_file, carrier) as (receiver, sender), contextlib.ExitStack() as stack:
         survivor, other = (receiver, sender) if waits == "receiver" else (sender, receiver)
         if what == "load":
-            stack.enter_context(_load())
+            stack.enter_context(_load_machine())
         if what != "reset":
             lab.faults(1, 0).blackhole()
         if what == "loss":

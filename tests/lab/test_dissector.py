@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from harpctl.cli import app
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.remote import RemotePeer, transfer
+from tests.lab.remote import RemotePeer, transfer_messages
 from tests.lab.test_attacks import start_attack
-from tests.layer import layer
+from tests.layer import load_layer
 
 pytestmark = pytest.mark.lab
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
@@ -28,7 +28,7 @@ FLIPS = 200
 PCAP_HEAD_BYTES, PACKET_HEAD_BYTES = 24, 16
 
 
-def _recorded(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
+def _record_job(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
     """Record a job with messages of several sizes; return the secret of its handle."""
     recorder = start_attack(lab.hosts[0], "record", "eni0", str(file))
     assert recorder.stdout is not None
@@ -40,17 +40,17 @@ def _recorded(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
         assert sender.call("connect", handle) == 0
         assert receiver.answer() == 0
         for count, size in ((8, 8), (8, 5000), (4, 100_000), (2, 300_000)):
-            transfer(receiver, sender, count, size)
+            transfer_messages(receiver, sender, count, size)
         for peer in (sender, receiver):
             peer.call("close")
     output, _ = recorder.communicate("", timeout=60)
     counts = json.loads(output)
     assert counts["kept"] > 10
     assert not counts["missed"]
-    return bytes(layer().HarpHandle(bytes.fromhex(handle)).secret)
+    return bytes(load_layer().HarpHandle(bytes.fromhex(handle)).secret)
 
 
-def _seeds(h: Any, frames: list[list[Any]], secret: bytes) -> dict[int, int]:
+def _seeds_of_handshakes(h: Any, frames: list[list[Any]], secret: bytes) -> dict[int, int]:
     """Return the CRC seeds that follow from the handshake, by the token; every MAC is right."""
     kinds = {h.CONTROL_TYPES[way[0].packet.type]: way for way in frames}
     hello, welcome = kinds["HELLO"], kinds["WELCOME"]
@@ -68,8 +68,8 @@ def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: st
     """Superframes, records and control frames; the seeds that were learned are those of the handshake."""
     from scapy.utils import rdpcap
 
-    h, file, dice = layer(), tmp_path / "job.pcap", random.Random(4)
-    secret = _recorded(make_lab(LabSpec()), plugin_file, file, carrier)
+    h, file, dice = load_layer(), tmp_path / "job.pcap", random.Random(4)
+    secret = _record_job(make_lab(LabSpec()), plugin_file, file, carrier)
     capture = rdpcap(str(file))
     datagrams = [data for _, data in h.payloads(capture)]
     packets = [one for data in datagrams for one in h.packets(data)]
@@ -89,7 +89,7 @@ def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: st
     assert sum(len(h.packets(data)) for data in datagrams) > len(datagrams)  # superframes
     if carrier == "udp+tcp":
         assert sum(len(one.data) for found, _ in records for one in found) > 300_000
-    seeds = _seeds(h, [found for found, _ in frames], secret)
+    seeds = _seeds_of_handshakes(h, [found for found, _ in frames], secret)
     learned, seeded = h.CrcCheck(), h.CrcCheck(seeds)
     for one in whole:
         learned.add(one)
@@ -105,7 +105,7 @@ def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: st
         assert found.wrong or learned.verdict(found) != "right"
 
 
-def _tshark(folder: Path, file: Path, query: str) -> list[list[str]]:
+def _run_tshark(folder: Path, file: Path, query: str) -> list[list[str]]:
     """Return path of the layers, and verdicts, of the packets that a filter takes; two passes."""
     argv = ["tshark", "-2", "-X", f"lua_script:{folder / 'harp.lua'}", "-r", str(file), "-Y", query]
     argv += ["-o", "udp.try_heuristic_first:TRUE", "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields"]
@@ -121,13 +121,13 @@ def _tshark(folder: Path, file: Path, query: str) -> list[list[str]]:
 @pytest.mark.parametrize("carrier", ["udp", "udp+tcp"])
 def test_tshark(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
     file, dice = tmp_path / "job.pcap", random.Random(5)
-    _recorded(make_lab(LabSpec()), plugin_file, file, carrier)
+    _record_job(make_lab(LabSpec()), plugin_file, file, carrier)
     assert CliRunner().invoke(app, ["dissector", str(tmp_path)]).exit_code == 0
     assert (
-        _tshark(tmp_path, file, "harp.malformed or harp.crc.bad or harp.payload_crc.bad or _ws.malformed")
+        _run_tshark(tmp_path, file, "harp.malformed or harp.crc.bad or harp.payload_crc.bad or _ws.malformed")
         == []
     )
-    found = _tshark(tmp_path, file, "harp or harp_control or harp_record")
+    found = _run_tshark(tmp_path, file, "harp or harp_control or harp_record")
     layers = {words[1].split(":")[-1] for words in found}
     assert layers == {"harp", "harp_control", *(["harp_record"] if carrier == "udp+tcp" else [])}
     assert any("right" in words[2] for words in found)
@@ -143,4 +143,4 @@ def test_tshark(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: s
             flipped += 1
     damaged = tmp_path / "damaged.pcap"
     damaged.write_bytes(data)
-    assert len(_tshark(tmp_path, damaged, "harp.crc.bad")) == flipped > 0
+    assert len(_run_tshark(tmp_path, damaged, "harp.crc.bad")) == flipped > 0

@@ -10,7 +10,7 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import Job, drop, dropped, statistics_of, treat
+from tests.lab.job import Job, drop_packets, dropped_packets, statistics_of, treat_packets
 from tests.lab.xdp import IP6, add_ip6
 
 pytestmark = pytest.mark.lab
@@ -31,10 +31,10 @@ def test_marks_are_counted_and_reported(make_lab: MakeLab, plugin_file: Path, fa
     if family == "ip6":
         add_ip6(lab)
         env = IP6
-    treat(lab, 0, f"{ECT[family]} numgen inc mod 3 < 1", f"{family} ecn set ce")
+    treat_packets(lab, 0, f"{ECT[family]} numgen inc mod 3 < 1", f"{family} ecn set ce")
     with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=FEW, env=env) as job:
         job.finish()
-        assert dropped(lab, 0) > 0
+        assert dropped_packets(lab, 0) > 0
         counted = [statistics_of(job.log(rank)) for rank in range(2)]
     assert counted[0]["ce_packets"] > 0
     assert counted[1]["ce_packets"] == 0
@@ -48,11 +48,11 @@ def test_a_network_that_drops_what_is_ecn_capable(make_lab: MakeLab, plugin_file
     """After three probes without an answer a path goes on without ECN."""
     lab = make_lab(LabSpec(enis=2))
     for host in range(2):
-        drop(lab, host, ECT["ip"])
+        drop_packets(lab, host, ECT["ip"])
     with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=FEW) as job:
         job.finish()
-        assert dropped(lab, 0) > 0
-        assert dropped(lab, 1) > 0
+        assert dropped_packets(lab, 0) > 0
+        assert dropped_packets(lab, 1) > 0
 
 
 @pytest.mark.parametrize(("setting", "never"), [("on", NOT_ECT), ("off", ECT["ip"])])
@@ -61,8 +61,8 @@ def test_data_is_marked_as_the_setting_says(
 ) -> None:
     lab = make_lab(LabSpec(enis=2))
     for host in range(2):
-        drop(lab, host, never)
+        drop_packets(lab, host, never)
     with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=FEW, env={**UDP, "HARP_ECN": setting}) as job:
         job.finish()
         assert job.statistics()["rx_packets"] > 0
-        assert dropped(lab, 0) + dropped(lab, 1) == 0
+        assert dropped_packets(lab, 0) + dropped_packets(lab, 1) == 0

@@ -11,7 +11,7 @@ import pytest
 from harplab.lab.commands import ip_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Subnets, eni_name
-from tests.lab.job import EXIT_PLUGIN, Job, until
+from tests.lab.job import EXIT_PLUGIN, Job, poll_until
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -104,4 +104,6 @@ def test_no_family_in_common(make_lab: MakeLab, start: StartJob) -> None:
         _only_ipv6(lab, 1, eni)
     with start(lab) as job:
         assert EXIT_PLUGIN in job.wait(30)
-        until("the reason", lambda: any("configure the same family" in job.log(rank) for rank in range(2)))
+        poll_until(
+            "the reason", lambda: any("configure the same family" in job.log(rank) for rank in range(2))
+        )

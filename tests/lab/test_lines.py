@@ -10,8 +10,8 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec, Offload
-from tests.lab.job import ENI, drop
-from tests.lab.lines import assert_clean, watch
+from tests.lab.job import ENI, drop_packets
+from tests.lab.lines import assert_clean, watch_lines
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
 MakeLab = Callable[[LabSpec], Lab]
@@ -37,14 +37,14 @@ def test_lines_under_loss(
     layout: str,
 ) -> None:
     lab = make_lab(LabSpec(mtu_bytes=mtu_bytes, offload=offload))
-    drop(lab, 0, LOSS)
-    assert_clean(watch(lab, ll_reader, plugin_file, layout, 300, ENI, engine))
+    drop_packets(lab, 0, LOSS)
+    assert_clean(watch_lines(lab, ll_reader, plugin_file, layout, 300, ENI, engine))
 
 
 @pytest.mark.parametrize("layout", ["ll", "ll128"])
 def test_lines_under_everything(make_lab: MakeLab, plugin_file: Path, ll_reader: Path, layout: str) -> None:
     lab = make_lab(LabSpec(switch=True, offload=Offload.OFF))
     faults = lab.faults(1).drop(0.01).duplicate(0.05).reorder(0.05).corrupt(0.002)
-    assert_clean(watch(lab, ll_reader, plugin_file, layout, 300, ENI, "inline"))
+    assert_clean(watch_lines(lab, ll_reader, plugin_file, layout, 300, ENI, "inline"))
     for name in ("dropped", "doubled", "reordered", "corrupted"):
         assert faults.total(name) > 0

@@ -11,8 +11,16 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec, Offload
-from tests.lab.job import UNTIL_FINISHED, Job, drop, drop_no_more, dropped, dropping, until
-from tests.lab.remote import RemotePeer, transfer
+from tests.lab.job import (
+    UNTIL_FINISHED,
+    Job,
+    drop_for_a_while,
+    drop_no_more,
+    drop_packets,
+    dropped_packets,
+    poll_until,
+)
+from tests.lab.remote import RemotePeer, transfer_messages
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -44,12 +52,12 @@ def test_random_loss(
 ) -> None:
     lab = make_lab(LabSpec(enis=2, offload=offload))
     for host in range(2):
-        drop(lab, host, RANDOM.format(permille=permille))
+        drop_packets(lab, host, RANDOM.format(permille=permille))
     env = {"HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
     words = ("--iters", str(iterations), "--warmup", "4")
     with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=words, env=env) as job:
         job.finish()
-        assert dropped(lab, 0) + dropped(lab, 1) > 0
+        assert dropped_packets(lab, 0) + dropped_packets(lab, 1) > 0
         assert job.statistics()["lost_packets"] > 0
 
 
@@ -57,14 +65,14 @@ def test_bursts_while_connecting(make_lab: MakeLab, plugin_file: Path) -> None:
     """Each connection's TCP, its handshake and its first messages go through it."""
     lab = make_lab(LabSpec(enis=2))
     for host in range(2):
-        drop(lab, host, BURST)
+        drop_packets(lab, host, BURST)
     words = ("--iters", "8", "--warmup", "2", "--connections", "2")
     # The kernel repeats a segment six times in ten seconds: half of these arrive.
     env = {"HARP_PEER_TIMEOUT": "60"}
     with Job(lab, plugin_file, mode="alltoall", sizes="8,64K", words=words, env=env) as job:
         job.finish()
-        assert dropped(lab, 0) > 0
-        assert dropped(lab, 1) > 0
+        assert dropped_packets(lab, 0) > 0
+        assert dropped_packets(lab, 1) > 0
 
 
 def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -74,16 +82,18 @@ def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         handle = receiver.call("listen")
         receiver.start("accept")
-        drop(lab, 0, CONFIRM)
+        drop_packets(lab, 0, CONFIRM)
         sender.start("connect", handle)
-        until("the CONFIRM is lost", lambda: dropped(lab, 0) > 0)
+        poll_until("the CONFIRM is lost", lambda: dropped_packets(lab, 0) > 0)
         lost = time.monotonic()
         waited_s = UNAUTHENTICATED_S + 1
-        until("an unauthenticated client would have been refused", lambda: time.monotonic() > lost + waited_s)
+        poll_until(
+            "an unauthenticated client would have been refused", lambda: time.monotonic() > lost + waited_s
+        )
         drop_no_more(lab, 0)
         assert receiver.answer() == 0
         assert sender.answer() == 0
-        transfer(receiver, sender, 8, 100_000)
+        transfer_messages(receiver, sender, 8, 100_000)
 
 
 @pytest.mark.usefixtures("driver")
@@ -92,10 +102,10 @@ def test_blackout_then_on(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2))
     with Job(lab, plugin_file, mode="bidir", sizes="64K", words=UNTIL_FINISHED) as job:
         job.until_moving()
-        with dropping(lab, "meta l4proto { tcp, udp }"):
+        with drop_for_a_while(lab, "meta l4proto { tcp, udp }"):
             # Several rounds of retransmission, of whichever side has something to send.
-            start = dropped(lab, 0) + dropped(lab, 1)
-            while dropped(lab, 0) + dropped(lab, 1) < start + 20:
+            start = dropped_packets(lab, 0) + dropped_packets(lab, 1)
+            while dropped_packets(lab, 0) + dropped_packets(lab, 1) < start + 20:
                 assert not any(child.poll() is not None for child in job.ranks)
         job.until_moving()
         job.finish()

@@ -12,7 +12,7 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import Job, until
+from tests.lab.job import Job, poll_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("driver")]
 MakeLab = Callable[[LabSpec], Lab]
@@ -72,7 +72,7 @@ def test_nothing_is_allocated_per_message(
 
     with Job(lab, plugin_file, mode="bidir", sizes=sizes, words=LONG, env=env) as job:
         job.until_moving(SETTLE_BYTES // 4)
-        until("allocations are counted", lambda: calls() > 0)
+        poll_until("allocations are counted", lambda: calls() > 0)
         before = calls()
         job.until_moving(WATCHED_BYTES)
         assert calls() == before

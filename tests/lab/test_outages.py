@@ -14,8 +14,8 @@ import pytest
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from tests.conformance import abi
-from tests.lab.job import until
-from tests.lab.remote import RemotePeer, connect, transfer
+from tests.lab.job import poll_until
+from tests.lab.remote import RemotePeer, connect_peers, transfer_messages
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -27,7 +27,7 @@ SIZES = (8, 65536, 1 << 20)
 
 def _let_time_pass(seconds: float) -> None:
     end = time.monotonic() + seconds
-    until("the time has passed", lambda: time.monotonic() > end)
+    poll_until("the time has passed", lambda: time.monotonic() > end)
 
 
 @contextlib.contextmanager
@@ -43,9 +43,9 @@ def _cut_off(
     lab = make_lab(LabSpec(enis=enis))
     both = {"HARP_PEER_TIMEOUT": str(timeout_s), **env}
     with RemotePeer(lab, 0, plugin_file, both) as receiver, RemotePeer(lab, 1, plugin_file, both) as sender:
-        connect(receiver, sender)
+        connect_peers(receiver, sender)
         for size in SIZES:
-            transfer(receiver, sender, 2, size)
+            transfer_messages(receiver, sender, 2, size)
         for eni in range(enis):
             lab.faults(1, eni).blackhole()
         _let_time_pass(outage_s)
@@ -59,7 +59,7 @@ def test_an_outage_while_nobody_waits(make_lab: MakeLab, plugin_file: Path, engi
         for eni in range(enis):
             lab.faults(1, eni).clear()
         for size in SIZES:
-            transfer(receiver, sender, 2, size)
+            transfer_messages(receiver, sender, 2, size)
         for peer in (receiver, sender):
             assert not [line for line in peer.call("log") if "WARN" in line]
 

@@ -16,7 +16,7 @@ import pytest
 from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Offload
-from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, drop, dropped, until
+from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, drop_packets, dropped_packets, poll_until
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -29,7 +29,7 @@ ERRORS = ("SHORT", "VERSION", "TYPE", "FIELD", "PATH", "CRC", "CONTRADICTION", "
 PRINTED = ("probe_timeouts", "lost_packets", "spurious_losses", "tx_busy", "path_down", "path_up")
 
 
-def _checked(job: Job, paths: int) -> Counter[str]:
+def _wait_for_paths(job: Job, paths: int) -> Counter[str]:
     """Wait for an orderly end over so many paths; return what was counted."""
     job.finish()
     counted = job.statistics()
@@ -65,7 +65,7 @@ def test_a_clean_network(
     env = {"HARP_PATHS": str(paths), "HARP_ENGINE": engine}
     words = (*FEW, "--connections", str(connections))
     with Job(lab, plugin_file, mode=mode, sizes=ALL_SIZES, words=words, env=env) as job:
-        counted = _checked(job, paths)
+        counted = _wait_for_paths(job, paths)
         assert counted["messages_sent"] == counted["messages_received"] > 0
 
 
@@ -76,7 +76,7 @@ def test_loss_and_reordering(make_lab: MakeLab, plugin_file: Path, paths: int, c
     env = {"HARP_DRIVER": "udp", "HARP_PATHS": str(paths)}
     words = ("--iters", "60", "--warmup", "4", "--connections", str(connections))
     with Job(lab, plugin_file, mode="bidir", sizes="8,1000,16384,131072", words=words, env=env) as job:
-        counted = _checked(job, paths)
+        counted = _wait_for_paths(job, paths)
         assert faults.total("dropped") > 0
         assert faults.total("reordered") > 0
         assert counted["lost_packets"] > 0
@@ -92,22 +92,22 @@ def test_a_path_dies(
     words = (*UNTIL_FINISHED, "--connections", str(connections))
     with Job(lab, plugin_file, mode="stream", sizes="64K", words=words, env=env) as job:
         job.until_moving()
-        drop(lab, 1, f"udp sport {FIRST_PORT}")
-        until("the path carries something", lambda: dropped(lab, 1) > 0)
+        drop_packets(lab, 1, f"udp sport {FIRST_PORT}")
+        poll_until("the path carries something", lambda: dropped_packets(lab, 1) > 0)
         job.until_moving(48 << 20)  # a second at the cap, in which the path is given up
-        counted = _checked(job, paths)
+        counted = _wait_for_paths(job, paths)
         assert counted["path_down"] > 0
 
 
 def test_a_path_that_never_lived(make_lab: MakeLab, plugin_file: Path, ports: dict[str, str]) -> None:
     """A firewall passes some source ports only."""
     lab = make_lab(LabSpec(enis=2))
-    drop(lab, 1, f"udp sport {{ {FIRST_PORT}, {FIRST_PORT + 2} }}")
+    drop_packets(lab, 1, f"udp sport {{ {FIRST_PORT}, {FIRST_PORT + 2} }}")
     env = {**ports, "HARP_PATHS": "8"}
     words = ("--iters", "60", "--warmup", "4", "--connections", "2")
     with Job(lab, plugin_file, mode="stream", sizes="8,64K,1M", words=words, env=env) as job:
-        _checked(job, 8)
-        assert dropped(lab, 1) > 0
+        _wait_for_paths(job, 8)
+        assert dropped_packets(lab, 1) > 0
 
 
 def test_a_firewall_opens_ports_alone(

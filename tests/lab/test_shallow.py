@@ -27,7 +27,7 @@ MORE_LOST_MAX = 0.01
 TRIES = 5
 
 
-def _run(lab: Lab, plugin: Path, folder: Path, mode: str, driver: str) -> Moved:
+def _run_job(lab: Lab, plugin: Path, folder: Path, mode: str, driver: str) -> Moved:
     """Run for all of the time: the first second loses more than those that follow."""
     moved = run_over(lab, plugin, folder / f"meeting_{driver}", mode, {"HARP_DRIVER": driver}, WARMUP)
     print(driver, moved)
@@ -39,7 +39,7 @@ def _assert_fit(lab: Lab, plugin: Path, folder: Path, mode: str) -> None:
     wanted_mbps = RATE_SHARE * (BOTH_WAYS if mode == "bidir" else 1) * CAP_MBPS
     runs = []
     for _ in range(TRIES):
-        runs.append(moved := _run(lab, plugin, folder, mode, "udp"))
+        runs.append(moved := _run_job(lab, plugin, folder, mode, "udp"))
         is_known = moved.found_lost <= moved.dropped + MISTAKEN_MAX * moved.sent
         if is_known and moved.best_mbps >= wanted_mbps and moved.lost_share <= LOST_MAX:
             return
@@ -68,7 +68,7 @@ def test_auto_is_level_with_tcp(
     lab = make_lab(LabSpec(cap_mbps=cap_mbps, queue_us=queue_us))
     runs = []
     for _ in range(TRIES):
-        tcp, auto = (_run(lab, plugin_file, tmp_path, "bidir", driver) for driver in ("tcp", "auto"))
+        tcp, auto = (_run_job(lab, plugin_file, tmp_path, "bidir", driver) for driver in ("tcp", "auto"))
         runs.append((tcp, auto))
         is_level = auto.best_mbps >= LEVEL * tcp.best_mbps
         if is_level and auto.lost_share <= tcp.lost_share + MORE_LOST_MAX:

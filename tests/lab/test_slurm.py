@@ -20,7 +20,7 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import until
+from tests.lab.job import poll_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 MISSING = [name for name in PROGRAMS if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")]
@@ -101,8 +101,8 @@ class Cluster:
                 )
                 stack.callback(daemon.terminate)
                 if argv[0] == "munged":
-                    until("munged listens", (self._folder / "munge.socket").exists)
-            until(
+                    poll_until("munged listens", (self._folder / "munge.socket").exists)
+            poll_until(
                 "both nodes are idle", lambda: self.say(["sinfo", "-h", "-N", "-o", "%T"]) == "idle\nidle\n"
             )
             yield

@@ -16,9 +16,9 @@ import pytest
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from tests.conformance import abi
-from tests.lab.job import drop, dropped, until
+from tests.lab.job import drop_packets, dropped_packets, poll_until
 from tests.lab.peer import ABI
-from tests.lab.remote import RemotePeer, connect
+from tests.lab.remote import RemotePeer, connect_peers
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -39,11 +39,11 @@ def test_sender_leaves_at_once(make_lab: MakeLab, plugin_file: Path, size: int, 
     lab = make_lab(LabSpec(enis=2))
     env = {"HARP_ENGINE": engine}
     for host in range(2):
-        drop(lab, host, LOSS)
+        drop_packets(lab, host, LOSS)
     late = 0
     for _ in range(ROUNDS):
         with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-            connect(receiver, sender)
+            connect_peers(receiver, sender)
             assert sender.call("transfer", EARLY, size) == [0] * EARLY
             start = time.monotonic()
             assert not [line for line in sender.call("close") if line.startswith("WARN")]
@@ -53,7 +53,7 @@ def test_sender_leaves_at_once(make_lab: MakeLab, plugin_file: Path, size: int, 
             late += time.monotonic() - start >= SOON_S
             assert receiver.call("transfer", EARLY, size) == [0] * EARLY
     assert late <= LATE_MAX
-    assert dropped(lab, 0) > 0
+    assert dropped_packets(lab, 0) > 0
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -62,12 +62,12 @@ def test_peer_dies_before_it_arrives(make_lab: MakeLab, plugin_file: Path, engin
     lab = make_lab(LabSpec(enis=2))
     env = {"HARP_ENGINE": engine}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
+        connect_peers(receiver, sender)
         receiver.stop()
         assert sender.call("transfer", EARLY, 1000) == [0] * EARLY
         receiver.child.kill()
         receiver.child.wait()
-        until("the error", lambda: sender.call("transfer", 1, 8) != [0], BUSY_S)
+        poll_until("the error", lambda: sender.call("transfer", 1, 8) != [0], BUSY_S)
         assert sender.call("transfer", 1, 8) == [abi.remote_error(ABI)]
         start = time.monotonic()
         warns = [line for line in sender.call("close") if line.startswith("WARN")]
@@ -82,7 +82,7 @@ def test_peer_is_stopped_when_the_sender_leaves(make_lab: MakeLab, plugin_file: 
     lab = make_lab(LabSpec(enis=2))
     env = {"HARP_ENGINE": engine, "HARP_PEER_TIMEOUT": str(TIMEOUT_S)}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
+        connect_peers(receiver, sender)
         receiver.stop()
         assert sender.call("transfer", EARLY, 1000) == [0] * EARLY
         start = time.monotonic()
@@ -93,7 +93,7 @@ def test_peer_is_stopped_when_the_sender_leaves(make_lab: MakeLab, plugin_file: 
             lines.extend(sender.call("log"))
             return [line for line in lines if line.startswith("WARN")]
 
-        until("the warning", lambda: bool(warns()), TIMEOUT_S + BUSY_S)
+        poll_until("the warning", lambda: bool(warns()), TIMEOUT_S + BUSY_S)
         assert time.monotonic() - start > TIMEOUT_S * 0.9
         (warn,) = warns()
         assert f"{EARLY} messages" in warn

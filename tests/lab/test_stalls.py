@@ -21,7 +21,7 @@ from harpctl.stats.files import find_processes
 from harpctl.stats.sample import sample_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import Job, drop, drop_no_more, until
+from tests.lab.job import Job, drop_no_more, drop_packets, poll_until
 from tests.lab.remote import RemotePeer
 
 pytestmark = [pytest.mark.lab]
@@ -48,14 +48,14 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
 
 
-def _session(pid: int) -> dict[str, Any]:
+def _read_session(pid: int) -> dict[str, Any]:
     (process,) = find_processes(Host(), pid).processes
     (row,) = process.page.tables["session"]
     return row
 
 
-def _stall(pid: int) -> tuple[str, str]:
-    row = _session(pid)
+def _read_stall(pid: int) -> tuple[str, str]:
+    row = _read_session(pid)
     return str(row["stall"]), str(row["stall_eni"])
 
 
@@ -75,11 +75,11 @@ def _has_line(job: Job, *parts: str) -> bool:
 
 
 def _tcp_ports(job: Job) -> str:
-    until("the ports are logged", lambda: all(PORT.search(job.log(rank)) for rank in range(2)))
+    poll_until("the ports are logged", lambda: all(PORT.search(job.log(rank)) for rank in range(2)))
     return ", ".join(PORT.findall(job.log(0)) + PORT.findall(job.log(1)))
 
 
-def _problem(pid: int) -> str:
+def _problem_in_top(pid: int) -> str:
     """What `harpctl top` says of a process."""
     before = find_processes(Host())
     time.sleep(0.6)  # engines write four times a second
@@ -108,13 +108,13 @@ def test_each_cause_is_named(
             )
             for name, driver in drivers.items()
         }
-        until("messages move", lambda: all(map(_is_moving, jobs.values())))
+        poll_until("messages move", lambda: all(map(_is_moving, jobs.values())))
         pids = {name: job.ranks[0].pid for name, job in jobs.items()}
         ports = _tcp_ports(jobs["tcp"])
         os.kill(jobs["stopped"].ranks[1].pid, signal.SIGSTOP)
         for host in range(2):
-            drop(lab, host, "ip protocol udp", "eni1")
-            drop(lab, host, f"tcp dport {{ {ports} }}", "eni2")
+            drop_packets(lab, host, "ip protocol udp", "eni1")
+            drop_packets(lab, host, f"tcp dport {{ {ports} }}", "eni2")
         for eni in (3, 5):
             lab.faults(1, eni).blackhole()
         began = time.monotonic()
@@ -127,26 +127,30 @@ def test_each_cause_is_named(
         }
         unknown, seen = {name for name in waiting if waiting[name][0]}, {}
         while unknown:
-            seen = {name: _stall(pids[name]) for name in unknown}
+            seen = {name: _read_stall(pids[name]) for name in unknown}
             unknown -= {name for name in seen if seen[name] == waiting[name]}
             assert time.monotonic() - began < NAMED_S, seen
-        assert _stall(pids["one_of_two"]) == waiting["one_of_two"]
+        assert _read_stall(pids["one_of_two"]) == waiting["one_of_two"]
         tails = {
             "stopped": "its kernel answers but its process does not",
             "udp": "nothing sent by UDP from eni1 is acknowledged",
             "tcp": "nothing sent by TCP from eni2 is acknowledged",
             "alone": "nothing there answers",
         }
-        until("the log lines are there", lambda: all(_has_line(jobs[n], WAITED, tails[n]) for n in tails))
-        until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
+        poll_until(
+            "the log lines are there", lambda: all(_has_line(jobs[n], WAITED, tails[n]) for n in tails)
+        )
+        poll_until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
         assert not _has_line(jobs["one_of_two"], "NCCL has waited")
         lost = re.compile(r"eni5 to 10\.77\.5|interface (eni5|10\.77\.5\.\d+ of vm): all")
-        until("the lost interface is named", lambda: bool(lost.search(_problem(pids["one_of_two"]))))
-        assert "no packet gets through (eni1)" in _problem(pids["udp"])
+        poll_until(
+            "the lost interface is named", lambda: bool(lost.search(_problem_in_top(pids["one_of_two"])))
+        )
+        assert "no packet gets through (eni1)" in _problem_in_top(pids["udp"])
         os.kill(jobs["stopped"].ranks[1].pid, signal.SIGCONT)
         for host in range(2):
             drop_no_more(lab, host, "eni1")
-        until("they go on", lambda: _stall(pids["stopped"]) == _stall(pids["udp"]) == ("", ""))
+        poll_until("they go on", lambda: _read_stall(pids["stopped"]) == _read_stall(pids["udp"]) == ("", ""))
 
 
 def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, str]) -> None:
@@ -155,7 +159,7 @@ def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, s
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
         handle = receiver.call("listen")
         sender.call("log")  # it is up
-        drop(lab, 0, "meta l4proto tcp")
+        drop_packets(lab, 0, "meta l4proto tcp")
         receiver.start("accept")
         sender.start("connect", handle)
         time.sleep(STALL_S + 2)  # it is what is to be waited for
@@ -170,7 +174,7 @@ def test_who_has_not_come(make_lab: MakeLab, plugin_file: Path, env: dict[str, s
         assert re.search(rf"has waited for \d s for {address}:", connecting[0])
         assert "a firewall that drops TCP" in connecting[0]
         sender.start("transfer", 1, 1 << 20)
-        until("it is seen", lambda: _stall(sender.child.pid) == ("no receive at the peer", ""))
+        poll_until("it is seen", lambda: _read_stall(sender.child.pid) == ("no receive at the peer", ""))
         assert receiver.call("transfer", 1, 1 << 20) == [0]
         assert sender.answer() == [0]
         waited = [line for line in sender.call("log") if "NCCL has waited" in line]
@@ -217,18 +221,18 @@ def test_an_engine_without_a_core(
     lab = make_lab(LabSpec(enis=2))
     conf = {**env, "HARP_CONF_DIR": _thread_conf(tmp_path / "conf")}
     with Job(lab, plugin_file, mode="bidir", words=LONG, env=conf) as job:
-        until("messages move", lambda: _is_moving(job))
+        poll_until("messages move", lambda: _is_moving(job))
         pid = job.ranks[0].pid
         (process,) = find_processes(Host(), pid).processes
         (engine,) = process.page.tables["engine"]
         thread = int(engine["thread"])
         with _spinning_on(0):
             os.setpriority(os.PRIO_PROCESS, thread, 19)
-            until("it is named", lambda: _stall(pid) == ("engine lacks a core", ""))
-            until("the log line is there", lambda: _has_line(job, STARVED))
+            poll_until("it is named", lambda: _read_stall(pid) == ("engine lacks a core", ""))
+            poll_until("the log line is there", lambda: _has_line(job, STARVED))
             assert not _has_line(job, "NCCL has waited")
             os.setpriority(os.PRIO_PROCESS, thread, 0)
         before = job.log(0).count(NOBODY)
         with _stopped_thread(thread):
-            until("the log line is there", lambda: job.log(0).count(NOBODY) > before, NAMED_S)
-        until("it goes on", lambda: _is_moving(job))
+            poll_until("the log line is there", lambda: job.log(0).count(NOBODY) > before, NAMED_S)
+        poll_until("it goes on", lambda: _is_moving(job))

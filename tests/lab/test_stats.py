@@ -20,7 +20,7 @@ from harpctl.host.host import Host
 from harpctl.stats.files import Process, find_processes
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import Job, drop, until
+from tests.lab.job import Job, drop_packets, poll_until
 
 pytestmark = [pytest.mark.lab]
 MakeLab = Callable[[LabSpec], Lab]
@@ -54,7 +54,7 @@ def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, fo
         ifname=",".join(ENI_NAMES),
         meeting=meeting,
     ) as running:
-        until("messages move", lambda: all(map(sent_messages, running.ranks)), wait_s=15)
+        poll_until("messages move", lambda: all(map(sent_messages, running.ranks)), wait_s=15)
         yield running
 
 
@@ -67,31 +67,31 @@ def sent_messages(rank: subprocess.Popen[bytes]) -> int:
     return sum(int(row["sent_messages"]) for row in rows)
 
 
-def top() -> Any:
+def run_top() -> Any:
     """Return what `harpctl top --json` shows of the worst process."""
     done = CliRunner().invoke(app, ["top", "--json", "--interval", str(LOOK_S)])
     assert done.exit_code == 0
     return json.loads(done.stdout)["processes"][0]
 
 
-def one(pid: int) -> Process:
+def find_process(pid: int) -> Process:
     (process,) = find_processes(Host(), pid).processes
     return process
 
 
-def stats(*words: str) -> tuple[int, Any]:
+def run_stats(*words: str) -> tuple[int, Any]:
     done = CliRunner().invoke(app, ["stats", *words, "--json"])
     return done.exit_code, json.loads(done.stdout)
 
 
-def session(pid: int) -> dict[str, Any]:
-    (row,) = one(pid).page.tables["session"]
+def read_session(pid: int) -> dict[str, Any]:
+    (row,) = find_process(pid).page.tables["session"]
     return row
 
 
 def test_a_running_job_is_seen_whole(job: Job) -> None:
     pids = [rank.pid for rank in job.ranks]
-    code, document = stats(str(pids[0]))
+    code, document = run_stats(str(pids[0]))
     assert code == 0
     (process,) = document["processes"]
     assert process["pid"] == pids[0]
@@ -107,17 +107,17 @@ def test_a_running_job_is_seen_whole(job: Job) -> None:
     assert {stream["direction"] for stream in seen_session["streams"]} == {"send", "receive"}
 
     def interfaces_up() -> set[Any]:
-        (now,) = stats(str(pids[0]))[1]["processes"][0]["engines"][0]["sessions"]
+        (now,) = run_stats(str(pids[0]))[1]["processes"][0]["engines"][0]["sessions"]
         return {path["eni"] for path in now["paths"] if (path["state"], path["kind"]) == ("up", "udp")}
 
-    until("each carries", lambda: interfaces_up() == {eni["index"] for eni in engine["enis"]})
+    poll_until("each carries", lambda: interfaces_up() == {eni["index"] for eni in engine["enis"]})
 
 
 def test_what_is_read_is_whole(job: Job) -> None:
     """Readers read while the engines write; counters never fall."""
     before = 0
     for _ in range(100):
-        row = session(job.ranks[0].pid)
+        row = read_session(job.ranks[0].pid)
         assert row["sent_bytes"] == row["sent_messages"] * MESSAGE_BYTES
         assert row["sent_messages"] >= before
         before = row["sent_messages"]
@@ -127,31 +127,31 @@ def test_what_is_read_is_whole(job: Job) -> None:
 def test_loss_is_seen_on_its_interface(job: Job) -> None:
     """1 % of what one of four ENIs of the other host is sent."""
     pid = job.ranks[0].pid
-    drop(job.lab, 1, "udp length > 1000 numgen random mod 100 < 1", "eni1")
+    drop_packets(job.lab, 1, "udp length > 1000 numgen random mod 100 < 1", "eni1")
     began = time.monotonic()
 
     def lossiest() -> str:
-        shown = top()
+        shown = run_top()
         paths = [path for each in shown["sessions"] for path in each["paths"]]
         worst = max(paths, key=lambda path: float(path["lost_percent"]))
         is_named = shown["pid"] == pid and "eni1" in shown["problem"]
         return str(worst["eni"]) if is_named and worst["lost_percent"] > 0.3 else ""
 
-    until("it is shown of that interface", lambda: lossiest() == "eni1")
+    poll_until("it is shown of that interface", lambda: lossiest() == "eni1")
     assert time.monotonic() - began < SEEN_S
 
 
 def test_states_of_a_process(job: Job, folder: Path) -> None:
     stopped, killed = (rank.pid for rank in job.ranks)
-    until("both run", lambda: {one(pid).state for pid in (stopped, killed)} == {"running"})
+    poll_until("both run", lambda: {find_process(pid).state for pid in (stopped, killed)} == {"running"})
     os.kill(stopped, signal.SIGSTOP)
-    until("it is seen as stopped", lambda: one(stopped).state == "stopped")
+    poll_until("it is seen as stopped", lambda: find_process(stopped).state == "stopped")
     os.kill(killed, signal.SIGKILL)
     job.ranks[1].wait()
-    assert one(killed).state == "gone"
-    assert session(killed)["sent_messages"] > 0
+    assert find_process(killed).state == "gone"
+    assert read_session(killed)["sent_messages"] > 0
     os.kill(stopped, signal.SIGCONT)
-    until("its file is removed when it ends", lambda: len(list(folder.iterdir())) == 1)
+    poll_until("its file is removed when it ends", lambda: len(list(folder.iterdir())) == 1)
 
 
 def test_an_orderly_end_leaves_nothing(make_lab: MakeLab, plugin_file: Path, folder: Path) -> None:

@@ -20,7 +20,7 @@ from tests.lab.job import (
     UNTIL_FINISHED,
     Job,
     gained_by_eni,
-    until,
+    poll_until,
     until_all_moving,
     until_connected,
 )
@@ -54,7 +54,7 @@ def start(plugin_file: Path, tmp_path: Path) -> StartJob:
 
 def _until_reported(job: Job, rank: int, what: re.Pattern[str], eni: int) -> None:
     """Wait until a line reports an ENI, ours or the peer's: which of them is not always known."""
-    until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), REPORT_S)
+    poll_until(f"{what.pattern}: {eni}", lambda: str(eni) in what.findall(job.log(rank)), REPORT_S)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_unequal_speeds(make_lab: MakeLab, start: StartJob) -> None:
     with start(lab) as job:
         until_connected(job)
         since = job.received_by_eni(1)
-        until("enough to measure", lambda: sum(gained_by_eni(job, 1, since).values()) > 60 << 20)
+        poll_until("enough to measure", lambda: sum(gained_by_eni(job, 1, since).values()) > 60 << 20)
         gained = gained_by_eni(job, 1, since)
         assert 1.5 < gained["eni0"] / gained["eni1"] < 6  # 4 where neither ever runs dry
 
@@ -147,7 +147,7 @@ HURTS: dict[str, tuple[Hurt, Hurt]] = {
 }
 
 
-def _replace(lab: Lab, host: int, eni: int) -> None:
+def _replace_eni(lab: Lab, host: int, eni: int) -> None:
     """Take an ENI out of the host, and put it in again: it gets another index, since its own is taken."""
     here, there, name = lab.hosts[host], lab.hosts[1 - host], eni_name(eni)
     read_index = run_inside(here, "cat", f"/sys/class/net/{name}/ifindex")
@@ -162,7 +162,7 @@ def test_one_is_replaced(make_lab: MakeLab, start: StartJob) -> None:
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_PEER_TIMEOUT": "60"}) as job:
         until_all_moving(job, 1)
-        _replace(lab, 0, 1)
+        _replace_eni(lab, 0, 1)
         until_all_moving(job, 1, without=frozenset({"eni1"}))
         _until_reported(job, 0, OUT, 1)
         lab.link_up(0, 1)
@@ -200,10 +200,12 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
     with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
         until_all_moving(job, 1)
         lab.faults(1, 0).blackhole("both")
-        until("control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1))
+        poll_until(
+            "control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1)
+        )
         until_all_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         job.ranks[1].kill()
-        until("the death is found", lambda: job.ranks[0].poll() is not None, 30)
+        poll_until("the death is found", lambda: job.ranks[0].poll() is not None, 30)
         assert job.ranks[0].returncode == EXIT_PLUGIN
         assert any("lost vm" in line or "lost " in line for line in job.warns(0))
 
@@ -218,7 +220,7 @@ def _drop_in_its_own_firewall(lab: Lab, host: int) -> None:
 def _until_keepalives_are_answered(lab: Lab, host: int) -> None:
     """Wait until no keepalive is under way: one that is lost on the way ends the connection in time."""
     command = run_inside(lab.hosts[host], "ss", "-H", "-n", "-t", "-o")
-    until("keepalives are answered", lambda: not UNANSWERED.search(run_command(command)))
+    poll_until("keepalives are answered", lambda: not UNANSWERED.search(run_command(command)))
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["sender", "receiver"])
@@ -230,11 +232,11 @@ def test_killed_where_the_kernel_never_gives_up(make_lab: MakeLab, start: StartJ
         _drop_in_its_own_firewall(lab, left)
         _until_keepalives_are_answered(lab, left)
         lab.faults(left, 0).blackhole("in")
-        until("the other gives it up", lambda: "continues over other" in job.log(1 - left))
+        poll_until("the other gives it up", lambda: "continues over other" in job.log(1 - left))
         until_all_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         assert "continues over other" not in job.log(left)
         job.ranks[1 - left].kill()
-        until("the death is found", lambda: job.ranks[left].poll() is not None, 30)
+        poll_until("the death is found", lambda: job.ranks[left].poll() is not None, 30)
         assert job.ranks[left].returncode == EXIT_PLUGIN
         assert re.search("for 1 s: the |its process has ended", job.warns(left)[-1])
 
@@ -246,13 +248,15 @@ def test_the_first_in_one_direction(make_lab: MakeLab, start: StartJob, way: str
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         until_all_moving(job, 1)
         lab.faults(1, 0).blackhole(way)
-        until("both give it up", lambda: all("continues over other" in job.log(rank) for rank in range(2)))
+        poll_until(
+            "both give it up", lambda: all("continues over other" in job.log(rank) for rank in range(2))
+        )
         until_all_moving(job, 1, 64 << 20, without=frozenset({"eni0"}))
         lab.faults(1, 0).clear()
         until_all_moving(job, 1, 8 << 20)
 
 
-def _orders(full: bool) -> list[tuple[int, ...]]:
+def _orders_of_failures(full: bool) -> list[tuple[int, ...]]:
     orders = list(itertools.permutations(range(4)))
     return orders if full else [orders[0], orders[7], orders[16], orders[23]]
 
@@ -265,7 +269,7 @@ def test_all_but_one_in_every_order(
     lab = make_lab(LabSpec(enis=4, subnets=Subnets.ONE, switch=True, cap_mbps=CAP_MBPS))
     with start(lab, env={"HARP_DRIVER": carrier}) as job:
         until_all_moving(job, 1)
-        for order in _orders(request.config.getoption("--flaps") > 0):
+        for order in _orders_of_failures(request.config.getoption("--flaps") > 0):
             lost: set[int] = set()
             for step, eni in enumerate(order[:3]):
                 lab.link_down(step % 2, eni)

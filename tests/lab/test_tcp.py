@@ -17,8 +17,18 @@ from harpctl.stats.layout import Value
 from harplab.lab.commands import run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, fabric_name, port_name
-from tests.lab.job import ALL_SIZES, ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, Meter, drop, drop_no_more, until
-from tests.lab.lines import assert_clean, watch
+from tests.lab.job import (
+    ALL_SIZES,
+    ENI,
+    EXIT_PLUGIN,
+    UNTIL_FINISHED,
+    Job,
+    Meter,
+    drop_no_more,
+    drop_packets,
+    poll_until,
+)
+from tests.lab.lines import assert_clean, watch_lines
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -35,36 +45,36 @@ TRIALS_S = 500.0  # experiments that are lost double the time to the next one
 STALL_S = 3.0  # 1 s is promised (docs/reference/benchmarks.md); the rest is what a busy machine needs
 
 
-def _job(lab: Lab, plugin: Path, words: tuple[str, ...] = UNTIL_FINISHED, **env: str) -> Job:
+def _make_job(lab: Lab, plugin: Path, words: tuple[str, ...] = UNTIL_FINISHED, **env: str) -> Job:
     return Job(lab, plugin, mode="bidir", sizes="256K", words=words, env={**TCP, **env})
 
 
-def _port(job: Job, rank: int) -> int:
-    until("the port is logged", lambda: PORT.search(job.log(rank)) is not None)
+def _read_port(job: Job, rank: int) -> int:
+    poll_until("the port is logged", lambda: PORT.search(job.log(rank)) is not None)
     found = PORT.search(job.log(rank))
     assert found
     return int(found[1])
 
 
-def _data(job: Job) -> str:
+def _rule_for_data(job: Job) -> str:
     """Return the rule for the TCP connections with data: from client to server, whichever rank that is."""
-    ports = ", ".join(str(_port(job, rank)) for rank in range(2))
+    ports = ", ".join(str(_read_port(job, rank)) for rank in range(2))
     return f"tcp dport {{ {ports} }}"
 
 
-def _connections(lab: Lab, host: int, port: int) -> str:
+def _list_connections(lab: Lab, host: int, port: int) -> str:
     words = ("ss", "-H", "-n", "-t", "state", "established", f"( sport = :{port} or dport = :{port} )")
     return run_command(run_inside(lab.hosts[host], *words))
 
 
-def _large(job: Job) -> set[tuple[Value, Value]]:
+def _carriers_of_large(job: Job) -> set[tuple[Value, Value]]:
     """Return what the large messages of each session take, and why, by the statistics."""
     rows = [row for rank in range(2) for row in job.tables(rank)["session"]]
     return {(row["large"], row["large_why"]) for row in rows}
 
 
 def _with_data(lab: Lab, job: Job) -> str:
-    return "".join(_connections(lab, 0, _port(job, rank)) for rank in range(2))
+    return "".join(_list_connections(lab, 0, _read_port(job, rank)) for rank in range(2))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +101,7 @@ def test_all_sizes(make_lab: MakeLab, plugin_file: Path, mode: str, carrier: str
 FEW_RECORDS = ("--iters", "400", "--warmup", "4")
 
 
-def _referenced(lab: Lab, plugin: Path, wanted: str) -> Job:
+def _start_referencing(lab: Lab, plugin: Path, wanted: str) -> Job:
     env = {**TCP, "HARP_ZEROCOPY": wanted}
     return Job(lab, plugin, sizes="32K,1M", words=FEW_RECORDS, env=env)
 
@@ -99,7 +109,7 @@ def _referenced(lab: Lab, plugin: Path, wanted: str) -> Job:
 @pytest.mark.parametrize("wanted", ["auto", "on", "off"])
 def test_payload_by_reference(make_lab: MakeLab, plugin_file: Path, wanted: str) -> None:
     """`auto` tries both methods for records of 1 MB messages; with `on` records of all sizes go so."""
-    with _referenced(make_lab(LabSpec(enis=2)), plugin_file, wanted) as job:
+    with _start_referencing(make_lab(LabSpec(enis=2)), plugin_file, wanted) as job:
         job.finish()
         statistics = job.statistics()
     assert {"auto": 20, "on": 200, "off": 0}[wanted] <= statistics["tx_by_reference"]
@@ -130,10 +140,10 @@ def test_lines_land_in_order(
 ) -> None:
     """A GPU that polls the flags of a large message sees no flag before its data."""
     monkeypatch.setenv("HARP_DRIVER", "udp+tcp")
-    assert_clean(watch(make_lab(LabSpec()), ll_reader, plugin_file, layout, 600, ENI, engine))
+    assert_clean(watch_lines(make_lab(LabSpec()), ll_reader, plugin_file, layout, 600, ENI, engine))
 
 
-def _striped(lab: Lab, plugin: Path, meeting: Path, words: tuple[str, ...], carrier: str) -> Job:
+def _start_striped(lab: Lab, plugin: Path, meeting: Path, words: tuple[str, ...], carrier: str) -> Job:
     env = {"HARP_DRIVER": carrier, "HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "10"}
     return Job(lab, plugin, mode="bidir", sizes="1M", words=words, env=env, meeting=meeting)
 
@@ -155,7 +165,7 @@ def test_without_udp(make_lab: MakeLab, plugin_file: Path) -> None:
     """A network that lets no UDP through costs speed, not the job."""
     lab = make_lab(LabSpec(enis=2))
     for host in range(2):
-        drop(lab, host, "meta l4proto udp")
+        drop_packets(lab, host, "meta l4proto udp")
     words = ("--iters", "100", "--warmup", "4")
     with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=TCP) as job:
         job.finish()
@@ -167,7 +177,7 @@ def test_udp_is_lost_later(make_lab: MakeLab, plugin_file: Path) -> None:
     with Job(lab, plugin_file, mode="bidir", sizes="4K", words=UNTIL_FINISHED, env=TCP) as job:
         job.until_moving()
         for host in range(2):
-            drop(lab, host, "meta l4proto udp")
+            drop_packets(lab, host, "meta l4proto udp")
         job.until_moving(16 << 20)  # far more than what is repeated by datagrams
         job.finish(may_fall_back=True)
 
@@ -175,9 +185,9 @@ def test_udp_is_lost_later(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:
     """One that is never answered is no error: data goes over datagrams."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file) as job:
+    with _make_job(lab, plugin_file) as job:
         for host in range(2):
-            drop(lab, host, _data(job))
+            drop_packets(lab, host, _rule_for_data(job))
         job.until_moving()
         job.finish()
 
@@ -185,11 +195,13 @@ def test_tcp_is_blocked(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_loss_has_datagrams_tried(make_lab: MakeLab, plugin_file: Path) -> None:
     """Beside other work TCP may be quicker all the same; which one wins is in tests/networks."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file) as job:
+    with _make_job(lab, plugin_file) as job:
         for host in range(2):
-            drop(lab, host, f"{_data(job)} numgen random mod 1000 < 50")
-        until("they were tried", lambda: bool(TRIED.search(job.log(0) + job.log(1))))
-        until("the statistics say so", lambda: any(why == "experiments" for _, why in _large(job)))
+            drop_packets(lab, host, f"{_rule_for_data(job)} numgen random mod 1000 < 50")
+        poll_until("they were tried", lambda: bool(TRIED.search(job.log(0) + job.log(1))))
+        poll_until(
+            "the statistics say so", lambda: any(why == "experiments" for _, why in _carriers_of_large(job))
+        )
         job.finish()
         assert job.statistics()["tcp_troubles"] >= 1
 
@@ -205,8 +217,8 @@ def test_a_long_queue_turns_the_choice(make_lab: MakeLab, plugin_file: Path) -> 
         port = ("tc", "qdisc", "add", "dev", port_name(host, ENI))
         words = ("root", "tbf", "rate", "500mbit", "burst", "128kb", "latency", "400ms")
         run_command(run_inside(fabric_name(lab.prefix), *port, *words))
-    with _job(lab, plugin_file) as job:
-        until("datagrams are tried", lambda: "try datagrams" in job.log(0) + job.log(1))
+    with _make_job(lab, plugin_file) as job:
+        poll_until("datagrams are tried", lambda: "try datagrams" in job.log(0) + job.log(1))
         job.finish()
         assert job.statistics()["tcp_troubles"] >= 1
 
@@ -216,26 +228,26 @@ def test_small_tcp_buffers_turn_the_choice(make_lab: MakeLab, plugin_file: Path)
     """Where TCP moves less, for whatever reason, experiments find it."""
     lab = make_lab(LabSpec(enis=2, tcp_buffer_kib=TCP_BUFFER_KIB))
     with Job(lab, plugin_file, sizes="512K", words=LONG, env=TCP) as job:
-        until("the choice turns", lambda: bool(TURNED.search(job.log(0) + job.log(1))), TRIALS_S)
-        until("the statistics say so", lambda: ("datagrams", "experiments") in _large(job))
+        poll_until("the choice turns", lambda: bool(TURNED.search(job.log(0) + job.log(1))), TRIALS_S)
+        poll_until("the statistics say so", lambda: ("datagrams", "experiments") in _carriers_of_large(job))
 
 
 @ENGINES
 def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
     """What was in flight goes over datagrams at once, and the connection is opened anew."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, LONG, HARP_ENGINE=engine) as job:
+    with _make_job(lab, plugin_file, LONG, HARP_ENGINE=engine) as job:
         job.until_moving()
-        rule = _data(job)
+        rule = _rule_for_data(job)
         for host in range(2):
-            drop(lab, host, rule)
+            drop_packets(lab, host, rule)
         stopped = time.monotonic()
-        until("it was given up", lambda: ENDED in job.log(0) or ENDED in job.log(1))
+        poll_until("it was given up", lambda: ENDED in job.log(0) or ENDED in job.log(1))
         job.until_moving()
         assert time.monotonic() - stopped < STALL_S
         for host in range(2):
             drop_no_more(lab, host)
-        until("there is another", lambda: _with_data(lab, job) != "")
+        poll_until("there is another", lambda: _with_data(lab, job) != "")
         job.until_moving(64 << 20)
         assert not any(job.warns(rank) for rank in range(2))
 
@@ -244,11 +256,11 @@ def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str
 def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     """As by a middlebox, again and again."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, HARP_DRIVER=carrier) as job:
+    with _make_job(lab, plugin_file, HARP_DRIVER=carrier) as job:
         job.until_moving()
         for _ in range(5):
             for rank in range(2):
-                port = _port(job, rank)
+                port = _read_port(job, rank)
                 words = ("ss", "-K", "-n", "-t", f"( sport = :{port} or dport = :{port} )")
                 run_command(run_inside(lab.hosts[0], *words))
             job.until_moving()
@@ -262,14 +274,16 @@ def test_an_interface_goes_and_returns(
 ) -> None:
     """Each has a connection of its own: the job goes on over the other, then over both."""
     lab = make_lab(LabSpec(enis=2))
-    with _striped(lab, plugin_file, tmp_path / "meeting", UNTIL_FINISHED, carrier) as job:
+    with _start_striped(lab, plugin_file, tmp_path / "meeting", UNTIL_FINISHED, carrier) as job:
         job.until_moving()
         assert len(PORT.findall(job.log(0))) == 2
         for outage in range(3):
             lab.set_link(1, 1, up=False)
             job.until_moving(16 << 20)
             if not outage:  # later its connection may not be back yet
-                until("the end of its connection", lambda: "a TCP connection with" in job.log(0) + job.log(1))
+                poll_until(
+                    "the end of its connection", lambda: "a TCP connection with" in job.log(0) + job.log(1)
+                )
             lab.set_link(1, 1, up=True)
             job.until_moving(16 << 20)
         job.end()
@@ -298,7 +312,7 @@ def test_ports_of_the_range(make_lab: MakeLab, plugin_file: Path, tmp_path: Path
     env = {"HARP_CONF_DIR": str(tmp_path)}
     with Job(lab, plugin_file, words=("--iters", "10"), env=env) as job:
         job.finish()
-        assert all(7000 <= _port(job, rank) <= 7003 for rank in range(2))
+        assert all(7000 <= _read_port(job, rank) <= 7003 for rank in range(2))
 
 
 @pytest.mark.parametrize(("carrier", "mode", "ways"), [("tcp", "stream", 1), ("udp+tcp", "bidir", 2)])
@@ -311,7 +325,7 @@ def test_flow_caps(make_lab: MakeLab, plugin_file: Path, carrier: str, mode: str
     env = {"HARP_DRIVER": carrier, "HARP_PATHS": "8"}
     with Job(lab, plugin_file, mode=mode, sizes="1M", words=UNTIL_FINISHED, env=env) as job:
         meter = Meter(job)
-        until("more than two connections carry each direction", lambda: meter.mbps() > ways * 220)
+        poll_until("more than two connections carry each direction", lambda: meter.mbps() > ways * 220)
         assert "8 of TCP" in job.log(0)
         job.finish()
 
@@ -329,11 +343,11 @@ def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
     """It is waited for, whatever the timeout; the kernel's buffers are full meanwhile."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, HARP_PEER_TIMEOUT="1", HARP_DRIVER=carrier) as job:
+    with _make_job(lab, plugin_file, HARP_PEER_TIMEOUT="1", HARP_DRIVER=carrier) as job:
         job.until_moving()
         job.ranks[1].send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
-        until("two timeouts have passed", lambda: time.monotonic() > stopped + 2)
+        poll_until("two timeouts have passed", lambda: time.monotonic() > stopped + 2)
         assert job.ranks[0].poll() is None
         job.ranks[1].send_signal(signal.SIGCONT)
         job.until_moving()
@@ -358,7 +372,7 @@ time.sleep(60)
 
 
 @contextlib.contextmanager
-def _unauthenticated(lab: Lab, host: int, address: str, port: int) -> Iterator[None]:
+def _connect_unauthenticated(lab: Lab, host: int, address: str, port: int) -> Iterator[None]:
     command = lab.command(host, ["python3", "-c", UNAUTHENTICATED, address, str(port)])
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout
@@ -370,9 +384,9 @@ def _unauthenticated(lab: Lab, host: int, address: str, port: int) -> Iterator[N
 def test_unauthenticated_connections(make_lab: MakeLab, plugin_file: Path) -> None:
     """Connections of others than the peer are refused and do not disturb the job."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file) as job:
+    with _make_job(lab, plugin_file) as job:
         job.until_moving()
-        with _unauthenticated(lab, 0, lab.address(1), _port(job, 1)):
+        with _connect_unauthenticated(lab, 0, lab.address(1), _read_port(job, 1)):
             job.until_moving(32 << 20)
         job.finish()
         assert job.statistics_of(1)["handshake_refused"] >= 100

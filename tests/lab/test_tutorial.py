@@ -24,14 +24,14 @@ CAP_MBPS = 100  # so low that a busy machine reaches it
 RESULT = re.compile(r"^ +1048576 +\d+ +[\d.]+ +([\d.]+) +[\d.]+ +0$", re.MULTILINE)
 
 
-def blocks(language: str) -> list[str]:
+def blocks_of(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", TUTORIAL.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def test_the_job_of_the_tutorial(make_lab: Callable[[LabSpec], Lab], plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2, cap_mbps=CAP_MBPS))
     assert plugin_file == ROOT / "plugin" / "build" / "libnccl-net.so"
-    (text,) = [block for block in blocks("sh") if "--rendezvous" in block]
+    (text,) = [block for block in blocks_of("sh") if "--rendezvous" in block]
     words = shlex.split(text.replace("\\\n", " ").replace("10.77.0.1", lab.address(0)))
     assert words[:3] == ["python3", "-m", "harp_net.run"]
     words[0] = sys.executable
@@ -52,7 +52,7 @@ def test_the_job_of_the_tutorial(make_lab: Callable[[LabSpec], Lab], plugin_file
     ]
     said = [job.communicate(timeout=120)[0] for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], said
-    shown = [line.split(" (")[0] for block in blocks("text") for line in block.splitlines()]
+    shown = [line.split(" (")[0] for block in blocks_of("text") for line in block.splitlines()]
     choice = next(line for line in shown if "neither conf files nor HARP_IFNAME" in line)
     assert all(choice in output for output in said), said
     assert "# wrong: 0 OK" in said[0]

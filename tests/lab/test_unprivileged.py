@@ -51,7 +51,7 @@ print(json.dumps(found))
 """
 
 
-def _overflows(lab: Lab) -> int:
+def _count_overflows(lab: Lab) -> int:
     """Count what the kernels of the hosts dropped because the socket's receive buffer was full."""
     total = 0
     for host in range(len(lab.hosts)):
@@ -107,7 +107,7 @@ def test_connections_share_a_small_buffer(
         counted = job.statistics()
         assert all(BUFFER in job.log(rank) for rank in range(2))
         assert counted["messages_sent"] == counted["messages_received"] > 0
-    overflows = _overflows(lab)
+    overflows = _count_overflows(lab)
     print(
         f"{mode}, {connections} connection(s), {paths} path(s), {engine}: "
         f"{report.results[0].algbw_gbps:.2f} Gbit/s; {counted['tx_deferred']} sends deferred, "
@@ -133,7 +133,7 @@ def test_incast(make_lab: MakeLab, plugin_file: Path, unprivileged: bool, engine
         job.finish()
         counted = job.statistics()
     assert counted["messages_sent"] == counted["messages_received"] > 0
-    assert _overflows(lab) == 0
+    assert _count_overflows(lab) == 0
 
 
 def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -145,7 +145,7 @@ def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path) -> None:
         lab, plugin_file, mode="incast", sizes=str(SIZE_BYTES), words=words, env=UDP, start_by=few
     ) as job:
         job.finish()
-    assert _overflows(lab) == 0
+    assert _count_overflows(lab) == 0
 
 
 def test_small_messages(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -155,4 +155,4 @@ def test_small_messages(make_lab: MakeLab, plugin_file: Path) -> None:
     with Job(lab, plugin_file, mode="bidir", sizes="1,8,1000,4096,16385,128K", words=words, env=UDP) as job:
         job.finish()
         assert all(BUFFER in job.log(rank) for rank in range(2))
-    assert _overflows(lab) == 0
+    assert _count_overflows(lab) == 0

@@ -22,7 +22,7 @@ WORDS = ("--iters", "48", "--warmup", "4")
 SPEC = LabSpec(enis=2, switch=True, offload=Offload.OFF)
 
 
-def _run(lab: Lab, plugin: Path, faults: Faults, **env: str) -> tuple[Counter[str], dict[str, int]]:
+def _run_job(lab: Lab, plugin: Path, faults: Faults, **env: str) -> tuple[Counter[str], dict[str, int]]:
     """Return what was done to the packets and what the engines counted."""
     with Job(lab, plugin, mode="bidir", sizes=SIZES, words=WORDS, env=env) as job:
         job.finish()
@@ -34,13 +34,13 @@ def _run(lab: Lab, plugin: Path, faults: Faults, **env: str) -> tuple[Counter[st
 def test_reordering(make_lab: MakeLab, plugin_file: Path, engine: str, paths: int, mtu_bytes: int) -> None:
     lab = make_lab(dataclasses.replace(SPEC, mtu_bytes=mtu_bytes))
     faults = lab.faults(1).reorder(0.02)
-    done, _ = _run(lab, plugin_file, faults, HARP_ENGINE=engine, HARP_PATHS=str(paths))
+    done, _ = _run_job(lab, plugin_file, faults, HARP_ENGINE=engine, HARP_PATHS=str(paths))
     assert done["reordered"] > 20
 
 
 def test_duplicates(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(SPEC)
-    done, counted = _run(lab, plugin_file, lab.faults(1).duplicate(0.05))
+    done, counted = _run_job(lab, plugin_file, lab.faults(1).duplicate(0.05))
     assert done["doubled"] > 20
     assert counted["drop_DUPLICATE"] > 0
 
@@ -48,7 +48,7 @@ def test_duplicates(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_corruption(make_lab: MakeLab, plugin_file: Path) -> None:
     """Each packet with a turned bit is dropped for a counted reason; most by the CRC."""
     lab = make_lab(SPEC)
-    done, counted = _run(lab, plugin_file, lab.faults(1).corrupt(0.01), HARP_PATHS="4")
+    done, counted = _run_job(lab, plugin_file, lab.faults(1).corrupt(0.01), HARP_PATHS="4")
     assert done["corrupted"] > 20
     reasons = ("CRC", "TOKEN", "VERSION", "TYPE", "PATH", "SHORT", "FIELD")
     drops = sum(counted[f"drop_{reason}"] for reason in reasons)
@@ -63,6 +63,6 @@ def test_corruption(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_everything_at_once(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
     lab = make_lab(SPEC)
     faults = lab.faults(1).drop(0.01).duplicate(0.01).reorder(0.02).corrupt(0.005)
-    done, counted = _run(lab, plugin_file, faults, HARP_ENGINE=engine, HARP_PATHS="4")
+    done, counted = _run_job(lab, plugin_file, faults, HARP_ENGINE=engine, HARP_PATHS="4")
     assert min(done["dropped"], done["doubled"], done["reordered"], done["corrupted"]) > 0
     assert counted["lost_packets"] > 0

@@ -11,7 +11,7 @@ import pytest
 
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec, Offload
-from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
+from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, poll_until
 from tests.lab.xdp import (
     GENERIC,
     IP6,
@@ -20,8 +20,8 @@ from tests.lab.xdp import (
     XDP,
     add_ip6,
     assert_bypassed,
-    attached,
-    holding,
+    attached_program,
+    hold_queue,
     until_connected,
 )
 
@@ -68,18 +68,18 @@ def test_checked_transfer(
         env.update(IP6)
     with contextlib.ExitStack() as stack:
         for host in range(2 if mode == NATIVE else 0):
-            stack.enter_context(holding(lab, host, xdp_hold, "harp", "native"))
+            stack.enter_context(hold_queue(lab, host, xdp_hold, "harp", "native"))
         with Job(lab, plugin_file, mode="bidir", words=UNTIL_FINISHED, env=env) as running:
             for host in range(2):
                 until_connected(running, host)
-                assert attached(lab, host) == f"{MODE_OF[mode]} harp_filter_3"
+                assert attached_program(lab, host) == f"{MODE_OF[mode]} harp_filter_3"
             running.until_moving()
             running.finish()
         job = stack.enter_context(Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=env))
         job.finish()
         assert [job.driver_mode(rank) for rank in range(2)] == [mode, mode]
         assert_bypassed(job)
-    assert [attached(lab, host) for host in range(2)] == ["", ""]
+    assert [attached_program(lab, host) for host in range(2)] == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,13 @@ def _kill_and_look(lab: Lab, plugin: Path, times: int) -> None:
         with Job(lab, plugin, mode="bidir", words=words, env=XDP) as job:
             until_connected(job, 0)
             job.until_moving(1 + (turn * 37 % 20 << 16))
-            assert attached(lab, turn % 2).startswith("generic ")
+            assert attached_program(lab, turn % 2).startswith("generic ")
             for rank in job.ranks:
                 rank.kill()
             job.wait()
-        until("nothing is attached", lambda: not attached(lab, 0) and not attached(lab, 1))
+        poll_until(
+            "nothing is attached", lambda: not attached_program(lab, 0) and not attached_program(lab, 1)
+        )
 
 
 def test_killed(make_lab: MakeLab, plugin_file: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec
-from tests.lab.job import ENI, EXIT_PLUGIN, Job, until
+from tests.lab.job import ENI, EXIT_PLUGIN, Job, poll_until
 from tests.lab.remote import ROOT
 from tests.lab.xdp import (
     GENERIC,
@@ -24,8 +24,8 @@ from tests.lab.xdp import (
     XDP,
     add_ip6,
     assert_bypassed,
-    attached,
-    holding,
+    attached_program,
+    hold_queue,
     socket_datagrams,
     until_connected,
 )
@@ -39,13 +39,13 @@ FEW = ("--iters", "24", "--warmup", "4")
 TALK_S = 90
 
 
-def _bystander(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
+def _start_bystander(lab: Lab, host: int, *words: str) -> subprocess.Popen[str]:
     argv = lab.command(host, [sys.executable, "-m", "tests.lab.bystander", *words])
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def _run_talker(lab: Lab, host: int, *words: str) -> dict[str, int]:
-    with _bystander(lab, host, *words) as talker:
+    with _start_bystander(lab, host, *words) as talker:
         output, _ = talker.communicate(timeout=TALK_S)
         assert talker.returncode == 0
     counts: dict[str, int] = json.loads(output)
@@ -53,8 +53,8 @@ def _run_talker(lab: Lab, host: int, *words: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _echo(lab: Lab, host: int, port: int = ECHO_PORT) -> Iterator[None]:
-    with _bystander(lab, host, "echo", str(port)) as server:
+def _run_echo(lab: Lab, host: int, port: int = ECHO_PORT) -> Iterator[None]:
+    with _start_bystander(lab, host, "echo", str(port)) as server:
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == "ready\n"
@@ -68,7 +68,7 @@ def _udp_ports(lab: Lab, host: int) -> set[int]:
     return {int(line.split()[3].rpartition(":")[2]) for line in shown.splitlines()}
 
 
-def _reassembled(lab: Lab, host: int) -> int:
+def _count_reassembled(lab: Lab, host: int) -> int:
     text = run_command(run_inside(lab.hosts[host], "cat", "/proc/net/snmp"))
     names, values = re.findall(r"^Ip: (.*)$", text, re.MULTILINE)
     return int(dict(zip(names.split(), values.split(), strict=True))["ReasmOKs"])
@@ -81,18 +81,18 @@ def test_foreign_traffic(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, m
     add_ip6(lab)
     with contextlib.ExitStack() as stack:
         for host in range(2 if mode == "native" else 0):
-            stack.enter_context(holding(lab, host, xdp_hold, "harp", "native"))
+            stack.enter_context(hold_queue(lab, host, xdp_hold, "harp", "native"))
         job = stack.enter_context(Job(lab, plugin_file, mode="bidir", words=LONG, env=XDP))
         until_connected(job, 0)
         job.until_moving()
-        stack.enter_context(_echo(lab, 0))
+        stack.enter_context(_run_echo(lab, 0))
         for name in lab.hosts:
             run_command(ip_inside(name, "-6", "neighbour", "flush", "dev", ENI))
         addresses = [lab.address(0), "fd77::1"]
         assert _run_talker(lab, 1, "talk", str(ECHO_PORT), *addresses) == {"datagrams": 14, "streams": 2}
         for address in addresses:
             run_command(run_inside(lab.hosts[1], "ping", "-c", "3", "-i", "0.01", "-s", "4000", address))
-        assert [attached(lab, host).split()[0] for host in range(2)] == [mode, mode]
+        assert [attached_program(lab, host).split()[0] for host in range(2)] == [mode, mode]
         job.until_moving()
 
 
@@ -102,13 +102,13 @@ def test_fragments_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None:
     with Job(lab, plugin_file, words=LONG, env=XDP) as job:
         until_connected(job, 0)
         port = min(_udp_ports(lab, 0))
-        before = _reassembled(lab, 0)
+        before = _count_reassembled(lab, 0)
         program = (
             "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
             f"[s.sendto(bytes(4000), ({lab.address(0)!r}, {port})) for _ in range(20)]"
         )
         run_command(run_inside(lab.hosts[1], sys.executable, "-c", program))
-        until("fragments are put together", lambda: _reassembled(lab, 0) > before)
+        poll_until("fragments are put together", lambda: _count_reassembled(lab, 0) > before)
         job.until_moving()
 
 
@@ -117,7 +117,7 @@ def test_tagged_frames_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None
     lab = make_lab(LabSpec(enis=2))
     with Job(lab, plugin_file, words=LONG, env=XDP) as job:
         until_connected(job, 0)
-        with _bystander(lab, 0, "watch", ENI) as watcher:
+        with _start_bystander(lab, 0, "watch", ENI) as watcher:
             assert watcher.stdout is not None
             assert watcher.stdout.readline() == "ready\n"
             port = str(min(_udp_ports(lab, 0)))
@@ -126,13 +126,13 @@ def test_tagged_frames_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None
         job.until_moving()
 
 
-def _conf(folder: Path, queues: int) -> dict[str, str]:
+def _write_conf(folder: Path, queues: int) -> dict[str, str]:
     folder.mkdir()
     (folder / "ztcp0.conf").write_text(f"[eni]\ninterface = {ENI}\nqueues = {queues}\n")
     return {**XDP, "HARP_CONF_DIR": str(folder)}
 
 
-def _ifindex(lab: Lab, host: int) -> int:
+def _read_ifindex(lab: Lab, host: int) -> int:
     shown = run_command(ip_inside(lab.hosts[host], "-json", "link", "show", "dev", ENI))
     return int(json.loads(shown)[0]["ifindex"])
 
@@ -140,12 +140,12 @@ def _ifindex(lab: Lab, host: int) -> int:
 def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, tmp_path: Path) -> None:
     """Each takes a queue; the second joins its own ENI's program; another host has one of that number."""
     lab = make_lab(LabSpec(enis=2, queues=2))
-    number = str(_ifindex(lab, 0))
-    assert _ifindex(lab, 1) != int(number)
+    number = str(_read_ifindex(lab, 0))
+    assert _read_ifindex(lab, 1) != int(number)
     run_command(ip_inside(lab.hosts[1], "link", "add", OTHER, "index", number, "type", "veth"))
-    env = _conf(tmp_path / "conf", queues=1)
+    env = _write_conf(tmp_path / "conf", queues=1)
     with (
-        holding(lab, 1, xdp_hold, "harp", "generic", ifname=OTHER),
+        hold_queue(lab, 1, xdp_hold, "harp", "generic", ifname=OTHER),
         Job(lab, plugin_file, mode="bidir", words=LONG, env=env) as first,
     ):
         until_connected(first, 0)
@@ -154,7 +154,7 @@ def test_two_jobs_share_an_eni(make_lab: MakeLab, plugin_file: Path, xdp_hold: P
             second.finish()
             assert [second.driver_mode(0), second.driver_mode(1)] == [GENERIC, GENERIC]
             assert {first.queues(0), second.queues(0)} == {"queue 0", "queue 1"}
-        assert attached(lab, 0)
+        assert attached_program(lab, 0)
         first.until_moving()
 
 
@@ -168,13 +168,13 @@ def test_ports_that_lead_to_our_queues(
     most of theirs from there.
     """
     lab = make_lab(LabSpec(enis=2, queues=2))
-    env = _conf(tmp_path / "conf", queues=1)
+    env = _write_conf(tmp_path / "conf", queues=1)
     sockets = {**env, "HARP_DRIVER": "udp"}
     words = ("--iters", "10000", "--warmup", "100")
     for turn in range(4):
         before = socket_datagrams(lab, 1)
         with (
-            holding(lab, 1, xdp_hold, "harp", "native"),
+            hold_queue(lab, 1, xdp_hold, "harp", "native"),
             Job(lab, plugin_file, words=words, env=env, rank_env=(sockets, {}), port=20500 + turn) as job,
         ):
             job.finish()
@@ -203,7 +203,7 @@ def test_no_queue_is_left(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_ports_of_the_killed_are_forgotten(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
     """The program lives on in another process; the ports are somebody else's later, the queue too."""
     lab = make_lab(LabSpec(enis=2))
-    with holding(lab, 0, xdp_hold, "harp", "generic"):
+    with hold_queue(lab, 0, xdp_hold, "harp", "generic"):
         with Job(lab, plugin_file, words=LONG, env=XDP) as killed:
             until_connected(killed, 0)
             ports = _udp_ports(lab, 0)
@@ -212,7 +212,7 @@ def test_ports_of_the_killed_are_forgotten(make_lab: MakeLab, plugin_file: Path,
         with Job(lab, plugin_file, words=LONG, env=XDP) as job:
             until_connected(job, 0)
             port = min(ports - _udp_ports(lab, 0))
-            with _echo(lab, 0, port):
+            with _run_echo(lab, 0, port):
                 assert _run_talker(lab, 1, "hush", str(port), lab.address(0)) == {"datagrams": 1}
 
 
@@ -220,26 +220,26 @@ def test_ports_of_the_killed_are_forgotten(make_lab: MakeLab, plugin_file: Path,
 def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, mode: str) -> None:
     """It stays: a job that requires AF_XDP gets an error, one that leaves the choice works."""
     lab = make_lab(LabSpec(enis=2))
-    with holding(lab, 0, xdp_hold, "foreign", mode):
+    with hold_queue(lab, 0, xdp_hold, "foreign", mode):
         with Job(lab, plugin_file, words=FEW, env=XDP) as job:
             assert EXIT_PLUGIN in job.wait()
             log = job.log(0)
             assert f"xdp {mode} copy: another XDP program is attached" in log
             other = "native" if mode == "generic" else "generic"
             assert f"xdp {other} copy: an XDP program is attached to the interface in {mode} mode" in log
-        assert attached(lab, 0) == f"{mode} somebody"
+        assert attached_program(lab, 0) == f"{mode} somebody"
         with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}) as job:
             job.finish()
-        assert attached(lab, 0) == f"{mode} somebody"
+        assert attached_program(lab, 0) == f"{mode} somebody"
 
 
 def test_a_harp_program_in_the_other_mode(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
     """It is joined as what it is, and the mode shows it."""
     lab = make_lab(LabSpec(enis=2))
-    with holding(lab, 1, xdp_hold, "harp", "native"):
+    with hold_queue(lab, 1, xdp_hold, "harp", "native"):
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=XDP) as job:
             job.finish()
             assert [job.driver_mode(0), job.driver_mode(1)] == [GENERIC, NATIVE]
             assert "generic copy: an XDP program is attached to the interface in native mode" in job.log(1)
             assert_bypassed(job)
-        assert attached(lab, 1) == "native harp_filter_3"
+        assert attached_program(lab, 1) == "native harp_filter_3"

@@ -15,8 +15,8 @@ from harpctl.errors import HarpError
 from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Offload
-from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, until
-from tests.lab.xdp import GENERIC, IP6, XDP, add_ip6, assert_bypassed, attached
+from tests.lab.job import ALL_SIZES, ENI, UNTIL_FINISHED, Job, poll_until
+from tests.lab.xdp import GENERIC, IP6, XDP, add_ip6, assert_bypassed, attached_program
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -31,12 +31,12 @@ GATHER = "echo 200000 >gro_flush_timeout && echo 20 >napi_defer_hard_irqs"
 FEW = ("--iters", "24", "--warmup", "4")
 
 
-def _carrier(lab: Lab, host: int) -> bool:
+def _has_carrier(lab: Lab, host: int) -> bool:
     shown = run_command(ip_inside(lab.hosts[host], "link", "show", "dev", UPPER, "up"))
     return "LOWER_UP" in shown
 
 
-def _stack(lab: Lab, kind: str) -> None:
+def _stack_device(lab: Lab, kind: str) -> None:
     """Lay a device over the ENI of each host, with an address of its own."""
     for host, name in enumerate(lab.hosts):
         try:
@@ -51,17 +51,17 @@ def _stack(lab: Lab, kind: str) -> None:
         run_command(run_inside(name, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"))
         run_command(ip_inside(name, "address", "add", f"10.99.0.{host + 1}/24", "dev", UPPER))
         run_command(ip_inside(name, "link", "set", "dev", UPPER, "up"))
-    until("the devices have a carrier", lambda: all(_carrier(lab, host) for host in range(2)))
+    poll_until("the devices have a carrier", lambda: all(_has_carrier(lab, host) for host in range(2)))
 
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_stacked_device(make_lab: MakeLab, plugin_file: Path, kind: str) -> None:
     """Forced, it takes generic mode, which sees packets as the upper device does: without a tag."""
     lab = make_lab(LabSpec(enis=2))
-    _stack(lab, kind)
+    _stack_device(lab, kind)
     with Job(lab, plugin_file, words=UNTIL_FINISHED, env=XDP, ifname=UPPER) as running:
-        until("the program is there", lambda: attached(lab, 0, UPPER).startswith("generic "))
-        assert attached(lab, 0) == ""
+        poll_until("the program is there", lambda: attached_program(lab, 0, UPPER).startswith("generic "))
+        assert attached_program(lab, 0) == ""
         running.until_moving()
         running.finish()
     with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=FEW, env=XDP, ifname=UPPER) as job:
@@ -74,7 +74,7 @@ def test_stacked_device(make_lab: MakeLab, plugin_file: Path, kind: str) -> None
 
 def test_left_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2))
-    _stack(lab, "macvlan")
+    _stack_device(lab, "macvlan")
     with Job(lab, plugin_file, words=FEW, env={"HARP_DRIVER": "auto"}, ifname=UPPER) as job:
         job.finish()
         assert job.driver_mode(0) == "udp gso+gro"
@@ -83,7 +83,7 @@ def test_left_the_choice(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_nothing_is_merged_below_a_stacked_device(make_lab: MakeLab, plugin_file: Path) -> None:
     """There is no program on the ENI below, where the kernel merges what a socket wants merged: none does."""
     lab = make_lab(LabSpec(enis=2, offload=Offload.SEGMENT))
-    _stack(lab, "macvlan")
+    _stack_device(lab, "macvlan")
     add_ip6(lab, UPPER)
     for name in lab.hosts:  # single packets would leave one by one, and nothing would be there to merge
         run_command(run_inside(name, "sh", "-c", f"cd /sys/class/net/{ENI} && {GATHER}"))

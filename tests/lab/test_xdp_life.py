@@ -16,9 +16,9 @@ import pytest
 from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec
-from tests.lab.job import ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, statistics_of, until
-from tests.lab.remote import RemotePeer, connect, transfer
-from tests.lab.xdp import GENERIC, NATIVE, UDP, XDP, attached, holding, until_connected
+from tests.lab.job import ENI, EXIT_PLUGIN, UNTIL_FINISHED, Job, poll_until, statistics_of
+from tests.lab.remote import RemotePeer, connect_peers, transfer_messages
+from tests.lab.xdp import GENERIC, NATIVE, UDP, XDP, attached_program, hold_queue, until_connected
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -29,18 +29,18 @@ IDLE_PASSES_MAX = 200_000
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 
 
-def _job(lab: Lab, plugin: Path, words: tuple[str, ...], **env: str) -> Job:
+def _make_job(lab: Lab, plugin: Path, words: tuple[str, ...], **env: str) -> Job:
     return Job(lab, plugin, mode="bidir", sizes="256K", words=words, env={**XDP, **env})
 
 
-def _set(lab: Lab, host: int, *words: str) -> None:
+def _set_link(lab: Lab, host: int, *words: str) -> None:
     run_command(ip_inside(lab.hosts[host], "link", "set", "dev", ENI, *words))
 
 
-def _passed(seconds: float) -> None:
+def _let_time_pass(seconds: float) -> None:
     """Let the job feel it for a while."""
     start = time.monotonic()
-    until("some time has passed", lambda: time.monotonic() > start + seconds)
+    poll_until("some time has passed", lambda: time.monotonic() > start + seconds)
 
 
 def test_sends_that_reach_nobody(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -67,24 +67,24 @@ def test_sends_that_reach_nobody(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_own_link_flaps(make_lab: MakeLab, plugin_file: Path, engine: str) -> None:
     """Who notices by a send goes on with sockets, else with AF_XDP; the peer keeps that, and data flows."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
         job.until_moving()
         lab.set_link(1, 0, up=False)
-        _passed(0.5)
+        _let_time_pass(0.5)
         lab.set_link(1, 0, up=True)
         job.until_moving()
         job.finish(may_fall_back=True)
         falls = job.statistics_of(1)["driver_fallbacks"]
         assert job.log(1).count(f"{FALLEN}the interface went down; continuing with udp gso+gro") == falls
         assert job.statistics_of(0)["driver_fallbacks"] == 0
-    assert [attached(lab, host) for host in range(2)] == ["", ""]
+    assert [attached_program(lab, host) for host in range(2)] == ["", ""]
 
 
 def test_channels_are_added(make_lab: MakeLab, plugin_file: Path) -> None:
     """Packets that come in on a queue which is not ours take the way through the sockets; no fall."""
     lab = make_lab(LabSpec(enis=2, queues=2))
     run_command(run_inside(lab.hosts[1], "ethtool", "-L", ENI, "rx", "1", "tx", "1"))
-    with _job(lab, plugin_file, UNTIL_FINISHED, HARP_PATHS="4") as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED, HARP_PATHS="4") as job:
         until_connected(job, 1)
         assert job.queues(1) == "queue 0"
         job.until_moving()
@@ -96,11 +96,11 @@ def test_channels_are_added(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_switch_port_flaps(make_lab: MakeLab, plugin_file: Path) -> None:
     """The carrier stays: packets are lost, that is all."""
     lab = make_lab(LabSpec(enis=2, switch=True))
-    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for _ in range(3):
             run_command(ip_inside(f"{lab.prefix}fabric", "link", "set", "br0", "down"))
-            _passed(0.2)
+            _let_time_pass(0.2)
             run_command(ip_inside(f"{lab.prefix}fabric", "link", "set", "br0", "up"))
             job.until_moving()
         job.finish()
@@ -109,7 +109,7 @@ def test_switch_port_flaps(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_peer_of_the_veth_is_deleted(make_lab: MakeLab, plugin_file: Path) -> None:
     """Both ends are gone with their addresses; the job ends, with an error that names the ENI."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, LONG, HARP_PEER_TIMEOUT="2") as job:
+    with _make_job(lab, plugin_file, LONG, HARP_PEER_TIMEOUT="2") as job:
         job.until_moving()
         run_command(ip_inside(lab.hosts[1], "link", "delete", ENI))
         assert EXIT_PLUGIN in job.wait()
@@ -123,8 +123,8 @@ def test_idle_on_a_deleted_eni(make_lab: MakeLab, plugin_file: Path, engine: str
     lab = make_lab(LabSpec(enis=2))
     env = {**XDP, "HARP_ENGINE": engine}
     with RemotePeer(lab, 0, plugin_file, env) as receiver, RemotePeer(lab, 1, plugin_file, env) as sender:
-        connect(receiver, sender)
-        transfer(receiver, sender, 8, 100_000)
+        connect_peers(receiver, sender)
+        transfer_messages(receiver, sender, 8, 100_000)
         run_command(ip_inside(lab.hosts[0], "link", "delete", ENI))
         receiver.call("hushed", 1.0)
         sender.child.kill()
@@ -135,11 +135,11 @@ def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) ->
     """AF_XDP does not need the kernel to have it; the control connection and new next hops do."""
     lab = make_lab(LabSpec(enis=2))
     address = ("address", "{}", f"{lab.address(1)}/24", "dev", ENI)
-    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for verb in ("delete", "add"):
             run_command(ip_inside(lab.hosts[1], *(word.format(verb) for word in address)))
-            _passed(0.3)
+            _let_time_pass(0.3)
         job.until_moving()
         job.finish(may_fall_back=True)
 
@@ -148,20 +148,20 @@ def test_address_is_removed_for_a_while(make_lab: MakeLab, plugin_file: Path) ->
 def test_mtu_shrinks(make_lab: MakeLab, plugin_file: Path, mtu_bytes: int) -> None:
     """Packets of the old size are lost until the paths have found the new one."""
     lab = make_lab(LabSpec(enis=2, mtu_bytes=3498))
-    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for host in range(2):
-            _set(lab, host, "mtu", str(mtu_bytes))
+            _set_link(lab, host, "mtu", str(mtu_bytes))
         job.until_moving()
         job.finish(may_fall_back=True)
 
 
 def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
         for host in range(2):
-            _set(lab, host, "mtu", "9000")
+            _set_link(lab, host, "mtu", "9000")
         job.until_moving()
         job.finish()
 
@@ -169,9 +169,9 @@ def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path) -> None:
     """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP finds the new one."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin_file, UNTIL_FINISHED) as job:
+    with _make_job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()
-        _set(lab, 1, "address", NEW_MAC)
+        _set_link(lab, 1, "address", NEW_MAC)
         run_command(run_inside(lab.hosts[1], "ping", "-c", "1", "-W", "5", lab.address(0)))
         job.until_moving()
         job.finish()
@@ -182,9 +182,9 @@ def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path) -> None:
 def test_frames_carry_the_new_address(make_lab: MakeLab, plugin_file: Path) -> None:
     """A cloud drops what comes from another MAC address than the ENI's."""
     lab = make_lab(LabSpec(enis=2, switch=True))
-    with _job(lab, plugin_file, LONG) as job:
+    with _make_job(lab, plugin_file, LONG) as job:
         job.until_moving()
-        _set(lab, 1, "address", NEW_MAC)
+        _set_link(lab, 1, "address", NEW_MAC)
         run_command(run_inside(lab.hosts[1], "ping", "-c", "1", "-W", "5", lab.address(0)))
         job.until_moving(8 << 20)
         fabric = f"{lab.prefix}fabric"
@@ -203,7 +203,7 @@ def test_frames_carry_the_new_address(make_lab: MakeLab, plugin_file: Path) -> N
             new, old = (int(count) for count in re.findall(r"counter packets (\d+)", listed))
             return new > 100 and old == 0
 
-        until("all frames carry the new address", only_new)  # the driver looks every 50 ms
+        poll_until("all frames carry the new address", only_new)  # the driver looks every 50 ms
 
 
 @ENGINES
@@ -216,9 +216,9 @@ def test_a_forked_child_keeps_nothing(make_lab: MakeLab, plugin_file: Path, engi
         assert peers[0].call("listened")
         stack.callback(os.kill, peers[0].call("fork"), signal.SIGKILL)
         peers[0].call("close")
-        until("the program is gone", lambda: attached(lab, 0) == "")
+        poll_until("the program is gone", lambda: attached_program(lab, 0) == "")
         sockets = run_inside(lab.hosts[0], "ss", "-H", "-n", "-l", "--udp")
-        until("the port is free", lambda: run_command(sockets) == "")
+        poll_until("the port is free", lambda: run_command(sockets) == "")
         assert peers[0].call("listened")
         stack.callback(os.kill, peers[0].call("fork"), signal.SIGKILL)
         peers[0].child.kill()
@@ -229,14 +229,14 @@ def test_a_forked_child_keeps_nothing(make_lab: MakeLab, plugin_file: Path, engi
 def test_native_program_goes_with_its_holder(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
     """Who attached it may end first: the others hold it too."""
     lab = make_lab(LabSpec(enis=2))
-    with holding(lab, 1, xdp_hold, "harp", "native"):
-        job = _job(lab, plugin_file, UNTIL_FINISHED).__enter__()
+    with hold_queue(lab, 1, xdp_hold, "harp", "native"):
+        job = _make_job(lab, plugin_file, UNTIL_FINISHED).__enter__()
         until_connected(job, 1)
     try:
-        assert attached(lab, 1).startswith("native")
+        assert attached_program(lab, 1).startswith("native")
         job.until_moving()
         job.finish()
         assert [job.driver_mode(0), job.driver_mode(1)] == [GENERIC, NATIVE]
     finally:
         job.__exit__(None, None, None)
-    assert attached(lab, 1) == ""
+    assert attached_program(lab, 1) == ""

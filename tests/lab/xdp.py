@@ -13,7 +13,7 @@ from pathlib import Path
 from harplab.lab.commands import ip_inside, run_inside
 from harplab.lab.lab import Lab, run_command
 from tests.conftest import PLUGIN_DIR
-from tests.lab.job import ENI, Job, until
+from tests.lab.job import ENI, Job, poll_until
 
 GENERIC, NATIVE, ZERO_COPY = "xdp generic copy", "xdp native copy", "xdp zero-copy"
 XDP = {"HARP_DRIVER": "xdp"}
@@ -39,7 +39,7 @@ SOURCES = (
 HOLDER_WORDS = [str(PLUGIN_DIR / "src" / f"{name}.c") for name in SOURCES]
 
 
-def attached(lab: Lab, host: int, ifname: str = ENI) -> str:
+def attached_program(lab: Lab, host: int, ifname: str = ENI) -> str:
     """Return mode and name of the XDP program on an ENI, as in "generic harp_filter_3"; "" for none."""
     shown = run_command(ip_inside(lab.hosts[host], "-details", "-json", "link", "show", "dev", ifname))
     xdp = json.loads(shown)[0].get("xdp")
@@ -64,7 +64,7 @@ def socket_datagrams(lab: Lab, host: int) -> int:
 
 def until_connected(job: Job, rank: int) -> None:
     """Wait until a rank has a connection; its driver is open then."""
-    until(f"rank {rank} is connected", lambda: "connected to" in job.log(rank))
+    poll_until(f"rank {rank} is connected", lambda: "connected to" in job.log(rank))
 
 
 def assert_bypassed(job: Job) -> None:
@@ -79,7 +79,7 @@ def assert_bypassed(job: Job) -> None:
 
 
 @contextlib.contextmanager
-def holding(
+def hold_queue(
     lab: Lab, host: int, program: Path, whose: str, mode: str, *queue: str, ifname: str = ENI
 ) -> Iterator[None]:
     """Hold an XDP program on an interface of a host (xdp_hold.c)."""

@@ -52,7 +52,7 @@ THREADS = re.compile(r"^Threads:\s+(\d+)", re.MULTILINE)
 Pair = tuple[int, int]  # from a rank to another
 
 
-def slowness() -> float:
+def measure_slowness() -> float:
     """Return by what factor this machine is slower than one with a core for us: other work takes the rest."""
     start_s, until_s = time.monotonic(), time.process_time() + PROBE_S
     while time.process_time() < until_s:
@@ -187,7 +187,7 @@ class Fleet:
         self.count = ranks_per_host * len(lab.hosts)
         self.exchange = folder / "exchange"
         self.summary = Summary()
-        self.slowness = slowness()
+        self.slowness = measure_slowness()
         self.ranks: list[Rank] = []
         self._draw, self._draw_faults = random.Random(seed), random.Random(seed + 1)
         self._selector = selectors.DefaultSelector()
@@ -422,11 +422,11 @@ class Fleet:
         if kind == "kill":
             self._kill(rank)
         elif kind == "stop":
-            self._stop(rank, _between(STOP_S, share))
+            self._stop(rank, _draw_between(STOP_S, share))
         elif kind == "loss":
-            self._lose(rank.host, eni, _between(self.loss_s, share))
+            self._lose(rank.host, eni, _draw_between(self.loss_s, share))
         else:
-            self._cut(kind, rank.host, eni, _between(LINK_S, share))
+            self._cut(kind, rank.host, eni, _draw_between(LINK_S, share))
         self._after(self._draw_faults.expovariate(1 / self._fault_mean_s), self._next_fault)
 
     def _kill(self, rank: Rank) -> None:
@@ -486,7 +486,7 @@ class Fleet:
         self._after(seconds, heal)
 
 
-def _between(bounds: tuple[float, float], share: float) -> float:
+def _draw_between(bounds: tuple[float, float], share: float) -> float:
     """Return a time between two, as often in each octave."""
     least, most = bounds
     return float(least * (most / least) ** share)

@@ -22,7 +22,7 @@ GROWTH_MAX_KIB = 8 << 10
 PATIENCE_S = 5.0  # the wait for a hang on purpose
 
 
-def _check(summary: Summary) -> None:
+def _check_summary(summary: Summary) -> None:
     text = summary.line()
     assert not summary.unexpected, "\n".join([text, *summary.unexpected])
     assert summary.messages, text
@@ -34,16 +34,18 @@ def _check(summary: Summary) -> None:
 FEW_LOSS_S = (0.2, 2.0)  # the job ends when its last fault has
 
 
-def _lab(hosts: int) -> LabSpec:
+def _lab_of_hosts(hosts: int) -> LabSpec:
     return LabSpec(hosts=hosts, enis=2, subnets=Subnets.ONE)
 
 
 def test_few(make_lab: MakeLab, rank_program: Path, plugin_file: Path, tmp_path: Path) -> None:
     """Eight ranks, for some seconds."""
-    with Fleet(make_lab(_lab(4)), rank_program, plugin_file, tmp_path, ranks_per_host=2, seed=SEED) as fleet:
+    with Fleet(
+        make_lab(_lab_of_hosts(4)), rank_program, plugin_file, tmp_path, ranks_per_host=2, seed=SEED
+    ) as fleet:
         fleet.loss_s = FEW_LOSS_S
         fleet.run(8.0, fault_mean_s=0.7, compare_s=3.0, tell=print)
-    _check(fleet.summary)
+    _check_summary(fleet.summary)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +73,13 @@ def test_defects_are_found(
     """The checks of a job find a plugin that errs."""
     monkeypatch.setenv("DEFECT", defect)
     monkeypatch.setenv("DEFECT_PLUGIN", str(plugin_file))
-    fleet = Fleet(make_lab(_lab(2)), rank_program, defect_plugin, tmp_path, ranks_per_host=1, seed=SEED)
+    fleet = Fleet(
+        make_lab(_lab_of_hosts(2)), rank_program, defect_plugin, tmp_path, ranks_per_host=1, seed=SEED
+    )
     fleet.faults, fleet.hang_s, fleet.loss_s = faults, PATIENCE_S, FEW_LOSS_S
     with pytest.raises(AssertionError, match=f"(?s){finding}"), fleet:  # noqa: PT012
         fleet.run(3.0, fault_mean_s=0.5, compare_s=1.0, tell=print)
-        _check(fleet.summary)
+        _check_summary(fleet.summary)
 
 
 @pytest.mark.timeout(0)
@@ -96,9 +100,11 @@ def test_many(
             print(f"\n{line}", end="", flush=True)
 
     seconds = 60.0 * request.config.getoption("--minutes")
-    with Fleet(make_lab(_lab(16)), rank_program, plugin_file, tmp_path, ranks_per_host=4, seed=SEED) as fleet:
+    with Fleet(
+        make_lab(_lab_of_hosts(16)), rank_program, plugin_file, tmp_path, ranks_per_host=4, seed=SEED
+    ) as fleet:
         fleet.run(seconds, fault_mean_s=4.0, compare_s=60.0, tell=tell)
     tell(f"{fleet.summary.line()}\n")
-    _check(fleet.summary)
+    _check_summary(fleet.summary)
     assert set(fleet.summary.faults) == set(FAULTS)
     assert fleet.summary.expected > 0

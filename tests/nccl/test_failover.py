@@ -19,7 +19,7 @@ import pytest
 from harplab.bench.nccl_run import NcclRun
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import until
+from tests.lab.job import poll_until
 from tests.nccl.conftest import MakeBox
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
@@ -82,7 +82,7 @@ def receiver(lab: Lab) -> Iterator[Receiver]:
     """Host 1."""
     with subprocess.Popen(lab.command(1, ["sleep", "infinity"])) as sleeper:
         one = Receiver(sleeper.pid)
-        until("it is on the host", lambda: one.path.read_text().count("eni") == ENIS)
+        poll_until("it is on the host", lambda: one.path.read_text().count("eni") == ENIS)
         yield one
         sleeper.kill()
 
@@ -117,7 +117,7 @@ def test_one_of_four_is_lost(
     start = receiver.sample()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(make_box(lab).run, *options, environment=environment)
-        until("it moves", lambda: running.done() or receiver.sample().bytes_ > start.bytes_ + (64 << 20))
+        poll_until("it moves", lambda: running.done() or receiver.sample().bytes_ > start.bytes_ + (64 << 20))
         before = receiver.watch(running, STRETCH_S)
         lab.faults(0, LOST).blackhole()
         after = receiver.watch(running, STRETCH_S)

@@ -15,7 +15,7 @@ import pytest
 from harplab.bench.nccl_run import NcclRun
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
-from tests.lab.job import until
+from tests.lab.job import poll_until
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import OPERATIONS
@@ -60,7 +60,7 @@ def separate(striped: dict[str, str]) -> dict[str, str]:
 def receiver(lab: Lab) -> Iterator[int]:
     """A process on host 1, whose counters are its host's."""
     with subprocess.Popen(lab.command(1, ["sleep", "infinity"])) as sleeper:
-        until("it is on the host", lambda: len(received(sleeper.pid)) == ENIS)
+        poll_until("it is on the host", lambda: len(received(sleeper.pid)) == ENIS)
         yield sleeper.pid
         sleeper.kill()
 
@@ -155,7 +155,7 @@ def _carried(receiver: int, running: Future[NcclRun], enis: set[int]) -> bool:
         now = received(receiver)
         return all(now[eni] > before[eni] + (1 << 20) for eni in enis)
 
-    until(f"ENIs {sorted(enis)} carry data", lambda: running.done() or carried())
+    poll_until(f"ENIs {sorted(enis)} carry data", lambda: running.done() or carried())
     return carried()
 
 

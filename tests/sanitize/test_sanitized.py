@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import native
-from tests.bench.conftest import Ended, Perf, finish
+from tests.bench.conftest import Ended, Perf, wait_for_end
 from tests.sanitize.conftest import MAY_BUILD, OPTIONS, REPORT
 
 pytestmark = MAY_BUILD
@@ -88,9 +88,9 @@ def test_dead_rank(perf: Perf, variant: str, engine: str) -> None:
     first, second = perf.start_ranks(2, *words, env=_env(variant, engine, 2))
     _until_moving(first)
     second.kill()
-    ended = _clean(finish(first))
+    ended = _clean(wait_for_end(first))
     assert ended.code in {PLUGIN, PEER}, ended.err
-    finish(second)
+    wait_for_end(second)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -101,7 +101,7 @@ def test_stopped_run(perf: Perf, variant: str, engine: str) -> None:
     _until_moving(first)
     first.send_signal(signal.SIGTERM)
     for child in (first, second):
-        assert _clean(finish(child)).code in {PLUGIN, PEER, INTERRUPTED}
+        assert _clean(wait_for_end(child)).code in {PLUGIN, PEER, INTERRUPTED}
 
 
 def test_threads(variant: str) -> None:

@@ -16,8 +16,8 @@ import pytest
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from tests import native
-from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, until
-from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, holding, until_connected
+from tests.lab.job import ALL_SIZES, UNTIL_FINISHED, Job, poll_until
+from tests.lab.xdp import GENERIC, IP6, NATIVE, XDP, add_ip6, hold_queue, until_connected
 from tests.sanitize.conftest import MAY_BUILD, OPTIONS, REPORT
 
 pytestmark = [pytest.mark.lab, MAY_BUILD]
@@ -55,7 +55,7 @@ def _assert_clean(job: Job) -> None:
 def _transfer(lab: Lab, plugin: Path, hold: Path, variant: str, mode: str = GENERIC, **env: str) -> None:
     with contextlib.ExitStack() as stack:
         for host in range(2 if mode == NATIVE else 0):
-            stack.enter_context(holding(lab, host, hold, "harp", "native"))
+            stack.enter_context(hold_queue(lab, host, hold, "harp", "native"))
         job = stack.enter_context(_job(lab, plugin, variant, FEW, **env))
         job.finish(WAIT_S)
         _assert_clean(job)
@@ -68,7 +68,7 @@ def _flap(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
         job.until_moving()
         lab.set_link(1, 0, up=False)
         start = time.monotonic()
-        until("the driver has felt it", lambda: time.monotonic() > start + DOWN_S)
+        poll_until("the driver has felt it", lambda: time.monotonic() > start + DOWN_S)
         lab.set_link(1, 0, up=True)
         job.until_moving()
         job.finish(WAIT_S, may_fall_back=True)

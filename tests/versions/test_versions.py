@@ -16,7 +16,7 @@ import pytest
 
 from harpctl.facts.elf import version_key
 from tests import native
-from tests.bench.conftest import Perf, finish, free_port
+from tests.bench.conftest import Perf, free_port, wait_for_end
 from tests.conformance import abi
 from tests.conftest import BUILD_DIR, PLUGIN_DIR
 from tests.lab.remote import RemotePeer
@@ -76,7 +76,7 @@ def _move_checked_messages(libraries: Sequence[Path], carrier: str) -> None:
         own = ("--rank", number, "--nranks", len(ranks), "--rendezvous", meet)
         rank.start("--mode", "bidir", *SIZES, *own, env=env)
     for rank in ranks:
-        ended = finish(rank.running[0])
+        ended = wait_for_end(rank.running[0])
         assert ended.code == OK, ended.err
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 
-from tests.conformance.children.lines import ready, send_line
-from tests.conformance.driver import MEBIBYTE, Log, Net, ffi, open_files, pattern, thread_count
+from tests.conformance.children.lines import init_net, send_line
+from tests.conformance.driver import MEBIBYTE, Log, Net, ffi, open_files, pattern_bytes, thread_count
 
 MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBYTE, 64 * MEBIBYTE)
 
@@ -33,7 +33,7 @@ def unconfigured(version: int) -> None:
 
 def properties(version: int) -> None:
     """Report what the device is, and the lines of the log."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     assert net.log is not None
     _, props = net.properties(0)
     send_line(
@@ -50,23 +50,23 @@ def properties(version: int) -> None:
 
 def matrix(version: int) -> None:
     """Messages from nothing to 64 MiB."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     with net.pair() as pair:
         for number, size in enumerate(MATRIX_SIZES):
-            pair.transfer([pattern(size, number)])
-        pair.transfer([pattern(200_000 + number, number) for number in range(8)], spare=1000)
+            pair.transfer([pattern_bytes(size, number)])
+        pair.transfer([pattern_bytes(200_000 + number, number) for number in range(8)], spare=1000)
     net.finalize()
     send_line(warns=net.warns(), threads=thread_count())
 
 
 def striped(version: int) -> None:
     """Move data over a pair of each device while those of the others are open; count HARP's threads."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     before, threads = thread_count(), []
     with contextlib.ExitStack() as stack:
         for dev in range(net.devices()[1]):
             pair = stack.enter_context(net.pair(dev))
-            pair.transfer([pattern(size, dev) for size in (1, 5000, 1 << 20)])
+            pair.transfer([pattern_bytes(size, dev) for size in (1, 5000, 1 << 20)])
             threads.append(thread_count() - before)
     speeds = [net.properties(dev)[1].speed for dev in range(net.devices()[1])]
     send_line(speeds=speeds, threads=threads, warns=net.warns())
@@ -83,12 +83,12 @@ def _merge(net: Net, *parts: int) -> tuple[int, int]:
 
 def merge(version: int) -> None:
     """Merge devices as NCCL does, use the merged one, request ones that cannot be made."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     _, both = _merge(net, 0, 1)
     _, props = net.properties(both)
     parts = list(props.vProps.devs[0 : props.vProps.ndevs])
     with net.pair(both) as pair:
-        pair.transfer([pattern(size, 1) for size in (1, 5000, 1 << 20)])
+        pair.transfer([pattern_bytes(size, 1) for size in (1, 5000, 1 << 20)])
     again = _merge(net, 0, 1)
     warns = net.warns()
     results = [_merge(net, *wrong)[0] for wrong in [(), (0, 99), (-1,)]]
@@ -101,17 +101,17 @@ def merge(version: int) -> None:
 
 def merge_again(version: int) -> None:
     """Merge; begin anew, as NCCL does that has unloaded the plugin in between, and as one that has not."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     _merge(net, 0, 1)
     net.finalize()
-    net = ready(Net(version))
+    net = init_net(Net(version))
     counts = [net.devices()[1]]
     with net.pair(2) as pair:
-        pair.transfer([pattern(5000, 1)])
+        pair.transfer([pattern_bytes(5000, 1)])
     again = _merge(net, 0, 1)
     counts.append(net.devices()[1])
     net.finalize()
-    net = ready(Net(version))
+    net = init_net(Net(version))
     other = _merge(net, 1, 0)
     _, props = net.properties(2)
     counts.append(net.devices()[1])
@@ -120,7 +120,7 @@ def merge_again(version: int) -> None:
 
 def merge_unplaced(version: int) -> None:
     """Request devices of several and of one, where none is a PCI device."""
-    net = ready(Net(version, Log()))
+    net = init_net(Net(version, Log()))
     results = [_merge(net, *parts)[0] for parts in [(0, 1), (1,)]]
     assert net.log
     lines = [line.text for line in net.log.lines if "makeVDevice" in line.text]

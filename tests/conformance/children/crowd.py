@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from tests.conformance import abi
-from tests.conformance.children.lines import read_line, ready, send_line
+from tests.conformance.children.lines import init_net, read_line, send_line
 from tests.conformance.driver import (
     MEBIBYTE,
     Buffer,
@@ -20,11 +20,11 @@ from tests.conformance.driver import (
     handle_of,
     in_threads,
     open_files,
-    pattern,
+    pattern_bytes,
+    poll_until,
     resident_bytes,
     text_of,
     thread_count,
-    until,
 )
 
 CROWD = 100
@@ -33,14 +33,14 @@ MESSAGE_BYTES = 1000
 
 def overrun(version: int) -> None:
     """Listen, accept nobody while others connect, report what that costs, connect to ourselves."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     _, handle, listen = net.listen()
     files, memory = len(open_files()), resident_bytes()
     send_line(handle=text_of(handle))
     read_line()
     files, memory = len(open_files()) - files, resident_bytes() - memory
     with net.pair() as pair:
-        pair.transfer([pattern(MEBIBYTE, 1)])
+        pair.transfer([pattern_bytes(MEBIBYTE, 1)])
     send_line(files=files, memory=memory)
     read_line()
     net.close_listen(listen)
@@ -50,7 +50,7 @@ def overrun(version: int) -> None:
 
 def crowd(version: int) -> None:
     """Connect many times with the one handle that comes in, until each has a comm or has failed."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     assert net.log is not None
     handle = bytes.fromhex(read_line()["handle"])
     waiting = [ffi.new("char[]", handle) for _ in range(CROWD)]
@@ -68,14 +68,14 @@ def crowd(version: int) -> None:
         refused = sum("too many connections wait" in line.text for line in net.log.lines)  # type: ignore[union-attr]
         return len(results) + refused >= CROWD
 
-    until("all answered", all_were_answered)
+    poll_until("all answered", all_were_answered)
     send_line(connected=results.count(abi.SUCCESS))
 
     def all_are_over() -> bool:
         poll()
         return not waiting
 
-    until("all over", all_are_over)
+    poll_until("all over", all_are_over)
     send_line(failed=results.count(abi.remote_error(version)), warns=net.warns())
     read_line()
 
@@ -86,7 +86,7 @@ def cross(version: int) -> None:
     Of each line that comes in: {} listens, and prints the handles; handles connects to them, accepts, moves a
     message on each, prints the control connections, and waits for the next line, which closes all.
     """
-    net = ready(Net(version))
+    net = init_net(Net(version))
     while (line := read_line()) is not None:
         listens = [net.listen() for _ in range(line["n"])]
         send_line(handles=[text_of(handle) for _, handle, _ in listens])
@@ -104,9 +104,9 @@ def cross(version: int) -> None:
         )
         places = [Buffer(1000) for _ in pairs]
         requests = [pair.post_receive(place) for pair, place in zip(pairs, places, strict=True)]
-        requests += [pair.post_send(Buffer(1000, pattern(1000, 1))) for pair in pairs]
+        requests += [pair.post_send(Buffer(1000, pattern_bytes(1000, 1))) for pair in pairs]
         net.finish(*requests)
-        assert all(place.read(1000) == pattern(1000, 1) for place in places)
+        assert all(place.read(1000) == pattern_bytes(1000, 1) for place in places)
         send_line(control=sorted(control_connections()), warns=net.warns())
         read_line()
         for pair in pairs:
@@ -123,7 +123,7 @@ def scale(version: int) -> None:
     The first line in: {}, answered with a handle. The second: whom to connect to, how often, and how many to
     accept. The third: {}, then every comm moves a message that comes before its receive.
     """
-    net = ready(Net(version))
+    net = init_net(Net(version))
     with net.pair() as first:  # what a process needs for its first connection is not counted
         first.transfer([b"ready"])
     result, own, listen = net.listen()
@@ -155,7 +155,7 @@ def scale(version: int) -> None:
         os.sched_yield()  # there are more of these processes than cores
     send_line(met=True)
     read_line()
-    source = Buffer(MESSAGE_BYTES, pattern(MESSAGE_BYTES, 1))
+    source = Buffer(MESSAGE_BYTES, pattern_bytes(MESSAGE_BYTES, 1))
     requests = [
         net.started(functools.partial(net.send, comm, source.address, source.size)) for comm in senders
     ]
@@ -166,7 +166,7 @@ def scale(version: int) -> None:
     for comm in receivers:
         place.fill(0)
         net.finish(net.receive(comm, place.address, place.size))
-        assert place.read() == pattern(MESSAGE_BYTES, 1)
+        assert place.read() == pattern_bytes(MESSAGE_BYTES, 1)
     send_line(
         control=len(control_connections()),
         bytes=resident_bytes() - before,

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 
-from tests.conformance.children.lines import read_line, ready, send_line
-from tests.conformance.driver import Buffer, Net, handle_of, pattern, text_of
+from tests.conformance.children.lines import init_net, read_line, send_line
+from tests.conformance.driver import Buffer, Net, handle_of, pattern_bytes, text_of
 
 
 def receiver(version: int) -> None:
     """Listen, send the handle, then receive `n` messages of up to `size` bytes for each line."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     _, handle, listen = net.listen()
     send_line(handle=text_of(handle), pid=os.getpid())
     comm = net.accepted(listen)
@@ -34,12 +34,12 @@ def receiver(version: int) -> None:
 
 def sender(version: int) -> None:
     """Connect to the handle that comes in, then send a message for each line that comes in."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     handle = handle_of(read_line()["handle"])
     comm = net.connected(handle)
     send_line(connected=True, pid=os.getpid())
     while (order := read_line()) is not None:
-        source = Buffer(order["size"], pattern(order["size"], 1))
+        source = Buffer(order["size"], pattern_bytes(order["size"], 1))
         request = net.started(lambda source=source: net.send(comm, source.address, source.size))  # type: ignore[misc]
         net.finish(request)
         send_line(result=request.result)
@@ -49,7 +49,7 @@ def sender(version: int) -> None:
 
 def hesitant(version: int) -> None:
     """Listen, and accept after the next line that comes in."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     _, handle, listen = net.listen()
     send_line(handle=text_of(handle))
     if read_line() is None:
@@ -61,7 +61,7 @@ def hesitant(version: int) -> None:
 
 def sender_to_each(version: int) -> None:
     """Connect to the handles that come in, one after the other, then leave."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     for text in read_line()["handles"]:
         handle = handle_of(text)
         net.connected(handle)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.conformance import abi
-from tests.conformance.children.lines import read_line, ready, send_line
+from tests.conformance.children.lines import init_net, read_line, send_line
 from tests.conformance.driver import (
     MEBIBYTE,
     Buffer,
@@ -20,10 +20,10 @@ from tests.conformance.driver import (
     ffi,
     handle_of,
     open_files,
-    pattern,
+    pattern_bytes,
+    poll_until,
     text_of,
     thread_count,
-    until,
 )
 
 WORKER_S = 90
@@ -68,11 +68,11 @@ def _in_forked_child(net: Net, pair: Pair, listen: Any, incoming: Any) -> list[s
 def fork(version: int) -> None:
     """Fork in the middle, as a data loader does: the child's calls fail, the parent's connection goes on."""
     log = LockedLog()
-    net = ready(Net(version, log))
+    net = init_net(Net(version, log))
     _, _, listen = net.listen()
     with net.pair() as pair:
         pair.transfer([b"before"])
-        place, source = Buffer(3 * MEBIBYTE), Buffer(3 * MEBIBYTE, pattern(3 * MEBIBYTE, 1))
+        place, source = Buffer(3 * MEBIBYTE), Buffer(3 * MEBIBYTE, pattern_bytes(3 * MEBIBYTE, 1))
         incoming, outgoing = pair.post_receive(place), pair.post_send(source)
         for _ in range(3):
             net.test(outgoing)
@@ -90,7 +90,7 @@ def fork(version: int) -> None:
         assert (incoming.result, outgoing.result) == (abi.SUCCESS, abi.SUCCESS)
         assert place.read() == source.read()
         _, status = os.waitpid(pid, 0)
-        pair.transfer([b"after", pattern(MEBIBYTE, 2)])
+        pair.transfer([b"after", pattern_bytes(MEBIBYTE, 2)])
     assert net.close_listen(listen) == abi.SUCCESS
     net.finalize()
     send_line(child=os.waitstatus_to_exitcode(status), threads=thread_count())
@@ -111,11 +111,11 @@ def _fork_worker() -> int:
 
 def listen_and_fork(version: int) -> None:
     """Listen, fork while a handshake is under way, then accept."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     _, handle, listen = net.listen()
     files = len(open_files())
     send_line(handle=text_of(handle))
-    until("somebody connects", lambda: len(open_files()) > files)
+    poll_until("somebody connects", lambda: len(open_files()) > files)
     send_line(worker=_fork_worker())
     net.accepted(listen)
     send_line(accepted=True)
@@ -124,7 +124,7 @@ def listen_and_fork(version: int) -> None:
 
 def connect_and_fork(version: int) -> None:
     """Begin to connect to the handle that comes in, fork, then finish."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     handle = handle_of(read_line()["handle"])
     assert net.connect(handle) == (abi.SUCCESS, ffi.NULL)
     send_line(worker=_fork_worker())

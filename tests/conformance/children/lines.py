@@ -20,6 +20,6 @@ def read_line() -> Any:
     return json.loads(line) if line else None
 
 
-def ready(net: Net, traffic_class: int | None = None) -> Net:
+def init_net(net: Net, traffic_class: int | None = None) -> Net:
     assert net.init(traffic_class) == abi.SUCCESS, net.warns()
     return net

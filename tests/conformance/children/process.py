@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import abi
-from tests.conformance.children.lines import ready, send_line
-from tests.conformance.driver import MEBIBYTE, Buffer, Log, Net, open_files, pattern, thread_count
+from tests.conformance.children.lines import init_net, send_line
+from tests.conformance.driver import MEBIBYTE, Buffer, Log, Net, open_files, pattern_bytes, thread_count
 
 RELOADS = 8
 
@@ -22,15 +22,15 @@ def mapping_count() -> int:
 def reload(version: int) -> None:
     """Load, use and unload as NCCL 2.28 does around every last communicator."""
     for _ in range(RELOADS):
-        net = ready(Net(version, Log()))
+        net = init_net(Net(version, Log()))
         with net.pair() as pair:
-            pair.transfer([b"hello", pattern(100_000, 1)])
+            pair.transfer([b"hello", pattern_bytes(100_000, 1)])
         net.finalize()
         net.unload()
         send_line(threads=thread_count(), files=len(open_files()), mappings=mapping_count())
 
 
-def _release(net: Net, comm: Any, handle: Any, buffer: Buffer) -> None:
+def _release_buffer(net: Net, comm: Any, handle: Any, buffer: Buffer) -> None:
     """Deregister a buffer of a connection, then unmap it."""
     assert net.deregister(comm, handle) == abi.SUCCESS
     buffer.unmap()
@@ -41,10 +41,10 @@ def teardown(version: int) -> None:
 
     Whoever still wrote to or read from a buffer would crash the process here.
     """
-    net = ready(Net(version))
+    net = init_net(Net(version))
     for round_ in range(6):
         with net.pair() as pair:
-            place, source = Buffer(8 * MEBIBYTE), Buffer(8 * MEBIBYTE, pattern(8 * MEBIBYTE, round_))
+            place, source = Buffer(8 * MEBIBYTE), Buffer(8 * MEBIBYTE, pattern_bytes(8 * MEBIBYTE, round_))
             place.fill(0)
             result, receive_mr = net.register(pair.receiver, place)
             assert result == abi.SUCCESS
@@ -62,12 +62,12 @@ def teardown(version: int) -> None:
             ends = [(pair.receiver, receive_mr, place), (pair.sender, send_mr, source)]
             first_is_receiver = round_ % 2 == 0
             first, second = ends if first_is_receiver else reversed(ends)
-            _release(net, *first)
+            _release_buffer(net, *first)
             for request in sends[:1] if first_is_receiver else []:
                 if not request.done:
                     with contextlib.suppress(AssertionError):
                         net.finish(request, wait_s=0.2)
-            _release(net, *second)
+            _release_buffer(net, *second)
     with net.pair() as pair:
         pair.transfer([b"and on"])
     net.finalize()
@@ -76,7 +76,7 @@ def teardown(version: int) -> None:
 
 def leave(version: int) -> None:
     """Exit with all kinds of things open."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     net.listen()
     _, handle, listen = net.listen()
     sender, receiver = net.meet(handle, listen)
@@ -91,7 +91,7 @@ def leave(version: int) -> None:
 
 def wait(version: int) -> None:
     """Keep a connection busy until a signal comes."""
-    net = ready(Net(version, None))
+    net = init_net(Net(version, None))
     with net.pair() as pair:
         pair.transfer([b"hello"])
         send_line(ready=True)

@@ -7,24 +7,24 @@ import contextlib
 import socket
 
 from tests.conformance import abi
-from tests.conformance.children.lines import read_line, ready, send_line
+from tests.conformance.children.lines import init_net, read_line, send_line
 from tests.conformance.driver import (
     Net,
     Pair,
     ffi,
     handle_of,
     open_files,
+    poll_until,
     resident_bytes,
     text_of,
     thread_count,
-    until,
     until_files_back,
 )
 
 
 def dial(version: int) -> None:
     """Connect to the handle that comes in until that fails; meanwhile our own listener accepts nobody."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     _, own, listen = net.listen()
     send_line(handle=text_of(own))
     handle = handle_of(read_line()["handle"])
@@ -38,7 +38,7 @@ def dial(version: int) -> None:
             assert net.accept(listen) == (abi.SUCCESS, ffi.NULL)
         return result != abi.SUCCESS
 
-    until("refused", poll)
+    poll_until("refused", poll)
     send_line(result=results[-1], warns=net.warns())
     _, true_handle, other = net.listen()
     pair = Pair(net, *net.meet(true_handle, other))
@@ -62,7 +62,7 @@ def _forged_handle(net: Net, port: int) -> bytes:
 
 def give_up(version: int) -> None:
     """Begin to connect to one who never answers, then call nothing any more, as NCCL does in an abort."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         forged = _forged_handle(net, silent.getsockname()[1])
         with net.pair() as pair:
@@ -79,7 +79,7 @@ def give_up(version: int) -> None:
         if version != 4:
             assert len(open_files()) > len(files)
         until_files_back(files)
-        until("threads are back", lambda: thread_count() == threads)
+        poll_until("threads are back", lambda: thread_count() == threads)
         grown = resident_bytes() - resident
         untouched = [handle for handle in handles if set(ffi.buffer(handle)[: len(forged)]) == {0x5A}]
         with net.pair() as pair:
@@ -94,7 +94,7 @@ def give_up(version: int) -> None:
 
 def give_up_beside(version: int) -> None:
     """The same on an engine that a connection uses, which goes on; so does a connect that is polled."""
-    net = ready(Net(version))
+    net = init_net(Net(version))
     with socket.create_server(("127.0.0.1", 0)) as silent, net.pair() as pair:
         forged = _forged_handle(net, silent.getsockname()[1])
         files = open_files()
@@ -109,7 +109,7 @@ def give_up_beside(version: int) -> None:
             assert net.connect(kept) == (abi.SUCCESS, ffi.NULL)
             return len(open_files()) == len(with_kept)
 
-        until("the one that was given up is ended", only_one_left)
+        poll_until("the one that was given up is ended", only_one_left)
         silent.setblocking(False)
         met = 0
         with contextlib.suppress(BlockingIOError):

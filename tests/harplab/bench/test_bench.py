@@ -26,7 +26,7 @@ from harplab.perf.hosts import CpuTimes, Hosts, Program
 from harplab.perf.job import PerfJob, PerfReport, PerfResult, PerfRun
 
 
-def call(*words: str) -> Result:
+def run_harpctl(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
@@ -37,13 +37,13 @@ def base(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_version_and_help() -> None:
-    assert call("--version").output == f"harpctl {build_version()}\n"
-    assert call("bench", "--help").exit_code == 0
-    assert call().exit_code != 0
+    assert run_harpctl("--version").output == f"harpctl {build_version()}\n"
+    assert run_harpctl("bench", "--help").exit_code == 0
+    assert run_harpctl().exit_code != 0
 
 
 def test_table(base: list[str]) -> None:
-    done = call(*base, "--sizes", "8,1K", "--env", "FAKE_GBPS=12.5")
+    done = run_harpctl(*base, "--sizes", "8,1K", "--env", "FAKE_GBPS=12.5")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[2:4]] == ["8", "1024"]
@@ -52,21 +52,21 @@ def test_table(base: list[str]) -> None:
 
 
 def test_sends_waited_for(base: list[str]) -> None:
-    done = call(*base, "--mode", "pingpong", "--wait-sent", "--sizes", "8")
+    done = run_harpctl(*base, "--mode", "pingpong", "--wait-sent", "--sizes", "8")
     assert done.exit_code == 0, done.output
     assert "# pingpong (sends waited for), 1 connection(s), 8 in flight, every byte checked" in done.stdout
-    refused = call(*base, "--wait-sent", "--sizes", "8")
+    refused = run_harpctl(*base, "--wait-sent", "--sizes", "8")
     assert refused.exit_code == 2
     assert "--wait-sent is for --mode pingpong." in refused.output
 
 
 def test_more_connections_than_harp_perf_takes(base: list[str]) -> None:
-    assert call(*base, "--connections", "4096", "--sizes", "8").exit_code == 0
-    assert call(*base, "--connections", "4097", "--sizes", "8").exit_code == 2
+    assert run_harpctl(*base, "--connections", "4096", "--sizes", "8").exit_code == 0
+    assert run_harpctl(*base, "--connections", "4097", "--sizes", "8").exit_code == 2
 
 
 def test_default_sizes_are_those_of_nccl(base: list[str]) -> None:
-    sizes = [int(line.split()[0]) for line in call(*base).stdout.splitlines() if line.startswith("  ")]
+    sizes = [int(line.split()[0]) for line in run_harpctl(*base).stdout.splitlines() if line.startswith("  ")]
     assert sizes == [8, 1024, 4096, 32768, 65536, 131072, 524288, 1048576]
 
 
@@ -75,7 +75,7 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     other.touch()
     words = ["--against", str(other), "--runs", "3", "--sizes", "1M", "--env", "FAKE_GBPS=30"]
     words += ["--against-env", "FAKE_GBPS=20", "--env", f"FAKE_LOG={log}", "--against-env", f"FAKE_LOG={log}"]
-    done = call(*base, *words)
+    done = run_harpctl(*base, *words)
     assert done.exit_code == 0, done.output
     row = done.stdout.splitlines()[2].split()
     assert row[:5] == ["1M", "30.00", "20.00", "1.50", "1.50-1.50"]
@@ -85,14 +85,14 @@ def test_against_alternates_and_prints_the_ratio(base: list[str], fake_plugin: P
     # start-ups, trials, then the runs, in turns
     trials = [a] * measure.TRIALS + [b] * measure.TRIALS
     assert order == [a, b] * measure.START_UPS + trials + [a, b, b, a, a, b]
-    written = json.loads(call(*base, *words, "--json").stdout)
+    written = json.loads(run_harpctl(*base, *words, "--json").stdout)
     assert [side["name"] for side in written["sides"]] == [fake_plugin.stem, "libother"]
     assert written["ratios"][0]["of_medians"] == pytest.approx(1.5)
     assert written["sides"][0]["rows"][0]["runs"] == 3
 
 
 def test_json_alone_on_standard_output(base: list[str]) -> None:
-    done = call(*base, "--sizes", "8", "--mode", "pingpong", "--json")
+    done = run_harpctl(*base, "--sizes", "8", "--mode", "pingpong", "--json")
     document = json.loads(done.stdout)
     assert document["job"]["mode"] == "pingpong"
     assert document["sides"][0]["rows"][0]["latency_us"]["p50"] == 2.0
@@ -100,7 +100,7 @@ def test_json_alone_on_standard_output(base: list[str]) -> None:
 
 
 def test_wrong_data_is_an_error_after_the_table(base: list[str]) -> None:
-    done = call(*base, "--sizes", "8", "--env", "FAKE_WRONG=4")
+    done = run_harpctl(*base, "--sizes", "8", "--env", "FAKE_WRONG=4")
     assert done.exit_code == 3
     assert "#wrong" in done.stdout
     assert "4 messages arrived with wrong bytes" in done.stderr
@@ -109,7 +109,7 @@ def test_wrong_data_is_an_error_after_the_table(base: list[str]) -> None:
 def test_variables_are_of_one_side_only(base: list[str], fake_plugin: Path, tmp_path: Path) -> None:
     log, chosen = tmp_path / "log", ["--env", "HARP_DRIVER=udp", "--env", "HARP_PATHS=8"]
     words = ["--env", f"FAKE_LOG={log}", "--against", str(fake_plugin), "--against-env", f"FAKE_LOG={log}"]
-    done = call(*base, "--sizes", "8", "--runs", "1", *chosen, *words)
+    done = run_harpctl(*base, "--sizes", "8", "--runs", "1", *chosen, *words)
     assert done.exit_code == 0, done.output
     environments = [json.loads(line)["env"] for line in log.read_text().splitlines()]
     found = {(env.get("HARP_DRIVER"), env.get("HARP_PATHS")) for env in environments}
@@ -117,23 +117,23 @@ def test_variables_are_of_one_side_only(base: list[str], fake_plugin: Path, tmp_
 
 
 def test_json_is_one_document_also_where_data_was_wrong(base: list[str]) -> None:
-    done = call(*base, "--sizes", "8", "--env", "FAKE_WRONG=4", "--json")
+    done = run_harpctl(*base, "--sizes", "8", "--env", "FAKE_WRONG=4", "--json")
     assert done.exit_code == 3
     assert json.loads(done.stdout)["sides"][0]["rows"][0]["wrong"] == 4
     assert "4 messages arrived with wrong bytes" in done.stderr
 
 
 def test_options_before_the_name_of_another_benchmark_are_refused(base: list[str]) -> None:
-    done = call(*base, "nccl")
+    done = run_harpctl(*base, "nccl")
     assert done.exit_code == 2
     assert "Options stand behind `bench nccl`." in done.stderr
 
 
 def test_plot(base: list[str], tmp_path: Path) -> None:
     file = tmp_path / "picture.png"
-    assert call(*base, "--sizes", "8,1K", "--plot", str(file)).exit_code == 0
+    assert run_harpctl(*base, "--sizes", "8,1K", "--plot", str(file)).exit_code == 0
     assert file.read_bytes().startswith(b"\x89PNG")
-    done = call(*base, "--plot", str(tmp_path / "picture.doc"))
+    done = run_harpctl(*base, "--plot", str(tmp_path / "picture.doc"))
     assert done.exit_code == 2
     assert "ends in .png" in done.stderr
 
@@ -151,19 +151,19 @@ def test_plot(base: list[str], tmp_path: Path) -> None:
 def test_wrong_words_are_named_without_a_traceback(
     base: list[str], words: list[str], code: int, message: str
 ) -> None:
-    done = call(*base, *words)
+    done = run_harpctl(*base, *words)
     assert done.exit_code == code, done.output
     assert message in done.stderr
     assert "Traceback" not in done.output
 
 
 def test_debug_shows_the_exception(base: list[str]) -> None:
-    done = call("--debug", *base, "--sizes", "x")
+    done = run_harpctl("--debug", *base, "--sizes", "x")
     assert isinstance(done.exception, HarpError)
 
 
 def test_a_failing_plugin_is_reported_in_full(base: list[str]) -> None:
-    done = call(*base, "--sizes", "8", "--env", "FAKE_FAIL_RANK=0")
+    done = run_harpctl(*base, "--sizes", "8", "--env", "FAKE_FAIL_RANK=0")
     assert done.exit_code == 1
     assert "the ENI is on fire" in done.stderr
 
@@ -183,7 +183,7 @@ def test_a_failing_plugin_is_reported_in_full(base: list[str]) -> None:
     ],
 )
 def test_wrong_words_of_a_lab(words: list[str], message: str) -> None:
-    done = call("lab", "bench", *words)
+    done = run_harpctl("lab", "bench", *words)
     assert done.exit_code == 2, done.output
     assert message in done.stderr
 
@@ -348,13 +348,13 @@ def test_demo_measures_over_loopback_where_no_namespaces_can_be_made(
 ) -> None:
     monkeypatch.setattr(options, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    done = call("demo")
+    done = run_harpctl("demo")
     assert done.exit_code == 0, done.output
     assert "# no lab, so over loopback: A lab of network namespaces needs root." in done.stdout
     assert [line for line in done.stdout.splitlines() if "every byte checked" in line] == [
         f"# {mode}, 1 connection(s), 8 in flight, every byte checked" for mode in ("pingpong", "stream")
     ]
-    documents = json.loads(call("demo", "--json").stdout)
+    documents = json.loads(run_harpctl("demo", "--json").stdout)
     assert [each["job"]["mode"] for each in documents] == ["pingpong", "stream"]
 
 

@@ -28,7 +28,7 @@ def watch_of(readings: Iterable[float], again_max: int = 9, waits_max: int = 0) 
     return watch
 
 
-def taken(watch: CoreWatch, runs: int, wrong: Iterable[int] = ()) -> list[int]:
+def take_runs(watch: CoreWatch, runs: int, wrong: Iterable[int] = ()) -> list[int]:
     """Take runs, which return their number among all that were made; return what was kept."""
     made = iter(range(99))
     return [watch.take(lambda: next(made), lambda number: number in wrong) for _ in range(runs)]
@@ -36,7 +36,7 @@ def taken(watch: CoreWatch, runs: int, wrong: Iterable[int] = ()) -> list[int]:
 
 def test_runs_beside_near_cores_are_kept() -> None:
     watch = watch_of([NEAR, NEAR, 2 * NEAR, NEAR + 5])
-    assert taken(watch, 2) == [0, 1]
+    assert take_runs(watch, 2) == [0, 1]
     assert watch.figures() == CoreFigures((0, 1), NEAR, NEAR, 2 * NEAR, 0, 0)
     assert watch.notes() == [
         "ranks on cores 0,1; 0 run(s) made again",
@@ -47,13 +47,13 @@ def test_runs_beside_near_cores_are_kept() -> None:
 @pytest.mark.parametrize("beside", [(FAR, NEAR), (NEAR, FAR), (FAR, FAR), (NEAR, 2 * NEAR + 1)])
 def test_a_run_beside_far_cores_is_made_again_in_its_place(beside: tuple[float, float]) -> None:
     watch = watch_of([NEAR, NEAR, *beside, NEAR, NEAR, NEAR, NEAR])
-    assert taken(watch, 3) == [0, 2, 3]
+    assert take_runs(watch, 3) == [0, 2, 3]
     assert watch.figures() == CoreFigures((0, 1), NEAR, NEAR, NEAR, 1, 0)
 
 
 def test_how_often_runs_are_made_again_is_bounded() -> None:
     watch = watch_of([FAR] * 12, again_max=3)
-    assert taken(watch, 3) == [3, 4, 5]
+    assert take_runs(watch, 3) == [3, 4, 5]
     assert watch.figures() == CoreFigures((0, 1), NEAR, FAR, FAR, 3, 3)
     assert watch.notes()[2:] == [
         "3 run(s) kept beside more than 2 times the least, 60 ns: don't compare them with the others"
@@ -62,25 +62,25 @@ def test_how_often_runs_are_made_again_is_bounded() -> None:
 
 def test_a_run_waits_until_the_cores_are_near() -> None:
     watch = watch_of([FAR, FAR, NEAR, NEAR, FAR, NEAR, NEAR], waits_max=3)
-    assert taken(watch, 2) == [0, 1]
+    assert take_runs(watch, 2) == [0, 1]
     assert watch.figures() == CoreFigures((0, 1), NEAR, NEAR, NEAR, 0, 0)
 
 
 def test_how_long_runs_wait_is_bounded() -> None:
     watch = watch_of([FAR] * 5, again_max=0, waits_max=2)
-    assert taken(watch, 1) == [0]
+    assert take_runs(watch, 1) == [0]
     assert watch.figures() == CoreFigures((0, 1), NEAR, FAR, FAR, 0, 1)
 
 
 def test_a_run_with_wrong_data_is_not_made_again() -> None:
     watch = watch_of([FAR, FAR, FAR, NEAR, NEAR, NEAR])
-    assert taken(watch, 2, wrong=[0]) == [0, 2]
+    assert take_runs(watch, 2, wrong=[0]) == [0, 2]
     assert watch.figures() == CoreFigures((0, 1), NEAR, NEAR, FAR, 1, 1)
 
 
 def test_runs_kept_before_the_cores_came_nearer_are_counted() -> None:
     watch = watch_of([NEAR, NEAR, NEAR, NEARER, NEARER, NEARER])
-    assert taken(watch, 2) == [0, 2]
+    assert take_runs(watch, 2) == [0, 2]
     assert watch.figures() == CoreFigures((0, 1), NEARER, NEARER, NEAR, 1, 1)
 
 
@@ -90,7 +90,7 @@ def test_the_least_is_read_over_a_while() -> None:
     watch = CoreWatch((0, 1), lambda: next(readings), 1, pause=pauses.append)
     watch.learn_least()
     assert sum(pauses) <= 2
-    assert taken(watch, 1) == [1]
+    assert take_runs(watch, 1) == [1]
 
 
 def test_cores_as_people_write_them() -> None:
@@ -119,7 +119,7 @@ def test_latency_that_cannot_be_read(tmp_path: Path) -> None:
 # ---- the command ----
 
 
-def call(*words: str) -> Result:
+def run_bench(*words: str) -> Result:
     return CliRunner().invoke(app, ["bench", *words])
 
 
@@ -149,7 +149,7 @@ def test_the_measured_runs_are_watched_and_no_others(
     log = tmp_path / "log"
     monkeypatch.setenv("FAKE_LOG", str(log))
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [NEAR, FAR, NEAR])
-    done = call(*base, "--runs", "2")
+    done = run_bench(*base, "--runs", "2")
     assert done.exit_code == 0, done.output
     calls = [json.loads(line)["argv"] for line in log.read_text().splitlines()]
     words = {"--core-latency": "latency", "--iters": "run", "--time": "trial"}
@@ -162,7 +162,7 @@ def test_the_measured_runs_are_watched_and_no_others(
     assert calls[0] == ["--core-latency", "0,1"]
     assert "# ranks on cores 0,1; 1 run(s) made again" in done.stdout.splitlines()
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [NEAR, FAR, NEAR])
-    written = json.loads(call(*base, "--runs", "2", "--json").stdout)
+    written = json.loads(run_bench(*base, "--runs", "2", "--json").stdout)
     assert written["core_latency"] == {
         "cores": [0, 1],
         "least_ns": NEAR,
@@ -181,7 +181,7 @@ def test_a_series_beside_far_cores_ends(
     base: list[str], fake_perf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [FAR])
-    done = call(*base, "--runs", "2", "--json")
+    done = run_bench(*base, "--runs", "2", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)["core_latency"]
     assert (found["made_again"], found["kept_apart"]) == (2 * cores.AGAIN_PER_RUN, 2)
@@ -191,7 +191,7 @@ def test_wrong_data_beside_far_cores_is_an_error(
     base: list[str], fake_perf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [FAR])
-    done = call(*base, "--runs", "1", "--env", "FAKE_WRONG=4")
+    done = run_bench(*base, "--runs", "1", "--env", "FAKE_WRONG=4")
     assert done.exit_code == ExitCode.WRONG_DATA
     assert "ranks on cores 0,1; 0 run(s) made again" in done.stdout
 
@@ -206,7 +206,7 @@ def test_wrong_data_beside_far_cores_is_an_error(
     ],
 )
 def test_what_cores_are_not_for(base: list[str], words: list[str], message: str) -> None:
-    done = call(*base, *words)
+    done = run_bench(*base, *words)
     assert done.exit_code == ExitCode.USAGE
     assert message in done.stderr
 
@@ -215,6 +215,6 @@ def test_without_cores_nothing_is_read(
     base: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    done = call(*base[:-2], "--json")
+    done = run_bench(*base[:-2], "--json")
     assert json.loads(done.stdout)["core_latency"] is None
     assert "--core-latency" not in (tmp_path / "log").read_text()

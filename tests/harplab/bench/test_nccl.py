@@ -67,7 +67,7 @@ NCCL version 2.13.4
 """
 
 
-def call(*words: str, **env: str) -> Result:
+def run_bench(*words: str, **env: str) -> Result:
     return CliRunner().invoke(app, ["bench", "nccl", *words], env=env)
 
 
@@ -90,7 +90,7 @@ def base(calls: Path) -> list[str]:
     return ["--loopback", "--nccl-lib", str(library), "--sizes", "64,4K", "--time", "0.01"]
 
 
-def read(calls: Path) -> list[tuple[str, list[str], dict[str, str]]]:
+def read_calls(calls: Path) -> list[tuple[str, list[str], dict[str, str]]]:
     return [tuple(json.loads(line)) for line in calls.read_text().splitlines()]
 
 
@@ -98,7 +98,7 @@ def read(calls: Path) -> list[tuple[str, list[str], dict[str, str]]]:
 
 
 def test_table(base: list[str]) -> None:
-    done = call(*base, "--runs", "2", "--env", "FAKE_US=5", "--against-env", "FAKE_US=20")
+    done = run_bench(*base, "--runs", "2", "--env", "FAKE_US=5", "--against-env", "FAKE_US=20")
     assert done.exit_code == 0, done.output
     heads, units, first, second = (line.split() for line in done.stdout.splitlines()[:4])
     assert heads[1:7] == ["size", "count", "type", "redop", "HARP", "time"]
@@ -115,9 +115,9 @@ def test_table(base: list[str]) -> None:
 
 def test_sides_take_turns(base: list[str], calls: Path) -> None:
     chosen = ["--env", "NCCL_ALGO=Ring", "--env", "HARP_DRIVER=udp", "--against-env", "NCCL_ALGO=Ring"]
-    done = call(*base, "--runs", "3", *chosen, NCCL_ALGO="Tree")
+    done = run_bench(*base, "--runs", "3", *chosen, NCCL_ALGO="Tree")
     assert done.exit_code == 0, done.output
-    made = read(calls)
+    made = read_calls(calls)
     assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "HARP", "HARP", "Socket"]
     ours, theirs = made[0][2], made[1][2]
     assert (ours["HARP_DRIVER"], ours["HARP_IFNAME"], ours["NCCL_NET_PLUGIN"]) == ("udp", "=lo", "side")
@@ -138,9 +138,9 @@ def test_runs_are_watched_on_given_cores(
     monkeypatch.setattr(options, "available_cores", lambda: [0, 1])
     file = fake_perf.with_name("readings")
     file.write_text("60 " * cores.FIRST_READINGS + "60 60  60 350  60")
-    done = call(*base, "--runs", "2", "--cores", "1,0", "--json", FAKE_LATENCIES=str(file))
+    done = run_bench(*base, "--runs", "2", "--cores", "1,0", "--json", FAKE_LATENCIES=str(file))
     assert done.exit_code == 0, done.output
-    made = read(calls)
+    made = read_calls(calls)
     assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "Socket", "HARP"]
     assert all("--cores=1,0" in words for _, words, _ in made)
     found = json.loads(done.stdout)["core_latency"]
@@ -154,13 +154,15 @@ def test_wrong_data_beside_far_cores_is_an_error(
     monkeypatch.setattr(options, "available_cores", lambda: [0, 1])
     file = fake_perf.with_name("readings")
     file.write_text("60 " * cores.FIRST_READINGS + "350")
-    done = call(*base, "--runs", "1", "--cores", "0,1", "--env", "FAKE_WRONG=3", FAKE_LATENCIES=str(file))
+    done = run_bench(
+        *base, "--runs", "1", "--cores", "0,1", "--env", "FAKE_WRONG=3", FAKE_LATENCIES=str(file)
+    )
     assert done.exit_code == ExitCode.WRONG_DATA
-    assert [net for net, _, _ in read(calls)][:2] == ["HARP", "Socket"]
+    assert [net for net, _, _ in read_calls(calls)][:2] == ["HARP", "Socket"]
 
 
 def test_json(base: list[str]) -> None:
-    done = call(*base, "--runs", "1", "--op", "alltoall", "--no-check", "--json")
+    done = run_bench(*base, "--runs", "1", "--op", "alltoall", "--no-check", "--json")
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     assert document["job"]["op"] == "alltoall"
@@ -178,33 +180,33 @@ def test_json(base: list[str]) -> None:
     ],
 )
 def test_check_and_settle(base: list[str], calls: Path, words: Sequence[str], given: set[str]) -> None:
-    assert call(*base, "--runs", "1", *words).exit_code == 0
-    for _, argv, _ in read(calls):
+    assert run_bench(*base, "--runs", "1", *words).exit_code == 0
+    for _, argv, _ in read_calls(calls):
         assert {word for word in argv if word.startswith(("--check", "--settle"))} == given
 
 
 def test_best_of_sockets_settings(base: list[str], calls: Path) -> None:
-    done = call(*base, "--runs", "1", "--against", "socket-best")
+    done = run_bench(*base, "--runs", "1", "--against", "socket-best")
     assert done.exit_code == 0, done.output
-    assert [net for net, _, _ in read(calls)] == ["HARP", *["Socket"] * 5]
+    assert [net for net, _, _ in read_calls(calls)] == ["HARP", *["Socket"] * 5]
     assert len(done.stdout.splitlines()[2].split()) == len(done.stdout.splitlines()[3].split())
 
 
 def test_other_plugins(base: list[str], calls: Path, tmp_path: Path) -> None:
     other = tmp_path / "libnccl-net-other.so"
     other.touch()
-    done = call(*base, "--runs", "1", "--plugin", str(other), "--against", str(other))
+    done = run_bench(*base, "--runs", "1", "--plugin", str(other), "--against", str(other))
     assert done.exit_code == 0, done.output
     assert "libnccl-net-other time" in done.stdout
     assert "libnccl-net-other (2) time" in done.stdout
-    assert [net for net, _, _ in read(calls)] == ["OTHER", "OTHER"]
-    sockets = call(*base, "--runs", "1", "--plugin", "socket")
+    assert [net for net, _, _ in read_calls(calls)] == ["OTHER", "OTHER"]
+    sockets = run_bench(*base, "--runs", "1", "--plugin", "socket")
     assert sockets.exit_code == 0, sockets.output
     assert "Socket (1) time" in sockets.stdout
 
 
 def test_wrong_data(base: list[str]) -> None:
-    done = call(*base, "--runs", "2", "--env", "FAKE_WRONG=3", "--env", "FAKE_CODE=4")
+    done = run_bench(*base, "--runs", "2", "--env", "FAKE_WRONG=3", "--env", "FAKE_CODE=4")
     assert done.exit_code == ExitCode.WRONG_DATA
     assert "12 elements arrived with wrong bytes." in done.output
     assert done.stdout.splitlines()[2].split()[8] == "6"
@@ -212,7 +214,7 @@ def test_wrong_data(base: list[str]) -> None:
 
 def test_failure_is_reported_with_nccls_message(base: list[str]) -> None:
     log = "NCCL WARN NET/HARP: no such interface\n"
-    done = call(*base, "--env", "FAKE_CODE=3", "--env", f"FAKE_LOG={log}")
+    done = run_bench(*base, "--env", "FAKE_CODE=3", "--env", f"FAKE_LOG={log}")
     assert done.exit_code == ExitCode.FAILED
     assert "NCCL over HARP failed (exit code 3)." in done.output
     assert "NCCL: NET/HARP: no such interface" in done.output
@@ -221,7 +223,7 @@ def test_failure_is_reported_with_nccls_message(base: list[str]) -> None:
 def test_plugin_that_nccl_does_not_use(base: list[str], tmp_path: Path) -> None:
     other = tmp_path / "libnccl-net-other.so"
     other.touch()
-    done = call(*base, "--plugin", str(other), "--env", "FAKE_NET=Socket")
+    done = run_bench(*base, "--plugin", str(other), "--env", "FAKE_NET=Socket")
     assert done.exit_code == ExitCode.FAILED
     assert "NCCL did not use libnccl-net-other, but Socket." in done.output
 
@@ -240,14 +242,14 @@ def test_plugin_that_nccl_does_not_use(base: list[str], tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("calls")
 def test_wrong_usage(words: tuple[str, ...], message: str) -> None:
-    done = call("--loopback", *words)
+    done = run_bench("--loopback", *words)
     assert done.exit_code == ExitCode.USAGE, done.output
     assert message in done.output
 
 
 @pytest.mark.usefixtures("calls")
 def test_a_library_that_is_not_there() -> None:
-    done = call("--loopback", "--nccl-lib", "newest")
+    done = run_bench("--loopback", "--nccl-lib", "newest")
     assert done.exit_code == ExitCode.MISSING, done.output
     assert "newest does not exist." in done.output
 
@@ -256,7 +258,7 @@ def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(build_info, "BUILD_DIR", tmp_path)
     (tmp_path / "libnccl-net.so").touch()
-    done = call("--loopback")
+    done = run_bench("--loopback")
     assert done.exit_code == ExitCode.MISSING
     assert "harp-nccl does not exist." in done.output
     assert "./harp_setup build" in done.output
@@ -264,7 +266,7 @@ def test_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_other_machines(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    done = call(*base)
+    done = run_bench(*base)
     assert done.exit_code == ExitCode.MISSING
     assert "harp-nccl needs an x86-64 machine; this one is aarch64." in done.output
 
@@ -322,7 +324,7 @@ def test_no_network(base: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(nccl_wheel.subprocess, "run", pip)  # type: ignore[attr-defined]
-    done = call("--loopback", *base[3:])
+    done = run_bench("--loopback", *base[3:])
     assert done.exit_code == ExitCode.MISSING
     assert "pip can't fetch nvidia-nccl-cu13==2.32.3: ERROR: no route to the index" in done.output
 
@@ -344,7 +346,7 @@ def test_lines_of_the_report() -> None:
         parse_lines('{"kind": "size"}')
 
 
-def _size(bytes_: int, time_us: float, wrong: int | None = 0) -> Size:
+def _make_size(bytes_: int, time_us: float, wrong: int | None = 0) -> Size:
     return Size(bytes_, bytes_ // 4, "float", "sum", time_us, 9, 8.0, 9.0, wrong)
 
 
@@ -352,9 +354,18 @@ def test_medians_ratios_and_best_settings() -> None:
     sides = [NcclSide("HARP", {}), *socket_sides({}, best=True)[:2]]
     assert [side.setting for side in sides][1:] == ["", "NCCL_SOCKET_NTHREADS=1 NCCL_NSOCKS_PERTHREAD=1"]
     taken = [
-        [{8: _size(8, 10.0), 64: _size(64, 30.0)}, {8: _size(8, 12.0), 64: _size(64, 33.0)}],
-        [{8: _size(8, 20.0), 64: _size(64, 60.0)}, {8: _size(8, 22.0), 64: _size(64, 66.0)}],
-        [{8: _size(8, 40.0), 64: _size(64, 20.0)}, {8: _size(8, 44.0), 64: _size(64, 22.0)}],
+        [
+            {8: _make_size(8, 10.0), 64: _make_size(64, 30.0)},
+            {8: _make_size(8, 12.0), 64: _make_size(64, 33.0)},
+        ],
+        [
+            {8: _make_size(8, 20.0), 64: _make_size(64, 60.0)},
+            {8: _make_size(8, 22.0), 64: _make_size(64, 66.0)},
+        ],
+        [
+            {8: _make_size(8, 40.0), 64: _make_size(64, 20.0)},
+            {8: _make_size(8, 44.0), 64: _make_size(64, 22.0)},
+        ],
     ]
     counted: list[list[PacketCounts | None]] = [
         [PacketCounts(100, 1), PacketCounts(300, 7)],
@@ -378,7 +389,7 @@ def test_medians_ratios_and_best_settings() -> None:
 
 def test_three_sides_have_no_ratio() -> None:
     sides = [NcclSide(name, {}) for name in "abc"]
-    measured = fold_runs(sides, [SideRuns([{8: _size(8, 10.0, None)}], [None])] * 3, (8,))
+    measured = fold_runs(sides, [SideRuns([{8: _make_size(8, 10.0, None)}], [None])] * 3, (8,))
     assert measured.lost_shares == (None,) * 3
     assert measured.ratios == ()
     heads, _, row = nccl_table(measured)
@@ -387,7 +398,7 @@ def test_three_sides_have_no_ratio() -> None:
 
 
 def test_row_of_runs() -> None:
-    runs = [{8: _size(8, time_us, wrong)} for time_us, wrong in ((3.0, 1), (1.0, 0), (2.0, 2))]
+    runs = [{8: _make_size(8, time_us, wrong)} for time_us, wrong in ((3.0, 1), (1.0, 0), (2.0, 2))]
     row = row_of(NcclSide("x", {}), runs, 8)
     assert (row.time_us, row.time_min_us, row.time_max_us, row.wrong) == (2.0, 1.0, 3.0, 3)
 
@@ -420,7 +431,7 @@ def test_runs_alternate() -> None:
 needs_program = pytest.mark.skipif(platform.machine() != "x86_64", reason="harp-nccl is for x86-64")
 
 
-def _program(*words: str) -> subprocess.CompletedProcess[str]:
+def _run_program(*words: str) -> subprocess.CompletedProcess[str]:
     program = options.find_program(None, "harp-nccl")
     return subprocess.run([program, *words], capture_output=True, text=True, check=False)
 
@@ -451,7 +462,7 @@ def _program(*words: str) -> subprocess.CompletedProcess[str]:
     ids=str,
 )
 def test_wrong_options_of_harp_nccl(words: tuple[str, ...], message: str) -> None:
-    done = _program(*words)
+    done = _run_program(*words)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
 
@@ -466,14 +477,14 @@ def test_files_that_are_no_nccl(tmp_path: Path) -> None:
         (f"--lib={options.find_program(None, 'harp-perf')}", "has no symbol table"),
         (f"--lib={options.find_program(None, 'harp-nccl')}", "can't be loaded"),
     ):
-        done = _program(words)
+        done = _run_program(words)
         assert done.returncode == 5, done.stderr
         assert message in done.stderr
 
 
 @needs_program
 def test_help_names_every_option() -> None:
-    done = _program("--help")
+    done = _run_program("--help")
     assert done.returncode == 0
     source = Path(__file__).resolve().parents[3] / "box" / "options.c"
     options = re.findall(r'\{"([a-z]+)", [01], 0, [A-Z]+\}', source.read_text())

@@ -87,20 +87,20 @@ def test_tensors_are_as_many_as_published() -> None:
 # ---- buckets ----
 
 
-def _model(*layers: Layer) -> Model:
+def _make_model(*layers: Layer) -> Model:
     return Model("model", layers, "samples")
 
 
 def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
     """The first one has a size of its own; the last one is closed when no tensor is left."""
-    model = _model(Layer((10,), 20), Layer((5, 1), 10), Layer((3,), 30), Layer((2, 2), 40))
+    model = _make_model(Layer((10,), 20), Layer((5, 1), 10), Layer((3,), 30), Layer((2, 2), 40))
     assert [bucket.bytes for bucket in buckets_of(model, 8, 24)] == [8, 24, 60]
     assert [bucket.bytes for bucket in buckets_of(model, 8, 28)] == [8, 44, 40]
     assert [bucket.bytes for bucket in buckets_of(model, 1 << 20, 1)] == [92]
 
 
 def test_a_bucket_is_ready_after_the_layers_of_its_tensors() -> None:
-    model = _model(Layer((10,), 20), Layer((5, 1), 10), Layer((3,), 30), Layer((2, 2), 40))
+    model = _make_model(Layer((10,), 20), Layer((5, 1), 10), Layer((3,), 30), Layer((2, 2), 40))
     shares = [bucket.ready_share for bucket in buckets_of(model, 8, 28)]
     assert shares == pytest.approx([1 / 3 + 2 / 3 * 0.4, 1 / 3 + 2 / 3 * 0.8, 1.0])
 
@@ -230,18 +230,18 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     FakeLab.made.clear()
 
 
-def call(calls: Path, *words: str) -> Result:
+def run_step(calls: Path, *words: str) -> Result:
     library = ["--nccl-lib", str(calls.with_name("libnccl.so.2"))]
     sides = ["--env", "FAKE_MS=4194.8", "--against-env", "FAKE_MS=6710"]
     return CliRunner().invoke(app, ["lab", "step", *library, *sides, *words])
 
 
-def read(calls: Path) -> list[tuple[str, dict[str, str], str]]:
+def read_calls(calls: Path) -> list[tuple[str, dict[str, str], str]]:
     return [tuple(json.loads(line)) for line in calls.read_text().splitlines()]
 
 
 def test_table(calls: Path) -> None:
-    done = call(calls, "resnet50", "--runs", "2")
+    done = run_step(calls, "resnet50", "--runs", "2")
     assert done.exit_code == 0, done.output
     heads, _units, ours, theirs = (line.split() for line in done.stdout.splitlines()[:4])
     assert heads[1:] == ["side", "step", "min-max", "exposed", "images/s"]
@@ -258,9 +258,9 @@ def test_table(calls: Path) -> None:
 
 def test_steps_of_the_sides_in_turns(calls: Path) -> None:
     words = ("--runs", "2", "--scale", "20", "--steps", "4", "--warmup", "2", "--flow-cap", "5000")
-    done = call(calls, "vgg16", *words, "--enis", "2", "--cap", "20000,30000", "--algo", "tree")
+    done = run_step(calls, "vgg16", *words, "--enis", "2", "--cap", "20000,30000", "--algo", "tree")
     assert done.exit_code == 0, done.output
-    made = read(calls)
+    made = read_calls(calls)
     assert [net for net, _, _ in made] == ["HARP", "Socket", "Socket", "HARP"]
     assert {algorithm for _, _, algorithm in made} == {"Tree"}
     given = made[0][1]
@@ -271,7 +271,7 @@ def test_steps_of_the_sides_in_turns(calls: Path) -> None:
 
 
 def test_json(calls: Path) -> None:
-    done = call(calls, "1M,25M", "--compute", "100", "--gpus", "1", "--runs", "1", "--no-check", "--json")
+    done = run_step(calls, "1M,25M", "--compute", "100", "--gpus", "1", "--runs", "1", "--no-check", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [bucket["bytes"] for bucket in found["job"]["buckets"]] == [1 << 20, 25 << 20]
@@ -290,16 +290,16 @@ def test_json(calls: Path) -> None:
 
 def test_a_batch_of_ones_own(calls: Path) -> None:
     """A step takes as much longer as the batch is larger, unless its time is given."""
-    assert call(calls, "resnet50", "--batch", "512", "--runs", "1", "--scale", "1").exit_code == 0
-    assert float(read(calls)[0][1]["compute"]) == pytest.approx(670.93, abs=0.01)
-    done = call(calls, "gpt2-xl", "--batch", "2", "--compute", "300", "--runs", "1")
+    assert run_step(calls, "resnet50", "--batch", "512", "--runs", "1", "--scale", "1").exit_code == 0
+    assert float(read_calls(calls)[0][1]["compute"]) == pytest.approx(670.93, abs=0.01)
+    done = run_step(calls, "gpt2-xl", "--batch", "2", "--compute", "300", "--runs", "1")
     assert done.exit_code == 0, done.output
     assert "sequences/s" in done.stdout
     assert done.stdout.splitlines()[2].split()[-1] == "76.28"  # 16 GPUs, 2 each, in 419.48 ms
 
 
 def test_wrong_data(calls: Path) -> None:
-    done = call(calls, "resnet50", "--runs", "1", "--env", "FAKE_WRONG=3")
+    done = run_step(calls, "resnet50", "--runs", "1", "--env", "FAKE_WRONG=3")
     assert done.exit_code == ExitCode.WRONG_DATA
     assert "3 elements arrived with wrong bytes." in done.output
 
@@ -324,7 +324,7 @@ def test_wrong_data(calls: Path) -> None:
     ids=str,
 )
 def test_wrong_usage(calls: Path, words: tuple[str, ...], message: str) -> None:
-    done = call(calls, *words)
+    done = run_step(calls, *words)
     assert done.exit_code == ExitCode.USAGE, done.output
     assert message in done.output
     assert not calls.exists()

@@ -48,7 +48,7 @@ LOST = FailureWork(
 WORKS = (STREAM, TRIPS, CARRIERS, REDUCE, LOST)
 
 
-def call(*words: str) -> Result:
+def run_harpctl(*words: str) -> Result:
     return CliRunner().invoke(app, ["lab", "suite", *words])
 
 
@@ -79,7 +79,7 @@ def make_bench(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPat
     return make
 
 
-def run(bench: Bench, work: PerfWork | NcclWork | FailureWork) -> list[SuiteRow]:
+def rows_of_work(bench: Bench, work: PerfWork | NcclWork | FailureWork) -> list[SuiteRow]:
     steps: list[str] = []
     rows = run_work(bench, work, work.rows(), steps.append)
     assert len(steps) == steps_of(bench, work, work.rows())
@@ -123,7 +123,7 @@ def test_sizes_as_in_the_table() -> None:
 
 
 def test_a_rate_is_the_faster_the_higher(make_bench: Callable[..., Bench]) -> None:
-    small, large = run(make_bench(), STREAM)
+    small, large = rows_of_work(make_bench(), STREAM)
     assert (small.name, large.name) == ("stream, 4 KB", "stream, 1 MB")
     assert (small.ours, small.theirs, small.unit) == (30, 20, "Gbit/s")
     assert (small.speedup, small.low, small.high) == (1.5, 1.5, 1.5)
@@ -131,7 +131,7 @@ def test_a_rate_is_the_faster_the_higher(make_bench: Callable[..., Bench]) -> No
 
 
 def test_a_time_is_the_faster_the_lower(make_bench: Callable[..., Bench]) -> None:
-    (row,) = run(make_bench(), TRIPS)
+    (row,) = rows_of_work(make_bench(), TRIPS)
     assert (row.theirs, row.unit) == (1.0, "µs")
     assert row.ours == pytest.approx(20 / 30)
     assert row.speedup == pytest.approx(1.5)
@@ -144,12 +144,12 @@ def test_beside_the_better_carrier(make_bench: Callable[..., Bench], fake_perf: 
     assert line in text
     twice = f'{line} * (2 if os.environ.get("HARP_DRIVER") == "tcp" else 1)'
     fake_perf.write_text(text.replace(line, twice))
-    (row,) = run(make_bench(), CARRIERS)
+    (row,) = rows_of_work(make_bench(), CARRIERS)
     assert (row.beside, row.ours, row.theirs, row.speedup) == ("tcp", 30, 60, 0.5)
 
 
 def test_real_nccl_has_the_mean_and_the_slowest_size(make_bench: Callable[..., Bench]) -> None:
-    (row,) = run(make_bench({"FAKE_US": "5"}), REDUCE)
+    (row,) = rows_of_work(make_bench({"FAKE_US": "5"}), REDUCE)
     assert row.speedup == pytest.approx(2.0)  # the fake's Socket takes 10
     assert [(size.bytes, size.speedup) for size in row.sizes] == [(8, 2.0), (64, 2.0)]
     assert (row.ours, row.theirs, row.cpu) == (None, None, None)
@@ -157,17 +157,17 @@ def test_real_nccl_has_the_mean_and_the_slowest_size(make_bench: Callable[..., B
 
 def test_wrong_data_of_real_nccl_is_an_error(make_bench: Callable[..., Bench]) -> None:
     with pytest.raises(HarpError, match="elements are wrong") as caught:
-        run(make_bench({"FAKE_WRONG": "3", "FAKE_CODE": "4"}), REDUCE)
+        rows_of_work(make_bench({"FAKE_WRONG": "3", "FAKE_CODE": "4"}), REDUCE)
     assert caught.value.exit_code is ExitCode.WRONG_DATA
 
 
 def test_a_failure_has_the_pause_and_what_is_left(make_bench: Callable[..., Bench]) -> None:
-    (row,) = run(make_bench(theirs={"FAKE_STALL": "1"}), LOST)
+    (row,) = rows_of_work(make_bench(theirs={"FAKE_STALL": "1"}), LOST)
     assert (row.speedup, row.theirs) == (None, None)  # Socket's stream ended
     assert row.kept == pytest.approx(1.0)
     assert (row.ours, row.unit) == (0, "ms")
     with pytest.raises(HarpError, match="HARP failed"):
-        run(make_bench({"FAKE_STALL": "1"}), LOST)
+        rows_of_work(make_bench({"FAKE_STALL": "1"}), LOST)
 
 
 def test_a_full_run_has_the_runs_and_times_of_the_work() -> None:
@@ -374,7 +374,7 @@ def test_markdown_marks_and_counts_what_is_missed(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(words: list[str], code: int, message: str) -> None:
-    done = call(*words)
+    done = run_harpctl(*words)
     assert done.exit_code == code, done.output
     assert message in done.output
 
@@ -382,7 +382,7 @@ def test_wrong_usage(words: list[str], code: int, message: str) -> None:
 def test_defaults_are_measured(fake_perf: Path, fake_plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "built_file", {"harp-perf": fake_perf, NAME: fake_plugin}.__getitem__)
     monkeypatch.setenv("HARP_PATHS", "8")
-    done = call("--cores", "0,1")
+    done = run_harpctl("--cores", "0,1")
     assert done.exit_code == ExitCode.USAGE, done.output
     assert "The suite measures defaults, and HARP_PATHS is set." in done.output
 
@@ -398,7 +398,7 @@ def test_in_a_lab(plugin_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(suite_command, "socket_baseline", plugin_as_baseline)
     file = tmp_path / "out.json"
-    done = call("--quick", "--only", "MTU 9000: stream, 128 KB", "--results", str(file))
+    done = run_harpctl("--quick", "--only", "MTU 9000: stream, 128 KB", "--results", str(file))
     assert done.exit_code == 0, done.output
     (row,) = json.loads(file.read_text())["rows"]
     assert row["ours"] > 0

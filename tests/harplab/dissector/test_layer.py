@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harplab.dissector.tables import parse_layouts, wire_doc
-from tests.layer import layer
+from tests.layer import load_layer
 
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
 SEED = 0x12345678
@@ -24,15 +24,15 @@ TOKEN = 0x1122334455667788
 
 @pytest.fixture(scope="module")
 def h() -> Any:
-    return layer()
+    return load_layer()
 
 
-def _data(h: Any, number: int, **fields: Any) -> Any:
+def _data_packet(h: Any, number: int, **fields: Any) -> Any:
     given = {"type": 1, "path": 3, "token": TOKEN, "number": number, "size": 300, **fields}
     return h.HarpData(**given) / h.Raw(bytes(range(256)) + bytes(44))
 
 
-def _ack(h: Any, number: int) -> Any:
+def _ack_packet(h: Any, number: int) -> Any:
     ranges = [h.HarpAckRange(begin=5, end=9), h.HarpAckRange(begin=1, end=3)]
     credits_ = [h.HarpAckCredit(posted=7, stream=2)]
     return h.HarpAck(type=3, path=3, token=TOKEN, number=number, ranges=ranges, credits=credits_)
@@ -83,7 +83,7 @@ def test_siphash_of_its_authors(h: Any) -> None:
 
 
 def test_packets_are_built_and_read(h: Any) -> None:
-    data, ack = h.sealed(_data(h, 1), SEED), h.sealed(_ack(h, 2), SEED)
+    data, ack = h.sealed(_data_packet(h, 1), SEED), h.sealed(_ack_packet(h, 2), SEED)
     (found,) = h.packets(data)
     assert (found.wrong, found.packet.length, found.start) == ("", 300, SEED)
     assert bytes(found.packet.payload) == bytes(range(256)) + bytes(44)
@@ -94,14 +94,14 @@ def test_packets_are_built_and_read(h: Any) -> None:
 
 
 def test_a_superframe_with_padding_is_taken_apart(h: Any) -> None:
-    data, ack = h.sealed(_data(h, 1), SEED), h.sealed(_ack(h, 2), SEED)
+    data, ack = h.sealed(_data_packet(h, 1), SEED), h.sealed(_ack_packet(h, 2), SEED)
     padded = ack.ljust(len(data), b"\xee")
     found = h.packets(data + padded + data + ack)
     assert [one.data for one in found] == [data, ack, data, ack]
     assert not [one.wrong for one in found if one.wrong]
 
 
-def _flips(data: bytes) -> list[bytes]:
+def _flipped_copies(data: bytes) -> list[bytes]:
     return [
         data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
         for at in range(len(data))
@@ -112,7 +112,7 @@ def _flips(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("kind", ["data", "ack"])
 def test_every_flipped_bit_is_found(h: Any, kind: str) -> None:
     """None passes for right, though the seed is not given."""
-    make = _data if kind == "data" else _ack
+    make = _data_packet if kind == "data" else _ack_packet
     whole = [h.sealed(make(h, number), SEED) for number in (0xFFFFFFFE, 0xFFFFFFFF)]
     whole += [h.sealed(make(h, number), SEED ^ 1) for number in (0, 1)]  # behind the wrap
     check = h.CrcCheck()
@@ -120,14 +120,14 @@ def test_every_flipped_bit_is_found(h: Any, kind: str) -> None:
     for one in rights:
         check.add(one)
     assert [check.verdict(one) for one in rights] == ["right"] * 4
-    for data in _flips(whole[3])[:: 7 if kind == "data" else 1]:
+    for data in _flipped_copies(whole[3])[:: 7 if kind == "data" else 1]:
         found = h.packets(data)[0]
         assert found.wrong or check.verdict(found) != "right"
 
 
 def test_the_same_damage_twice(h: Any) -> None:
     """Two packets whose path was changed alike agree with each other, and not with the others."""
-    whole = [h.sealed(_data(h, number), SEED) for number in range(3)]
+    whole = [h.sealed(_data_packet(h, number), SEED) for number in range(3)]
     damaged = [data[:7] + b"\x13" + data[8:] for data in whole[:2]]
     check, found = h.CrcCheck(), [h.packets(data)[0] for data in (*whole, *damaged)]
     for one in found:
@@ -137,9 +137,9 @@ def test_the_same_damage_twice(h: Any) -> None:
 
 def test_a_path_that_began_long_before(h: Any) -> None:
     """Its numbers have passed 2^32 three times, those of the other path never."""
-    data = [h.sealed(_data(h, number), SEED) for number in range(3)]
-    data += [h.sealed(_data(h, number, path=4), SEED ^ 3) for number in range(2)]
-    data += [h.sealed(_data(h, 1, path=5), SEED), h.sealed(_data(h, 1, path=6), SEED ^ 3)]
+    data = [h.sealed(_data_packet(h, number), SEED) for number in range(3)]
+    data += [h.sealed(_data_packet(h, number, path=4), SEED ^ 3) for number in range(2)]
+    data += [h.sealed(_data_packet(h, 1, path=5), SEED), h.sealed(_data_packet(h, 1, path=6), SEED ^ 3)]
     check, found = h.CrcCheck(), [h.packets(one)[0] for one in data]
     for one in found:
         check.add(one)
@@ -147,7 +147,7 @@ def test_a_path_that_began_long_before(h: Any) -> None:
 
 
 def test_a_single_packet_needs_the_secret(h: Any) -> None:
-    (found,) = h.packets(h.sealed(_data(h, 1), SEED))
+    (found,) = h.packets(h.sealed(_data_packet(h, 1), SEED))
     check, seeded = h.CrcCheck(), h.CrcCheck({TOKEN: SEED})
     for one in (check, seeded):
         one.add(found)
@@ -168,7 +168,7 @@ def test_a_single_packet_needs_the_secret(h: Any) -> None:
     ],
 )
 def test_what_a_receiver_drops_is_called_wrong(h: Any, wrong: str, fields: dict[str, int]) -> None:
-    assert h.packets(bytes(_data(h, 1, **fields)))[0].wrong == wrong
+    assert h.packets(bytes(_data_packet(h, 1, **fields)))[0].wrong == wrong
 
 
 def test_short_and_foreign_data(h: Any) -> None:
@@ -178,16 +178,18 @@ def test_short_and_foreign_data(h: Any) -> None:
         assert h.packets(bytes([0, 0, 0, 0, h.WIRE_VERSION, kind, 0, 0]) + bytes(12))[0].wrong == "cut off"
 
 
-def _record(h: Any, kind: int, payload: bytes, **fields: int) -> bytes:
+def _make_record(h: Any, kind: int, payload: bytes, **fields: int) -> bytes:
     given = {"type": kind, "token": TOKEN, "payload_crc": h.crc32c(payload), **fields}
     return bytes(h.sealed(h.HarpRecord(**given) / h.Raw(payload), SEED))
 
 
 def test_records(h: Any) -> None:
     payload = bytes(range(256)) * 1200
-    ack = h.sealed(_ack(h, 2), SEED)
+    ack = h.sealed(_ack_packet(h, 2), SEED)
     data = (
-        _record(h, 4, b"") + _record(h, 1, payload, size=len(payload), number=1) + _record(h, 3, ack, path=3)
+        _make_record(h, 4, b"")
+        + _make_record(h, 1, payload, size=len(payload), number=1)
+        + _make_record(h, 3, ack, path=3)
     )
     found, rest = h.records(data + data[:100])
     assert [one.wrong for one in found] == [""] * 5  # the ACK, and what it carries; then the second JOIN
@@ -199,8 +201,8 @@ def test_records(h: Any) -> None:
     assert h.records(b"\xff" * 64)[0][0].wrong == "version"
     flag = 1 << h.FLAGS.index("UNCHECKED")
     whole = {"size": len(payload), "number": 1, "payload_crc": 0}
-    assert [one.wrong for one in h.records(_record(h, 1, payload, **whole, flags=flag))[0]] == [""]
-    assert [one.wrong for one in h.records(_record(h, 1, payload, **whole))[0]] == ["CRC of the payload"]
+    assert [one.wrong for one in h.records(_make_record(h, 1, payload, **whole, flags=flag))[0]] == [""]
+    assert [one.wrong for one in h.records(_make_record(h, 1, payload, **whole))[0]] == ["CRC of the payload"]
 
 
 def test_control_frames(h: Any) -> None:

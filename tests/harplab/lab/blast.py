@@ -82,7 +82,7 @@ class Arrived:
         return found
 
 
-def blast(
+def blast_flows(
     lab: Lab,
     count: int,
     *,

@@ -61,7 +61,7 @@ while True:
 
 
 @contextlib.contextmanager
-def flooding(lab: Lab, flows: Sequence[Flow]) -> Iterator[None]:
+def flood_flows(lab: Lab, flows: Sequence[Flow]) -> Iterator[None]:
     """Send as much as each flow takes, a process per host."""
     with contextlib.ExitStack() as stack:
         for host in sorted({flow[0] for flow in flows}):
@@ -79,7 +79,7 @@ def assert_rates(lab: Lab, flows: Sequence[Flow], *wanted_mbps: float) -> None:
     addresses = [lab.address(target, eni) for eni in range(len(wanted_mbps))]
     argv = lab.command(target, [sys.executable, "-IS", "-c", SINK, SECONDS, *addresses])
     seen = []
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sink, flooding(lab, flows):
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sink, flood_flows(lab, flows):
         assert sink.stdout is not None
         for _ in range(WINDOWS_MAX):
             seen.append(json.loads(sink.stdout.readline()))

@@ -13,7 +13,7 @@ from harpctl.errors import ExitCode, HarpError
 from harplab.lab.commands import Command
 from harplab.lab.lab import RUN_DIR, Lab, namespaces_there, run_command
 from harplab.lab.spec import LabSpec
-from tests.harplab.lab.blast import blast
+from tests.harplab.lab.blast import blast_flows
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
@@ -30,7 +30,7 @@ def shared() -> Iterator[Lab]:
 @pytest.fixture
 def lab(shared: Lab) -> Iterator[Lab]:
     """A lab for whose faults each test cleans up."""
-    blast(shared, 1)  # so that ARP is done
+    blast_flows(shared, 1)  # so that ARP is done
     yield shared
     for host in range(2):
         shared.restore(host, 0)
@@ -40,7 +40,7 @@ def test_nothing_is_changed_without_faults(lab: Lab) -> None:
     for box_is_in in (False, True):
         if box_is_in:
             lab.faults(1).set("out", delay_ms=1)
-        arrived = blast(lab, COUNT)
+        arrived = blast_flows(lab, COUNT)
         assert list(arrived.numbers) == list(range(COUNT))
         assert arrived.wrong == 0
 
@@ -49,13 +49,13 @@ def test_nothing_is_changed_without_faults(lab: Lab) -> None:
 def test_drop(make_lab: MakeLab, switch: bool) -> None:
     lab = make_lab(LabSpec(switch=switch))
     faults = lab.faults(1).drop(0.1, "in")
-    arrived = blast(lab, COUNT)
+    arrived = blast_flows(lab, COUNT)
     lost = COUNT - len(arrived.numbers)
     assert 133 <= lost <= 267  # 200 expected; 5 standard deviations either way
     assert faults.counts()["in"]["dropped"] == lost
-    assert len(blast(lab, 200, source=(1, 0), target=(0, 0)).numbers) == 200
+    assert len(blast_flows(lab, 200, source=(1, 0), target=(0, 0)).numbers) == 200
     faults.clear()
-    assert len(blast(lab, COUNT).numbers) == COUNT
+    assert len(blast_flows(lab, COUNT).numbers) == COUNT
     assert faults.total("dropped") == 0
 
 
@@ -63,21 +63,21 @@ def test_drop(make_lab: MakeLab, switch: bool) -> None:
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_a_blackhole_is_one_way(make_lab: MakeLab, switch: bool, way: str) -> None:
     lab = make_lab(LabSpec(switch=switch))
-    blast(lab, 1)
+    blast_flows(lab, 1)
     lab.faults(1).blackhole(way)
     arrive = {
-        "in": len(blast(lab, 20).numbers),
-        "out": len(blast(lab, 20, source=(1, 0), target=(0, 0)).numbers),
+        "in": len(blast_flows(lab, 20).numbers),
+        "out": len(blast_flows(lab, 20, source=(1, 0), target=(0, 0)).numbers),
     }
     assert arrive == {"in": 20, "out": 20, way: 0}
     lab.faults(1).blackhole(way, on=False)
-    assert len(blast(lab, 20, source=(1, 0), target=(0, 0)).numbers) == 20
-    assert len(blast(lab, 20).numbers) == 20
+    assert len(blast_flows(lab, 20, source=(1, 0), target=(0, 0)).numbers) == 20
+    assert len(blast_flows(lab, 20).numbers) == 20
 
 
 def test_bursts(lab: Lab) -> None:
     faults = lab.faults(1).burst(0.1, packets=8, direction="in")
-    arrived = blast(lab, 10_000)
+    arrived = blast_flows(lab, 10_000)
     gaps = arrived.gaps(10_000)
     lost = sum(gaps)
     assert faults.total("lost") == lost
@@ -87,7 +87,7 @@ def test_bursts(lab: Lab) -> None:
 
 def test_corruption_passes_the_checksum(lab: Lab) -> None:
     faults = lab.faults(0).corrupt(0.05, "out")
-    arrived = blast(lab, COUNT)
+    arrived = blast_flows(lab, COUNT)
     assert len(arrived.numbers) == COUNT
     assert faults.counts()["in"]["corrupted"] == 0
     corrupted = faults.counts()["out"]["corrupted"]
@@ -98,7 +98,7 @@ def test_corruption_passes_the_checksum(lab: Lab) -> None:
 
 def test_duplicates(lab: Lab) -> None:
     faults = lab.faults(1).duplicate(0.1, "in")
-    arrived = blast(lab, COUNT)
+    arrived = blast_flows(lab, COUNT)
     assert set(arrived.numbers) == set(range(COUNT))
     assert 133 <= arrived.twice <= 267
     assert faults.total("doubled") == arrived.twice
@@ -106,7 +106,7 @@ def test_duplicates(lab: Lab) -> None:
 
 def test_reordering(lab: Lab) -> None:
     lab.faults(1).reorder(0.05, by_ms=2, direction="in")
-    arrived = blast(lab, COUNT, gap_us=20)
+    arrived = blast_flows(lab, COUNT, gap_us=20)
     assert sorted(arrived.numbers) == list(range(COUNT))
     assert 50 <= arrived.overtaken <= 150
 
@@ -114,7 +114,7 @@ def test_reordering(lab: Lab) -> None:
 def _quickest_ms(lab: Lab, limit_ms: float, **words: Any) -> float:
     """Return the shortest time of a datagram; try again where it is over the limit, as on a busy machine."""
     for _ in range(TRIES):
-        quickest = min(blast(lab, 50, **words).took_ms)
+        quickest = min(blast_flows(lab, 50, **words).took_ms)
         if quickest < limit_ms:
             break
     return quickest
@@ -122,7 +122,7 @@ def _quickest_ms(lab: Lab, limit_ms: float, **words: Any) -> float:
 
 def test_delay_is_one_way_and_keeps_the_order(lab: Lab) -> None:
     lab.faults(1).delay_ms(50, "in")
-    arrived = blast(lab, 500)
+    arrived = blast_flows(lab, 500)
     assert list(arrived.numbers) == list(range(500))
     assert min(arrived.took_ms) >= 50
     assert 50 <= _quickest_ms(lab, 100) < 100
@@ -133,8 +133,8 @@ def test_delay_is_one_way_and_keeps_the_order(lab: Lab) -> None:
 
 def test_a_smaller_mtu_in_the_network_swallows_long_packets(lab: Lab) -> None:
     lab.faults(1).shrink_mtu(1000, "in")
-    assert len(blast(lab, 20, size=1000 - 28).numbers) == 20
-    assert len(blast(lab, 20, size=1001 - 28).numbers) == 0
+    assert len(blast_flows(lab, 20, size=1000 - 28).numbers) == 20
+    assert len(blast_flows(lab, 20, size=1001 - 28).numbers) == 0
     assert lab.faults(1).total("too_long") == 20
 
 
@@ -156,9 +156,9 @@ def test_a_superframe_is_one_packet_and_its_segments_are_measured(lab: Lab) -> N
 
 def test_kinds_add_up_and_go_one_by_one(lab: Lab) -> None:
     faults = lab.faults(1).duplicate(1.0, "in").drop(0.5, "in")
-    assert blast(lab, 400).twice > 50
+    assert blast_flows(lab, 400).twice > 50
     faults.duplicate(0, "in")
-    arrived = blast(lab, 400)
+    arrived = blast_flows(lab, 400)
     assert arrived.twice == 0
     assert 120 <= len(arrived.numbers) <= 280
     assert faults.state()["in"].drop == 0.5
@@ -171,9 +171,9 @@ def test_another_process_sees_and_changes_the_faults(lab: Lab) -> None:
     other = Lab(lab.spec, prefix=lab.prefix)
     assert other.faults(1).state()["in"].delay_ms == 1
     other.faults(1).duplicate(1.0, "in")
-    assert blast(lab, 100).twice == 100
+    assert blast_flows(lab, 100).twice == 100
     other.faults(1).clear()
-    assert blast(lab, 100).twice == 0
+    assert blast_flows(lab, 100).twice == 0
 
 
 @pytest.mark.parametrize(

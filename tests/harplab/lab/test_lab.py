@@ -47,7 +47,7 @@ for _ in range(count):
 """
 
 
-def inside(lab: Lab, host: int, *argv: str) -> str:
+def run_on_host(lab: Lab, host: int, *argv: str) -> str:
     return run_command(Command(tuple(lab.command(host, argv))))
 
 
@@ -59,12 +59,12 @@ def own_namespaces() -> set[str]:
     return {name for name in namespaces() if name.startswith(f"harp{os.getpid()}-")}
 
 
-def received(lab: Lab, host: int, eni: str) -> int:
+def received_packets(lab: Lab, host: int, eni: str) -> int:
     shown = run_command(ip_inside(lab.hosts[host], "-json", "-statistics", "link", "show", "dev", eni))
     return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])
 
 
-def exchange(lab: Lab, client: int, server: int, eni: int) -> None:
+def exchange_byte(lab: Lab, client: int, server: int, eni: int) -> None:
     """Move a byte over TCP between two hosts."""
     code = (
         "import socket, sys; s = socket.create_server((sys.argv[1], 7)); print('up', flush=True);"
@@ -78,7 +78,7 @@ def exchange(lab: Lab, client: int, server: int, eni: int) -> None:
         assert child.stdout.readline() == "up\n"
         talk = "import socket, sys; s = socket.create_connection((sys.argv[1], 7), 10);"
         talk += "s.sendall(b'!'); assert s.recv(1) == b'!'"
-        inside(lab, client, sys.executable, "-c", talk, address)
+        run_on_host(lab, client, sys.executable, "-c", talk, address)
         assert child.wait(WAIT_S) == 0
 
 
@@ -87,9 +87,9 @@ def test_two_hosts_talk_over_every_eni_and_leave_nothing() -> None:
     with Lab(LabSpec(enis=2, mtu_bytes=9000)) as lab:
         assert set(lab.hosts) <= namespaces()
         for eni in (0, 1):
-            exchange(lab, 0, 1, eni)
-            assert inside(lab, 0, "cat", f"/sys/class/net/eni{eni}/mtu").strip() == "9000"
-        assert lab.notes or inside(lab, 1, "cat", str(CONGESTION_FILE)).strip() == "cubic"
+            exchange_byte(lab, 0, 1, eni)
+            assert run_on_host(lab, 0, "cat", f"/sys/class/net/eni{eni}/mtu").strip() == "9000"
+        assert lab.notes or run_on_host(lab, 1, "cat", str(CONGESTION_FILE)).strip() == "cubic"
     assert own_namespaces() == before
     assert CONGESTION_FILE.read_text() == congestion
 
@@ -98,42 +98,42 @@ def test_arriving_packets_are_steered_and_the_backlog_is_put_back() -> None:
     before = BACKLOG_FILE.read_text()
     with Lab(LabSpec(rps_cores=2)) as lab:
         for host in (0, 1):
-            mask = inside(lab, host, "cat", "/sys/class/net/eni0/queues/rx-0/rps_cpus")
+            mask = run_on_host(lab, host, "cat", "/sys/class/net/eni0/queues/rx-0/rps_cpus")
             assert int(mask, 16) == 1 << host
         assert int(BACKLOG_FILE.read_text()) >= RPS_BACKLOG
-        exchange(lab, 0, 1, 0)
+        exchange_byte(lab, 0, 1, 0)
     assert BACKLOG_FILE.read_text() == before
 
 
 def test_four_hosts_talk_through_the_fabric(make_lab: Callable[[LabSpec], Lab]) -> None:
     lab = make_lab(LabSpec(hosts=4))
-    exchange(lab, 0, 3, 0)
-    exchange(lab, 2, 1, 0)
+    exchange_byte(lab, 0, 3, 0)
+    exchange_byte(lab, 2, 1, 0)
 
 
 def test_labs_stand_side_by_side(make_lab: Callable[[LabSpec], Lab]) -> None:
     one, two = make_lab(LabSpec()), make_lab(LabSpec())
     assert not set(one.hosts) & set(two.hosts)
-    exchange(one, 0, 1, 0)
-    exchange(two, 0, 1, 0)
+    exchange_byte(one, 0, 1, 0)
+    exchange_byte(two, 0, 1, 0)
 
 
 def test_a_link_goes_down_and_comes_back(make_lab: Callable[[LabSpec], Lab]) -> None:
     lab = make_lab(LabSpec())
     lab.set_link(0, 0, up=False)
     with pytest.raises(HarpError):
-        inside(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "1")
+        run_on_host(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "1")
     lab.set_link(0, 0, up=True)
-    exchange(lab, 0, 1, 0)
+    exchange_byte(lab, 0, 1, 0)
 
 
 def test_loss_takes_its_share_of_packets(make_lab: Callable[[LabSpec], Lab]) -> None:
     lab = make_lab(LabSpec(loss_share=0.25, offload=Offload.OFF))
-    inside(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "4000")
-    shown = json.loads(inside(lab, 1, "nft", "-j", "list", "ruleset"))
+    run_on_host(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "4000")
+    shown = json.loads(run_on_host(lab, 1, "nft", "-j", "list", "ruleset"))
     steps = [step for entry in shown["nftables"] if "rule" in entry for step in entry["rule"]["expr"]]
     (dropped,) = [step["counter"]["packets"] for step in steps if "counter" in step]
-    assert received(lab, 1, "eni0") >= 4000
+    assert received_packets(lab, 1, "eni0") >= 4000
     assert 850 <= dropped <= 1150  # 1000 expected; 5.5 standard deviations either way
 
 
@@ -146,10 +146,10 @@ def test_no_offload_means_single_packets(make_lab: Callable[[LabSpec], Lab]) -> 
     counts = {}
     for offload in (Offload.STOCK, Offload.OFF):
         lab = make_lab(LabSpec(offload=offload))
-        inside(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "1")  # so that ARP is done
-        before = received(lab, 1, "eni0")
-        inside(lab, 0, sys.executable, "-c", send, lab.address(1))
-        counts[offload] = received(lab, 1, "eni0") - before
+        run_on_host(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "1")  # so that ARP is done
+        before = received_packets(lab, 1, "eni0")
+        run_on_host(lab, 0, sys.executable, "-c", send, lab.address(1))
+        counts[offload] = received_packets(lab, 1, "eni0") - before
     assert counts[Offload.OFF] >= 60
     assert counts[Offload.STOCK] < 60
 
@@ -160,15 +160,15 @@ def test_big_tcp_is_on_every_link(make_lab: Callable[[LabSpec], Lab]) -> None:
         shown = json.loads(run_command(ip_inside(namespace, "-d", "-json", "link", "show", "type", "veth")))
         sizes = [(link["gso_max_size"], link["gro_max_size"]) for link in shown]
         assert sizes == [(131072, 131072)] * count
-    exchange(lab, 0, 1, 1)
+    exchange_byte(lab, 0, 1, 1)
 
 
 def test_caps_are_installed(make_lab: Callable[[LabSpec], Lab]) -> None:
     lab = make_lab(LabSpec(cap_mbps=200))
-    assert "rate 200Mbit" in inside(lab, 1, "tc", "qdisc", "show", "dev", "eni0")
+    assert "rate 200Mbit" in run_on_host(lab, 1, "tc", "qdisc", "show", "dev", "eni0")
     lab = make_lab(LabSpec(flow_cap_mbps=200))
-    inside(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "10")
-    classes = inside(lab, 0, "tc", "-s", "class", "show", "dev", "eni0").split("class htb ")
+    run_on_host(lab, 0, sys.executable, "-c", BLAST, lab.address(1), "10")
+    classes = run_on_host(lab, 0, "tc", "-s", "class", "show", "dev", "eni0").split("class htb ")
     used = [text.split()[0] for text in classes if "Sent 0 bytes" not in text and "Sent" in text]
     assert used, "no class carried the flow"
 

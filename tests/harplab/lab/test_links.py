@@ -12,14 +12,14 @@ from harpctl.errors import HarpError
 from harplab.lab.commands import Command, ip_inside
 from harplab.lab.lab import Lab, run_command
 from harplab.lab.spec import LabSpec, Subnets
-from tests.harplab.lab.blast import blast
-from tests.lab.job import until
+from tests.harplab.lab.blast import blast_flows
+from tests.lab.job import poll_until
 
 pytestmark = pytest.mark.lab
 MakeLab = Callable[[LabSpec], Lab]
 
 
-def reaches(lab: Lab, source: tuple[int, int], target: tuple[int, int]) -> bool:
+def is_reached(lab: Lab, source: tuple[int, int], target: tuple[int, int]) -> bool:
     """Whether an echo from one ENI's address to another's comes back."""
     words = ("ping", "-c", "1", "-W", "1", "-I", lab.address(*source), lab.address(*target))
     try:
@@ -29,7 +29,7 @@ def reaches(lab: Lab, source: tuple[int, int], target: tuple[int, int]) -> bool:
     return True
 
 
-def link(lab: Lab, host: int, name: str) -> dict[str, object]:
+def read_link(lab: Lab, host: int, name: str) -> dict[str, object]:
     shown = run_command(ip_inside(lab.hosts[host], "-json", "link", "show", "dev", name))
     found: dict[str, object] = json.loads(shown)[0]
     return found
@@ -41,33 +41,37 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         yield lab
 
 
-def arrived(lab: Lab, host: int, eni: int) -> int:
+def arrived_packets(lab: Lab, host: int, eni: int) -> int:
     words = ("-json", "-statistics", "link", "show", "dev", f"eni{eni}")
     shown = run_command(ip_inside(lab.hosts[host], *words))
     return int(json.loads(shown)[0]["stats64"]["rx"]["packets"])
 
 
+def wait_for_packet(lab: Lab, host: int, eni: int, before: int) -> None:
+    poll_until(f"a packet came by host {host}'s ENI {eni}", lambda: arrived_packets(lab, host, eni) > before)
+
+
 def test_every_eni_reaches_every_other_by_itself(lab: Lab) -> None:
     for own in range(2):
         for other in range(3):
-            before = arrived(lab, 1, other), arrived(lab, 0, own)
-            assert reaches(lab, (0, own), (1, other)), (own, other)
-            until("the packet went by that ENI", lambda o=other, b=before[0]: arrived(lab, 1, o) > b)  # type: ignore[misc]
-            until("the answer went by that ENI", lambda o=own, b=before[1]: arrived(lab, 0, o) > b)  # type: ignore[misc]
+            there, back = arrived_packets(lab, 1, other), arrived_packets(lab, 0, own)
+            assert is_reached(lab, (0, own), (1, other)), (own, other)
+            wait_for_packet(lab, 1, other, there)
+            wait_for_packet(lab, 0, own, back)
     lab.unplug(1, 1)  # nobody else answers for it
-    assert not reaches(lab, (0, 0), (1, 1))
-    assert reaches(lab, (0, 0), (1, 2))
+    assert not is_reached(lab, (0, 0), (1, 1))
+    assert is_reached(lab, (0, 0), (1, 2))
 
 
 def test_routes_outlive_a_flap_and_a_lost_address(lab: Lab) -> None:
     lab.link_down(0, 1)
-    assert not reaches(lab, (0, 1), (1, 2))
+    assert not is_reached(lab, (0, 1), (1, 2))
     lab.link_up(0, 1)
-    until("it is reached again", lambda: reaches(lab, (0, 1), (1, 2)))
+    poll_until("it is reached again", lambda: is_reached(lab, (0, 1), (1, 2)))
     lab.remove_address(0, 1)
-    assert not reaches(lab, (1, 2), (0, 1))
+    assert not is_reached(lab, (1, 2), (0, 1))
     lab.add_address(0, 1)
-    until("it is reached again", lambda: reaches(lab, (1, 2), (0, 1)))
+    poll_until("it is reached again", lambda: is_reached(lab, (1, 2), (0, 1)))
 
 
 def test_all_that_was_changed_is_restored(lab: Lab) -> None:
@@ -79,20 +83,20 @@ def test_all_that_was_changed_is_restored(lab: Lab) -> None:
     lab.faults(0, 1).blackhole()
     for _ in range(2):
         lab.restore(0, 1)
-    until("it is reached again", lambda: reaches(lab, (1, 2), (0, 1)))
-    assert link(lab, 0, "eni1")["mtu"] == 1500
-    assert link(lab, 0, "eni1")["qdisc"] == "noqueue"
+    poll_until("it is reached again", lambda: is_reached(lab, (1, 2), (0, 1)))
+    assert read_link(lab, 0, "eni1")["mtu"] == 1500
+    assert read_link(lab, 0, "eni1")["qdisc"] == "noqueue"
 
 
 def test_a_pulled_cable_takes_the_carrier(make_lab: MakeLab) -> None:
     lab = make_lab(LabSpec(switch=True))
     lab.unplug(0)
-    flags = link(lab, 0, "eni0")["flags"]
+    flags = read_link(lab, 0, "eni0")["flags"]
     assert isinstance(flags, list)
     assert "NO-CARRIER" in flags
     lab.plug(0)
-    until("it is up", lambda: link(lab, 0, "eni0")["operstate"] == "UP")
-    until("it is reached again", lambda: reaches(lab, (0, 0), (1, 0)))
+    poll_until("it is up", lambda: read_link(lab, 0, "eni0")["operstate"] == "UP")
+    poll_until("it is reached again", lambda: is_reached(lab, (0, 0), (1, 0)))
 
 
 def test_many_flaps(make_lab: MakeLab) -> None:
@@ -103,8 +107,8 @@ def test_many_flaps(make_lab: MakeLab) -> None:
         lab.link_up(0)
         lab.unplug(1)
         lab.plug(1)
-    until("it is reached again", lambda: reaches(lab, (0, 0), (1, 0)))
-    assert len(blast(lab, 100).numbers) == 100
+    poll_until("it is reached again", lambda: is_reached(lab, (0, 0), (1, 0)))
+    assert len(blast_flows(lab, 100).numbers) == 100
 
 
 def test_what_is_not_there(make_lab: MakeLab) -> None:

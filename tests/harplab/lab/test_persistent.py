@@ -43,7 +43,7 @@ else:
 """
 
 
-def harpctl(*words: str, wants: int = 0) -> str:
+def run_harpctl(*words: str, wants: int = 0) -> str:
     done = CliRunner().invoke(app, ["lab", *words])
     assert done.exit_code == wants, done.output
     return done.stderr if wants else done.stdout
@@ -56,12 +56,12 @@ def on_host(*words: str, wants: int = 0) -> str:
     return done.stdout
 
 
-def killed(what: str, after: int) -> None:
+def run_killed(what: str, after: int) -> None:
     argv = [sys.executable, "-c", KILLED, what, NAME, str(after)]
     assert subprocess.run(argv, check=False, timeout=60).returncode == -9
 
 
-def traces() -> list[str]:
+def traces_of_lab() -> list[str]:
     folder = RUN_DIR / f"harplab-{NAME}"
     found = [name for name in namespaces_there() if name.startswith(f"harplab-{NAME}-")]
     return [*found, *([str(folder)] if folder.exists() else [])]
@@ -77,49 +77,49 @@ def clean() -> Iterator[None]:
 @pytest.mark.usefixtures("clean")
 def test_a_lab_from_up_to_down() -> None:
     own = ("--name", NAME)
-    output = harpctl("up", "--enis", "1,2", "--subnets", "routed", "--cap", "100", *own)
+    output = run_harpctl("up", "--enis", "1,2", "--subnets", "routed", "--cap", "100", *own)
     assert f"harpctl lab exec --name {NAME} 0 --" in output
     assert "eni1 10.77.1.2" in output
-    assert "is there already" in harpctl("up", *own, wants=ExitCode.REFUSED)
+    assert "is there already" in run_harpctl("up", *own, wants=ExitCode.REFUSED)
 
     command = ("--", "sh", "-c", "cat /sys/class/net/eni1/mtu; exit 7")
     assert on_host(*own, "h1", *command, wants=7) == "1500\n"
-    assert "is no host" in harpctl("exec", *own, "2", "--", "true", wants=ExitCode.USAGE)
+    assert "is no host" in run_harpctl("exec", *own, "2", "--", "true", wants=ExitCode.USAGE)
 
-    harpctl("fault", *own, "1", "1", "drop=1%", "delay_ms=2", "mtu=1400", "--direction", "in")
-    harpctl("fault", *own, "0", "0", "unplug", "no-address")
-    (lab,) = json.loads(harpctl("status", *own, "--json"))["labs"]
+    run_harpctl("fault", *own, "1", "1", "drop=1%", "delay_ms=2", "mtu=1400", "--direction", "in")
+    run_harpctl("fault", *own, "0", "0", "unplug", "no-address")
+    (lab,) = json.loads(run_harpctl("status", *own, "--json"))["labs"]
     one, other = (host["enis"] for host in lab["hosts"])
     assert (one[0]["state"], one[0]["address"]) == ("no-carrier", "")
     assert (other[1]["mtu"], other[1]["address"], other[1]["state"]) == (1400, "10.77.1.2", "up")
     assert other[1]["faults"] == {"in": {"drop": 0.01, "delay_ms": 2.0}}
     assert other[1]["counts"]["in"]["forwarded"] >= 0
-    assert "in: drop=0.01 delay_ms=2" in harpctl("status", *own)
+    assert "in: drop=0.01 delay_ms=2" in run_harpctl("status", *own)
 
-    harpctl("fault", *own, "1", "1", "clear")
-    assert "no-carrier" in harpctl("status", *own)
-    assert "drop=" not in harpctl("status", *own)
-    assert json.loads(harpctl("down", *own, "--json"))["ok"]
-    assert traces() == []
-    assert "nothing to do" in harpctl("down", *own)
-    assert "no lab named" in harpctl("exec", *own, "0", "--", "true", wants=ExitCode.MISSING)
-    assert f"No lab named {NAME}" in harpctl("status", *own)
+    run_harpctl("fault", *own, "1", "1", "clear")
+    assert "no-carrier" in run_harpctl("status", *own)
+    assert "drop=" not in run_harpctl("status", *own)
+    assert json.loads(run_harpctl("down", *own, "--json"))["ok"]
+    assert traces_of_lab() == []
+    assert "nothing to do" in run_harpctl("down", *own)
+    assert "no lab named" in run_harpctl("exec", *own, "0", "--", "true", wants=ExitCode.MISSING)
+    assert f"No lab named {NAME}" in run_harpctl("status", *own)
 
 
 @pytest.mark.lab
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("after", [0, 1, 4, 16])
 def test_killed_while_it_is_made(after: int) -> None:
-    killed("up", after)
-    assert traces()
+    run_killed("up", after)
+    assert traces_of_lab()
     if after:
-        assert "not made completely" in harpctl("status", "--name", NAME)
+        assert "not made completely" in run_harpctl("status", "--name", NAME)
         with pytest.raises(HarpError, match="not made completely"):
             standing.find(NAME)
     with pytest.raises(HarpError, match="interrupted command left"):
         standing.up(NAME, LabSpec(switch=True))
     assert standing.down(NAME)
-    assert traces() == []
+    assert traces_of_lab() == []
 
 
 @pytest.mark.lab
@@ -128,13 +128,13 @@ def test_killed_while_it_is_changed_or_taken_down() -> None:
     standing.up(NAME, LabSpec(switch=True))
     standing.find(NAME).faults(1, 0).delay_ms(1)
     for after in (0, 1, 2):
-        killed("fault", after)
+        run_killed("fault", after)
         standing.find(NAME).faults(0, 0).delay_ms(1).clear()
     for after in (1, 3, 4):
-        killed("down", after)
-        assert traces()
+        run_killed("down", after)
+        assert traces_of_lab()
     assert standing.down(NAME)
-    assert traces() == []
+    assert traces_of_lab() == []
     assert not standing.down(NAME)
 
 
@@ -143,7 +143,7 @@ def test_killed_while_it_is_changed_or_taken_down() -> None:
 def test_a_lab_that_fails_halfway_leaves_nothing() -> None:
     with pytest.raises(HarpError, match="nosuchcontrol"):
         standing.up(NAME, LabSpec(switch=True, congestion="nosuchcontrol"))
-    assert traces() == []
+    assert traces_of_lab() == []
 
 
 def test_words() -> None:

@@ -16,12 +16,12 @@ from harplab.lab.plan import plan_build, plan_destroy, tools_needed
 from harplab.lab.spec import LabSpec, Offload, Subnets
 
 
-def lines(spec: LabSpec) -> list[str]:
+def plan_lines(spec: LabSpec) -> list[str]:
     return [str(command) for command in plan_build(spec, "p-")]
 
 
 def test_two_hosts_are_one_veth_pair_per_eni() -> None:
-    plan = lines(LabSpec(enis=2))
+    plan = plan_lines(LabSpec(enis=2))
     assert plan[:2] == ["ip netns add p-h0", "ip netns add p-h1"]
     for eni in (0, 1):
         queues = "numrxqueues 1 numtxqueues 1"
@@ -33,7 +33,7 @@ def test_two_hosts_are_one_veth_pair_per_eni() -> None:
 
 
 def test_more_hosts_meet_in_a_bridge_per_eni() -> None:
-    plan = lines(LabSpec(hosts=3, enis=2, mtu_bytes=9000))
+    plan = plan_lines(LabSpec(hosts=3, enis=2, mtu_bytes=9000))
     assert "ip netns add p-fabric" in plan
     for eni in (0, 1):
         assert f"ip -netns p-fabric link add br{eni} type bridge" in plan
@@ -44,7 +44,7 @@ def test_more_hosts_meet_in_a_bridge_per_eni() -> None:
 
 def test_offloads() -> None:
     def words(offload: Offload) -> list[str]:
-        return [line.split("eni0 ")[1] for line in lines(LabSpec(offload=offload)) if "ethtool" in line]
+        return [line.split("eni0 ")[1] for line in plan_lines(LabSpec(offload=offload)) if "ethtool" in line]
 
     assert words(Offload.STOCK) == []
     assert words(Offload.SEGMENT) == ["tso off gso off tx-udp-segmentation off gro on"] * 2
@@ -52,17 +52,17 @@ def test_offloads() -> None:
 
 
 def test_cap_is_on_every_eni_and_holds_a_superframe() -> None:
-    plan = [line for line in lines(LabSpec(enis=4, cap_mbps=1000)) if " tbf " in line]
+    plan = [line for line in plan_lines(LabSpec(enis=4, cap_mbps=1000)) if " tbf " in line]
     assert len(plan) == 8
     assert all("rate 1000mbit burst 131072 latency 10ms" in line for line in plan)
-    (fast, *_) = (line for line in lines(LabSpec(cap_mbps=25_000)) if " tbf " in line)
+    (fast, *_) = (line for line in plan_lines(LabSpec(cap_mbps=25_000)) if " tbf " in line)
     assert "burst 3125000 " in fast
 
 
 def test_short_queues_and_policers_have_small_buckets() -> None:
     def words(**changes: float) -> set[str]:
         spec = LabSpec(**changes)  # type: ignore[arg-type]
-        return {line.split(" tbf ")[1] for line in lines(spec) if " tbf " in line}
+        return {line.split(" tbf ")[1] for line in plan_lines(spec) if " tbf " in line}
 
     assert words(cap_mbps=2000, queue_us=64) == {"rate 2000mbit burst 8000 limit 16000"}
     assert words(cap_mbps=100, queue_us=200) == {"rate 100mbit burst 3028 limit 2500"}
@@ -121,7 +121,7 @@ def test_behind_a_switch_loss_is_at_its_port() -> None:
 
 
 def test_caps_behind_a_switch_are_at_both_ends_of_the_link() -> None:
-    plan = [line for line in lines(LabSpec(enis=2, cap_mbps=(100, 400), switch=True)) if " tbf " in line]
+    plan = [line for line in plan_lines(LabSpec(enis=2, cap_mbps=(100, 400), switch=True)) if " tbf " in line]
     for host in (0, 1):
         for eni, rate in ((0, "100mbit"), (1, "400mbit")):
             ends = (
@@ -142,7 +142,7 @@ def test_flows_share_the_cap_of_their_eni() -> None:
 
 
 def test_hosts_may_have_different_numbers_of_enis() -> None:
-    plan = lines(LabSpec(enis=3, host_enis=(1, 3)))
+    plan = plan_lines(LabSpec(enis=3, host_enis=(1, 3)))
     assert [line for line in plan if "-netns p-h1 link add eni2 " in line]
     assert not [line for line in plan if "-netns p-h0 link add eni1 " in line]
 

@@ -26,7 +26,7 @@ from tests.harpctl.preflight.build import eni, own, row
 HOSTS = [f"gpu{number}" for number in range(6)]
 
 
-def named(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
+def failed_checks(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
     return [(one.check, *one.hosts) for one in problems if one.level == "fail"]
 
 
@@ -117,7 +117,7 @@ def rates_of(slow: dict[str, float], hosts: Sequence[str]) -> list[Rate]:
 @pytest.mark.parametrize("way", ["gpu2>", ">gpu2"])
 def test_a_slow_eni_is_named_whichever_way_it_is_slow(count: int, way: str) -> None:
     found = rate_problems(rates_of({way: 4.0}, HOSTS[:count]))
-    assert named(found) == [("rate", "gpu2")]
+    assert failed_checks(found) == [("rate", "gpu2")]
     assert (
         f"eth1 reaches 4 Gbit/s {'out' if way.endswith('>') else 'in'}; the others reach 10."
         in found[0].cause

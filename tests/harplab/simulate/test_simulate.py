@@ -17,14 +17,14 @@ from harplab.simulate.report import lines_of, markdown, rows_of
 from harplab.simulate.run import PROGRAM, Cluster, Simulated, planned, simulate, simulate_all
 
 
-def run(*words: str) -> Result:
+def run_simulate(*words: str) -> Result:
     return CliRunner().invoke(app, ["lab", "simulate", *words])
 
 
 SMALL = ("size_mb=1", "interfaces=2", "operations=1")
 
 
-def made(transport: str, **changed: object) -> Simulated:
+def make_simulated(transport: str, **changed: object) -> Simulated:
     fields = {
         "collective": "ring",
         "transport": transport,
@@ -64,7 +64,7 @@ def test_each_cluster_runs_by_each_transport() -> None:
 
 
 def test_rows_put_transports_beside_each_other() -> None:
-    rows = rows_of([made("harp"), made("tcp", mean_ms=25.0, lost_percent=1.25, jain=0.5)])
+    rows = rows_of([make_simulated("harp"), make_simulated("tcp", mean_ms=25.0, lost_percent=1.25, jain=0.5)])
     assert lines_of(rows)[2] == ["ring", "16", "8.00", "10.00", "25.00", "2.50", "0.50, 1.25", "0.90, 0.50"]
     assert markdown(rows).splitlines()[1:] == [
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -73,7 +73,7 @@ def test_rows_put_transports_beside_each_other() -> None:
 
 
 def test_an_unfinished_run_has_no_speed_up() -> None:
-    (row,) = rows_of([made("harp"), made("tcp", unfinished=1)])
+    (row,) = rows_of([make_simulated("harp"), make_simulated("tcp", unfinished=1)])
     assert row.speedup() is None
     assert lines_of([row])[2][3:6] == ["10.00", "unfinished", "-"]
 
@@ -117,19 +117,19 @@ def test_what_the_program_refuses_is_said_in_its_words() -> None:
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], words: str) -> None:
-    done = run(*arguments)
+    done = run_simulate(*arguments)
     assert done.exit_code == ExitCode.USAGE
     assert words in done.stderr
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     file = tmp_path / "table.md"
-    done = run(*SMALL, "--hosts", "2", "--collective", "ring", "--json", "--markdown", str(file))
+    done = run_simulate(*SMALL, "--hosts", "2", "--collective", "ring", "--json", "--markdown", str(file))
     assert done.exit_code == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["settings"] == list(SMALL)
     assert [run["transport"] for run in content["runs"]] == ["harp", "tcp"]
     assert file.read_text(encoding="utf-8").count("\n") == 3
-    late = run(*SMALL, "limit_s=0.0001", "--hosts", "2", "--collective", "ring")
+    late = run_simulate(*SMALL, "limit_s=0.0001", "--hosts", "2", "--collective", "ring")
     assert late.exit_code == ExitCode.FAILED
     assert "did not finish" in late.stderr
