@@ -56,7 +56,7 @@ class Cross:
     timeout_s: int
 
 
-def programs(machine: str = platform.machine()) -> list[str]:
+def list_programs(machine: str = platform.machine()) -> list[str]:
     """List the C test programs as kind/name; those of harp-nccl are for x86-64."""
     other = {"test_box"} if machine != "x86_64" else set()
     return [
@@ -77,14 +77,14 @@ def fuzz_targets() -> list[str]:
     return [file.stem.removeprefix("fuzz_") for file in sorted((TESTS_DIR / "fuzz").glob("fuzz_*.c"))]
 
 
-def _locked(lock: TextIO) -> bool:
+def _try_lock(lock: TextIO) -> bool:
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
 
 
-def _hasten(group: str) -> None:
+def _raise_priority(group: str) -> None:
     """Give a make in the background the priority of who waits for it, which may take root."""
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     with contextlib.suppress(PermissionError, ProcessLookupError):
@@ -93,16 +93,16 @@ def _hasten(group: str) -> None:
 
 
 @contextlib.contextmanager
-def _making(folder: Path) -> Iterator[TextIO]:
+def _lock_folder(folder: Path) -> Iterator[TextIO]:
     """Be the only one who makes: two makes in one folder would build the same files.
 
     Provides the lock's file, for the process group of a make that others may hasten.
     """
     (folder / "build").mkdir(exist_ok=True)
     with (folder / "build" / ".making").open("a+") as lock:
-        while not _locked(lock):
+        while not _try_lock(lock):
             lock.seek(0)
-            _hasten(lock.read())
+            _raise_priority(lock.read())
             time.sleep(POLL_S)
         lock.truncate(0)
         yield lock
@@ -112,9 +112,9 @@ def _make_argv(folder: Path, *words: str) -> list[str]:
     return ["make", "-C", str(folder), f"-j{os.cpu_count() or 1}", *words]
 
 
-def make(*words: str, timeout_s: int = BUILD_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+def run_make(*words: str, timeout_s: int = BUILD_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run make in the plugin's folder, when no other one runs; output and errors come together."""
-    with _making(PLUGIN_DIR):
+    with _lock_folder(PLUGIN_DIR):
         return subprocess.run(
             _make_argv(PLUGIN_DIR, *words),
             stdout=subprocess.PIPE,
@@ -158,7 +158,7 @@ def make_each(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
 
     signal.signal(signal.SIGTERM, end)
     for words in jobs:
-        with _making(folder) as lock:
+        with _lock_folder(folder) as lock:
             if ended.is_set() or os.getppid() != parent:
                 return
             argv = ["nice", "-n", str(LOWEST_PRIORITY), *_make_argv(folder, "--keep-going", *words)]
@@ -171,39 +171,42 @@ def make_each(folder: Path, jobs: Sequence[Sequence[str]]) -> None:
         time.sleep(2 * POLL_S)  # who waits goes first
 
 
-def _folder(variant: str) -> str:
+def _build_folder(variant: str) -> str:
     return f"build/{variant}" if variant else "build"
 
 
 def program_words(variant: str = "", machine: str = platform.machine()) -> list[str]:
     """List the targets of make that compile every program of a variant."""
-    return [f"VARIANT={variant}", *(f"{_folder(variant)}/tests/{name}" for name in programs(machine))]
+    return [
+        f"VARIANT={variant}",
+        *(f"{_build_folder(variant)}/tests/{name}" for name in list_programs(machine)),
+    ]
 
 
 def sanitized_words(variant: str) -> list[str]:
     """List the targets of make that build the plugin with a sanitizer, and what runs it."""
-    return [f"VARIANT={variant}", "all", f"{_folder(variant)}/tests/unit/test_threads"]
+    return [f"VARIANT={variant}", "all", f"{_build_folder(variant)}/tests/unit/test_threads"]
 
 
 def replay_words() -> list[str]:
     """List the targets of make that build what replays the fuzzers' inputs."""
-    return ["VARIANT=asan", *(f"{_folder('asan')}/fuzz/replay_{target}" for target in fuzz_targets())]
+    return ["VARIANT=asan", *(f"{_build_folder('asan')}/fuzz/replay_{target}" for target in fuzz_targets())]
 
 
 @functools.cache
 def build_all(variant: str, cross: Cross | None = None) -> bool:
     """Compile every program at once; where one does not compile, its own tests compile it again."""
     words = (*cross.make, *program_words(variant, "aarch64")) if cross else program_words(variant)
-    return make("--keep-going", *words).returncode == 0
+    return run_make("--keep-going", *words).returncode == 0
 
 
 @functools.cache
 def run_program(program: str, variant: str = "", cross: Cross | None = None) -> Ran:
     """Build and run one program, once per session."""
-    target = f"{_folder(variant)}/tests/{program}"
+    target = f"{_build_folder(variant)}/tests/{program}"
     timeout_s = cross.timeout_s if cross else RUN_TIMEOUT_S
     if not build_all(variant, cross):
-        built = make(f"VARIANT={variant}", *(cross.make if cross else ()), target)
+        built = run_make(f"VARIANT={variant}", *(cross.make if cross else ()), target)
         if built.returncode:
             return Ran(built.returncode, built.stdout[-TAIL_CHARS:], {})
     try:

@@ -20,7 +20,7 @@ KINDS = {"u8": "Byte", "u16": "Short", "u32": "Int"}
 FORMATS = {"u8": "B", "u16": "H"}
 
 
-def _field(layout: str, field: Field) -> str:
+def _field_expression(layout: str, field: Field) -> str:
     """Return the expression of a field."""
     name, kind = f'"{field.name}"', KINDS.get(field.type, "")
     default: int | str | None = None if field.name in COMPUTED else 0
@@ -62,7 +62,7 @@ def tables_text(text: str) -> str:
         lines.append("    return [")
         origin = {field.name: layout for field in tables[layout]}
         for field in expand_layout(tables, layout):
-            lines.append(f"        {_field(origin.get(field.name, 'harp_wire_prefix'), field)},")
+            lines.append(f"        {_field_expression(origin.get(field.name, 'harp_wire_prefix'), field)},")
         lines.append("    ]")
     return "\n".join(lines) + "\n"
 

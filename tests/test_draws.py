@@ -52,7 +52,7 @@ test_slow()
 """
 
 
-def run(
+def run_code(
     root: Path, tmp_path: Path, code: str, *words: str, seed: int = 0
 ) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "drawing.py"
@@ -64,27 +64,27 @@ def run(
     )
 
 
-def drawn(root: Path, tmp_path: Path, times: int, seed: int = 0) -> list[str]:
-    done = run(root, tmp_path, DRAWING, str(times), seed=seed)
+def draw_with(root: Path, tmp_path: Path, times: int, seed: int = 0) -> list[str]:
+    done = run_code(root, tmp_path, DRAWING, str(times), seed=seed)
     assert done.returncode == 0, done.stderr
     return [str(one) for one in json.loads(done.stdout)]
 
 
 def test_two_runs_draw_the_same(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    once = drawn(root, tmp_path, 0, seed=1)
+    once = draw_with(root, tmp_path, 0, seed=1)
     assert len(once) == 140
     monkeypatch.setenv("CI", "true")
-    assert drawn(root, tmp_path, 0, seed=2) == once
+    assert draw_with(root, tmp_path, 0, seed=2) == once
 
 
 def test_the_random_suite_draws_more_and_others(root: Path, tmp_path: Path) -> None:
-    once, again = drawn(root, tmp_path, 3), drawn(root, tmp_path, 3)
+    once, again = draw_with(root, tmp_path, 3), draw_with(root, tmp_path, 3)
     assert len(once) == len(again) == 3 * 140
     assert once != again
 
 
 def test_a_failure_is_reported_in_bounded_time(root: Path, tmp_path: Path) -> None:
-    done = run(root, tmp_path, FAILING)
+    done = run_code(root, tmp_path, FAILING)
     assert done.returncode == 1
     assert "WARNING: Hypothesis has spent" in done.stdout
     assert "test_slow(" in done.stderr

@@ -41,15 +41,15 @@ def wait_for(file: Path) -> None:
 def test_what_is_made_ahead_is_made_once(folder: Path) -> None:
     native.make_ahead([["a.done"]])
     wait_for(folder / "a.begun")
-    done = native.make("a.done")
+    done = native.run_make("a.done")
     assert done.returncode == 0
     assert (folder / "a.log").read_text() == "made\n"
 
 
 def test_a_failure_is_reported_to_the_caller(folder: Path) -> None:
     native.make_ahead([["nonsense"], ["b.done"]])
-    assert native.make("nonsense").returncode != 0
-    assert native.make("b.done").returncode == 0
+    assert native.run_make("nonsense").returncode != 0
+    assert native.run_make("b.done").returncode == 0
     assert (folder / "b.done").exists()
 
 
@@ -57,7 +57,7 @@ def test_no_more_is_made_when_it_is_ended(folder: Path) -> None:
     end = native.make_ahead([["c.done"], ["d.done"]])
     wait_for(folder / "c.begun")
     end()
-    native.make("e.done")  # waits for what was running
+    native.run_make("e.done")  # waits for what was running
     assert not (folder / "c.done").exists()
     assert not (folder / "d.begun").exists()
 
@@ -67,5 +67,5 @@ def test_what_is_waited_for_gets_the_priority_of_who_waits(folder: Path) -> None
     (folder / "Makefile").write_text(SLOW_MAKEFILE % native.LOWEST_PRIORITY)
     end = native.make_ahead([["slow"]])
     wait_for(folder / "started")
-    assert native.make("--version").returncode == 0  # waits for it, and it for another priority
+    assert native.run_make("--version").returncode == 0  # waits for it, and it for another priority
     end()

@@ -38,11 +38,13 @@ GENERATED_INPUTS = {"conf": {"too_long_file": b"[eni]\ninterface = eth1\n" + b"\
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     variants = ["", *(name for name in SANITIZERS if metafunc.config.getoption(f"--{name}"))]
     if {"program", "name"} <= set(metafunc.fixturenames):
-        cases = [(v, p, name) for v in variants for p in native.programs() for name in native.test_names(p)]
+        cases = [
+            (v, p, name) for v in variants for p in native.list_programs() for name in native.test_names(p)
+        ]
         ids = [":".join(filter(None, case)) for case in cases]
         metafunc.parametrize(("variant", "program", "name"), cases, ids=ids)
     elif "program" in metafunc.fixturenames:
-        pairs = [(v, p) for v in variants for p in native.programs()]
+        pairs = [(v, p) for v in variants for p in native.list_programs()]
         metafunc.parametrize(
             ("variant", "program"), pairs, ids=[":".join(filter(None, pair)) for pair in pairs]
         )
@@ -84,7 +86,7 @@ def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
     else:
         words, program = ["VARIANT=asan"], f"build/asan/fuzz/replay_{target}"
         arguments = [str(file) for file in inputs]
-    built = native.make(*words, program)
+    built = native.run_make(*words, program)
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     done = subprocess.run(
         [str(native.PLUGIN_DIR / program), *arguments],
@@ -96,9 +98,9 @@ def test_fuzz(target: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-native.TAIL_CHARS :]
 
 
-def _run(program: str, *words: str) -> str:
+def _run_program(program: str, *words: str) -> str:
     """Build a program, and run it outside make, of which one at a time runs; return what it printed."""
-    built = native.make(f"build/{program}")
+    built = native.run_make(f"build/{program}")
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     done = subprocess.run(
         [str(native.PLUGIN_DIR / "build" / program), *words],
@@ -115,19 +117,19 @@ def _run(program: str, *words: str) -> str:
 
 @pytest.mark.parametrize("seed", FAILED_SEEDS)
 def test_simulation_of_a_seed_that_failed(seed: int) -> None:
-    _run("sim", "--seed", str(seed))
+    _run_program("sim", "--seed", str(seed))
 
 
 @pytest.mark.timeout(SIM_TIMEOUT_S + 60)
 def test_networks(tmp_path: Path) -> None:
     """What is lost, shared and queued in the most telling networks; `make networks` runs all."""
-    _run("networks", "--quick", "--jobs", "1", "--out", str(tmp_path / "results"))
+    _run_program("networks", "--quick", "--jobs", "1", "--out", str(tmp_path / "results"))
 
 
 @pytest.mark.timeout(SIM_TIMEOUT_S + 60)
 def test_simulation(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = int(request.config.getoption("--sim"))
-    printed = _run("sim", "--seeds", str(seeds))
+    printed = _run_program("sim", "--seeds", str(seeds))
     rate = [line for line in printed.splitlines() if "seeds/s" in line]
     assert rate, f"the simulation did not say how many seeds per second it ran:\n{printed}"
     assert rate[0].startswith(f"{seeds} seeds")

@@ -85,7 +85,7 @@ class Machine(NamedTuple):
 def build_targets(*targets: str) -> Path:
     """Build targets of the plugin's folder for aarch64; return the folder of what is built."""
     words = (f"VARIANT={NAME}", f"CC={COMPILER}", *targets)
-    built = native.make(*words)
+    built = native.run_make(*words)
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     return native.PLUGIN_DIR / "build" / NAME
 

@@ -39,7 +39,7 @@ WITHOUT_TEST = {
     "test_segments_are_worked_out": "no TCP_INFO",
 }
 SEEDS = 200
-PROGRAMS = [name for name in native.programs(NAME) if name not in WITHOUT]
+PROGRAMS = [name for name in native.list_programs(NAME) if name not in WITHOUT]
 FENCES = {  # words of the instructions by which base/gpu_fence.h orders what a GPU writes and reads
     "dmb oshst": 0xD50332BF,
     "dmb oshld": 0xD50331BF,
@@ -77,7 +77,7 @@ def test_simulation(arm: Machine) -> None:
 def test_traces_are_those_of_x86_64(arm: Machine) -> None:
     """One seed takes the same course on both machines."""
     folder = build_targets(f"build/{NAME}/sim")
-    built = native.make("build/sim")
+    built = native.run_make("build/sim")
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     words = ["--seed", "7"]
     here = subprocess.run([folder.parent / "sim", *words], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ def plugin(request: pytest.FixtureRequest, plugin_file: Path) -> Path:
     """Provide the plugin; with --asan the one that is built with AddressSanitizer and UBSan."""
     if not request.config.getoption("--asan"):
         return plugin_file
-    built = native.make(*native.sanitized_words("asan"))
+    built = native.run_make(*native.sanitized_words("asan"))
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     return PLUGIN_DIR / "build" / "asan" / "libnccl-net.so"
 

@@ -56,12 +56,12 @@ def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _summary(text: str) -> str:
+def _summary_of(text: str) -> str:
     """Return the first paragraph of a command's help."""
     return _one_line(re.split(r"\n\s*\n", text.strip())[0])
 
 
-def _names(param: click.Parameter) -> str:
+def _names_of(param: click.Parameter) -> str:
     if isinstance(param, click.Argument):
         return f"`{param.human_readable_name}`"
     names = ["/".join([*param.opts, *param.secondary_opts])] if param.secondary_opts else param.opts
@@ -69,21 +69,21 @@ def _names(param: click.Parameter) -> str:
     return shown if getattr(param, "is_flag", False) else f"{shown} {_one_line(param.make_metavar(CONTEXT))}"
 
 
-def _meaning(param: click.Parameter) -> str:
+def _meaning_of(param: click.Parameter) -> str:
     shown = getattr(param, "show_default", False) and not isinstance(param.default, bool)
     return _one_line(param.help or "") + (f" Default: {param.default}." if shown else "")
 
 
-def parameters(command: click.Command) -> list[click.Parameter]:
+def shown_parameters(command: click.Command) -> list[click.Parameter]:
     """Return what a command takes and its help shows."""
     return [param for param in command.params if not getattr(param, "hidden", False)]
 
 
-def _row(param: click.Parameter) -> str:
-    return f"- {_names(param)}: {_meaning(param)}"
+def _row_of(param: click.Parameter) -> str:
+    return f"- {_names_of(param)}: {_meaning_of(param)}"
 
 
-def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
+def _load_commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
     """Load the commands of these names, with those of groups."""
     for name in names:
         command = load_command(name)
@@ -93,49 +93,53 @@ def _commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
 
 
 @functools.cache
-def _common() -> tuple[str, ...]:
+def _common_rows() -> tuple[str, ...]:
     """Return the rows that many commands share, the most frequent first."""
-    every = [item for names in COMMANDS.values() for item in _commands(names)]
+    every = [item for names in COMMANDS.values() for item in _load_commands(names)]
     shown = [command for name, command in every if not _has_help_alone(name)]
-    rows = Counter(_row(param) for command in shown for param in parameters(command))
+    rows = Counter(_row_of(param) for command in shown for param in shown_parameters(command))
     return tuple(row for row, count in rows.most_common() if count >= COMMON_FROM)
 
 
-def _name(param: click.Parameter) -> str:
-    return re.split(r",? ", _names(param))[0]
+def _first_name(param: click.Parameter) -> str:
+    return re.split(r",? ", _names_of(param))[0]
 
 
 def _has_help_alone(name: str) -> bool:
     return name.partition(" ")[0] in HELP_ALONE
 
 
-def _command(name: str, command: click.Command, seen: dict[str, str]) -> str:
+def _describe_command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     """Describe a command. A row that is among those of an earlier one, in `seen`, is only named."""
-    shown = [] if _has_help_alone(name) else [p for p in parameters(command) if _row(p) not in _common()]
-    own = [_row(p) for p in shown if _row(p) not in seen]
+    shown = (
+        []
+        if _has_help_alone(name)
+        else [p for p in shown_parameters(command) if _row_of(p) not in _common_rows()]
+    )
+    own = [_row_of(p) for p in shown if _row_of(p) not in seen]
     elsewhere: dict[str, list[str]] = {}
-    for p in (p for p in shown if _row(p) in seen):
-        elsewhere.setdefault(seen[_row(p)], []).append(_name(p))
+    for p in (p for p in shown if _row_of(p) in seen):
+        elsewhere.setdefault(seen[_row_of(p)], []).append(_first_name(p))
     seen |= dict.fromkeys(own, name)
     also = "; ".join(f"as of {where}, {', '.join(names)}" for where, names in elsewhere.items())
     arguments = [p.human_readable_name for p in command.params if isinstance(p, click.Argument)]
     usage = " ".join(["harpctl", name, *arguments])
-    lines = [f"### {usage}\n", _summary(command.help or "") + "\n", *own]
+    lines = [f"### {usage}\n", _summary_of(command.help or "") + "\n", *own]
     lines += [f"{chr(10) if own else ''}Also {also}."] if also else []
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def generate() -> str:
+def generate_document() -> str:
     """Return the text of docs/reference/cli.md."""
     parts = [HEAD]
     parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
-    parts += [COMMON, *(f"{row}\n" for row in _common())]
+    parts += [COMMON, *(f"{row}\n" for row in _common_rows())]
     seen: dict[str, str] = {}
     for panel, names in COMMANDS.items():
         parts.append(f"\n## {panel}\n")
-        parts += ["\n" + _command(name, command, seen) for name, command in _commands(names)]
+        parts += ["\n" + _describe_command(name, command, seen) for name, command in _load_commands(names)]
     return "".join(parts)
 
 
 if __name__ == "__main__":
-    FILE.write_text(generate(), encoding="utf-8")
+    FILE.write_text(generate_document(), encoding="utf-8")

@@ -27,46 +27,45 @@ LINKS = {  # words of a meaning, and the page with more about them
 Row = dict[str, Any]
 
 
-def rows() -> list[Row]:
+def load_rows() -> list[Row]:
     """Return the table of settings, as harpctl has it."""
     found: list[Row] = json.loads(TABLE.read_text(encoding="utf-8"))["settings"]
     return found
 
 
-def _default(row: Row) -> str:
+def _default_of(row: Row) -> str:
     if row["initial"] is None:
         return str(row["otherwise"])
     unit = "" if row["unit"] is None else f" {row['unit']}"
     return f"{row['initial']}{unit}"
 
 
-def _meaning(row: Row) -> str:
+def _meaning_of(row: Row) -> str:
     text = str(row["help"])
     for words, target in LINKS.items():
         text = text.replace(words, f"[{words}]({target})")
     return text
 
 
-def _key(row: Row) -> str:
+def _row_of_key(row: Row) -> str:
     key = row["key"] + (" *" if row["scope"] == "job" else "")
     variable = f"`{row['variable']}`" if row["variable"] else ""
-    return (
-        f"| {row['section']} | {key} | {variable} | {row['expected']} | {_default(row)} | {_meaning(row)} |"
-    )
+    cells = (row["section"], key, variable, row["expected"], _default_of(row), _meaning_of(row))
+    return f"| {' | '.join(map(str, cells))} |"
 
 
-def _variable(row: Row) -> str:
-    return f"| `{row['variable']}` | {row['expected']} | {_default(row)} | {_meaning(row)} |"
+def _row_of_variable(row: Row) -> str:
+    return f"| `{row['variable']}` | {row['expected']} | {_default_of(row)} | {_meaning_of(row)} |"
 
 
-def _table(head: str, lines: list[str]) -> str:
+def _make_table(head: str, lines: list[str]) -> str:
     return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *lines, ""])
 
 
-def generate(text: str) -> str:
+def generate_document(text: str) -> str:
     """Return the document's text with the tables of the settings."""
-    keys = _table(KEYS_HEAD, [_key(row) for row in rows() if row["key"]])
-    variables = _table(VARIABLES_HEAD, [_variable(row) for row in rows() if not row["key"]])
+    keys = _make_table(KEYS_HEAD, [_row_of_key(row) for row in load_rows() if row["key"]])
+    variables = _make_table(VARIABLES_HEAD, [_row_of_variable(row) for row in load_rows() if not row["key"]])
     for head, table in (("| section |", keys), ("| variable |", variables)):
         text, count = re.subn(
             rf"^{re.escape(head)}(?:.*\n\|)*.*\n", table.replace("\\", "\\\\"), text, flags=re.MULTILINE
@@ -76,4 +75,4 @@ def generate(text: str) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(generate(FILE.read_text(encoding="utf-8")), encoding="utf-8")
+    FILE.write_text(generate_document(FILE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -31,7 +31,7 @@ def code_of(text: str) -> str:
     return NO_CODE.sub("", text)
 
 
-def functions(text: str) -> dict[str, tuple[bool, set[str]]]:
+def functions_of(text: str) -> dict[str, tuple[bool, set[str]]]:
     """Return the functions that a file defines: whether other files can call them, and the words in them."""
     return {
         match["name"]: ("static" not in match["head"].split(), set(WORD.findall(match["body"])))
@@ -39,12 +39,12 @@ def functions(text: str) -> dict[str, tuple[bool, set[str]]]:
     }
 
 
-def calls(files: Mapping[str, str]) -> dict[str, set[str]]:
+def calls_between(files: Mapping[str, str]) -> dict[str, set[str]]:
     """Return for each .c file the other .c files that it calls."""
     defined_in: dict[str, str] = {}
     inline: dict[str, set[str]] = {}
     for name, text in files.items():
-        for function, (is_public, words) in functions(text).items():
+        for function, (is_public, words) in functions_of(text).items():
             if name.endswith(".h"):
                 inline[function] = words
             elif is_public:
@@ -63,7 +63,7 @@ def calls(files: Mapping[str, str]) -> dict[str, set[str]]:
     return graph
 
 
-def circles(graph: Mapping[str, set[str]]) -> set[str]:
+def find_circles(graph: Mapping[str, set[str]]) -> set[str]:
     """Return the files that reach themselves through others."""
 
     def reached(start: str) -> set[str]:
@@ -88,8 +88,8 @@ def files_of(folder: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_files_call_in_one_direction(folder: str) -> None:
-    graph = calls(files_of(folder))
-    found = circles(graph)
+    graph = calls_between(files_of(folder))
+    found = find_circles(graph)
     assert not found, {name: graph[name] & found for name in found}
 
 
@@ -110,4 +110,4 @@ B_CALLS_C = "int harp_b(void) {\n  return harp_c();\n}\n"
     ],
 )
 def test_a_circle_is_found(files: dict[str, str], expected: set[str]) -> None:
-    assert circles(calls(files)) == expected
+    assert find_circles(calls_between(files)) == expected

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.test_style import tracked
+from tests.meta.test_style import tracked_files
 
 FRAGMENT = re.compile(r"(of|for|that|which|since)\b", re.IGNORECASE)
 C_NAMES = {".c", ".h", ".def"}
@@ -58,7 +58,7 @@ def python_comments(text: str) -> Comments:
                 yield node.body[0].lineno, docstring.lstrip()
 
 
-def fragments(comments: Comments) -> list[tuple[int, str]]:
+def find_fragments(comments: Comments) -> list[tuple[int, str]]:
     return [(line, text) for line, text in comments if FRAGMENT.match(text)]
 
 
@@ -73,7 +73,7 @@ def fragments(comments: Comments) -> list[tuple[int, str]]:
     ],
 )
 def test_fragments_of_c_are_found(text: str, lines: list[int]) -> None:
-    assert [line for line, _ in fragments(c_comments(text))] == lines
+    assert [line for line, _ in find_fragments(c_comments(text))] == lines
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def test_fragments_of_c_are_found(text: str, lines: list[int]) -> None:
     ],
 )
 def test_fragments_of_python_are_found(text: str, lines: list[int]) -> None:
-    assert sorted(line for line, _ in fragments(python_comments(text))) == lines
+    assert sorted(line for line, _ in find_fragments(python_comments(text))) == lines
 
 
 def test_comments_are_sentences(root: Path) -> None:
     found = []
-    for file in tracked(root):
+    for file in tracked_files(root):
         if file.suffix in C_NAMES:
             comments = c_comments(file.read_text())
         elif file.suffix == ".py":
             comments = python_comments(file.read_text())
         else:
             continue
-        found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in fragments(comments)]
+        found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in find_fragments(comments)]
     assert not found, f"{len(found)} comments begin with a fragment:\n" + "\n".join(found)

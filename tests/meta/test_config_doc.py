@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.config_doc import FILE, LINKS, ROOT, TABLE, generate, rows
+from tests.meta.config_doc import FILE, LINKS, ROOT, TABLE, generate_document, load_rows
 
 HOST = ROOT / "plugin" / "src" / "host"
 WRITE = "write it anew: make -C plugin settings"
@@ -31,17 +31,17 @@ def test_harpctls_table_is_the_plugins(tmp_path: Path) -> None:
 
 def test_the_document_is_the_table_of_settings() -> None:
     text = FILE.read_text(encoding="utf-8")
-    assert text == generate(text), WRITE
+    assert text == generate_document(text), WRITE
 
 
 def test_every_link_has_its_words() -> None:
-    meanings = " ".join(row["help"] for row in rows())
+    meanings = " ".join(row["help"] for row in load_rows())
     assert [words for words in LINKS if words not in meanings] == []
 
 
 def test_every_variable_of_the_code_is_in_the_table() -> None:
     """What is read from the environment is read by the table; a name elsewhere stands in a message."""
-    known = {row["variable"] for row in rows()}
+    known = {row["variable"] for row in load_rows()}
     named = {
         name
         for file in (ROOT / "plugin" / "src").rglob("*.c")
@@ -60,5 +60,5 @@ def test_every_variable_of_the_code_is_in_the_table() -> None:
 def test_numbers_in_words_are_those_of_the_code(header: str, constant: str, key: str, phrase: str) -> None:
     match = re.search(rf"\b{constant} = (\d+)", (HOST / header).read_text(encoding="utf-8"))
     assert match, f"no constant {constant}"
-    (row,) = [row for row in rows() if row["key"] == key]
+    (row,) = [row for row in load_rows() if row["key"] == key]
     assert phrase.format(match[1]) in f"{row['otherwise']} {row['help']}"

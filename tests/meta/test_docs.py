@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from harpctl.cli import app
-from tests.meta.config_doc import rows
+from tests.meta.config_doc import load_rows
 from tests.meta.test_layers import ALLOWED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,26 +58,28 @@ WORDS = 46_000  # the words of all documents, marks of tables included: what is 
 OWN_FORM = {"cli.md"}  # generated
 
 
-def read(path: Path) -> str:
+def read_document(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def joined(text: str) -> str:
+def join_lines(text: str) -> str:
     """Return a text without its line breaks."""
     return " ".join(text.split())
 
 
-def relative(path: Path) -> str:
+def relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def anchors(path: Path) -> set[str]:
+def anchors_of(path: Path) -> set[str]:
     """Return the anchors of a document's headings, as the platforms that show it make them."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", read(path), flags=re.DOTALL), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", read_document(path), flags=re.DOTALL), re.MULTILINE
+    )
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def tables(text: str) -> list[list[list[str]]]:
+def split_tables(text: str) -> list[list[list[str]]]:
     """Split every table of a document into rows of cells, the heading first."""
     found: list[list[list[str]]] = []
     inside = False
@@ -93,16 +95,18 @@ def tables(text: str) -> list[list[list[str]]]:
     return found
 
 
-def table(text: str, *heading: str) -> list[list[str]]:
+def find_table(text: str, *heading: str) -> list[list[str]]:
     """Return the rows of the one table whose heading begins like this."""
-    (rows,) = [rows for rows in tables(text) if tuple(rows[0][: len(heading)]) == heading]
+    (rows,) = [rows for rows in split_tables(text) if tuple(rows[0][: len(heading)]) == heading]
     assert len(rows) > 1
     return rows[1:]
 
 
-def sources() -> str:
+def read_sources() -> str:
     """All C of the product."""
-    return "".join(read(path) for path in sorted(SRC.rglob("*")) if path.suffix in {".c", ".h", ".def"})
+    return "".join(
+        read_document(path) for path in sorted(SRC.rglob("*")) if path.suffix in {".c", ".h", ".def"}
+    )
 
 
 def code_lines(text: str) -> Iterator[str]:
@@ -118,31 +122,31 @@ def code_lines(text: str) -> Iterator[str]:
     yield from (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", unfenced))
 
 
-def commands(start: str) -> list[list[str]]:
+def find_commands(start: str) -> list[list[str]]:
     """Find the commands in the documents that show some; return what follows, in words."""
     pattern = re.compile(rf"(?:^|\s)(?!tests/)(?:\S*/)?{re.escape(start)}(?=\s|$)(.*)")
-    lines = [line for path in COMMANDED for line in code_lines(read(path))]
+    lines = [line for path in COMMANDED for line in code_lines(read_document(path))]
     return [match[1].split() for line in lines if (match := pattern.search(line))]
 
 
 # ---- names ----
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=relative)
+@pytest.mark.parametrize("doc", DOCS, ids=relative_path)
 def test_links_lead_somewhere(doc: Path) -> None:
     dead = []
-    for target, anchor in LINK.findall(read(doc)):
+    for target, anchor in LINK.findall(read_document(doc)):
         if "://" in target:
             continue
         path = doc.parent / target if target else doc
-        if not path.exists() or (anchor and anchor not in anchors(path)):
+        if not path.exists() or (anchor and anchor not in anchors_of(path)):
             dead.append(target + anchor)
     assert not dead
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=relative)
+@pytest.mark.parametrize("doc", DOCS, ids=relative_path)
 def test_files_exist(doc: Path) -> None:
-    text = read(doc)
+    text = read_document(doc)
     wrong = []
     for name in REPO_PATH.findall(text):
         if name.startswith((BUILT, PACKED)):
@@ -157,7 +161,7 @@ def test_files_exist(doc: Path) -> None:
     assert not wrong
 
 
-def prose(text: str) -> Iterator[str]:
+def prose_lines(text: str) -> Iterator[str]:
     """Yield the lines that can be wrapped: no tables, code, headings or pictures."""
     fenced = False
     for line in text.splitlines():
@@ -167,39 +171,39 @@ def prose(text: str) -> Iterator[str]:
             yield line
 
 
-@pytest.mark.parametrize("doc", [doc for doc in DOCS if doc.name not in OWN_FORM], ids=relative)
+@pytest.mark.parametrize("doc", [doc for doc in DOCS if doc.name not in OWN_FORM], ids=relative_path)
 def test_prose_is_wrapped(doc: Path) -> None:
-    assert [line for line in prose(read(doc)) if len(line) > PROSE_COLUMNS] == []
+    assert [line for line in prose_lines(read_document(doc)) if len(line) > PROSE_COLUMNS] == []
 
 
 def test_architecture_is_short() -> None:
-    assert len(read(ARCHITECTURE).split()) < ARCHITECTURE_WORDS
+    assert len(read_document(ARCHITECTURE).split()) < ARCHITECTURE_WORDS
 
 
 def test_documents_do_not_grow() -> None:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines()]
     assert len(files) > len(DOCS) / 2
-    assert sum(len(read(path).split()) for path in files if path.is_file()) <= WORDS
+    assert sum(len(read_document(path).split()) for path in files if path.is_file()) <= WORDS
 
 
 def test_documents_named_in_the_code_exist() -> None:
-    named = set(re.findall(r"\bdocs/[\w/.-]*\w", sources()))
+    named = set(re.findall(r"\bdocs/[\w/.-]*\w", read_sources()))
     assert named
     assert sorted(name for name in named if not (ROOT / name).is_file()) == []
 
 
 def test_built_files_are_targets() -> None:
-    makefile = "".join(map(read, [ROOT / "plugin" / "Makefile", *(ROOT / "plugin").glob("*.mk")]))
-    named = {name for doc in DOCS for name in REPO_PATH.findall(read(doc)) if name.startswith(BUILT)}
+    makefile = "".join(map(read_document, [ROOT / "plugin" / "Makefile", *(ROOT / "plugin").glob("*.mk")]))
+    named = {name for doc in DOCS for name in REPO_PATH.findall(read_document(doc)) if name.startswith(BUILT)}
     assert {BUILT + "libnccl-net.so", BUILT + "harp-perf"} <= named
     for name in named:
         assert f"$(B)/{name.removeprefix(BUILT)}" in makefile, name
 
 
 def test_variables_of_the_readme_are_those_of_the_source() -> None:
-    known = {row["variable"] for row in rows()}
-    named = set(HARP_NAME.findall(read(README)))
+    known = {row["variable"] for row in load_rows()}
+    named = set(HARP_NAME.findall(read_document(README)))
     assert named
     assert named <= known
 
@@ -211,34 +215,34 @@ def known_words() -> set[str]:
     listed = subprocess.run(["git", "ls-files", *parts], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines() if not re.search("/(corpus|meta)/", name)]
     kinds = {".c", ".h", ".def", ".py", ".mk", ".json", ".in"}
-    return set(re.findall(r"\w+", "".join(read(path) for path in files if path.suffix in kinds)))
+    return set(re.findall(r"\w+", "".join(read_document(path) for path in files if path.suffix in kinds)))
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=relative)
+@pytest.mark.parametrize("doc", DOCS, ids=relative_path)
 def test_functions_and_fields_named_alone_exist(doc: Path) -> None:
     """A name with an underscore that stands alone in `ticks` is of the code, or of what reads it."""
-    codes = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", read(doc), flags=re.DOTALL))
+    codes = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", read_document(doc), flags=re.DOTALL))
     named = {code.removesuffix("()") for code in codes if OF_HARP.fullmatch(code)}
     gone = {name for name in named - known_words() - OF_OTHERS if not name.startswith(GENERATED)}
     assert not gone
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=relative)
+@pytest.mark.parametrize("doc", DOCS, ids=relative_path)
 def test_tests_named_exist(doc: Path) -> None:
-    for path, name, other_path, other_name in TESTED.findall(joined(read(doc))):
-        assert f"def {name or other_name}(" in read(ROOT / (path or other_path)), name or other_name
+    for path, name, other_path, other_name in TESTED.findall(join_lines(read_document(doc))):
+        assert f"def {name or other_name}(" in read_document(ROOT / (path or other_path)), name or other_name
 
 
 def test_constants_named_in_docs_exist() -> None:
-    known = set(re.findall(r"\w+", sources()))
+    known = set(re.findall(r"\w+", read_sources()))
     known |= {name for word in known for name in [f"HARP_{word}", f"HARP_ERR_{word}"]}
     for doc in DOCS:
-        assert set(HARP_NAME.findall(read(doc))) <= known, relative(doc)
+        assert set(HARP_NAME.findall(read_document(doc))) <= known, relative_path(doc)
 
 
 def test_functions_and_fields_named_in_architecture_exist() -> None:
-    known = set(re.findall(r"\w+", sources()))
-    named = {name for name in IN_TICKS.findall(read(ARCHITECTURE)) if "_" in name}
+    known = set(re.findall(r"\w+", read_sources()))
+    named = {name for name in IN_TICKS.findall(read_document(ARCHITECTURE)) if "_" in name}
     assert named
     assert sorted(named - known - {"harp_setup"}) == []
 
@@ -247,8 +251,8 @@ def test_functions_and_fields_named_in_architecture_exist() -> None:
 
 
 def test_harp_setup_has_the_commands_named() -> None:
-    script = read(ROOT / "harp_setup")
-    used = commands("harp_setup")
+    script = read_document(ROOT / "harp_setup")
+    used = find_commands("harp_setup")
     assert {"demo", "test"} <= {words[0] for words in used if words}
     shown = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
     for words in used:
@@ -277,7 +281,7 @@ def _help_of(*command: str) -> str:
 
 
 def test_harpctl_has_the_commands_and_options_named() -> None:
-    used = [words for words in commands("harpctl") if words]
+    used = [words for words in find_commands("harpctl") if words]
     assert used
     for words in used:
         command = _command_of(words)
@@ -288,8 +292,8 @@ def test_harpctl_has_the_commands_and_options_named() -> None:
 
 
 def test_harp_perf_has_the_options_named() -> None:
-    source = read(ROOT / "plugin" / "bench" / "options.c")
-    used = [words for words in commands("harp-perf") if words]
+    source = read_document(ROOT / "plugin" / "bench" / "options.c")
+    used = [words for words in find_commands("harp-perf") if words]
     assert used
     for words in used:
         for word in words:
@@ -301,16 +305,16 @@ def test_options_named_alone_exist() -> None:
     """An option in `ticks` with no command before it is one of the three programs'."""
     known = subprocess.run([ROOT / "harp_setup", "help"], capture_output=True, text=True, check=True).stdout
     known += _help_of("bench") + _help_of("lab", "bench")
-    known += read(ROOT / "plugin" / "bench" / "options.c")
-    named = {code.split()[0] for code in re.findall(r"`(--[^`]+)`", read(README))}
+    known += read_document(ROOT / "plugin" / "bench" / "options.c")
+    named = {code.split()[0] for code in re.findall(r"`(--[^`]+)`", read_document(README))}
     assert named
     assert sorted(name for name in named if not re.search(rf"(?<![\w-]){name}(?![\w-])", known)) == []
 
 
 def test_make_has_the_targets_named() -> None:
-    makefiles = "".join(read(path) for path in sorted((ROOT / "plugin").glob("*.mk")))
-    makefiles += read(ROOT / "plugin" / "Makefile")
-    used = commands("make -C plugin")
+    makefiles = "".join(read_document(path) for path in sorted((ROOT / "plugin").glob("*.mk")))
+    makefiles += read_document(ROOT / "plugin" / "Makefile")
+    used = find_commands("make -C plugin")
     assert used
     for words in used:
         assert re.search(rf"^(?:[\w-]+ )*{re.escape(words[0])}(?: [\w-]+)*:", makefiles, re.MULTILINE), words
@@ -322,33 +326,36 @@ def test_make_has_the_targets_named() -> None:
 def test_layers_are_those_that_are_checked() -> None:
     stated = {
         name: set() if may == "nothing" else set(may.split(", "))
-        for name, _, may in table(read(ARCHITECTURE), "layer", "what it is", "may include")
+        for name, _, may in find_table(read_document(ARCHITECTURE), "layer", "what it is", "may include")
     }
     assert stated == ALLOWED
 
 
 def test_statuses_map_to_the_codes_stated() -> None:
-    source = read(SRC / "nccl" / "result.c")
+    source = read_document(SRC / "nccl" / "result.c")
     real = dict(re.findall(r"case (HARP_ERR_\w+):\s+return HARP_NCCL_(\w+);", source))
     stated = {}
-    for status, _, code in table(read(ARCHITECTURE), "status", "meaning"):
+    for status, _, code in find_table(read_document(ARCHITECTURE), "status", "meaning"):
         word = code.split(";")[0].removeprefix("nccl")
         stated[status] = re.sub(r"(?<!^)(?=[A-Z])", "_", word).upper()
     assert stated == real
-    meanings = dict(re.findall(r"(HARP_ERR_\w+),\s*/\* (.+?) \*/", read(SRC / "base" / "status.h")))
+    meanings = dict(re.findall(r"(HARP_ERR_\w+),\s*/\* (.+?) \*/", read_document(SRC / "base" / "status.h")))
     assert set(meanings) == set(stated)
 
 
 def test_barriers_are_those_of_the_code() -> None:
-    code = sources()
+    code = read_sources()
     stated = {
-        cell for row in table(read(ARCHITECTURE), "", "who", "pairs with") for cell in row if cell[:1] == "("
+        cell
+        for row in find_table(read_document(ARCHITECTURE), "", "who", "pairs with")
+        for cell in row
+        if cell[:1] == "("
     }
     assert stated == set(re.findall(r"(?<!\w)\([A-Z]\)", code))
 
 
 def test_glossary_is_sorted_and_defines_each_word_once() -> None:
-    words = [row[0] for row in table(read(GLOSSARY), "word", "meaning")]
+    words = [row[0] for row in find_table(read_document(GLOSSARY), "word", "meaning")]
     assert [word.casefold() for word in words] == sorted({word.casefold() for word in words})
     assert {"frame", "packet", "segment", "superframe", "message", "line", "burst", "flight"} <= set(words)
     assert {"path", "link", "engine", "credit", "early message"} <= set(words)
@@ -358,8 +365,8 @@ def test_glossary_is_sorted_and_defines_each_word_once() -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    source = " ".join(sources().split())
-    rows = table(read(ROOT / "docs" / "reference" / "limits.md"), "limit", "number")
+    source = " ".join(read_sources().split())
+    rows = find_table(read_document(ROOT / "docs" / "reference" / "limits.md"), "limit", "number")
     named = [(match[1], row[1]) for row in rows if (match := re.search(r"`(HARP_\w+)`", row[0]))]
     assert len(named) > 5
     for name, number in named:
@@ -374,5 +381,5 @@ def test_the_index_lists_each_page_once() -> None:
     pages = [
         path for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts and path != index
     ]
-    listed = [target for target, _anchor in LINK.findall(read(index)) if target.endswith(".md")]
+    listed = [target for target, _anchor in LINK.findall(read_document(index)) if target.endswith(".md")]
     assert sorted(listed) == sorted(path.relative_to(index.parent).as_posix() for path in pages)

@@ -22,7 +22,7 @@ FRAGMENT_CHARS = 10  # shorter ones are parts of sentences
 RING = re.compile(r"^the \w+ (?=ring's)")  # one sentence serves all rings
 
 
-def _fragments() -> list[str]:
+def _find_fragments() -> list[str]:
     found: set[str] = set()
     for name in SOURCES:
         text = (PLUGIN_DIR / "src" / "io" / f"{name}.c").read_text()
@@ -36,11 +36,11 @@ def _fragments() -> list[str]:
 
 def test_finds_reasons() -> None:
     assert {"no send was completed for 2 s", "opening an AF_XDP socket", "completes no sends"} <= set(
-        _fragments()
+        _find_fragments()
     )
 
 
-@pytest.mark.parametrize("fragment", _fragments())
+@pytest.mark.parametrize("fragment", _find_fragments())
 def test_reason_is_documented(fragment: str) -> None:
     text = " ".join(Path(ROOT / "docs" / "explanation" / "drivers.md").read_text().split())
     assert fragment in text

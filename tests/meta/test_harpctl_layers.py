@@ -88,41 +88,41 @@ PRODUCT = [name for name in MODULES if name.split(".")[0] != LAB]
 
 
 @cache
-def tree(module: str) -> ast.Module:
+def parse_module(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 @cache
-def imports(module: str) -> frozenset[str]:
+def imports_of(module: str) -> frozenset[str]:
     """Return the modules of harpctl and of the lab that a module imports anywhere in it."""
     found = set()
-    for node in ast.walk(tree(module)):
+    for node in ast.walk(parse_module(module)):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             names = [f"{base}.{alias.name}" for alias in node.names]
-            found |= {name if below(name) in MODULES else base for name in names}
+            found |= {name if name_below(name) in MODULES else base for name in names}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return frozenset(below(name) for name in found if name.split(".")[0] in {"harpctl", LAB})
+    return frozenset(name_below(name) for name in found if name.split(".")[0] in {"harpctl", LAB})
 
 
-def below(name: str) -> str:
+def name_below(name: str) -> str:
     """Return a module's name as MODULES has it."""
     return name.removeprefix("harpctl").lstrip(".")
 
 
-def closure(module: str) -> set[str]:
+def closure_of(module: str) -> set[str]:
     """Return all modules of harpctl that importing a module brings along."""
     found: set[str] = set()
     todo = [module]
     while todo:
-        new = imports(todo.pop()) - found
+        new = imports_of(todo.pop()) - found
         found |= new
         todo += new
     return found
 
 
-def allowed() -> dict[str, set[str]]:
+def read_allowed() -> dict[str, set[str]]:
     """Read the table of docs/explanation/harpctl.md."""
     text = (ROOT / "docs" / "explanation" / "harpctl.md").read_text(encoding="utf-8")
     head = "| package | what it is | may import |"
@@ -131,7 +131,7 @@ def allowed() -> dict[str, set[str]]:
     return {name: set() if may == "nothing" else set(may.split(", ")) for name, _what, may in cells}
 
 
-def prefixes(name: str) -> list[str]:
+def prefixes_of(name: str) -> list[str]:
     """Return a module and the packages that hold it: "facts.eni" and "facts"."""
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)] if name else [""]
@@ -139,16 +139,16 @@ def prefixes(name: str) -> list[str]:
 
 def test_the_table_names_the_packages() -> None:
     packages = {name.split(".")[0] for name in MODULES} - TOP - COMMON
-    assert set(allowed()) == packages
-    named = {name for names in allowed().values() for name in names}
+    assert set(read_allowed()) == packages
+    named = {name for names in read_allowed().values() for name in names}
     assert sorted(named - PACKAGES) == []
 
 
 def test_each_package_stands_below_those_that_import_it() -> None:
-    order = list(allowed())
+    order = list(read_allowed())
     upward = [
         f"{package} imports {name}"
-        for place, (package, may) in enumerate(allowed().items())
+        for place, (package, may) in enumerate(read_allowed().items())
         for name in may
         if name.split(".")[0] not in order[:place]
     ]
@@ -157,13 +157,13 @@ def test_each_package_stands_below_those_that_import_it() -> None:
 
 @pytest.mark.parametrize("package", sorted({name.split(".")[0] for name in MODULES} - TOP))
 def test_a_package_imports_what_the_table_allows(package: str) -> None:
-    may = COMMON | {"", package} | allowed().get(package, set())  # "": the version
+    may = COMMON | {"", package} | read_allowed().get(package, set())  # "": the version
     wrong = [
         f"{module} imports {target}"
         for module in MODULES
         if module.split(".")[0] == package
-        for target in imports(module)
-        if not may & set(prefixes(target))
+        for target in imports_of(module)
+        if not may & set(prefixes_of(target))
     ]
     assert not wrong
 
@@ -174,23 +174,25 @@ def test_what_the_table_allows_is_used() -> None:
             found
             for module in MODULES
             if module.split(".")[0] == package
-            for target in imports(module)
-            for found in prefixes(target)
+            for target in imports_of(module)
+            for found in prefixes_of(target)
         }
-        for package in allowed()
+        for package in read_allowed()
     }
-    assert {package: may - used[package] for package, may in allowed().items() if may - used[package]} == {}
+    assert {
+        package: may - used[package] for package, may in read_allowed().items() if may - used[package]
+    } == {}
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    assert [module for module in MODULES if module in closure(module)] == []
+    assert [module for module in MODULES if module in closure_of(module)] == []
 
 
 def test_only_the_command_line_names_the_lab() -> None:
     """A host need not have it: its modules are imported by name, when they are asked for."""
     naming = {module for module in PRODUCT if LAB in MODULES[module].read_text(encoding="utf-8")}
     assert naming == {"cli", "lab"}
-    assert not [module for module in PRODUCT for name in imports(module) if name.startswith(LAB)]
+    assert not [module for module in PRODUCT for name in imports_of(module) if name.startswith(LAB)]
 
 
 def test_what_is_imported_is_declared() -> None:
@@ -201,7 +203,7 @@ def test_what_is_imported_is_declared() -> None:
     found = {
         name.split(".")[0]
         for module in MODULES
-        for node in ast.walk(tree(module))
+        for node in ast.walk(parse_module(module))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
@@ -213,30 +215,30 @@ def test_what_is_imported_is_declared() -> None:
 
 
 def test_facts_plan_nothing() -> None:
-    reached = closure("facts.collect")
+    reached = closure_of("facts.collect")
     assert reached >= {"facts.eni", "facts.grub_menu", "facts.plugin_files"}
     assert sorted(name for name in reached if name in PLANNERS or name.startswith("change")) == []
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_planners_carry_nothing_out(planner: str) -> None:
-    reached = closure(planner)
+    reached = closure_of(planner)
     assert "change.steps" in reached
     assert sorted(reached & set(DOERS)) == []
 
 
-def planning() -> set[str]:
+def planning_modules() -> set[str]:
     """Return the modules of planners: what planning a setup brings along, but for facts and steps."""
     packages = ("setup.", "kargs.", "network.")
-    return {"setup.plan"} | {name for name in closure("setup.plan") if name.startswith(packages)}
+    return {"setup.plan"} | {name for name in closure_of("setup.plan") if name.startswith(packages)}
 
 
 def test_planners_touch_nothing_but_facts_and_options() -> None:
     machine = {"os", "pathlib", "shutil", "socket", "subprocess", "sys", "time"}
     found = {
         f"{module} imports {alias.name}"
-        for module in planning()
-        for node in ast.walk(tree(module))
+        for module in planning_modules()
+        for node in ast.walk(parse_module(module))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
         if alias.name.split(".")[0] in machine
@@ -245,14 +247,14 @@ def test_planners_touch_nothing_but_facts_and_options() -> None:
 
 
 def test_planners_read_no_host() -> None:
-    assert {module for module in planning() if "host.host" in imports(module)} == set()
-    assert "network.runtime" in planning()
+    assert {module for module in planning_modules() if "host.host" in imports_of(module)} == set()
+    assert "network.runtime" in planning_modules()
 
 
 # ---- access to the host ----
 
 
-def writers() -> set[str]:
+def writing_methods() -> set[str]:
     """Return the methods of Host that change the machine: those below the comment that begins them."""
     text = MODULES["host.host"].read_text(encoding="utf-8")
     below = text[text.index("# ---- writing: only change/ calls these") : text.index("\ndef ")]
@@ -261,12 +263,12 @@ def writers() -> set[str]:
     return found
 
 
-def calls(module: str) -> Iterator[tuple[str, str]]:
+def calls_in(module: str) -> Iterator[tuple[str, str]]:
     """Yield receiver and name of every call; the receiver is the last name before the dot, "" without one.
 
     Left out is what opens the null device.
     """
-    for node in ast.walk(tree(module)):
+    for node in ast.walk(parse_module(module)):
         if not isinstance(node, ast.Call) or (node.args and ast.unparse(node.args[0]) == "os.devnull"):
             continue
         if isinstance(node.func, ast.Name):
@@ -277,33 +279,33 @@ def calls(module: str) -> Iterator[tuple[str, str]]:
             yield str(getattr(value, names.get(type(value), ""), "?")), node.func.attr
 
 
-def users(*, of_host: bool, names: set[str]) -> set[str]:
+def users_of(*, of_host: bool, names: set[str]) -> set[str]:
     """Return the modules that call such a function, of a host or of anything else but facts.sources."""
     return {
         module
         for module in PRODUCT
-        for receiver, name in calls(module)
+        for receiver, name in calls_in(module)
         if name in names and receiver != "sources" and receiver.lower().endswith("host") == of_host
     }
 
 
 def test_only_changes_write_to_a_host() -> None:
-    found = users(of_host=True, names=writers() | {"real", "resolved", "placed"})
+    found = users_of(of_host=True, names=writing_methods() | {"real", "resolved", "placed"})
     assert {name for name in found if not name.startswith(("change.", "host."))} == set(WRITES)
 
 
 def test_only_changes_run_commands() -> None:
-    assert users(of_host=True, names={"run"}) == set(RUNS)
+    assert users_of(of_host=True, names={"run"}) == set(RUNS)
 
 
 def test_only_the_runner_starts_processes() -> None:
     spawning = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen", "Popen"}
     spawning |= {"create_subprocess_exec", "create_subprocess_shell", "execv", "execve", "execvp"}
-    found = users(of_host=False, names=spawning)
+    found = users_of(of_host=False, names=spawning)
     found |= {
         module
         for module in PRODUCT
-        for node in ast.walk(tree(module))
+        for node in ast.walk(parse_module(module))
         if isinstance(node, ast.Import) and "subprocess" in {alias.name for alias in node.names}
     }
     assert found == set(SPAWNS)
@@ -311,5 +313,5 @@ def test_only_the_runner_starts_processes() -> None:
 
 def test_files_are_opened_by_the_host_alone() -> None:
     opening = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "urlopen"}
-    found = users(of_host=False, names=opening)
+    found = users_of(of_host=False, names=opening)
     assert {name for name in found if not name.startswith("host.")} - TOP == set(OPENS)

@@ -35,7 +35,7 @@ def files_of(layer: str) -> list[Path]:
     return sorted(p for p in (SRC / layer).rglob("*") if p.suffix in {".c", ".h"})
 
 
-def includes(path: Path) -> list[str]:
+def includes_of(path: Path) -> list[str]:
     return INCLUDE.findall(path.read_text())
 
 
@@ -51,7 +51,7 @@ def test_layers_lie_in_folders() -> None:
 def test_includes_only_lower_layers(layer: str) -> None:
     wrong = []
     for path in files_of(layer):
-        for name in includes(path):
+        for name in includes_of(path):
             target = name.split("/", 1)[0]
             if "/" not in name or target not in ALLOWED[layer] | {layer}:
                 wrong.append(f"{path.relative_to(SRC)} includes {name}")
@@ -63,7 +63,7 @@ def test_included_files_exist(layer: str) -> None:
     missing = [
         f"{p.relative_to(SRC)}: {name}"
         for p in files_of(layer)
-        for name in includes(p)
+        for name in includes_of(p)
         if not (SRC / name).is_file()
     ]
     assert not missing
@@ -72,7 +72,7 @@ def test_included_files_exist(layer: str) -> None:
 def test_no_product_file_includes_a_test() -> None:
     for layer in ALLOWED:
         for path in files_of(layer):
-            assert "tests/" not in " ".join(includes(path)), path
+            assert "tests/" not in " ".join(includes_of(path)), path
 
 
 def with_deprecated_fields(header: str) -> str:

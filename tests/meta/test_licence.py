@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.meta.test_style import tracked
+from tests.meta.test_style import tracked_files
 
 SOURCES = {".c", ".h", ".map", ".mk", ".py", ".sh", ".toml"}
 SOURCE_NAMES = {"Makefile", "harp_setup", "run"}
@@ -16,10 +16,10 @@ LINES = 2  # the tag is in the first one, or below a line that names the interpr
 KERNEL_PROGRAM = {"plugin/src/io/xdp/program.c", "plugin/src/io/xdp/program.h"}
 
 
-def licences(root: Path) -> dict[str, str]:
+def licences_of_files(root: Path) -> dict[str, str]:
     """Return the licence of each source file by its path; "" where it names none."""
     found = {}
-    for file in tracked(root):
+    for file in tracked_files(root):
         name = file.relative_to(root).as_posix()
         if name.startswith(DATA) or not (file.suffix in SOURCES or file.name in SOURCE_NAMES):
             continue
@@ -30,7 +30,7 @@ def licences(root: Path) -> dict[str, str]:
 
 
 def test_every_source_names_its_licence(root: Path) -> None:
-    found = licences(root)
+    found = licences_of_files(root)
     bare = sorted(name for name, licence in found.items() if not licence)
     assert not bare, f"begin these with SPDX-License-Identifier: Apache-2.0: {bare}"
     others = {name for name, licence in found.items() if licence != "Apache-2.0"}
@@ -44,5 +44,5 @@ def test_the_licence_of_the_kernel_program_is_the_same(root: Path) -> None:
 
 def test_licences_are_in_the_tree(root: Path) -> None:
     assert "Apache License" in (root / "LICENSE").read_text(encoding="utf-8")
-    named = set(re.split(r" (?:OR|AND) ", " OR ".join(licences(root).values())))
+    named = set(re.split(r" (?:OR|AND) ", " OR ".join(licences_of_files(root).values())))
     assert named - {"Apache-2.0"} == {file.stem for file in (root / "LICENSES").iterdir()}

@@ -30,7 +30,7 @@ ALLOWED = {
 WITHOUT_TORCH = {"notices", "settings", "estimate", "boot", "launch", "__init__"}  # until require_torch()
 
 
-def imports(nodes: Sequence[ast.stmt]) -> Iterator[str]:
+def imports_of(nodes: Sequence[ast.stmt]) -> Iterator[str]:
     """Yield what statements import, also in functions; "lightcc.codec" for a module of ours."""
     for statement in nodes:
         for node in ast.walk(statement):
@@ -48,7 +48,7 @@ def test_every_module_has_its_row() -> None:
 @pytest.mark.parametrize("module", ALLOWED)
 def test_a_module_imports_what_its_row_allows(module: str) -> None:
     body = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8")).body
-    found = set(imports(body))
+    found = set(imports_of(body))
     ours = {name.partition("lightcc.")[2] or "__init__" for name in found if name.startswith("lightcc")}
     stems = {name if name in ALLOWED else "__init__" for name in ours}
     assert stems == ALLOWED[module]
@@ -56,4 +56,4 @@ def test_a_module_imports_what_its_row_allows(module: str) -> None:
     assert strangers <= {"torch"}
     if module in WITHOUT_TORCH:
         top = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
-        assert not [name for name in imports(top) if name.startswith("torch")]
+        assert not [name for name in imports_of(top) if name.startswith("torch")]

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from harpctl.cli import app
 from tests.harpctl.machine import build
-from tests.meta.test_docs import ROOT, code_lines, read, table
+from tests.meta.test_docs import ROOT, code_lines, find_table, read_document
 
-TEXT = read(ROOT / "docs" / "how-to" / "operations.md")
+TEXT = read_document(ROOT / "docs" / "how-to" / "operations.md")
 IMAGE = "/mnt/image"
 DOCKER = (
     "docker run -it --rm --gpus all --privileged --net=host -v /sys:/sys -v /dev/hugepages:/dev/hugepages "
@@ -25,12 +25,12 @@ LATER = {
 }  # paths of a run under way, and of the one-file installer
 
 
-def lines(start: str) -> list[str]:
+def find_commands(start: str) -> list[str]:
     """Return the indented commands that begin like this."""
     return [line for line in code_lines(TEXT) if line.startswith(start)]
 
 
-def run(line: str, root: Path) -> Result:
+def run_line(line: str, root: Path) -> Result:
     words = line.replace(IMAGE, str(root)).split()
     assert words.pop(0) == "harpctl"
     return CliRunner().invoke(app, words if "--root" in words else [*words, "--root", str(root)])
@@ -48,21 +48,21 @@ def image(tmp_path: Path) -> Path:
 
 def test_an_image_is_prepared_installed_switched_and_undone(image: Path, plugin_file: Path) -> None:
     before = {path: path.read_bytes() for path in image.rglob("*") if path.is_file()}
-    (setup,) = lines(f"harpctl setup --root {IMAGE}")
-    done = run(setup, image)
+    (setup,) = find_commands(f"harpctl setup --root {IMAGE}")
+    done = run_line(setup, image)
     assert done.exit_code == 0, done.output
     assert "Set up HARP successfully" in done.stdout.splitlines()
-    assert run(f"harpctl install --plugin {plugin_file}", image).exit_code == 0
-    places = [row[0] for row in table(TEXT, "path", "what")]
-    places += [row[1] for row in table(TEXT, "what", "where", "in force")]
+    assert run_line(f"harpctl install --plugin {plugin_file}", image).exit_code == 0
+    places = [row[0] for row in find_table(TEXT, "path", "what")]
+    places += [row[1] for row in find_table(TEXT, "what", "where", "in force")]
     for path in (word for cell in places for word in cell.split("`") if word.startswith("/")):
         assert path in LATER or list(image.glob(path[1:].replace("<N>", "*"))), path
     states = []
     for line in ("harpctl disable", "harpctl enable", "harpctl validate"):
-        assert line in lines("harpctl")
-        states.append((run(line, image).exit_code, run("harpctl status", image).exit_code))
+        assert line in find_commands("harpctl")
+        states.append((run_line(line, image).exit_code, run_line("harpctl status", image).exit_code))
     assert states == [(0, 1), (0, 0), (0, 0)]
-    assert run("harpctl rollback", image).exit_code == 0
+    assert run_line("harpctl rollback", image).exit_code == 0
     assert {path: path.read_bytes() for path in image.rglob("*") if path.is_file()} == before
 
 
@@ -75,18 +75,18 @@ def test_the_number_of_pages_is_the_contracts(tmp_path: Path, cards: int) -> Non
         for n in range(1, cards + 1)
         for word in ("--address", f"eth{n}=10.0.{n}.1{n}/24", "--gateway", f"eth{n}=10.0.{n}.1")
     ]
-    done = run(" ".join(["harpctl setup --dry-run", *given]), root)
+    done = run_line(" ".join(["harpctl setup --dry-run", *given]), root)
     assert done.exit_code == 0, done.output
     assert f"default_hugepagesz=1GB hugepagesz=1GB hugepages={cards * 5 + 10}" in done.stdout
 
 
 def test_the_containers_line_is_the_contracts_own() -> None:
-    assert lines("docker run") == [DOCKER]
+    assert find_commands("docker run") == [DOCKER]
 
 
 def test_the_pods_manifest_keeps_what_the_contract_names() -> None:
     assert "(deploy/privileged.yaml)" in TEXT
-    text = " ".join(read(ROOT / "docs" / "how-to" / "deploy" / "privileged.yaml").split())
+    text = " ".join(read_document(ROOT / "docs" / "how-to" / "deploy" / "privileged.yaml").split())
     for part in (
         "apiVersion: kubeflow.org/v1 kind: MPIJob",
         "securityContext: {privileged: true}",

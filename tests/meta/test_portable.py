@@ -38,7 +38,7 @@ def elf(plugin_file: Path) -> Iterator[ELFFile]:
         yield ELFFile(file)
 
 
-def tags(elf: ELFFile, name: str) -> list[object]:
+def tags_of(elf: ELFFile, name: str) -> list[object]:
     (dynamic,) = (section for section in elf.iter_sections() if isinstance(section, DynamicSection))
     return list(dynamic.iter_tags(name))
 
@@ -74,15 +74,15 @@ def test_the_portable_build_is_small_and_needs_no_newer_glibc() -> None:
 
 
 def test_needs_libc_alone(elf: ELFFile) -> None:
-    needed = {tag.needed for tag in tags(elf, "DT_NEEDED")}  # type: ignore[attr-defined]
+    needed = {tag.needed for tag in tags_of(elf, "DT_NEEDED")}  # type: ignore[attr-defined]
     assert needed <= LIBC_PARTS | LOADERS
 
 
 def test_has_no_soname_and_stays_loaded(elf: ELFFile) -> None:
-    assert not tags(elf, "DT_SONAME")
-    assert not tags(elf, "DT_RPATH")
-    assert not tags(elf, "DT_RUNPATH")
-    (flags,) = tags(elf, "DT_FLAGS_1")
+    assert not tags_of(elf, "DT_SONAME")
+    assert not tags_of(elf, "DT_RPATH")
+    assert not tags_of(elf, "DT_RUNPATH")
+    (flags,) = tags_of(elf, "DT_FLAGS_1")
     assert flags.entry.d_val & DF_1_NODELETE  # type: ignore[attr-defined]
 
 

@@ -22,11 +22,11 @@ MAY_NEED = {"memcpy", "memmove", "memset", "memcmp", "harp_assert_failed"}
 LINKER = {"_GLOBAL_OFFSET_TABLE_"}
 
 
-def compiler() -> list[str]:
+def compiler_words() -> list[str]:
     return os.environ.get("CC", "cc").split()
 
 
-def build(layers: tuple[str, ...], out: Path) -> list[Path]:
+def build_layers(layers: tuple[str, ...], out: Path) -> list[Path]:
     objects = []
     for layer in layers:
         for source in sorted((PLUGIN / "src" / layer).glob("*.c")):
@@ -39,12 +39,12 @@ def build(layers: tuple[str, ...], out: Path) -> list[Path]:
                 '-DHARP_VERSION="0"',
                 f"-I{PLUGIN / 'src'}",
             ]
-            subprocess.run([*compiler(), *flags, "-c", "-o", str(target), str(source)], check=True)
+            subprocess.run([*compiler_words(), *flags, "-c", "-o", str(target), str(source)], check=True)
             objects.append(target)
     return objects
 
 
-def symbols(path: Path) -> tuple[set[str], set[str]]:
+def symbols_of(path: Path) -> tuple[set[str], set[str]]:
     """Return the names that an object defines and those that it needs."""
     defined: set[str] = set()
     needed: set[str] = set()
@@ -60,19 +60,19 @@ def symbols(path: Path) -> tuple[set[str], set[str]]:
 
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    if not shutil.which(compiler()[0]):
+    if not shutil.which(compiler_words()[0]):
         pytest.skip("no C compiler")
-    return build(("base", *PURE), tmp_path_factory.mktemp("purity"))
+    return build_layers(("base", *PURE), tmp_path_factory.mktemp("purity"))
 
 
 def test_pure_layers_need_nothing_from_outside(objects: list[Path]) -> None:
     ours: set[str] = set()
     for path in objects:
-        ours |= symbols(path)[0]
+        ours |= symbols_of(path)[0]
     impure = {
         path.name: sorted(extra)
         for path in objects
-        if path.name.startswith(PURE) and (extra := symbols(path)[1] - ours - MAY_NEED - LINKER)
+        if path.name.startswith(PURE) and (extra := symbols_of(path)[1] - ours - MAY_NEED - LINKER)
     }
     assert not impure
 
@@ -96,5 +96,5 @@ def test_the_check_can_fail(tmp_path: Path) -> None:
     source = tmp_path / "impure.c"
     source.write_text("#include <time.h>\ntime_t now(void);\ntime_t now(void) { return time(0); }\n")
     target = tmp_path / "impure.o"
-    subprocess.run([*compiler(), "-fPIC", "-c", "-o", str(target), str(source)], check=True)
-    assert "time" in symbols(target)[1]
+    subprocess.run([*compiler_words(), "-fPIC", "-c", "-o", str(target), str(source)], check=True)
+    assert "time" in symbols_of(target)[1]

@@ -16,7 +16,7 @@ MACHINE_PATHS = re.compile("|".join(("/" + "work/", "/" + "Users/", "/" + r"root
 MACHINE_FILES = {"LICENSE"}
 
 
-def tracked(root: Path) -> list[Path]:
+def tracked_files(root: Path) -> list[Path]:
     """List the files that git tracks; in a tree without git, all that could be."""
     done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, check=False)
     if done.returncode:
@@ -42,7 +42,7 @@ def test_python_is_clean(root: Path, command: str) -> None:
 
 def test_no_file_names_a_machines_own_path(root: Path) -> None:
     found = []
-    for file in tracked(root):
+    for file in tracked_files(root):
         if file.name in MACHINE_FILES:
             continue
         for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):

@@ -7,7 +7,7 @@ import re
 
 from harpctl.trace import rings
 from tests.conftest import PLUGIN_DIR, ROOT
-from tests.meta.test_docs import table
+from tests.meta.test_docs import find_table
 
 TRACE = (PLUGIN_DIR / "src" / "base" / "trace.h").read_text(encoding="utf-8").replace("\\\n", " ")
 LAYOUT = (PLUGIN_DIR / "src" / "host" / "stats_layout.h").read_text(encoding="utf-8")
@@ -16,7 +16,7 @@ CODES = {"uint64_t": "Q", "int64_t": "q", "harp_ns": "Q", "uint32_t": "I", "int3
 CODES |= {"uint16_t": "H", "uint8_t": "B"}
 
 
-def fields(source: str, struct: str) -> list[tuple[str, str]]:
+def fields_of(source: str, struct: str) -> list[tuple[str, str]]:
     """Return name and struct code of the fields of a struct."""
     end = "\n  } rings" if "rings" in struct else "\n};"
     body = source.split(f"struct {struct} {{")[1].split(end, maxsplit=1)[0]
@@ -29,7 +29,7 @@ def fields(source: str, struct: str) -> list[tuple[str, str]]:
     return found
 
 
-def events() -> list[list[str]]:
+def read_events() -> list[list[str]]:
     """Return name, part and text of each event."""
     source = TRACE
     for name, texts in re.findall(r'#define (HARP_TRACE_\w+)[\s\\]+((?:"[^"]*"[\s\\]*)+)', TRACE):
@@ -43,7 +43,7 @@ def events() -> list[list[str]]:
 def test_the_parts_are_documented() -> None:
     slots = dict(re.findall(r"HARP_TRACE_(\w+)_SLOTS = (\d+)", TRACE))
     assert tuple(slots) == rings.PARTS
-    assert [row[:2] for row in table(DOC, "part", "entries")] == [list(item) for item in slots.items()]
+    assert [row[:2] for row in find_table(DOC, "part", "entries")] == [list(item) for item in slots.items()]
 
 
 def test_the_layout_is_read_as_it_is_written() -> None:
@@ -52,11 +52,11 @@ def test_the_layout_is_read_as_it_is_written() -> None:
         (TRACE, "harp_trace_entry", rings.ENTRY),
         (TRACE, "harp_trace_head", rings.HEAD),
     ):
-        assert "=" + "".join(code for _, code in fields(source, struct)) == reader.format, struct
+        assert "=" + "".join(code for _, code in fields_of(source, struct)) == reader.format, struct
 
 
 def test_the_words_of_a_stall_are_those_of_the_statistics() -> None:
     source = (PLUGIN_DIR / "src" / "engine" / "watch" / "stall.c").read_text(encoding="utf-8")
     names = re.findall(r'\[HARP_STALL_\w+\] = "([^"]*)"', source.split("names[] = {")[1].split("};")[0])
-    (text,) = [text for name, _, text in events() if name == "STALL"]
+    (text,) = [text for name, _, text in read_events() if name == "STALL"]
     assert text.split("{a:nothing|")[1].rstrip("}").split("|") == names[1:]

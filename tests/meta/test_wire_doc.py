@@ -28,7 +28,7 @@ def text_of(root: Path) -> str:
     return (root / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
 
 
-def dump(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int]:
+def evaluate_in_c(root: Path, folder: Path, expressions: dict[str, str]) -> dict[str, int]:
     """Compile a program that prints the value of each C expression, and run it."""
     source, program = folder / "dump.c", folder / "dump"
     lines = [f'  printf("{key} %lld\\n", (long long)({value}));' for key, value in expressions.items()]
@@ -52,7 +52,7 @@ def test_layouts_are_those_of_the_structs(root: Path, tmp_path: Path) -> None:
         for field in fields:
             expressions[f"{name}.{field.name}"] = f"offsetof(struct {name}, {field.name})"
             expressions[f"{name}.{field.name}#"] = f"sizeof(((struct {name} *)0)->{field.name})"
-    real = dump(root, tmp_path, expressions)
+    real = evaluate_in_c(root, tmp_path, expressions)
     for name, fields in tables.items():
         end = 0
         for field in fields:
@@ -77,7 +77,7 @@ def test_constants_and_codes_have_their_values(root: Path, tmp_path: Path) -> No
     text = text_of(root)
     stated = [(name, int(value, 0)) for name, value in CONSTANT.findall(text)]
     stated += [(name, int(value)) for value, name in CODE.findall(text)]
-    real = dump(root, tmp_path, {name: name for name in NAME.findall(text)})
+    real = evaluate_in_c(root, tmp_path, {name: name for name in NAME.findall(text)})
     assert len(stated) > len(CONSTANT.findall(text)) > 0
     wrong = [
         f"{name}: {value} in the text, {real[name]} in the code"
@@ -108,4 +108,4 @@ def test_key_labels_are_those_of_the_handshake(root: Path) -> None:
 def test_reason_of_a_message_that_is_too_large(root: Path, tmp_path: Path) -> None:
     stated = re.search(r"(\d+): a message was larger than its receive", text_of(root))
     assert stated is not None
-    assert int(stated[1]) == dump(root, tmp_path, {"usage": "HARP_ERR_USAGE"})["usage"]
+    assert int(stated[1]) == evaluate_in_c(root, tmp_path, {"usage": "HARP_ERR_USAGE"})["usage"]

@@ -12,7 +12,7 @@ from harplab.bench.nccl_run import NcclRun, run_nccl
 RUN_TIMEOUT_S = 300
 
 
-def sizes(least: int, most: int, factor: int) -> list[int]:
+def list_sizes(least: int, most: int, factor: int) -> list[int]:
     """List the sizes that harp-nccl goes through."""
     found = []
     while least <= most:

@@ -46,7 +46,7 @@ def fetch() -> Callable[[wheels.Release], Path]:
     return give
 
 
-def _lab(hosts: int) -> Iterator[tuple[str, ...]]:
+def _build_lab(hosts: int) -> Iterator[tuple[str, ...]]:
     with Lab(LabSpec(hosts=hosts)) as lab:
         yield tuple(lab.hosts)
 
@@ -54,13 +54,13 @@ def _lab(hosts: int) -> Iterator[tuple[str, ...]]:
 @pytest.fixture(scope="session")
 def two_hosts() -> Iterator[tuple[str, ...]]:
     """Two namespaces, joined by one ENI."""
-    yield from _lab(2)
+    yield from _build_lab(2)
 
 
 @pytest.fixture(scope="session")
 def four_hosts() -> Iterator[tuple[str, ...]]:
     """Four namespaces on one bridge."""
-    yield from _lab(4)
+    yield from _build_lab(4)
 
 
 MakeBox = Callable[..., box.Box]

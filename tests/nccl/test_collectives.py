@@ -17,12 +17,12 @@ LEAST_BYTES, MOST_BYTES = 8, 64 << 20
 P2P_LL_MOST_BYTES = 64 << 20  # else NCCL sends point to point with LL only what is small
 
 
-def ring(protocol: str) -> dict[str, str]:
+def ring_variables(protocol: str) -> dict[str, str]:
     """Return the variables that have NCCL use the ring with a protocol."""
     return {"NCCL_ALGO": "Ring", "NCCL_PROTO": protocol}
 
 
-def check(run: NcclRun, sizes: list[int]) -> None:
+def check_run(run: NcclRun, sizes: list[int]) -> None:
     """Every size was there, no element was wrong, and the data went over HARP both ways."""
     description = run.describe()
     assert run.code == 0, description
@@ -46,9 +46,9 @@ def test_all_sizes(
     run = make_box(ranks).run(
         *(f"--op={operation}", "--check", "--iters=2", "--warmup=0"),
         *(f"--min={least}", f"--max={MOST_BYTES}"),
-        environment={**harp, **ring(protocol), "NCCL_P2P_LL_THRESHOLD": str(threshold)},
+        environment={**harp, **ring_variables(protocol), "NCCL_P2P_LL_THRESHOLD": str(threshold)},
     )
-    check(run, box.sizes(least, MOST_BYTES, 2))
+    check_run(run, box.list_sizes(least, MOST_BYTES, 2))
 
 
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
@@ -63,12 +63,12 @@ def test_large_messages_over_tcp(
         *(f"--min={least}", f"--max={MOST_BYTES}"),
         environment={
             **harp,
-            **ring(protocol),
+            **ring_variables(protocol),
             "HARP_DRIVER": "udp+tcp",
             "NCCL_P2P_LL_THRESHOLD": str(threshold),
         },
     )
-    check(run, box.sizes(least, MOST_BYTES, 2))
+    check_run(run, box.list_sizes(least, MOST_BYTES, 2))
     assert "TCP connections for data are accepted on port" in run.log
 
 
@@ -79,7 +79,7 @@ def test_odd_sizes(make_box: MakeBox, harp: dict[str, str], operation: str) -> N
         *("--min=1", f"--max={16 << 20}", "--factor=7"),
         environment=harp,
     )
-    check(run, box.sizes(1, 16 << 20, 7))
+    check_run(run, box.list_sizes(1, 16 << 20, 7))
 
 
 @pytest.mark.parametrize("operation", ["allreduce", "alltoall"])
@@ -93,7 +93,7 @@ def test_tree_and_default_protocol(
         *(f"--op={operation}", "--check", "--iters=4", f"--min={least}", f"--max={4 << 20}", "--factor=4"),
         environment=harp,
     )
-    check(run, box.sizes(least, 4 << 20, 4))
+    check_run(run, box.list_sizes(least, 4 << 20, 4))
 
 
 def test_several_communicators(make_box: MakeBox, harp: dict[str, str]) -> None:
@@ -101,7 +101,7 @@ def test_several_communicators(make_box: MakeBox, harp: dict[str, str]) -> None:
         *("--op=allreduce", "--comms=4", "--check", "--iters=4", f"--max={4 << 20}", "--factor=8"),
         environment=harp,
     )
-    check(run, box.sizes(8, 4 << 20, 8))
+    check_run(run, box.list_sizes(8, 4 << 20, 8))
 
 
 @pytest.mark.parametrize("mode", ["inline", "thread"])
@@ -110,7 +110,7 @@ def test_each_way_to_run_an_engine(make_box: MakeBox, harp: dict[str, str], mode
         *("--op=alltoall", "--check", "--iters=4", "--min=16", f"--max={16 << 20}", "--factor=8"),
         environment={**harp, "HARP_ENGINE": mode, "HARP_PATHS": "4"},
     )
-    check(run, box.sizes(16, 16 << 20, 8))
+    check_run(run, box.list_sizes(16, 16 << 20, 8))
 
 
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
@@ -124,6 +124,6 @@ def test_other_networks(make_box: MakeBox, harp: dict[str, str], spec: LabSpec, 
     run = make_box(spec).run(
         *("--op=allreduce", "--check", "--rounds=4", "--iters=2"),
         *("--warmup=0", f"--max={2 << 20}", "--factor=4"),
-        environment={**harp, **ring(protocol)},
+        environment={**harp, **ring_variables(protocol)},
     )
-    check(run, box.sizes(8, 2 << 20, 4))
+    check_run(run, box.list_sizes(8, 2 << 20, 4))

@@ -35,7 +35,7 @@ SMALL_BUFFERS = {
 COMMUNICATOR_MIB = 80  # a rank's, measured: 65 MiB of it are the pool of NCCL's proxy, in shared memory
 
 
-def play(
+def run_steps(
     make_box: MakeBox,
     environment: dict[str, str],
     steps: Sequence[str],
@@ -53,7 +53,7 @@ def play(
     )
 
 
-def check(run: NcclRun, operations: Sequence[int], *, kills: bool = False, network: str = "HARP") -> None:
+def check_run(run: NcclRun, operations: Sequence[int], *, kills: bool = False, network: str = "HARP") -> None:
     """The ranks verified so many operations each (0: it died), no element was wrong, over this network."""
     description = run.describe()
     assert run.code == 0, description
@@ -74,7 +74,7 @@ def test_split(
 ) -> None:
     """Two of one colour, one alone, one of none; parent and children are used at once; either ends first."""
     other = "parent" if first == "child" else "child"
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -87,7 +87,7 @@ def test_split(
         release=release,
     )
     without_child = 2 + 2 + (2 if first == "child" else 0)
-    check(run, [10, 10, 10, without_child])
+    check_run(run, [10, 10, 10, without_child])
 
 
 def any_order(seed: int) -> list[str]:
@@ -114,9 +114,9 @@ def any_order(seed: int) -> list[str]:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("release", SPLITS, ids=str)
 def test_any_order(make_box: MakeBox, harp: dict[str, str], release: wheels.Release, seed: int) -> None:
-    run = play(make_box, harp, any_order(seed), release=release)
+    run = run_steps(make_box, harp, any_order(seed), release=release)
     assert run.plan_cycles, run.describe()
-    check(run, [line.operations for line in sorted(run.plan_cycles, key=lambda line: line.rank)])
+    check_run(run, [line.operations for line in sorted(run.plan_cycles, key=lambda line: line.rank)])
     assert min(line.operations for line in run.plan_cycles) >= 4, run.describe()
 
 
@@ -124,7 +124,7 @@ def test_any_order(make_box: MakeBox, harp: dict[str, str], release: wheels.Rele
 @pytest.mark.parametrize("release", SHRINKS, ids=str)
 def test_shrink(make_box: MakeBox, harp: dict[str, str], release: wheels.Release, resources: str) -> None:
     """Twice, the second of the first."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -135,7 +135,7 @@ def test_shrink(make_box: MakeBox, harp: dict[str, str], release: wheels.Release
         ],
         release=release,
     )
-    check(run, [8, 2, 14, 14])
+    check_run(run, [8, 2, 14, 14])
 
 
 @pytest.mark.parametrize("mode", ["abort", ""])
@@ -144,7 +144,7 @@ def test_shrink_after_a_kill(
     make_box: MakeBox, harp: dict[str, str], release: wheels.Release, mode: str
 ) -> None:
     """A rank is killed between operations; the others go on in a communicator without it."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -154,13 +154,13 @@ def test_shrink_after_a_kill(
         ],
         release=release,
     )
-    check(run, [10, 0, 10, 10], kills=True)
+    check_run(run, [10, 0, 10, 10], kills=True)
 
 
 @pytest.mark.parametrize("release", SHRINKS, ids=str)
 def test_shrink_ends_what_hangs(make_box: MakeBox, harp: dict[str, str], release: wheels.Release) -> None:
     """A rank does not take part in an operation; the abort ends it on the others."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -169,12 +169,12 @@ def test_shrink_ends_what_hangs(make_box: MakeBox, harp: dict[str, str], release
         ],
         release=release,
     )
-    check(run, [6, 2, 6, 6])
+    check_run(run, [6, 2, 6, 6])
 
 
 def test_new_communicator_after_a_loss(make_box: MakeBox, harp: dict[str, str]) -> None:
     """A rank is killed in an operation: a remote error, an abort, and a new communicator of the others."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -182,7 +182,7 @@ def test_new_communicator_after_a_loss(make_box: MakeBox, harp: dict[str, str]) 
             *("abort a", "init b ranks=3,1,0", "run b", "run b op=alltoall", "destroy b"),
         ],
     )
-    check(run, [6, 6, 0, 6], kills=True)
+    check_run(run, [6, 6, 0, 6], kills=True)
     assert run.losses, run.describe()
     assert {loss.error for loss in run.losses} == {REMOTE_ERROR}, run.describe()
     assert all("NET/HARP: lost" in loss.last_error for loss in run.losses), run.describe()
@@ -193,7 +193,7 @@ def test_nccl_shrinks_no_communicator_with_an_error(
     make_box: MakeBox, harp: dict[str, str], network: str
 ) -> None:
     """NCCL's own rule, the same over its sockets: whoever has seen an error has to abort."""
-    run = play(
+    run = run_steps(
         make_box,
         {**harp, "NCCL_NET": network},
         ["init a", "run a", "lose a ranks=1", "shrink b from=a without=1 abort", "abort a", "destroy b"],
@@ -207,7 +207,7 @@ def test_nccl_shrinks_no_communicator_with_an_error(
 @pytest.mark.parametrize("release", GROWS, ids=str)
 def test_grow(make_box: MakeBox, harp: dict[str, str], release: wheels.Release) -> None:
     """Two ranks become three, and three four; a shrunk communicator grows again."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -218,13 +218,13 @@ def test_grow(make_box: MakeBox, harp: dict[str, str], release: wheels.Release) 
         ],
         release=release,
     )
-    check(run, [12, 8, 14, 12])
+    check_run(run, [12, 8, 14, 12])
 
 
 @pytest.mark.parametrize("release", GROWS, ids=str)
 def test_revoke(make_box: MakeBox, harp: dict[str, str], release: wheels.Release) -> None:
     """An operation hangs, since a rank does not take part; the revoked communicator is split and shrunk."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -234,13 +234,13 @@ def test_revoke(make_box: MakeBox, harp: dict[str, str], release: wheels.Release
         ],
         release=release,
     )
-    check(run, [8, 12, 12, 12])
+    check_run(run, [8, 12, 12, 12])
 
 
 @pytest.mark.parametrize("release", GROWS, ids=str)
 def test_suspend_and_resume(make_box: MakeBox, harp: dict[str, str], release: wheels.Release) -> None:
     """One communicator is suspended while another is used."""
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -250,7 +250,7 @@ def test_suspend_and_resume(make_box: MakeBox, harp: dict[str, str], release: wh
         ],
         release=release,
     )
-    check(run, [12, 12, 12, 12])
+    check_run(run, [12, 12, 12, 12])
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_release_lacks_the_call(
 ) -> None:
     ends = ["destroy a", "destroy b"] if " b " in step else ["destroy a"]
     init = "init a" if "without" in step else "init a ranks=0"
-    run = play(make_box, harp, [init, step, *ends], ranks=2, release=release)
+    run = run_steps(make_box, harp, [init, step, *ends], ranks=2, release=release)
     assert run.code == MISSING, run.describe()
     assert f"has no {call} or newer is needed" in run.output, run.describe()
 
@@ -279,7 +279,7 @@ def test_a_release_lacks_the_call(
 def test_two_libraries(make_box: MakeBox, harp: dict[str, str], other: wheels.Release) -> None:
     """Two releases of NCCL in one process, with tables of their own, use HARP at once."""
     second = make_box(2, other).library
-    run = play(
+    run = run_steps(
         make_box,
         harp,
         [
@@ -290,7 +290,7 @@ def test_two_libraries(make_box: MakeBox, harp: dict[str, str], other: wheels.Re
         f"--lib={second}",
         ranks=2,
     )
-    check(run, [22, 22])
+    check_run(run, [22, 22])
 
 
 @pytest.mark.slow
@@ -302,14 +302,14 @@ def test_many_communicators(make_box: MakeBox, harp: dict[str, str], count: int)
     available_mib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
     if available_mib < needed_mib:
         pytest.skip(f"{needed_mib} MiB of memory are needed, {available_mib} MiB are free")
-    run = play(
+    run = run_steps(
         make_box,
         {**harp, **SMALL_BUFFERS},
         [f"init p count={count}", "run p op=sendrecv", "destroy p", "init q count=8", "run q", "destroy q"],
         ranks=2,
         timeout_s=900,
     )
-    check(run, [2 * (count + 8)] * 2)
+    check_run(run, [2 * (count + 8)] * 2)
 
 
 ROUNDS, SOCKET_ROUNDS = 500, 60
@@ -324,7 +324,7 @@ EXCESS_KIB_A_ROUND = 4  # NCCL itself loses some KiB with each communicator, ove
 
 def use_rounds(make_box: MakeBox, environment: dict[str, str], rounds: int) -> list[float]:
     """Check that each rank has as many files and threads as at first; return its KiB of growth a round."""
-    run = play(
+    run = run_steps(
         make_box,
         {**environment, **SMALL_BUFFERS, "MALLOC_ARENA_MAX": "1"},
         ROUND,
@@ -332,7 +332,7 @@ def use_rounds(make_box: MakeBox, environment: dict[str, str], rounds: int) -> l
         ranks=2,
         timeout_s=3600,
     )
-    check(run, [8 * rounds] * 2, network=environment["NCCL_NET"])
+    check_run(run, [8 * rounds] * 2, network=environment["NCCL_NET"])
     growth = []
     for rank in range(2):
         own = [line for line in run.plan_cycles if line.rank == rank]

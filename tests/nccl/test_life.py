@@ -10,7 +10,7 @@ import pytest
 from harplab.bench.nccl_run import WRONG_DATA
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
-from tests.nccl.test_collectives import check
+from tests.nccl.test_collectives import check_run
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ def test_twenty_cycles(make_box: MakeBox, harp: dict[str, str], release: wheels.
         *("--op=allreduce", "--check", "--iters=2", f"--max={1 << 20}", "--factor=32", "--cycles=20"),
         environment=harp,
     )
-    check(run, 20 * box.sizes(8, 1 << 20, 32))
+    check_run(run, 20 * box.list_sizes(8, 1 << 20, 32))
     assert run.cycles == 20, run.describe()
 
 
@@ -45,7 +45,7 @@ def test_cycles_of_several_communicators(make_box: MakeBox, harp: dict[str, str]
         ),
         environment=harp,
     )
-    check(run, 5 * box.sizes(8, 1 << 20, 32))
+    check_run(run, 5 * box.list_sizes(8, 1 << 20, 32))
 
 
 @pytest.mark.parametrize("operation", ["allreduce", "sendrecv", "alltoall"])

@@ -29,7 +29,7 @@ TOPOLOGY = """\
 CYCLES = 3
 
 
-def run(make_box: MakeBox, folder: Path, environment: dict[str, str]) -> NcclRun:
+def run_cycles(make_box: MakeBox, folder: Path, environment: dict[str, str]) -> NcclRun:
     """Make communicators of two ranks, connect them, and destroy them."""
     file = folder / "topology.xml"
     file.write_text(TOPOLOGY)
@@ -45,7 +45,7 @@ def run(make_box: MakeBox, folder: Path, environment: dict[str, str]) -> NcclRun
 
 
 def test_connects(make_box: MakeBox, named_plugin: Path, tmp_path: Path) -> None:
-    done = run(make_box, tmp_path, {"LD_LIBRARY_PATH": str(named_plugin), "HARP_IFNAME": "=eni0"})
+    done = run_cycles(make_box, tmp_path, {"LD_LIBRARY_PATH": str(named_plugin), "HARP_IFNAME": "=eni0"})
     assert "Using network HARP" in done.log, done.describe()
     assert "[send] via NET/HARP/0" in done.log, done.describe()
     assert done.log.count(" connected to ") >= 2 * CYCLES, done.describe()
@@ -53,7 +53,7 @@ def test_connects(make_box: MakeBox, named_plugin: Path, tmp_path: Path) -> None
 
 def test_is_turned_off_by_a_variable(make_box: MakeBox, named_plugin: Path, tmp_path: Path) -> None:
     environment = {"LD_LIBRARY_PATH": str(named_plugin), "HARP_IFNAME": "=eni0", "HARP_DISABLE": "1"}
-    done = run(make_box, tmp_path, environment)
+    done = run_cycles(make_box, tmp_path, environment)
     assert "Using network Socket" in done.log, done.describe()
     lines = [line for line in done.log.splitlines() if "NET/HARP" in line]
     assert len(lines) == 2, done.describe()

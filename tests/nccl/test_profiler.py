@@ -11,7 +11,7 @@ import pytest
 
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
-from tests.nccl.test_collectives import check
+from tests.nccl.test_collectives import check_run
 from tests.nccl.test_life import KILL_MS, PATIENCE_S
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
@@ -28,7 +28,7 @@ def profiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def _counts(file: Path) -> list[Counter[str]]:
+def _read_counts(file: Path) -> list[Counter[str]]:
     """Return what each process counted."""
     lines = [line.split() for line in file.read_text().splitlines()]
     return [
@@ -53,9 +53,9 @@ def test_every_transfer_is_reported(
         *(f"--op={operation}", "--check", "--iters=3", f"--max={most}", "--factor=32"),
         environment={**harp, "NCCL_PROFILER_PLUGIN": str(profiler), "PROFILE_FILE": str(file)},
     )
-    sizes = box.sizes(8, most, 32)
-    check(run, sizes)
-    counts = [one for one in _counts(file) if one["sends"]]
+    sizes = box.list_sizes(8, most, 32)
+    check_run(run, sizes)
+    counts = [one for one in _read_counts(file) if one["sends"]]
     assert len(counts) == 2, file.read_text()
     for one in counts:
         assert one["receives"] > 10
@@ -76,6 +76,6 @@ def test_balanced_after_an_abort(
         timeout_s=120,
     )
     assert run.code == 0, run.describe()
-    (survivor,) = [one for one in _counts(file) if one["sends"]]
+    (survivor,) = [one for one in _read_counts(file) if one["sends"]]
     assert survivor["stops"] == survivor["sends"] + survivor["receives"]
     assert survivor["late"] == 0

@@ -18,8 +18,8 @@ from harplab.lab.spec import LabSpec
 from tests.lab.cables import join_pairs
 from tests.nccl import box
 from tests.nccl.conftest import MakeBox
-from tests.nccl.test_collectives import check
-from tests.nccl.test_communicators import check as check_plan
+from tests.nccl.test_collectives import check_run
+from tests.nccl.test_communicators import check_run as check_plan
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab]
 
@@ -45,7 +45,7 @@ def by_path(plugin_file: Path) -> dict[str, str]:
     return {"NCCL_NET_PLUGIN": path}
 
 
-def play(
+def run_recipe(
     ready: box.Box, environment: Mapping[str, str], *steps: str, sizes: str, cycles: int = 1, ranks: int = 4
 ) -> NcclRun:
     """Run a plan (box/README.md), in which every element is checked."""
@@ -61,7 +61,7 @@ def test_pytorch_by_path(make_box: MakeBox, by_path: dict[str, str]) -> None:
     run = make_box(2).run(
         *("--op=allreduce", "--check", "--iters=2", f"--max={MOST_BYTES}", "--factor=8"), environment=by_path
     )
-    check(run, box.sizes(8, MOST_BYTES, 8))
+    check_run(run, box.list_sizes(8, MOST_BYTES, 8))
 
 
 def test_pytorch_by_harp_run(make_box: MakeBox) -> None:
@@ -105,7 +105,7 @@ def test_image_with_another_plugin(
 def test_weight_transfer(make_box: MakeBox, by_path: dict[str, str]) -> None:
     """ray-vllm.md: one trainer broadcasts packed weights to three workers, update by update."""
     steps = ["init w", "run w op=broadcast", "run w op=broadcast", "destroy w"]
-    run = play(make_box(4), by_path, *steps, sizes=f"{16 * MIB},{MIB},4096", cycles=2)
+    run = run_recipe(make_box(4), by_path, *steps, sizes=f"{16 * MIB},{MIB},4096", cycles=2)
     check_plan(run, [12, 12, 12, 12])
 
 
@@ -117,7 +117,7 @@ def test_kv_transfer(make_box: MakeBox, by_path: dict[str, str]) -> None:
     ]
     steps += ["run a b c d op=sendrecv", "destroy a", "run b c d op=sendrecv"]
     steps += ["init e ranks=0,2", "run e b c d op=sendrecv", *(f"destroy {name}" for name in "ebcd")]
-    run = play(make_box(4), {**by_path, **channels}, *steps, sizes=f"{4 * MIB},{64 << 10}")
+    run = run_recipe(make_box(4), {**by_path, **channels}, *steps, sizes=f"{4 * MIB},{64 << 10}")
     check_plan(run, [10, 12, 10, 12])
 
 
@@ -131,6 +131,6 @@ def test_direct_cables(
         *("--op=alltoall", "--check", "--iters=2", "--min=24", f"--max={MOST_BYTES}", "--factor=8"),
         environment={**by_path, "HARP_IFNAME": "to"},
     )
-    check(run, box.sizes(24, MOST_BYTES, 8))
+    check_run(run, box.list_sizes(24, MOST_BYTES, 8))
     cables = {f"10.78.{number}" for number in range(3)}
     assert {address.rpartition(".")[0] for address in PEERS.findall(run.log)} == cables, run.describe()

@@ -12,7 +12,7 @@ from harpctl.host.host import Host
 from harpctl.plugin.choice import candidate_files
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
-from tests.nccl.test_collectives import OPERATIONS, check
+from tests.nccl.test_collectives import OPERATIONS, check_run
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
 
@@ -21,7 +21,7 @@ FULL_PATH_SINCE = (2, 21)  # NCCL_NET_PLUGIN takes a path, not only a suffix
 TABLE_NAMED_SINCE = (2, 24)  # the log names the version of the table
 
 
-def number(release: wheels.Release) -> tuple[int, ...]:
+def version_numbers(release: wheels.Release) -> tuple[int, ...]:
     return tuple(map(int, release.version.split(".")))
 
 
@@ -33,8 +33,8 @@ def test_release(make_box: MakeBox, harp: dict[str, str], release: wheels.Releas
         environment=harp,
         timeout_s=120,
     )
-    check(run, box.sizes(16, MOST_BYTES, 8))
-    if number(release) >= TABLE_NAMED_SINCE:
+    check_run(run, box.list_sizes(16, MOST_BYTES, 8))
+    if version_numbers(release) >= TABLE_NAMED_SINCE:
         assert f"Loaded net plugin HARP (v{release.table})" in run.log, run.describe()
 
 
@@ -45,7 +45,7 @@ def test_four_ranks(make_box: MakeBox, harp: dict[str, str], release: wheels.Rel
         environment=harp,
         timeout_s=120,
     )
-    check(run, 2 * box.sizes(8, 1 << 20, 16))
+    check_run(run, 2 * box.list_sizes(8, 1 << 20, 16))
 
 
 @pytest.mark.parametrize("release", wheels.RELEASES, ids=str)
@@ -65,4 +65,4 @@ def test_names(make_box: MakeBox, harp: dict[str, str], plugin_file: Path, relea
         assert run.code == 0, run.describe()
         assert run.networks == {"HARP" if there else "Socket"}, run.describe()
         assert there or value not in {None, "harp"}, "these lead to HARP in all releases"
-        assert there or value != str(plugin_file) or number(release) < FULL_PATH_SINCE
+        assert there or value != str(plugin_file) or version_numbers(release) < FULL_PATH_SINCE

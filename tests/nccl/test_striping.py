@@ -19,7 +19,7 @@ from tests.lab.job import poll_until
 from tests.nccl import box, wheels
 from tests.nccl.conftest import MakeBox
 from tests.nccl.test_collectives import OPERATIONS
-from tests.nccl.test_releases import number
+from tests.nccl.test_releases import version_numbers
 from tests.placed import pci_addresses, write_confs
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
@@ -60,18 +60,18 @@ def separate(striped: dict[str, str]) -> dict[str, str]:
 def receiver(lab: Lab) -> Iterator[int]:
     """A process on host 1, whose counters are its host's."""
     with subprocess.Popen(lab.command(1, ["sleep", "infinity"])) as sleeper:
-        poll_until("it is on the host", lambda: len(received(sleeper.pid)) == ENIS)
+        poll_until("it is on the host", lambda: len(received_bytes(sleeper.pid)) == ENIS)
         yield sleeper.pid
         sleeper.kill()
 
 
-def received(receiver: int) -> list[int]:
+def received_bytes(receiver: int) -> list[int]:
     """Read how many bytes each ENI of a process's host has received."""
     text = Path(f"/proc/{receiver}/net/dev").read_text()
     return [int(figure) for figure in re.findall(r"^ *eni\d+: *(\d+)", text, re.MULTILINE)]
 
 
-def check(run: NcclRun, sizes: list[int], joined: set[str]) -> None:
+def check_run(run: NcclRun, sizes: list[int], joined: set[str]) -> None:
     """Every size was there and right, over HARP alone, on connections over these interfaces."""
     description = run.describe()
     assert run.code == 0, description
@@ -87,7 +87,7 @@ def run_checked(
 ) -> NcclRun:
     """Run an allreduce of all sizes."""
     run = one.run(*("--op=allreduce", *CHECKED, *SIZES, *options), environment=environment, ranks=ranks)
-    check(run, box.sizes(64, MOST_BYTES, 4), joined)
+    check_run(run, box.list_sizes(64, MOST_BYTES, 4), joined)
     return run
 
 
@@ -98,10 +98,10 @@ def run_checked(
 def test_all_carry(
     make_box: MakeBox, lab: Lab, receiver: int, striped: dict[str, str], operation: str
 ) -> None:
-    before = received(receiver)
+    before = received_bytes(receiver)
     run = make_box(lab).run(*(f"--op={operation}", *CHECKED, *SIZES), environment=striped)
-    check(run, box.sizes(64, MOST_BYTES, 4), {ALL})
-    gained = [now - then for now, then in zip(received(receiver), before, strict=True)]
+    check_run(run, box.list_sizes(64, MOST_BYTES, 4), {ALL})
+    gained = [now - then for now, then in zip(received_bytes(receiver), before, strict=True)]
     assert min(gained) > sum(gained) / (4 * ENIS), f"{gained} bytes over the ENIs"
 
 
@@ -133,13 +133,13 @@ def test_lost_and_back(
     flaps = 0
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(make_box(lab).run, *options, environment=environment)
-        _carried(receiver, running, every)
+        _wait_until_carried(receiver, running, every)
         while not running.done():
             eni = flaps % ENIS
             lab.link_down(eni % 2, eni)
-            went_on = _carried(receiver, running, every - {eni})
+            went_on = _wait_until_carried(receiver, running, every - {eni})
             lab.link_up(eni % 2, eni)
-            flaps += went_on and _carried(receiver, running, {eni})
+            flaps += went_on and _wait_until_carried(receiver, running, {eni})
         run = running.result()
     description = run.describe()
     assert run.code == 0, description
@@ -147,12 +147,12 @@ def test_lost_and_back(
     assert flaps > 1, f"the loop was over after {flaps} flaps\n{description}"
 
 
-def _carried(receiver: int, running: Future[NcclRun], enis: set[int]) -> bool:
+def _wait_until_carried(receiver: int, running: Future[NcclRun], enis: set[int]) -> bool:
     """Wait until these ENIs have received another MiB each; false when the loop ended before."""
-    before = received(receiver)
+    before = received_bytes(receiver)
 
     def carried() -> bool:
-        now = received(receiver)
+        now = received_bytes(receiver)
         return all(now[eni] > before[eni] + (1 << 20) for eni in enis)
 
     poll_until(f"ENIs {sorted(enis)} carry data", lambda: running.done() or carried())
@@ -199,7 +199,9 @@ MERGES: dict[str, tuple[tuple[int, ...], dict[str, str], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("release", [r for r in wheels.RELEASES if number(r) >= MERGES_SINCE][::2], ids=str)
+@pytest.mark.parametrize(
+    "release", [r for r in wheels.RELEASES if version_numbers(r) >= MERGES_SINCE][::2], ids=str
+)
 @pytest.mark.parametrize("merge", MERGES)
 def test_nccl_merges(
     make_box: MakeBox,
@@ -223,7 +225,9 @@ def test_nccl_merges(
     assert used == expected, run.describe()
 
 
-@pytest.mark.parametrize("release", [r for r in wheels.RELEASES if number(r) >= MERGES_SINCE][::2], ids=str)
+@pytest.mark.parametrize(
+    "release", [r for r in wheels.RELEASES if version_numbers(r) >= MERGES_SINCE][::2], ids=str
+)
 def test_nccl_merges_again(
     make_box: MakeBox, lab: Lab, separate: dict[str, str], tmp_path: Path, release: wheels.Release
 ) -> None:
@@ -236,8 +240,8 @@ def test_nccl_merges_again(
         *("--op=allreduce", *CHECKED, "--min=1M", "--max=1M", "--cycles=4", "--comms=2"),
         environment=environment,
     )
-    parts = number(release) < MERGES_AGAIN_SINCE
-    check(
+    parts = version_numbers(release) < MERGES_AGAIN_SINCE
+    check_run(
         run,
         4 * [1 << 20],
         {"eni0+eni1", "eni2+eni3"} | ({f"eni{n}" for n in range(ENIS)} if parts else set()),

@@ -274,7 +274,7 @@ class Builder:
         ]
         if file.name in self.checked:
             argv.insert(1, "-fsanitize=thread")
-        _run(argv)
+        _run_tool(argv)
         return target
 
     def build(self, mistake: Change | None = None) -> Path:
@@ -292,11 +292,11 @@ class Builder:
             assert changed, f"no object of the proof has {mistake.file}"
             objects |= {file: self._compile(file, shadow) for file in changed}
         program = shadow / "proof"
-        _run(["cc", "-Wl,--gc-sections", "-o", str(program), *map(str, objects.values())])
+        _run_tool(["cc", "-Wl,--gc-sections", "-o", str(program), *map(str, objects.values())])
         return program
 
 
-def _run(argv: Sequence[str]) -> None:
+def _run_tool(argv: Sequence[str]) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S)
     assert done.returncode == 0, f"{' '.join(argv)}\n{done.stderr}"
 
@@ -307,7 +307,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Builder
     return functools.cache(lambda name: Builder(name, tmp_path_factory.mktemp(name)))
 
 
-def _prove(
+def _run_proof(
     program: Path, *arguments: str, timeout_s: int = RUN_TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -319,7 +319,7 @@ def _prove(
 @pytest.mark.timeout(BUILD_TIMEOUT_S + LONG_TIMEOUT_S)
 def test_proof(name: str, builder: Callable[[str], Builder], request: pytest.FixtureRequest) -> None:
     words = ["--long"] if request.config.getoption("--proofs") else []
-    done = _prove(builder(name).build(), *words, timeout_s=LONG_TIMEOUT_S if words else RUN_TIMEOUT_S)
+    done = _run_proof(builder(name).build(), *words, timeout_s=LONG_TIMEOUT_S if words else RUN_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     assert "holds in" in done.stdout
 
@@ -331,6 +331,6 @@ MISTAKES = [(name, mistake) for name, proof in PROOFS.items() for mistake in pro
 def test_mistake_is_found(name: str, mistake: str, builder: Callable[[str], Builder]) -> None:
     made = builder(name)
     shutil.rmtree(made.folder / "mistake", ignore_errors=True)
-    done = _prove(made.build(PROOFS[name].mistakes[mistake]))
+    done = _run_proof(made.build(PROOFS[name].mistakes[mistake]))
     assert done.returncode == 1, f"the proof holds in spite of the mistake:\n{done.stdout}{done.stderr}"
     assert "not true: " in done.stderr

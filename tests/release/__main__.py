@@ -17,21 +17,21 @@ from pathlib import Path
 
 from tests.conftest import BUILD_DIR, ROOT
 from tests.release.items import all_items
-from tests.release.record import load, save, table
+from tests.release.record import load_record, record_table, save_record
 from tests.release.runner import Runner
 
 NICE = 15
 SLICE_S = 180.0
 
 
-def commit() -> str:
+def name_commit() -> str:
     """Name the commit, and whether files differ from it."""
     words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
+def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./harp_setup test --release", description=__doc__)
     parser.add_argument("--folder", type=Path, default=BUILD_DIR / "release", help="where the record is")
     parser.add_argument("--minutes", type=float, help="stop after so long; else when all is done")
@@ -44,7 +44,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str]) -> int:
     """Run; return the exit code: 1 where anything has failed."""
-    wanted = _arguments(argv)
+    wanted = _parse_arguments(argv)
     wanted.folder.mkdir(parents=True, exist_ok=True)
     items = all_items(wanted.folder)
     unknown = sorted(set(wanted.only or ()) - {item.name for item in items})
@@ -56,11 +56,11 @@ def main(argv: list[str]) -> int:
         return 2
     chosen = [item for item in items if not wanted.only or item.name in wanted.only]
     file = wanted.folder / "record.json"
-    record = load(file, commit(), keep=wanted.keep or wanted.table)
+    record = load_record(file, name_commit(), keep=wanted.keep or wanted.table)
     passed = True
     if not wanted.table:
         os.nice(max(0, NICE - os.nice(0)))
-        save(file, record)
+        save_record(file, record)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         seconds = None if wanted.minutes is None else 60 * wanted.minutes
         try:
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
             )
         except KeyboardInterrupt:
             print("stopped; the slice under way does not count", flush=True)
-    text = table(record, items)
+    text = record_table(record, items)
     (wanted.folder / "table.md").write_text(text)
     print(text)
     return 0 if passed else 1

@@ -56,13 +56,13 @@ DAMAGED = re.compile(r"^(\d+) damaged packets of (\d+) bytes; (\d+) messages rig
 CRC = re.compile(r" CRC (\d+)")
 
 
-def _build(*words: str) -> None:
-    done = native.make(*words)
+def _build_targets(*words: str) -> None:
+    done = native.run_make(*words)
     if done.returncode:
         raise AssertionError(done.stdout[-native.TAIL_CHARS :])
 
 
-def _output(argv: list[str], seconds: float) -> str:
+def _output_of(argv: list[str], seconds: float) -> str:
     """Run a program of the tests to its end; return what it printed."""
     done = subprocess.run(
         argv,
@@ -77,7 +77,7 @@ def _output(argv: list[str], seconds: float) -> str:
     return done.stdout
 
 
-def _number(pattern: re.Pattern[str], text: str, group: int | str = 1) -> int:
+def _find_number(pattern: re.Pattern[str], text: str, group: int | str = 1) -> int:
     found = pattern.search(text)
     assert found, f"the output has no {pattern.pattern}:\n{text[-native.TAIL_CHARS :]}"
     return int(found[group])
@@ -95,7 +95,7 @@ class Simulation:
 
     def prepare(self) -> None:
         """Build it."""
-        _build("VARIANT=fast", "build/fast/sim")
+        _build_targets("VARIANT=fast", "build/fast/sim")
 
     def run(self, start: int, seconds: float) -> Outcome:
         """Run the next seeds."""
@@ -116,13 +116,13 @@ class Simulation:
                 str(start + done + 1),
                 *jobs,
             ]
-            text = _output(argv, seconds)
-            assert _number(SEEDS_LINE, text) == seeds
+            text = _output_of(argv, seconds)
+            assert _find_number(SEEDS_LINE, text) == seeds
             self._rate = seeds / (time.monotonic() - began_s)
             done += seeds
-            sums["data packets"] += _number(DATA, text, "data")
-            sums["acknowledgements"] += _number(DATA, text, "acks")
-            sums["damaged"] += _number(TALLY, text, "bad")
+            sums["data packets"] += _find_number(DATA, text, "data")
+            sums["acknowledgements"] += _find_number(DATA, text, "acks")
+            sums["damaged"] += _find_number(TALLY, text, "bad")
         return Outcome(done, sums)
 
 
@@ -153,7 +153,7 @@ class Fuzzing:
         """Build it, with clang."""
         if shutil.which("clang") is None:
             raise Unavailable("fuzzing needs clang")
-        _build("VARIANT=fuzz", "CC=clang", self._program)
+        _build_targets("VARIANT=fuzz", "CC=clang", self._program)
 
     def run(self, start: int, seconds: float) -> Outcome:
         """Search for so long."""
@@ -172,22 +172,22 @@ class Fuzzing:
             f"-seed={start % 2**31 + 1}",
             "-print_final_stats=1",
         ]
-        text = _output([*argv, *words, str(found), str(kept)], seconds)
+        text = _output_of([*argv, *words, str(found), str(kept)], seconds)
         *_, (edges, features, corpus) = COVERAGE.findall(text)
         most = {"edges": float(edges), "features": float(features), "corpus": float(corpus)}
-        return Outcome(_number(EXECUTIONS, text), most=most)
+        return Outcome(_find_number(EXECUTIONS, text), most=most)
 
     @staticmethod
     def _reduce(argv: list[str], found: Path, kept: Path) -> None:
         merged = found.with_name(f"{found.name}.new")
         shutil.rmtree(merged, ignore_errors=True)
         merged.mkdir()
-        _output([*argv, "-merge=1", str(merged), str(found), str(kept)], LATE_S)
+        _output_of([*argv, "-merge=1", str(merged), str(found), str(kept)], LATE_S)
         shutil.rmtree(found)
         merged.rename(found)
 
 
-def _bundle() -> bytes:
+def _make_bundle() -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         for name, value in (("manifest.json", MANIFEST), ("doctor.json", [FINDING])):
@@ -223,12 +223,12 @@ class PythonDecoders:
     def run(self, start: int, seconds: float) -> Outcome:
         """Read damaged ones; each is taken, or refused with a sentence."""
         end_s, done, taken = time.monotonic() + seconds, 0, 0
-        readers = ((_read_page, GOOD), (_read_recording, TRACE), (read_findings, _bundle()))
+        readers = ((_read_page, GOOD), (_read_recording, TRACE), (read_findings, _make_bundle()))
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "damaged"
             while not done or time.monotonic() < end_s:
                 read, good = readers[done % len(readers)]
-                file.write_bytes(_damaged(random.Random(start + done), good))
+                file.write_bytes(_damage_bytes(random.Random(start + done), good))
                 with contextlib.suppress(HarpError):
                     read(file)
                     taken += 1
@@ -236,7 +236,7 @@ class PythonDecoders:
         return Outcome(done, {"taken as good": taken})
 
 
-def _damaged(dice: random.Random, good: bytes) -> bytes:
+def _damage_bytes(dice: random.Random, good: bytes) -> bytes:
     data = bytearray(good)
     for _ in range(dice.randrange(1, 5)):
         at = dice.randrange(len(data))
@@ -260,16 +260,18 @@ class Damage:
 
     def prepare(self) -> None:
         """Build it."""
-        _build("VARIANT=fast", "build/fast/damage")
+        _build_targets("VARIANT=fast", "build/fast/damage")
 
     def run(self, start: int, seconds: float) -> Outcome:
         """Bring damaged packets for so long."""
-        text = _output([str(BUILD_DIR / "fast/damage"), self.carrier, str(start), f"{seconds:.1f}"], seconds)
+        text = _output_of(
+            [str(BUILD_DIR / "fast/damage"), self.carrier, str(start), f"{seconds:.1f}"], seconds
+        )
         sums = {
-            "messages compared": _number(DAMAGED, text, 3),
-            "of them stopped by the CRC": _number(CRC, text),
+            "messages compared": _find_number(DAMAGED, text, 3),
+            "of them stopped by the CRC": _find_number(CRC, text),
         }
-        return Outcome(_number(DAMAGED, text), sums)
+        return Outcome(_find_number(DAMAGED, text), sums)
 
 
 # ---- in labs ----
@@ -280,11 +282,11 @@ class _InLab:
 
     def prepare(self) -> None:
         """Build both."""
-        _build("all")
+        _build_targets("all")
 
 
 @contextlib.contextmanager
-def _lab(spec: LabSpec) -> Iterator[tuple[Lab, Path]]:
+def _provide_lab(spec: LabSpec) -> Iterator[tuple[Lab, Path]]:
     """Provide a lab, and a folder for its job."""
     try:
         require_lab(spec)
@@ -295,8 +297,8 @@ def _lab(spec: LabSpec) -> Iterator[tuple[Lab, Path]]:
 
 
 @contextlib.contextmanager
-def _fleet(spec: LabSpec, ranks_per_host: int, seed: int) -> Iterator[Fleet]:
-    with _lab(spec) as (lab, folder):
+def _provide_fleet(spec: LabSpec, ranks_per_host: int, seed: int) -> Iterator[Fleet]:
+    with _provide_lab(spec) as (lab, folder):
         program = compile_program("rank.c", folder / "rank", "-rdynamic")
         yield Fleet(lab, program, PLUGIN, folder, ranks_per_host, seed)
 
@@ -313,11 +315,11 @@ class Kills(_InLab):
     def run(self, start: int, seconds: float) -> Outcome:
         """Kill one in each round."""
         spec = LabSpec(hosts=2, enis=2, subnets=Subnets.ONE)
-        with _fleet(spec, 2, seed=start) as fleet:
+        with _provide_fleet(spec, 2, seed=start) as fleet:
             fleet.faults, fleet.error_s, fleet.peer_timeout_s = {"kill": 1}, 1.0, 2.0
             with fleet:
                 fleet.run(seconds, fault_mean_s=0.1, compare_s=seconds, tell=lambda _line: None)
-            _check(fleet)
+            _check_fleet(fleet)
             summary = fleet.summary
             most = {"latest error after s": summary.late_s, "machine slower by": fleet.slowness}
             return Outcome(summary.faults["kill"], {"errors": summary.expected}, most)
@@ -337,7 +339,7 @@ class Connects(_InLab):
         spec = LabSpec(hosts=4, enis=2, subnets=Subnets.ONE)
         end_s, done, lost, slowest_s, seed = time.monotonic() + seconds, 0, 0, 0.0, start
         while not done or time.monotonic() < end_s:
-            with _fleet(spec, 2, seed) as fleet:
+            with _provide_fleet(spec, 2, seed) as fleet:
                 fleet.peer_timeout_s, fleet.hang_s = 90.0, 300.0
                 lossy = [
                     fleet.lab.faults(host, eni) for host in range(spec.hosts) for eni in range(spec.enis)
@@ -376,7 +378,7 @@ class Flaps(_InLab):
     def run(self, start: int, seconds: float) -> Outcome:
         """Flap links of one job."""
         dice, flaps = random.Random(start), 0
-        with _lab(LabSpec(enis=4, cap_mbps=CAP_MBPS)) as (lab, folder):
+        with _provide_lab(LabSpec(enis=4, cap_mbps=CAP_MBPS)) as (lab, folder):
             env = {"HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "60", "HARP_DRIVER": self.carrier}
             # In mid-transfer until it is told to end.
             words = ("--time", f"{seconds + LATE_S:.0f}", "--interval-ms", "100", "--warmup", "0")
@@ -412,7 +414,7 @@ class XdpFlaps(_InLab):
         """Flap the link of one job after the other."""
         dice, flaps, falls, messages = random.Random(start), 0, 0, 0
         words = ("--time", str(LATE_S), "--interval-ms", "100", "--warmup", "0")
-        with _lab(LabSpec(enis=2)) as (lab, _):
+        with _provide_lab(LabSpec(enis=2)) as (lab, _):
             end_s = time.monotonic() + seconds
             while not flaps or time.monotonic() < end_s:
                 with Job(lab, PLUGIN, mode="bidir", sizes="256K", words=words, env=XDP) as job:
@@ -442,19 +444,19 @@ class Soak(_InLab):
 
     def run(self, start: int, seconds: float) -> Outcome:
         """Do a job for so long."""
-        with _fleet(LabSpec(hosts=4, enis=2, subnets=Subnets.ONE), 2, seed=start) as fleet:
+        with _provide_fleet(LabSpec(hosts=4, enis=2, subnets=Subnets.ONE), 2, seed=start) as fleet:
             with fleet:
                 fleet.run(
                     seconds, fault_mean_s=1.0, compare_s=max(10.0, seconds / 10), tell=lambda _line: None
                 )
-            _check(fleet)
+            _check_fleet(fleet)
             summary = fleet.summary
             sums = {"messages": summary.messages, "MB": summary.bytes // 10**6, "rounds": summary.rounds}
             faults = {f"{kind} faults": count for kind, count in summary.faults.items()}
             return Outcome(int(seconds), {**sums, **faults}, {"KiB grown": summary.grown.memory_kib})
 
 
-def _check(fleet: Fleet) -> None:
+def _check_fleet(fleet: Fleet) -> None:
     """Raise what was unexpected, or has grown."""
     summary = fleet.summary
     text = summary.line()

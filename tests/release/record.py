@@ -53,7 +53,7 @@ class Progress(msgspec.Struct):
         """Add a slice that failed: nothing that it did counts."""
         self.seconds += seconds
         self.unavailable = ""
-        self.failures.append(Failure(now(), start, text[-FAILURE_CHARS:]))
+        self.failures.append(Failure(time_now(), start, text[-FAILURE_CHARS:]))
 
 
 class Record(msgspec.Struct):
@@ -69,15 +69,15 @@ class Record(msgspec.Struct):
         return self.items.setdefault(name, Progress())
 
 
-def now() -> str:
+def time_now() -> str:
     """Return the time in UTC."""
     return dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %H:%M")
 
 
-def load(file: Path, commit: str, *, keep: bool) -> Record:
+def load_record(file: Path, commit: str, *, keep: bool) -> Record:
     """Read the record; another commit's is put aside, unless it is to be kept."""
     if not file.is_file():
-        return Record(commit, now(), now())
+        return Record(commit, time_now(), time_now())
     record = msgspec.json.decode(file.read_bytes(), type=Record)
     if record.commit == commit:
         return record
@@ -85,12 +85,12 @@ def load(file: Path, commit: str, *, keep: bool) -> Record:
         record.commit = commit
         return record
     file.rename(file.with_name(f"{file.stem}-{record.commit}{file.suffix}"))
-    return Record(commit, now(), now())
+    return Record(commit, time_now(), time_now())
 
 
-def save(file: Path, record: Record) -> None:
+def save_record(file: Path, record: Record) -> None:
     """Write the record; a reader sees the old one or the new one."""
-    record.changed = now()
+    record.changed = time_now()
     new = file.with_suffix(".new")
     new.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
     new.replace(file)
@@ -113,12 +113,12 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _seen(progress: Progress) -> str:
+def _progress_text(progress: Progress) -> str:
     parts = [f"{count_text(count)} {name}" for name, count in progress.sums.items()]
     return "; ".join([*parts, *(f"{name} {value:.3g}" for name, value in progress.most.items())])
 
 
-def table(record: Record, items: Any) -> str:
+def record_table(record: Record, items: Any) -> str:
     """Write the record as a Markdown table, one row for each item."""
     rows = [
         f"Commit {record.commit}, from {record.began} to {record.changed} UTC.",
@@ -135,7 +135,7 @@ def table(record: Record, items: Any) -> str:
             f"{min(100.0, 100 * progress.done / item.target):.3g} %",
             str(len(progress.failures)),
             duration_text(progress.seconds),
-            f"not run: {progress.unavailable}" if progress.unavailable else _seen(progress),
+            f"not run: {progress.unavailable}" if progress.unavailable else _progress_text(progress),
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

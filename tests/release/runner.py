@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harpctl.errors import HarpError
-from tests.release.record import Outcome, Progress, Record, save
+from tests.release.record import Outcome, Progress, Record, save_record
 
 FAILURES_MAX = 3  # the failures of an item in one run, which then does it no more
 STRIDE = 10**8  # from what failed to what is done next instead
@@ -75,7 +75,7 @@ class Runner:
                 break
             progress = self.record.of(item.name)
             self._slice(item, progress, slice_s)
-            save(self.file, self.record)
+            save_record(self.file, self.record)
             failed[item.name] = failed.get(item.name, 0) + (self._last == "failed")
             if self._last == "unavailable" or failed[item.name] == FAILURES_MAX:
                 left_out.add(item.name)

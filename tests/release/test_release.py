@@ -13,7 +13,15 @@ import pytest
 from tests import native
 from tests.release.__main__ import main
 from tests.release.items import all_items
-from tests.release.record import Outcome, Record, count_text, duration_text, load, save, table
+from tests.release.record import (
+    Outcome,
+    Record,
+    count_text,
+    duration_text,
+    load_record,
+    record_table,
+    save_record,
+)
 from tests.release.runner import FAILURES_MAX, STRIDE, Runner, Unavailable
 
 SLICE_S = 100.0
@@ -50,46 +58,46 @@ class Steps:
         return Outcome(int(seconds), {"feet": 2 * int(seconds)}, {"longest": float(start)})
 
 
-def _runner(file: Path, *items: Steps, commit: str = "a", keep: bool = False) -> Runner:
-    record = load(file, commit, keep=keep)
+def _make_runner(file: Path, *items: Steps, commit: str = "a", keep: bool = False) -> Runner:
+    record = load_record(file, commit, keep=keep)
     return Runner(items, record, file, SLICE_S, lambda _line: None, items[0].clock)
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     file, clock = tmp_path / "record.json", Clock()
     first, second = Steps(clock), Steps(clock)
-    assert _runner(file, first).run(250)
+    assert _make_runner(file, first).run(250)
     assert first.starts == [0, 100, 200]
-    assert load(file, "a", keep=False).of("steps").done == 250
-    assert _runner(file, second).run(None)
+    assert load_record(file, "a", keep=False).of("steps").done == 250
+    assert _make_runner(file, second).run(None)
     assert second.starts[0] == 250
-    progress = load(file, "a", keep=False).of("steps")
+    progress = load_record(file, "a", keep=False).of("steps")
     assert (progress.done, progress.seconds, progress.sums, progress.most) == (
         *(1050, 1050.0),
         *({"feet": 2100}, {"longest": 950.0}),
     )
-    assert _runner(file, Steps(clock)).run(None), "nothing is left to do"
+    assert _make_runner(file, Steps(clock)).run(None), "nothing is left to do"
 
 
 def test_what_it_takes_to_build_does_not_count(tmp_path: Path) -> None:
     file, clock = tmp_path / "record.json", Clock()
-    _runner(file, Steps(clock, target=100, build_s=1000)).run(None)
-    assert load(file, "a", keep=False).of("steps").seconds == SLICE_S
+    _make_runner(file, Steps(clock, target=100, build_s=1000)).run(None)
+    assert load_record(file, "a", keep=False).of("steps").seconds == SLICE_S
 
 
 def test_who_is_least_far_is_next(tmp_path: Path) -> None:
     clock = Clock()
     near, far = Steps(clock, "near", target=400), Steps(clock, "far", target=4000)
-    _runner(tmp_path / "record.json", near, far).run(600)
+    _make_runner(tmp_path / "record.json", near, far).run(600)
     assert (len(near.starts), len(far.starts)) == (1, 5)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_another_commit_begins_anew_unless_asked(tmp_path: Path, keep: bool) -> None:
     file, clock = tmp_path / "record.json", Clock()
-    _runner(file, Steps(clock)).run(100)
+    _make_runner(file, Steps(clock)).run(100)
     item = Steps(clock)
-    _runner(file, item, commit="b", keep=keep).run(100)
+    _make_runner(file, item, commit="b", keep=keep).run(100)
     assert item.starts == [100 if keep else 0]
     assert (tmp_path / "record-a.json").is_file() is not keep
 
@@ -104,8 +112,8 @@ def test_a_slice_that_is_stopped_does_not_count(tmp_path: Path) -> None:
 
     item.before = stop
     with pytest.raises(KeyboardInterrupt):
-        _runner(file, item).run(None)
-    assert load(file, "a", keep=False).of("steps").done == 100
+        _make_runner(file, item).run(None)
+    assert load_record(file, "a", keep=False).of("steps").done == 100
 
 
 def test_a_failure_is_kept_and_what_failed_is_not_done_again(tmp_path: Path) -> None:
@@ -116,13 +124,13 @@ def test_a_failure_is_kept_and_what_failed_is_not_done_again(tmp_path: Path) -> 
         raise AssertionError("wrong byte")
 
     item.before = fail
-    assert not _runner(file, item, other).run(None)
+    assert not _make_runner(file, item, other).run(None)
     assert item.starts == [STRIDE * i for i in range(FAILURES_MAX)]
-    record = load(file, "a", keep=False)
+    record = load_record(file, "a", keep=False)
     assert "wrong byte" in record.of("steps").failures[0].text
     assert (record.of("steps").done, record.of("other").done) == (0, 300)
     item.before = lambda: None
-    assert not _runner(file, item).run(100), "what failed once has failed"
+    assert not _make_runner(file, item).run(100), "what failed once has failed"
 
 
 def test_what_cannot_run_here_is_left_out_and_said(tmp_path: Path) -> None:
@@ -133,20 +141,20 @@ def test_what_cannot_run_here_is_left_out_and_said(tmp_path: Path) -> None:
         raise Unavailable("no root")
 
     item.before = lack
-    assert _runner(file, item).run(None)
-    record = load(file, "a", keep=False)
-    assert "not run: no root" in table(record, [item])
+    assert _make_runner(file, item).run(None)
+    record = load_record(file, "a", keep=False)
+    assert "not run: no root" in record_table(record, [item])
     item.before = lambda: None
-    _runner(file, item).run(100)
-    assert "no root" not in table(load(file, "a", keep=False), [item])
+    _make_runner(file, item).run(100)
+    assert "no root" not in record_table(load_record(file, "a", keep=False), [item])
 
 
 def test_table(tmp_path: Path) -> None:
     record = Record("c0ffee", "then", "then")
     item = Steps(Clock(), target=4_000_000)
     record.of("steps").add(Outcome(1_234_567, {"feet": 3}, {"longest": 2.0}), 7200)
-    save(tmp_path / "record.json", record)
-    text = table(record, [item])
+    save_record(tmp_path / "record.json", record)
+    text = record_table(record, [item])
     assert "Commit c0ffee" in text
     assert "| steps that are taken | 1.23 M steps | 4.00 M | 30.9 % | 0 | 2.0 h | 3 feet; longest 2 |" in text
 
@@ -185,7 +193,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("carrier", ["udp", "tcp"])
 def test_damage_is_stopped_and_would_be_found(carrier: str) -> None:
-    built = native.make("build/damage")
+    built = native.run_make("build/damage")
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     words = [str(native.PLUGIN_DIR / "build/damage"), carrier, "1", "0.1"]
     passed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)

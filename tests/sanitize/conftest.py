@@ -26,7 +26,7 @@ REPORT = re.compile(r"(ERROR|WARNING|SUMMARY): \w+Sanitizer|runtime error:|asser
 
 
 @functools.cache
-def _missing(variant: str, folder: Path) -> str:
+def _why_missing(variant: str, folder: Path) -> str:
     """Return why programs of this build do not run here; empty when they do."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -46,17 +46,17 @@ def _missing(variant: str, folder: Path) -> str:
 
 
 @functools.cache
-def _build(variant: str) -> subprocess.CompletedProcess[str]:
-    return native.make(*native.sanitized_words(variant))
+def _build_variant(variant: str) -> subprocess.CompletedProcess[str]:
+    return native.run_make(*native.sanitized_words(variant))
 
 
 @pytest.fixture(params=SANITIZERS)
 def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Provide each sanitizer in turn, with its build ready."""
     name: str = request.param
-    reason = _missing(name, tmp_path_factory.getbasetemp())
+    reason = _why_missing(name, tmp_path_factory.getbasetemp())
     if reason:
         pytest.skip(reason)
-    built = _build(name)
+    built = _build_variant(name)
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     return name

@@ -45,12 +45,12 @@ def perf(variant: str) -> Iterator[Perf]:
             child.communicate()
 
 
-def _env(variant: str, engine: str, paths: int, carriers: str = BOTH) -> dict[str, str]:
+def _make_env(variant: str, engine: str, paths: int, carriers: str = BOTH) -> dict[str, str]:
     own = {"HARP_IFNAME": "=lo", "HARP_ENGINE": engine, "HARP_PATHS": str(paths)}
     return OPTIONS[variant] | own | {"HARP_DRIVER": carriers}
 
 
-def _clean(ended: Ended) -> Ended:
+def _check_clean(ended: Ended) -> Ended:
     assert not REPORT.search(ended.err), ended.err[-native.TAIL_CHARS :]
     return ended
 
@@ -59,7 +59,7 @@ def _clean(ended: Ended) -> Ended:
 @pytest.mark.parametrize("traffic", TRAFFIC)
 def test_traffic(perf: Perf, variant: str, traffic: str, engine: str) -> None:
     words, paths, carriers = TRAFFIC[traffic]
-    ended = _clean(perf.run(*words, *SIZES, env=_env(variant, engine, paths, carriers)))
+    ended = _check_clean(perf.run(*words, *SIZES, env=_make_env(variant, engine, paths, carriers)))
     assert ended.code == OK, ended.err[-native.TAIL_CHARS :]
 
 
@@ -67,7 +67,7 @@ def test_traffic(perf: Perf, variant: str, traffic: str, engine: str) -> None:
 def test_old_abi(perf: Perf, variant: str, abi: int) -> None:
     """The blocking calls, and the process-wide context that nobody finalizes."""
     words = ("--abi", abi, *TRAFFIC["one"][0], "--connections", 4, *SIZES)
-    ended = _clean(perf.run(*words, env=_env(variant, "inline", 2)))
+    ended = _check_clean(perf.run(*words, env=_make_env(variant, "inline", 2)))
     assert ended.code == OK, ended.err[-native.TAIL_CHARS :]
 
 
@@ -85,10 +85,10 @@ def _until_moving(child: subprocess.Popen[str]) -> None:
 def test_dead_rank(perf: Perf, variant: str, engine: str) -> None:
     """The survivor fails, and takes its connections down with requests under way."""
     words = ("--mode", "bidir", "--connections", 4, *FOREVER)
-    first, second = perf.start_ranks(2, *words, env=_env(variant, engine, 2))
+    first, second = perf.start_ranks(2, *words, env=_make_env(variant, engine, 2))
     _until_moving(first)
     second.kill()
-    ended = _clean(wait_for_end(first))
+    ended = _check_clean(wait_for_end(first))
     assert ended.code in {PLUGIN, PEER}, ended.err
     wait_for_end(second)
 
@@ -97,11 +97,11 @@ def test_dead_rank(perf: Perf, variant: str, engine: str) -> None:
 def test_stopped_run(perf: Perf, variant: str, engine: str) -> None:
     """A signal in mid-transfer: both ranks deregister, free and close while packets are still arriving."""
     words = ("--mode", "alltoall", "--connections", 4, *FOREVER)
-    first, second = perf.start_ranks(2, *words, env=_env(variant, engine, 2))
+    first, second = perf.start_ranks(2, *words, env=_make_env(variant, engine, 2))
     _until_moving(first)
     first.send_signal(signal.SIGTERM)
     for child in (first, second):
-        assert _clean(wait_for_end(child)).code in {PLUGIN, PEER, INTERRUPTED}
+        assert _check_clean(wait_for_end(child)).code in {PLUGIN, PEER, INTERRUPTED}
 
 
 def test_threads(variant: str) -> None:

@@ -40,7 +40,7 @@ def rest(request: pytest.FixtureRequest) -> None:
         pytest.skip("asked for with --xdp")
 
 
-def _job(lab: Lab, plugin: Path, variant: str, words: tuple[str, ...], **env: str) -> Job:
+def _make_job(lab: Lab, plugin: Path, variant: str, words: tuple[str, ...], **env: str) -> Job:
     own = {**XDP, **OPTIONS[variant], **env}
     sizes = ALL_SIZES if words == FEW else "256K"
     return Job(lab, plugin, mode="bidir", sizes=sizes, words=words, env=own)
@@ -52,19 +52,19 @@ def _assert_clean(job: Job) -> None:
         assert not REPORT.search(log), log[-native.TAIL_CHARS :]
 
 
-def _transfer(lab: Lab, plugin: Path, hold: Path, variant: str, mode: str = GENERIC, **env: str) -> None:
+def _run_transfer(lab: Lab, plugin: Path, hold: Path, variant: str, mode: str = GENERIC, **env: str) -> None:
     with contextlib.ExitStack() as stack:
         for host in range(2 if mode == NATIVE else 0):
             stack.enter_context(hold_queue(lab, host, hold, "harp", "native"))
-        job = stack.enter_context(_job(lab, plugin, variant, FEW, **env))
+        job = stack.enter_context(_make_job(lab, plugin, variant, FEW, **env))
         job.finish(WAIT_S)
         _assert_clean(job)
         assert [job.driver_mode(0), job.driver_mode(1)] == [mode, mode]
 
 
-def _flap(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
+def _flap_eni(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
     """Take the ENI away while frames are under way: the driver falls, or sends by sockets for a while."""
-    with _job(lab, plugin, variant, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
+    with _make_job(lab, plugin, variant, UNTIL_FINISHED, HARP_ENGINE=engine) as job:
         job.until_moving()
         lab.set_link(1, 0, up=False)
         start = time.monotonic()
@@ -79,12 +79,12 @@ def _flap(lab: Lab, plugin: Path, variant: str, engine: str) -> None:
 def test_transfer(make_lab: MakeLab, plugin: Path, xdp_hold: Path, variant: str) -> None:
     """Packets of several frames, the engine's own thread and a runner for each direction."""
     lab = make_lab(LabSpec(enis=2, mtu_bytes=9000))
-    _transfer(lab, plugin, xdp_hold, variant, HARP_ENGINE="thread", HARP_PATHS="4")
+    _run_transfer(lab, plugin, xdp_hold, variant, HARP_ENGINE="thread", HARP_PATHS="4")
 
 
 @pytest.mark.parametrize("variant", ["asan"], indirect=True)
 def test_flap(make_lab: MakeLab, plugin: Path, variant: str) -> None:
-    _flap(make_lab(LabSpec(enis=2)), plugin, variant, "thread")
+    _flap_eni(make_lab(LabSpec(enis=2)), plugin, variant, "thread")
 
 
 @pytest.mark.usefixtures("rest")
@@ -113,13 +113,13 @@ def test_all_transfers(
     if ip6:
         add_ip6(lab)
     more = IP6 if ip6 else {}
-    _transfer(lab, plugin, xdp_hold, variant, mode, HARP_ENGINE=engine, HARP_PATHS="2", **more)
+    _run_transfer(lab, plugin, xdp_hold, variant, mode, HARP_ENGINE=engine, HARP_PATHS="2", **more)
 
 
 @pytest.mark.usefixtures("rest")
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 def test_all_flaps(make_lab: MakeLab, plugin: Path, variant: str, engine: str) -> None:
-    _flap(make_lab(LabSpec(enis=2)), plugin, variant, engine)
+    _flap_eni(make_lab(LabSpec(enis=2)), plugin, variant, engine)
 
 
 @pytest.mark.usefixtures("rest")
@@ -127,7 +127,7 @@ def test_all_flaps(make_lab: MakeLab, plugin: Path, variant: str, engine: str) -
 def test_dead_rank(make_lab: MakeLab, plugin: Path, variant: str, engine: str) -> None:
     """The survivor closes its queues with frames under way."""
     lab = make_lab(LabSpec(enis=2))
-    with _job(lab, plugin, variant, FOREVER, HARP_ENGINE=engine) as job:
+    with _make_job(lab, plugin, variant, FOREVER, HARP_ENGINE=engine) as job:
         until_connected(job, 0)
         job.until_moving()
         job.ranks[1].kill()

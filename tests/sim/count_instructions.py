@@ -70,7 +70,7 @@ def self_costs(profile: Path) -> Counter[str]:
     return costs
 
 
-def measure(simulator: str, lines: int, paths: int, enis: int) -> float:
+def measure_transfer(simulator: str, lines: int, paths: int, enis: int) -> float:
     """Count one transfer, print it, and return the instructions a packet in proto + wire."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "profile"
@@ -100,7 +100,7 @@ def measure(simulator: str, lines: int, paths: int, enis: int) -> float:
 def main() -> None:
     for lines in (11, 69):
         cases = ((1, 1), (8, 1), (8, 8))
-        one, flows, enis = (measure(sys.argv[1], lines, paths, enis) for paths, enis in cases)
+        one, flows, enis = (measure_transfer(sys.argv[1], lines, paths, enis) for paths, enis in cases)
         more = f"8 paths over one ENI take {flows / one:.3f}, over 8 {enis / one:.3f}"
         print(f"      {more} times the instructions of one")
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from harpctl.build_info import build_version
-from tests.versions.stored import facts_of, store
+from tests.versions.stored import facts_of, store_library
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "plugin/build/portable/libnccl-net.so"
@@ -25,7 +25,7 @@ def main() -> int:
         print(f"{LIBRARY} is not of this commit: is there no compiler for an old glibc?", file=sys.stderr)
         return 1
     try:
-        file = store(LIBRARY)
+        file = store_library(LIBRARY)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

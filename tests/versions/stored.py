@@ -41,7 +41,7 @@ def release_of(version: str) -> str:
     return version.partition("-")[0]
 
 
-def stored(folder: Path = FOLDER) -> list[Stored]:
+def list_stored(folder: Path = FOLDER) -> list[Stored]:
     """List the libraries for this machine."""
     found = [(file, NAME.fullmatch(file.name)) for file in sorted(folder.glob("*"))]
     return [
@@ -57,7 +57,7 @@ def facts_of(library: Path) -> Elf:
         return inspect_elf(file, str(library))
 
 
-def store(library: Path, folder: Path = FOLDER) -> Path:
+def store_library(library: Path, folder: Path = FOLDER) -> Path:
     """Store a library in place of others of its release; return the file.
 
     Raises ValueError where nobody could build the same again.
@@ -65,7 +65,7 @@ def store(library: Path, folder: Path = FOLDER) -> Path:
     version = facts_of(library).version
     if not re.fullmatch(r"[0-9.]+(-[0-9]+-g[0-9a-f]+)?", version):
         raise ValueError(f"{library} has version {version}: commit everything, and build it again")
-    for older in stored(folder):
+    for older in list_stored(folder):
         if release_of(older.version) == release_of(version):
             older.file.unlink()
     file = folder / f"libnccl-net-{version}.{platform.machine()}.so.xz"

@@ -20,7 +20,7 @@ from tests.bench.conftest import Perf, free_port, wait_for_end
 from tests.conformance import abi
 from tests.conftest import BUILD_DIR, PLUGIN_DIR
 from tests.lab.remote import RemotePeer
-from tests.versions.stored import Stored, facts_of, store, stored
+from tests.versions.stored import Stored, facts_of, list_stored, store_library
 
 SIZES = ("--sizes", "0,8,4K,70000,1M", "--iters", 8, "--warmup", 1, "--connections", 2)
 CARRIERS = ("udp", "tcp", "udp+tcp")
@@ -36,19 +36,19 @@ class Here:
         return list(argv)
 
 
-def _wire(library: Path) -> tuple[int, int]:
+def _wire_versions(library: Path) -> tuple[int, int]:
     oldest, newest = facts_of(library).wire
     return oldest, newest
 
 
 def _have_common_version(one: Path, other: Path) -> bool:
-    (oldest, newest), (other_oldest, other_newest) = _wire(one), _wire(other)
+    (oldest, newest), (other_oldest, other_newest) = _wire_versions(one), _wire_versions(other)
     return oldest <= other_newest and other_oldest <= newest
 
 
 def _refuse_each_other(listening: Path, connecting: Path) -> None:
     """Let both sides fail, each with one WARN that names both wire versions and what to do."""
-    (low, high), (other_low, other_high) = _wire(listening), _wire(connecting)
+    (low, high), (other_low, other_high) = _wire_versions(listening), _wire_versions(connecting)
     with (
         RemotePeer(Here(), 0, listening, ifname="lo") as receiver,
         RemotePeer(Here(), 1, connecting, ifname="lo") as sender,
@@ -80,7 +80,7 @@ def _move_checked_messages(libraries: Sequence[Path], carrier: str) -> None:
         assert ended.code == OK, ended.err
 
 
-@pytest.fixture(params=stored(), ids=lambda one: one.version)
+@pytest.fixture(params=list_stored(), ids=lambda one: one.version)
 def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The plugin of each release."""
     one: Stored = request.param
@@ -90,7 +90,7 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def other_wire() -> Path:
     """The present plugin with another wire version."""
-    built = native.make(OTHER_WIRE)
+    built = native.run_make(OTHER_WIRE)
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     return PLUGIN_DIR / OTHER_WIRE
 
@@ -122,7 +122,7 @@ def test_what_is_stored_is_what_it_is_called(release: Path) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the stored ones are for x86-64")
 def test_there_is_a_release() -> None:
-    assert stored()
+    assert list_stored()
 
 
 def test_a_library_replaces_that_of_its_release(
@@ -132,8 +132,8 @@ def test_a_library_replaces_that_of_its_release(
     monkeypatch.setattr("tests.versions.stored.facts_of", lambda _library: facts)
     for version in ("1.1.0", "1.2.0", "1.2.0-2-gabc1233"):
         (tmp_path / f"libnccl-net-{version}.{facts.machine}.so.xz").write_bytes(b"")
-    file = store(plugin_file, tmp_path)
-    assert [one.version for one in stored(tmp_path)] == ["1.1.0", facts.version]
+    file = store_library(plugin_file, tmp_path)
+    assert [one.version for one in list_stored(tmp_path)] == ["1.1.0", facts.version]
     assert Stored(file, facts.version).unpack(tmp_path).read_bytes() == plugin_file.read_bytes()
 
 
@@ -144,5 +144,5 @@ def test_what_nobody_can_build_again_is_not_stored(
     facts = msgspec.structs.replace(facts_of(plugin_file), version=version)
     monkeypatch.setattr("tests.versions.stored.facts_of", lambda _library: facts)
     with pytest.raises(ValueError, match="commit everything"):
-        store(plugin_file, tmp_path)
-    assert stored(tmp_path) == []
+        store_library(plugin_file, tmp_path)
+    assert list_stored(tmp_path) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.vm.guest_image import GuestImage, guest_image
-from tests.vm.guests import MTU_MAX, Guest, Guests, shape
+from tests.vm.guests import MTU_MAX, Guest, Guests, shape_of
 from tests.vm.image import run_tool, write_filesystem
 from tests.vm.machine import Machine
 
@@ -33,7 +33,7 @@ def payload(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @contextmanager
-def bridged(name: str) -> Iterator[str]:
+def make_bridges(name: str) -> Iterator[str]:
     """Make a network namespace with the bridge for eth2 and an interface of several queues for each guest."""
     run_tool(["ip", "netns", "add", name])
     try:
@@ -48,13 +48,13 @@ def bridged(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def booted(images: tuple[GuestImage, GuestImage], payload: Path, folder: Path) -> Iterator[Guests]:
+def boot_guests(images: tuple[GuestImage, GuestImage], payload: Path, folder: Path) -> Iterator[Guests]:
     """Boot a guest of each image; a complaint of either kernel fails the test at the end."""
     with ExitStack() as stack:
-        namespace = stack.enter_context(bridged(f"harp-vm-{os.getpid()}-{folder.name}"))
+        namespace = stack.enter_context(make_bridges(f"harp-vm-{os.getpid()}-{folder.name}"))
 
         def start(rank: int) -> Machine:
-            form, console = shape(namespace, folder, rank), folder / f"console{rank}"
+            form, console = shape_of(namespace, folder, rank), folder / f"console{rank}"
             image = images[rank]
             machine = Machine(image.disk, console, payload=payload, direct=image.direct, shape=form)
             return stack.enter_context(machine)
@@ -72,5 +72,5 @@ def booted(images: tuple[GuestImage, GuestImage], payload: Path, folder: Path) -
 def guests(root: Path, payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
     """Two guests with the newest kernel, for all files that use them."""
     image = guest_image(root / ".cache" / "vm")
-    with booted((image, image), payload, tmp_path_factory.mktemp("guests")) as both:
+    with boot_guests((image, image), payload, tmp_path_factory.mktemp("guests")) as both:
         yield both

@@ -47,19 +47,19 @@ class GuestImage(NamedTuple):
     direct: tuple[str, str, str]  # kernel, initrd, kernel arguments
 
 
-def _sources(kernel: str) -> list[str]:
+def _apt_sources(kernel: str) -> list[str]:
     return [f"deb {ARCHIVE} {suite} main" for suite in (SUITE, kernel)]
 
 
-def _packages(kernel: str) -> list[str]:
+def _package_names(kernel: str) -> list[str]:
     return [f"linux-image-cloud-amd64/{kernel}", *PACKAGES]
 
 
-def _build(folder: Path, kernel: str) -> None:
+def _build_tree(folder: Path, kernel: str) -> None:
     tree = folder / "tree"
-    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_packages(kernel))}"]
+    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_package_names(kernel))}"]
     argv += [f"--essential-hook={HOOK}"]
-    run_tool([*argv, SUITE, str(tree), *_sources(kernel)])
+    run_tool([*argv, SUITE, str(tree), *_apt_sources(kernel)])
     for name, text in {"guest": GUEST, "agent": AGENT}.items():
         file = tree / "usr/local/sbin" / name
         file.write_text(text, encoding="utf-8")
@@ -72,13 +72,13 @@ def _build(folder: Path, kernel: str) -> None:
 
 def guest_image(cache: Path, kernel: str = NEWEST) -> GuestImage:
     """Return the image with the kernel of a suite of Debian, made now or before."""
-    recipe = repr((_sources(kernel), _packages(kernel), HOOK, DISK_BYTES, GUEST, AGENT))
+    recipe = repr((_apt_sources(kernel), _package_names(kernel), HOOK, DISK_BYTES, GUEST, AGENT))
     done = cache / f"{SUITE}-{kernel}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if not done.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="vm-", dir=cache) as name:
             folder = Path(name) / "image"
             folder.mkdir()
-            _build(folder, kernel)
+            _build_tree(folder, kernel)
             folder.rename(done)
     return GuestImage(done / "disk.img", (str(done / "vmlinuz"), str(done / "initrd.img"), ARGUMENTS))

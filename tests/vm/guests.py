@@ -141,13 +141,13 @@ def address_of(number: int, rank: int, version: int = 4) -> str:
     return f"10.7.{number}.{rank + 1}" if version == 4 else f"fd07:{number}::{rank + 1}"
 
 
-def device(nic: str, rank: int) -> dict[str, object]:
+def device_of(nic: str, rank: int) -> dict[str, object]:
     """Describe a NIC as qemu's device_add wants it."""
     mac = f"52:54:00:00:0{nic[-1]}:0{rank + 1}"
     return {"driver": "virtio-net-pci", "id": nic, "netdev": f"wire-{nic}", "mac": mac, **NICS[nic]}
 
 
-def shape(namespace: str, wires: Path, rank: int) -> Shape:
+def shape_of(namespace: str, wires: Path, rank: int) -> Shape:
     """Return the machine of a rank, whose wires are sockets in a folder and an interface in a namespace."""
     sockets = {
         nic: f"stream,server={'off' if rank else 'on'},addr.type=unix,addr.path={wires / nic}"
@@ -157,7 +157,7 @@ def shape(namespace: str, wires: Path, rank: int) -> Shape:
     words: list[str] = []
     for nic in NICS:
         words += ["-netdev", f"{sockets.get(nic, tap)},id=wire-{nic}"]
-        words += ["-device", json.dumps(device(nic, rank))]
+        words += ["-device", json.dumps(device_of(nic, rank))]
     return Shape(MEMORY_MIB, PROCESSORS, words, inside=("ip", "netns", "exec", namespace))
 
 
@@ -166,7 +166,7 @@ def config_of(nic: str, version: int = 4) -> str:
     return f"HARP_CONF_DIR=/run/{nic}.{version}"
 
 
-def start(
+def start_job(
     guests: Guests,
     drivers: Sequence[str],
     words: str,
@@ -180,7 +180,7 @@ def start(
         guest.start(f"{config} HARP_DRIVER={driver}", words, meeting=meeting, job=job)
 
 
-def finish(guests: Guests, job: str = "job") -> tuple[Ended, Ended]:
+def finish_job(guests: Guests, job: str = "job") -> tuple[Ended, Ended]:
     """Wait for a job's orderly end with every byte right."""
     first, second = guests[0].wait(job), guests[1].wait(job)
     print(first.log, second.log, sep="----\n")

@@ -93,7 +93,7 @@ def run_tool(argv: list[str]) -> None:
     assert done.returncode == 0, f"{argv[0]} failed:\n{(done.stdout + done.stderr)[-3000:]}"
 
 
-def _furnish(tree: Path) -> None:
+def _write_files(tree: Path) -> None:
     for name, (text, mode) in FILES.items():
         file = tree / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -130,12 +130,12 @@ def _write_partition_table(disk: Path) -> None:
         file.write(b"HARP\0\0" + entry + b"\0" * 48 + b"\x55\xaa")
 
 
-def _build(work: Path, console: Path) -> Path:
+def _build_disk(work: Path, console: Path) -> Path:
     tree, disk = work / "tree", work / "disk.img"
     run_tool(
         ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)]
     )
-    _furnish(tree)
+    _write_files(tree)
     write_filesystem(tree, disk, DISK_BYTES, PARTITION_OFFSET)
     _write_partition_table(disk)
     kernel = next((tree / "boot").glob("vmlinuz-*"))
@@ -154,6 +154,6 @@ def base_image(cache: Path, console: Path) -> Path:
     if not done.is_file():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="vm-", dir=cache) as name:
-            disk = _build(Path(name), console)
+            disk = _build_disk(Path(name), console)
             shutil.move(disk, done)
     return done

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.vm.conftest import booted
+from tests.vm.conftest import boot_guests
 from tests.vm.guest_image import NEWEST, OLDEST, guest_image
-from tests.vm.guests import WHOLE, Guests, assert_nothing_left, config_of, finish, start
+from tests.vm.guests import WHOLE, Guests, assert_nothing_left, config_of, finish_job, start_job
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
 
@@ -34,7 +34,7 @@ def pair(
     root: Path, payload: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Pair]:
     images = [guest_image(root / ".cache" / "vm", kernel) for kernel in (OLDEST, request.param)]
-    with booted((images[0], images[1]), payload, tmp_path_factory.mktemp("pair")) as guests:
+    with boot_guests((images[0], images[1]), payload, tmp_path_factory.mktemp("pair")) as guests:
         yield Pair(guests, request.param)
 
 
@@ -49,8 +49,8 @@ def pair(
 )
 def test_data_arrives_whole(pair: Pair, driver: str, versions: tuple[int, int], chosen: str) -> None:
     """Each driver runs over IPv4 in one pair and over IPv6 in the other."""
-    start(pair.guests, (driver, driver), WHOLE, config_of(NIC, versions[pair.second == NEWEST]))
-    first, _second = finish(pair.guests)
+    start_job(pair.guests, (driver, driver), WHOLE, config_of(NIC, versions[pair.second == NEWEST]))
+    first, _second = finish_job(pair.guests)
     assert chosen in first.log
     if driver in ("auto", "tcp"):
         assert first.statistics["tx_records"] > 0 or pair.second == NEWEST

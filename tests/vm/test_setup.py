@@ -56,34 +56,34 @@ def machine(root: Path, payload: Path, tmp_path: Path) -> Iterator[Machine]:
         yield running
 
 
-def meminfo(machine: Machine) -> dict[str, int]:
+def read_meminfo(machine: Machine) -> dict[str, int]:
     lines = machine.run("cat /proc/meminfo").splitlines()
     return {line.split(":")[0]: int(line.split()[1]) for line in lines}
 
 
-def difference(before: str, after: str) -> list[str]:
+def differing_lines(before: str, after: str) -> list[str]:
     old, new = set(before.splitlines()), set(after.splitlines())
     return [f"- {line}" for line in sorted(old - new)] + [f"+ {line}" for line in sorted(new - old)]
 
 
 def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
     before, cmdline = machine.run(INVENTORY), machine.run("cat /proc/cmdline")
-    assert meminfo(machine)["HugePages_Total"] == 0
+    assert read_meminfo(machine)["HugePages_Total"] == 0
 
     output = machine.run(f"{PIPE} -s -- {OPTIONS}", timeout_s=TIMEOUT_S)
     assert SUCCESS in output.splitlines(), output
     assert "eboot" in output, output
     after = machine.run(INVENTORY)
-    assert any(CONF[1:] in line for line in difference(before, after))
+    assert any(CONF[1:] in line for line in differing_lines(before, after))
     conf = machine.run(f"cat {CONF}")
 
     again = json.loads(machine.run(f"harpctl setup {OPTIONS} --json 2>/dev/null", timeout_s=TIMEOUT_S))
     assert again["ok"], again
     assert not again["changed"], again
-    assert difference(after, machine.run(INVENTORY)) == []
+    assert differing_lines(after, machine.run(INVENTORY)) == []
 
     machine.reboot()
-    memory = meminfo(machine)
+    memory = read_meminfo(machine)
     assert (memory["HugePages_Total"], memory["Hugepagesize"]) == (PAGES, 1 << 20)
     assert f"default_hugepagesz=1GB hugepagesz=1GB hugepages={PAGES}" in machine.run("cat /proc/cmdline")
     assert machine.run(f"cat {CONF}") == conf
@@ -100,8 +100,8 @@ def test_a_host_is_set_up_rebooted_and_rolled_back(machine: Machine) -> None:
 
     machine.run("harpctl rollback --yes", timeout_s=TIMEOUT_S)
     machine.reboot()
-    assert meminfo(machine)["HugePages_Total"] == 0
+    assert read_meminfo(machine)["HugePages_Total"] == 0
     assert machine.run("cat /proc/cmdline") == cmdline
     assert machine.execute("harpctl --version").code == 127, "the command is still there"
     machine.run(f"bash /{TOOL}/*/harp_setup.sh uninstall")
-    assert difference(before, machine.run(INVENTORY)) == []
+    assert differing_lines(before, machine.run(INVENTORY)) == []

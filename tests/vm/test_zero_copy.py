@@ -20,8 +20,8 @@ from tests.vm.guests import (
     assert_nothing_left,
     assert_went_through,
     config_of,
-    finish,
-    start,
+    finish_job,
+    start_job,
 )
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
@@ -42,8 +42,8 @@ REFUSED = "xdp zero-copy: binding queue 0 zero-copy: Invalid argument"
 def test_data_arrives_whole(
     guests: Guests, version: int, drivers: Sequence[str], modes: Sequence[str]
 ) -> None:
-    start(guests, drivers, WHOLE, config_of("eth0", version))
-    for end, mode in zip(finish(guests), modes, strict=True):
+    start_job(guests, drivers, WHOLE, config_of("eth0", version))
+    for end, mode in zip(finish_job(guests), modes, strict=True):
         assert_went_through(end, mode)
     assert_nothing_left(guests)
 
@@ -51,12 +51,12 @@ def test_data_arrives_whole(
 def test_copy_mode_where_zero_copy_is_refused(guests: Guests) -> None:
     """The modes of a driver that knows zero-copy and cannot do it: each word of the conf gets its mode."""
     words = "--mode bidir --sizes 64K --iters 10 --warmup 2"
-    start(guests, ("auto", "xdp"), words, config_of("eth1"))
-    first, second = finish(guests)
+    start_job(guests, ("auto", "xdp"), words, config_of("eth1"))
+    first, second = finish_job(guests)
     assert_went_through(first, f"udp gso+gro: {REFUSED},")
     assert_went_through(second, f"xdp native copy: {REFUSED},")
 
-    start(guests, ("xdp-zc", "xdp-copy"), words, config_of("eth1"))
+    start_job(guests, ("xdp-zc", "xdp-copy"), words, config_of("eth1"))
     end = guests[0].wait()
     assert end.code == EXIT_PLUGIN
     assert "WARN " in end.log
@@ -69,8 +69,8 @@ def test_copy_mode_where_zero_copy_is_refused(guests: Guests) -> None:
 def test_several_queues(guests: Guests, version: int) -> None:
     """Each queue has rings of its own and sends, on a NIC whose receive offloads XDP has to switch off."""
     before = [guest.sent_by_queue("eth2") for guest in guests]
-    start(guests, ("xdp-zc", "auto"), f"{WHOLE} --connections 4", config_of("eth2", version))
-    for end in finish(guests):
+    start_job(guests, ("xdp-zc", "auto"), f"{WHOLE} --connections 4", config_of("eth2", version))
+    for end in finish_job(guests):
         assert_went_through(end, "xdp zero-copy")
     for guest, old in zip(guests, before, strict=True):
         grown = [new - known for new, known in zip(guest.sent_by_queue("eth2"), old, strict=True)]
@@ -88,8 +88,8 @@ def test_larger_packets(guests: Guests, mtu: int, mode: str) -> None:
     try:
         for guest in guests:
             guest.machine.run(f"ip link set eth2 mtu {mtu}")
-        start(guests, ("auto", "auto"), "--mode bidir --sizes 1,64K,256K --iters 5", config_of("eth2"))
-        for end in finish(guests):
+        start_job(guests, ("auto", "auto"), "--mode bidir --sizes 1,64K,256K --iters 5", config_of("eth2"))
+        for end in finish_job(guests):
             assert_went_through(end, mode)
             assert end.statistics["tx_bytes"] > ETHERNET_MTU * end.statistics["tx_packets"]
         assert_nothing_left(guests)

@@ -150,7 +150,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def blocks() -> Path:
     """Build the plugin whose threads change places in each basic block."""
     target = f"build/{VARIANT}/libnccl-net.so"
-    built = native.make(f"VARIANT={VARIANT}", target)
+    built = native.run_make(f"VARIANT={VARIANT}", target)
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     return PLUGIN_DIR / target
 
@@ -165,7 +165,7 @@ def _is_all(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--whole"))
 
 
-def _run(whole: Path, plugin: Path, plans: Iterable[str]) -> str:
+def _run_plans(whole: Path, plugin: Path, plans: Iterable[str]) -> str:
     text = "".join(f"{plan}\n" for plan in plans)
     done = subprocess.run(
         [whole, plugin, "-"], input=text, capture_output=True, text=True, errors="replace", check=False
@@ -174,22 +174,22 @@ def _run(whole: Path, plugin: Path, plans: Iterable[str]) -> str:
     return done.stdout
 
 
-def _failures(whole: Path, plugins: Sequence[Path], plans: Sequence[str]) -> str:
+def _run_on_plugins(whole: Path, plugins: Sequence[Path], plans: Sequence[str]) -> str:
     assert plans
     found = []
     for plugin in plugins:
-        output = _run(whole, plugin, plans)
+        output = _run_plans(whole, plugin, plans)
         assert len(re.findall("^(?:ok|FAILURE)", output, re.MULTILINE)) == len(plans), output[-1000:]
         found += re.findall("^FAILURE.*\n.*\n", output, re.MULTILINE)
     return "".join(found)
 
 
-def _calls(request: pytest.FixtureRequest, mode: str) -> range:
+def _calls_to_break(request: pytest.FixtureRequest, mode: str) -> range:
     return range(1, CALLS[mode], 1 if _is_all(request) else STRIDE * CALLS[mode] // CALLS["inline"])
 
 
 def _failing_calls(whole: Path, plugin: Path, base: str, *, is_all: bool) -> list[str]:
-    counts = re.findall(r"^calls (\S+) (\d+)$", _run(whole, plugin, [f"{base} count"]), re.MULTILINE)
+    counts = re.findall(r"^calls (\S+) (\d+)$", _run_plans(whole, plugin, [f"{base} count"]), re.MULTILINE)
     plans = []
     for function, text in counts:
         count = int(text)
@@ -205,14 +205,14 @@ def _failing_calls(whole: Path, plugin: Path, base: str, *, is_all: bool) -> lis
 def test_a_plan_is_repeated_exactly(whole: Path, plugins: list[Path]) -> None:
     plans = [*BASES.values(), *(f"seed={seed} draw" for seed in range(1, 11))]
     for plugin in plugins:
-        first = _run(whole, plugin, plans)
+        first = _run_plans(whole, plugin, plans)
         assert len(set(re.findall("hash=([0-9a-f]+)", first))) == len(plans)
-        assert _run(whole, plugin, plans) == first
+        assert _run_plans(whole, plugin, plans) == first
 
 
 def test_seeds(whole: Path, plugins: list[Path], request: pytest.FixtureRequest) -> None:
     count = SEEDS_ALL if _is_all(request) else SEEDS
-    assert not _failures(whole, plugins, [f"seed={seed} draw" for seed in range(1, count + 1)])
+    assert not _run_on_plugins(whole, plugins, [f"seed={seed} draw" for seed in range(1, count + 1)])
 
 
 @pytest.mark.parametrize("mode", BASES)
@@ -220,18 +220,18 @@ def test_failing_calls(
     mode: str, whole: Path, plugins: list[Path], plugin_file: Path, request: pytest.FixtureRequest
 ) -> None:
     plans = _failing_calls(whole, plugin_file, BASES[mode], is_all=_is_all(request))
-    assert not _failures(whole, plugins, plans)
+    assert not _run_on_plugins(whole, plugins, plans)
 
 
 @pytest.mark.parametrize("mode", BASES)
 def test_a_process_ends(mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest) -> None:
-    plans = [f"{BASES[mode]} kill={n}" for n in _calls(request, mode)]
-    assert not _failures(whole, plugins, plans)
+    plans = [f"{BASES[mode]} kill={n}" for n in _calls_to_break(request, mode)]
+    assert not _run_on_plugins(whole, plugins, plans)
 
 
 @pytest.mark.parametrize("mode", BASES)
 def test_a_process_gives_up(mode: str, whole: Path, plugins: list[Path]) -> None:
-    assert not _failures(whole, plugins, [f"{BASES[mode]} stop={n}" for n in range(1, 60)])
+    assert not _run_on_plugins(whole, plugins, [f"{BASES[mode]} stop={n}" for n in range(1, 60)])
 
 
 @pytest.mark.parametrize("mode", BASES)
@@ -239,21 +239,21 @@ def test_a_process_is_stopped(
     mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
 ) -> None:
     """Longer than every timeout: nothing but time is lost."""
-    plans = [f"{BASES[mode]} pause={n}:{PAUSE_MS}" for n in _calls(request, mode)]
-    assert not _failures(whole, plugins, plans)
+    plans = [f"{BASES[mode]} pause={n}:{PAUSE_MS}" for n in _calls_to_break(request, mode)]
+    assert not _run_on_plugins(whole, plugins, plans)
 
 
 @pytest.mark.parametrize("mode", BASES)
 def test_the_wall_clock_jumps(
     mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
 ) -> None:
-    plans = [f"{BASES[mode]} jump={n}" for n in _calls(request, mode)]
-    assert not _failures(whole, plugins, plans)
+    plans = [f"{BASES[mode]} jump={n}" for n in _calls_to_break(request, mode)]
+    assert not _run_on_plugins(whole, plugins, plans)
 
 
 @pytest.mark.parametrize("defect", MENDED)
 def test_mended(defect: str, whole: Path, plugin_file: Path) -> None:
-    assert not _failures(whole, [plugin_file], MENDED[defect])
+    assert not _run_on_plugins(whole, [plugin_file], MENDED[defect])
 
 
 def _build_mistake(change: Change, library: Path, folder: Path) -> Path:
@@ -284,4 +284,4 @@ def test_mistake_is_found(mistake: str, whole: Path, tmp_path: Path, request: py
         pytest.skip("asked for with --whole")
     change, plans = MISTAKES[mistake]
     plugin = _build_mistake(change, request.getfixturevalue("blocks"), tmp_path)
-    assert _failures(whole, [plugin], plans)
+    assert _run_on_plugins(whole, [plugin], plans)
