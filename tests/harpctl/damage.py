@@ -25,21 +25,21 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 @st.composite
-def changed(draw: st.DrawFn, good: Any) -> Any:
+def damaged_data(draw: st.DrawFn, good: Any) -> Any:
     """Return plain data with one part of it replaced, left out or doubled."""
     if isinstance(good, dict) and good and draw(st.integers(0, 9)):
         key = draw(st.sampled_from(sorted(good)))
         if not draw(st.integers(0, 9)):
             return {name: value for name, value in good.items() if name != key}
-        return {**good, key: draw(changed(good[key]))}
+        return {**good, key: draw(damaged_data(good[key]))}
     if isinstance(good, list) and good and draw(st.integers(0, 9)):
         at = draw(st.integers(0, len(good) - 1))
-        return [*good[:at], draw(changed(good[at])), *good[draw(st.sampled_from([at, at + 1])) :]]
+        return [*good[:at], draw(damaged_data(good[at])), *good[draw(st.sampled_from([at, at + 1])) :]]
     return draw(JSON)
 
 
 @st.composite
-def damaged(draw: st.DrawFn, good: bytes) -> bytes:
+def damaged_bytes(draw: st.DrawFn, good: bytes) -> bytes:
     """Return bytes of which some are others, and which may end early."""
     at = draw(st.integers(0, len(good)))
     junk = draw(st.binary(min_size=1, max_size=16))

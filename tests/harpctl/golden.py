@@ -12,7 +12,7 @@ WHOLE = "ubuntu-22.04"  # the distribution whose golden files hold the text
 ORDER = (WHOLE, *(distro for distro in DISTROS if distro != WHOLE))  # --update-golden needs it first
 
 
-def check(folder: Path, distro: str, suffix: str, text: str, *, update: bool) -> None:
+def check_golden(folder: Path, distro: str, suffix: str, text: str, *, update: bool) -> None:
     """Compare a text with its golden file; none is there where it is the same as that of WHOLE."""
     golden = folder / f"{distro}{suffix}"
     if distro != WHOLE:

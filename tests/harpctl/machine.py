@@ -88,7 +88,7 @@ SHAPES = {
 }
 
 
-def build(folder: Path, distro: str, shape: str | Shape = "gpu8") -> Path:
+def build_machine(folder: Path, distro: str, shape: str | Shape = "gpu8") -> Path:
     """Write a machine's tree into a folder, which may be there but is not to hold one; return the folder."""
     what = SHAPES[shape] if isinstance(shape, str) else shape
     shutil.copytree(TREES / distro, folder, symlinks=True, dirs_exist_ok=True)

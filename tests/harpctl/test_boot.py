@@ -24,7 +24,7 @@ from harpctl.host.runner import TIMEOUT_S, Completed
 from harpctl.network.model import EniPlan, Interfaces, encode
 from harpctl.network.runtime import ARP
 from tests.harpctl.links import FRESH, FakeLinks
-from tests.harpctl.network.example import put
+from tests.harpctl.network.example import write_file
 
 ENIS = (
     Eni(name="eth0", addresses=("10.0.0.10/24",), is_default_route=True, is_up=True, queues=8),
@@ -69,12 +69,12 @@ def use_facts(monkeypatch: pytest.MonkeyPatch, *enis: Eni) -> None:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host of two ENIs, and a conf file that can't be parsed beside theirs."""
-    put(tmp_path, RECORD, encode(Interfaces(enis=PLANS)).decode())
+    write_file(tmp_path, RECORD, encode(Interfaces(enis=PLANS)).decode())
     for number, plan in enumerate(PLANS):
-        put(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render(Conf(interface=plan.name)))
+        write_file(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render(Conf(interface=plan.name)))
         for setting, value in ARP.items():
-            put(tmp_path, f"/proc/sys/net/ipv4/conf/{plan.name}/{setting}", value)
-    put(tmp_path, f"{CONF_DIR}/ztcp7.conf", "of some vendor")
+            write_file(tmp_path, f"/proc/sys/net/ipv4/conf/{plan.name}/{setting}", value)
+    write_file(tmp_path, f"{CONF_DIR}/ztcp7.conf", "of some vendor")
     use_facts(monkeypatch, *ENIS)
     return tmp_path
 
@@ -123,7 +123,7 @@ def test_an_interface_that_took_the_name_gets_nothing(root: Path, monkeypatch: p
 def test_big_tcp_is_set_again_where_it_was_chosen(
     root: Path, monkeypatch: pytest.MonkeyPatch, chosen: bool | None
 ) -> None:
-    put(root, RECORD, encode(Interfaces(enis=PLANS, big_tcp=chosen)).decode())
+    write_file(root, RECORD, encode(Interfaces(enis=PLANS, big_tcp=chosen)).decode())
     links = FakeLinks(eth1=dict(FRESH), eth2=dict(FRESH))
     use_facts(monkeypatch, *(replace(eni, **links.sizes(eni.name)) for eni in ENIS))
     del links.interfaces["eth2"]  # it goes while it is looked at

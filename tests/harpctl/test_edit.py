@@ -15,7 +15,7 @@ CONF = b"# of eth1\r\n[eni]\r\ninterface = eth1\r\nmtu=9000\r\n\r\n[engine]\r\nc
 FILE = "/etc/ztcp0.conf"
 
 
-def run(root: Path, *words: str) -> tuple[int, str]:
+def run_edit(root: Path, *words: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, [words[0], "--root", str(root), *words[1:]])
     return done.exit_code, done.output
 
@@ -42,19 +42,19 @@ def root(tmp_path: Path) -> Path:
 )
 def test_what_changes(root: Path, words: tuple[str, ...], expected: bytes) -> None:
     path = root / "etc/ztcp0.conf"
-    assert run(root, "edit", FILE, "--dry-run", *words)[0] == 0
+    assert run_edit(root, "edit", FILE, "--dry-run", *words)[0] == 0
     assert path.read_bytes() == CONF
-    assert run(root, "edit", FILE, *words)[0] == 0
+    assert run_edit(root, "edit", FILE, *words)[0] == 0
     assert path.read_bytes() == expected
     assert path.stat().st_mode & 0o777 == 0o640
-    assert run(root, "edit", FILE, *words) == (0, f"{FILE} is so already.\n") or "--comment" in words
-    assert run(root, "rollback")[0] == 0
+    assert run_edit(root, "edit", FILE, *words) == (0, f"{FILE} is so already.\n") or "--comment" in words
+    assert run_edit(root, "rollback")[0] == 0
     assert path.read_bytes() == CONF
 
 
 def test_the_plan_is_a_patch(root: Path) -> None:
     (root / "etc/x.conf").write_bytes(b"\tone = 1\n\ttwo = 2\n")
-    code, output = run(root, "edit", "/etc/x.conf", "--set", "one=3", "--dry-run")
+    code, output = run_edit(root, "edit", "/etc/x.conf", "--set", "one=3", "--dry-run")
     assert code == 0
     subprocess.run(
         ["patch", "-p1", "-d", str(root)], input=output, text=True, check=True, capture_output=True
@@ -64,11 +64,11 @@ def test_the_plan_is_a_patch(root: Path) -> None:
 
 def test_a_file_is_moved_and_removed(root: Path) -> None:
     moved = root / "etc/bak.conf"
-    assert run(root, "edit", FILE, "--move-to", "/etc/bak.conf")[0] == 0
+    assert run_edit(root, "edit", FILE, "--move-to", "/etc/bak.conf")[0] == 0
     assert moved.read_bytes() == CONF
-    assert run(root, "edit", "/etc/bak.conf", "--delete")[0] == 0
+    assert run_edit(root, "edit", "/etc/bak.conf", "--delete")[0] == 0
     assert not moved.exists()
-    assert run(root, "rollback")[0] == 0
+    assert run_edit(root, "rollback")[0] == 0
     assert (root / "etc/ztcp0.conf").read_bytes() == CONF
 
 
@@ -86,7 +86,7 @@ def test_a_file_is_moved_and_removed(root: Path) -> None:
     ],
 )
 def test_what_is_refused(root: Path, words: tuple[str, ...], said: str) -> None:
-    code, output = run(root, "edit", *words)
+    code, output = run_edit(root, "edit", *words)
     assert code != 0
     assert said in output
     assert (root / "etc/ztcp0.conf").read_bytes() == CONF

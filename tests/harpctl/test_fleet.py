@@ -149,13 +149,13 @@ def plain(*, machine: bool) -> None:
 app = click.Group(commands=[greet, plain, change, install, status])
 
 
-def run(*words: str) -> Any:
+def run_harpctl(*words: str) -> Any:
     result = CliRunner().invoke(app, list(words))
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
 
-def rows(text: str) -> list[str]:
+def rows_of(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
@@ -234,14 +234,14 @@ def test_slots_of_mpirun_have_their_own_hint() -> None:
 
 
 def test_here_without_hosts(ssh_log: Log) -> None:
-    assert run("greet", "a").stdout == "here: ('a',)\n"
-    assert run("plain", "--json").stdout == "here, True\n"
+    assert run_harpctl("greet", "a").stdout == "here: ('a',)\n"
+    assert run_harpctl("plain", "--json").stdout == "here, True\n"
     with pytest.raises(FileNotFoundError):
         ssh_log()
 
 
 def test_options_go_along_as_they_were_given(ssh_log: Log) -> None:
-    run(
+    run_harpctl(
         "greet",
         "-H",
         "up1",
@@ -269,7 +269,7 @@ def test_options_go_along_as_they_were_given(ssh_log: Log) -> None:
 
 def test_a_shell_gives_the_words_back_unchanged(ssh_log: Log, tmp_path: Path) -> None:
     word = f"a'b\"c $(touch {tmp_path}/hacked) `id` ; & | \\ \n *"
-    run("greet", "-H", "up1", "--word", word)
+    run_harpctl("greet", "-H", "up1", "--word", word)
     (call,) = ssh_log()
     line = call["command"].replace("harpctl", "printf %s\\\\0", 1)
     output = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
@@ -278,15 +278,15 @@ def test_a_shell_gives_the_words_back_unchanged(ssh_log: Log, tmp_path: Path) ->
 
 
 def test_only_what_was_given_goes_along(ssh_log: Log) -> None:
-    run("greet", "-H", "up1", "--quiet")
-    run("plain", "-H", "up1")
+    run_harpctl("greet", "-H", "up1", "--quiet")
+    run_harpctl("plain", "-H", "up1")
     assert [call["command"] for call in ssh_log()] == ["harpctl greet --json --quiet", "harpctl plain --json"]
 
 
 def test_the_program_there(ssh_log: Log) -> None:
-    run("plain", "-H", "up1", "--remote", "sudo -n '/opt/my harp/harpctl'")
+    run_harpctl("plain", "-H", "up1", "--remote", "sudo -n '/opt/my harp/harpctl'")
     assert shlex.split(ssh_log()[0]["command"]) == ["sudo", "-n", "/opt/my harp/harpctl", "plain", "--json"]
-    assert run("plain", "-H", "up1", "--remote", "").exit_code == 2
+    assert run_harpctl("plain", "-H", "up1", "--remote", "").exit_code == 2
 
 
 def test_the_self_contained_file_is_streamed(
@@ -295,7 +295,7 @@ def test_the_self_contained_file_is_streamed(
     file = tmp_path / "harp_setup.sh"
     file.write_text("echo the whole tool\n")
     monkeypatch.setenv(fleet.DIST_VARIABLE, str(file))
-    assert run("plain", "-H", "up1,up2").exit_code == 0
+    assert run_harpctl("plain", "-H", "up1,up2").exit_code == 0
     assert [(call["command"], call["stdin"]) for call in ssh_log()] == [
         ("bash -s -- plain --json", "echo the whole tool\n")
     ] * 2
@@ -305,8 +305,8 @@ def test_the_self_contained_file_is_streamed(
 
 
 def test_install_and_status_have_it(ssh_log: Log) -> None:
-    assert run("install", "-H", "up1", "--force", "--dir", "/opt/x").exit_code == 0
-    assert run("status", "-H", "up1").exit_code == 0
+    assert run_harpctl("install", "-H", "up1", "--force", "--dir", "/opt/x").exit_code == 0
+    assert run_harpctl("status", "-H", "up1").exit_code == 0
     assert [call["command"] for call in ssh_log()] == [
         "harpctl install --json --dir=/opt/x --force",
         "harpctl status --json",
@@ -317,9 +317,9 @@ def test_install_and_status_have_it(ssh_log: Log) -> None:
 
 
 def test_a_table_with_every_kind_of_answer(ssh_log: Log) -> None:
-    result = run("plain", "-H", "up1,off,noisy,locked,strange,bare,garbage,refuses,old")
+    result = run_harpctl("plain", "-H", "up1,off,noisy,locked,strange,bare,garbage,refuses,old")
     assert result.exit_code == 5, "the worst of all"
-    assert rows(result.stdout) == [
+    assert rows_of(result.stdout) == [
         "host result detail",
         "up1 ok HARP is enabled on up1.",
         "off failed HARP is disabled.",
@@ -341,21 +341,21 @@ def test_a_table_with_every_kind_of_answer(ssh_log: Log) -> None:
 
 @pytest.mark.usefixtures("ssh_log")
 def test_hosts_with_another_build_are_named() -> None:
-    same = run("status", "-H", "build-a,root@build-a,off")
+    same = run_harpctl("status", "-H", "build-a,root@build-a,off")
     assert "differs" not in same.output
-    result = run("status", "-H", "build-a,build-b,root@build-a")
+    result = run_harpctl("status", "-H", "build-a,build-b,root@build-a")
     assert result.exit_code == 1
-    assert [row.split()[:2] for row in rows(result.stdout) if row.startswith("build")] == [
+    assert [row.split()[:2] for row in rows_of(result.stdout) if row.startswith("build")] == [
         ["build-a", "ok"],
         ["build-b", "differs"],
     ]
     assert "It is build b; 2 of 3 hosts have HARP 2, build a." in " ".join(result.stdout.split())
-    results = json.loads(run("status", "-H", "build-a,build-b,root@build-a", "--json").stdout)
+    results = json.loads(run_harpctl("status", "-H", "build-a,build-b,root@build-a", "--json").stdout)
     assert [one["result"] for one in results] == ["ok", "differs", "ok"]
 
 
 def test_json_is_a_list_in_the_order_of_the_hosts(ssh_log: Log) -> None:
-    result = run("plain", "-H", "off,up1,locked", "--json")
+    result = run_harpctl("plain", "-H", "off,up1,locked", "--json")
     found = json.loads(result.stdout)
     assert result.stderr == ""
     assert [(row["host"], row["result"], row["code"]) for row in found] == [
@@ -370,11 +370,11 @@ def test_json_is_a_list_in_the_order_of_the_hosts(ssh_log: Log) -> None:
 
 def test_a_host_that_hangs_is_given_up(ssh_log: Log) -> None:
     begin = time.monotonic()
-    result = run("plain", "-H", "hangs,up1", "--remote-timeout", "4")
+    result = run_harpctl("plain", "-H", "hangs,up1", "--remote-timeout", "4")
     assert time.monotonic() - begin < WAIT_S
     assert result.exit_code == 1
-    assert "hangs timed out it did not end within 4 s" in rows(result.stdout)
-    assert "up1 ok HARP is enabled on up1." in rows(result.stdout)
+    assert "hangs timed out it did not end within 4 s" in rows_of(result.stdout)
+    assert "up1 ok HARP is enabled on up1." in rows_of(result.stdout)
     del ssh_log
 
 
@@ -387,7 +387,7 @@ def test_many_hosts_run_at_once_but_not_all(ssh_log: Log) -> None:
 
 def test_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = run("plain", "-H", "a")
+    result = run_harpctl("plain", "-H", "a")
     assert (result.exit_code, "ssh is not installed here" in result.stderr) == (4, True)
 
 
@@ -439,20 +439,20 @@ def test_an_error_without_words() -> None:
 # ---- what changes hosts ----
 
 
-def called(log: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def changes_called(log: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(call["host"], call["command"].removeprefix("harpctl change --json")) for call in log]
 
 
 def test_the_first_host_is_changed_alone(ssh_log: Log) -> None:
-    assert run("change", "-H", "up[1-3]").exit_code == 0
-    assert called(ssh_log())[0] == ("up1", "")
-    assert sorted(called(ssh_log())) == [("up1", ""), ("up2", ""), ("up3", "")]
+    assert run_harpctl("change", "-H", "up[1-3]").exit_code == 0
+    assert changes_called(ssh_log())[0] == ("up1", "")
+    assert sorted(changes_called(ssh_log())) == [("up1", ""), ("up2", ""), ("up3", "")]
 
 
 def test_no_other_host_is_changed_after_a_failure(ssh_log: Log) -> None:
-    result = run("change", "-H", "off,up1,up2")
+    result = run_harpctl("change", "-H", "off,up1,up2")
     assert (result.exit_code, len(ssh_log())) == (1, 1)
-    assert "up2 not begun nothing was done here, as off, the first host, failed" in rows(result.stdout)
+    assert "up2 not begun nothing was done here, as off, the first host, failed" in rows_of(result.stdout)
 
 
 @pytest.fixture
@@ -465,15 +465,15 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_on_a_terminal_the_plan_and_one_question_come_first(ssh_log: Log, terminal: list[str]) -> None:
-    result = run("change", "-H", "up[1-2],right")
+    result = run_harpctl("change", "-H", "up[1-2],right")
     assert terminal == ["Apply this on 3 hosts?"]
     assert result.stdout.startswith("up1, up2:\n+ a line\nright:\nNothing to do.\n")
-    assert sorted(called(ssh_log())[:3]) == [
+    assert sorted(changes_called(ssh_log())[:3]) == [
         ("right", " --dry-run"),
         ("up1", " --dry-run"),
         ("up2", " --dry-run"),
     ]
-    assert sorted(called(ssh_log())[3:]) == [("right", ""), ("up1", ""), ("up2", "")]
+    assert sorted(changes_called(ssh_log())[3:]) == [("right", ""), ("up1", ""), ("up2", "")]
 
 
 def test_nothing_is_changed_where_the_answer_is_no(
@@ -483,26 +483,26 @@ def test_nothing_is_changed_where_the_answer_is_no(
         raise HarpError(question, "", ExitCode.REFUSED)
 
     monkeypatch.setattr(fleet, "ask_for_yes", refuse)
-    assert run("change", "-H", "up1,up2").exit_code == 5
+    assert run_harpctl("change", "-H", "up1,up2").exit_code == 5
     assert all("--dry-run" in call["command"] for call in ssh_log())
     del terminal
 
 
 @pytest.mark.parametrize("hosts", ["right1,right2", "up1,off"])
 def test_without_a_plan_nothing_is_asked(ssh_log: Log, terminal: list[str], hosts: str) -> None:
-    assert run("change", "-H", hosts).exit_code == (1 if "off" in hosts else 0)
+    assert run_harpctl("change", "-H", hosts).exit_code == (1 if "off" in hosts else 0)
     assert (len(ssh_log()), terminal) == (2, [])
 
 
 @pytest.mark.parametrize("option", ["--yes", "--json", "--dry-run"])
 def test_nothing_is_asked_with(ssh_log: Log, terminal: list[str], option: str) -> None:
-    assert run("change", "-H", "up1,up2", option).exit_code == 0
+    assert run_harpctl("change", "-H", "up1,up2", option).exit_code == 0
     its = " --dry-run" if option == "--dry-run" else ""
-    assert (sorted(called(ssh_log())), terminal) == ([("up1", its), ("up2", its)], [])
+    assert (sorted(changes_called(ssh_log())), terminal) == ([("up1", its), ("up2", its)], [])
 
 
 def test_a_dry_run_shows_the_plans(ssh_log: Log) -> None:
-    result = run("change", "-H", "up[1-2],right", "--dry-run")
+    result = run_harpctl("change", "-H", "up[1-2],right", "--dry-run")
     assert result.stdout.startswith("up1, up2:\n+ a line\nright:\nNothing to do.\n")
     assert len(ssh_log()) == 3
 
@@ -517,14 +517,14 @@ def test_a_dry_run_shows_the_plans(ssh_log: Log) -> None:
     ],
 )
 def test_a_change_to_be_made_is_no_failure(ssh_log: Log, hosts: str, words: list[str], code: int) -> None:
-    result = run("change", "-H", hosts, "--exit-code", *words)
+    result = run_harpctl("change", "-H", hosts, "--exit-code", *words)
     assert (result.exit_code, len(ssh_log())) == (code, len(hosts.split(",")))
-    failed = [row.split()[0] for row in rows(result.stdout) if "failed" in row.split()]
+    failed = [row.split()[0] for row in rows_of(result.stdout) if "failed" in row.split()]
     assert failed == [host for host in hosts.split(",") if host == "off"]
 
 
 def test_the_exit_code_of_a_plan_does_not_end_what_is_asked(ssh_log: Log, terminal: list[str]) -> None:
-    assert run("change", "-H", "up1,up2", "--exit-code").exit_code == 0
+    assert run_harpctl("change", "-H", "up1,up2", "--exit-code").exit_code == 0
     assert (len(ssh_log()), terminal) == (4, ["Apply this on 2 hosts?"])
 
 
@@ -605,10 +605,10 @@ def test_over_a_real_ssh(sshd: str, tmp_path: Path) -> None:
     (tmp_path / "image" / "etc").mkdir(parents=True)
     program = harpctl_program(tmp_path)
     words = ["status", "--root", str(tmp_path / "image"), "-H", sshd]
-    result = run(*words, "--remote", str(program), "--json")
+    result = run_harpctl(*words, "--remote", str(program), "--json")
     (row,) = json.loads(result.stdout)
     assert (row["result"], row["code"], row["answer"]["state"]) == ("failed", 1, "absent"), row
-    result = run(*words, "--remote", str(tmp_path / "none"), "--json")
+    result = run_harpctl(*words, "--remote", str(tmp_path / "none"), "--json")
     assert json.loads(result.stdout)[0]["result"] == "no harpctl"
 
 
@@ -616,15 +616,15 @@ def test_a_file_streamed_over_a_real_ssh(sshd: str, tmp_path: Path, monkeypatch:
     file = tmp_path / "harp_setup.sh"
     file.write_text('printf \'{"summary": "%s, %s"}\' "$1" "$2"\nexit 3\n')
     monkeypatch.setenv(fleet.DIST_VARIABLE, str(file))
-    result = run("plain", "-H", sshd)
-    assert (result.exit_code, f"{sshd} failed plain, --json" in rows(result.stdout)) == (3, True), (
+    result = run_harpctl("plain", "-H", sshd)
+    assert (result.exit_code, f"{sshd} failed plain, --json" in rows_of(result.stdout)) == (3, True), (
         result.stdout
     )
 
 
 def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:
     (tmp_path / "known").write_text("")
-    result = run("plain", "-H", sshd)
+    result = run_harpctl("plain", "-H", sshd)
     assert (result.exit_code, "Host key verification failed." in result.stdout) == (4, True)
     assert (tmp_path / "known").read_text() == ""
 

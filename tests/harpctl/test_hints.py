@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from harpctl import hints
 from harpctl.cli import app, load_command
 from harpctl.hints import COMMAND, complete_hint
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 
 PACKAGE = Path(hints.__file__).parent
 MENTION = re.compile(r"harpctl (?:[a-z]+)\b")
@@ -70,7 +70,7 @@ def test_a_hint_of_another_host_acts_there() -> None:
 
 
 def test_an_error_of_a_command_has_its_hint_placed(tmp_path: Path) -> None:
-    root = build(tmp_path / "an image", "rocky-9", "prepared")
+    root = build_machine(tmp_path / "an image", "rocky-9", "prepared")
     result = CliRunner().invoke(
         app, ["setup", "--root", str(root), "--dry-run", "--hugepages", "9999999", "--no-network"]
     )
@@ -90,7 +90,7 @@ def test_a_hint_that_names_a_command_which_was_not_imported_is_placed(tmp_path: 
 # ---- every hint of the source ----
 
 
-def texts() -> Iterator[tuple[str, str]]:
+def texts_of_errors() -> Iterator[tuple[str, str]]:
     """Yield the texts of errors and notes, with where; a value in it is FILLED."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -101,20 +101,20 @@ def texts() -> Iterator[tuple[str, str]]:
                 "layout_error",
             }:
                 for argument in node.args:
-                    yield f"{path.stem}:{argument.lineno}", _rendered(argument)
+                    yield f"{path.stem}:{argument.lineno}", _render_node(argument)
 
 
-def _rendered(node: ast.expr) -> str:
+def _render_node(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value) if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else FILLED for part in node.values)
     if isinstance(node, ast.IfExp):
-        return f"{_rendered(node.body)}\n{_rendered(node.orelse)}"
+        return f"{_render_node(node.body)}\n{_render_node(node.orelse)}"
     return ""
 
 
-FOUND = [(where, text) for where, text in texts() if MENTION.search(text)]
+FOUND = [(where, text) for where, text in texts_of_errors() if MENTION.search(text)]
 
 
 def commands_of(text: str) -> list[str]:
@@ -123,7 +123,7 @@ def commands_of(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("hints") / "an image", "rocky-9", "gpu2")
+    return build_machine(tmp_path_factory.mktemp("hints") / "an image", "rocky-9", "gpu2")
 
 
 def test_hints_were_found() -> None:

@@ -30,18 +30,18 @@ from harpctl.records import decode_json
 from harpctl.trace.history import counts_of, describe_losses, history_of
 from harpctl.trace.rings import Recording, read_recording
 from harplab.preflight.rates import rate_problems, run_rounds
-from tests.harpctl.damage import changed, damaged
-from tests.harpctl.preflight.build import eni, own
-from tests.harpctl.trace.build import Entry, recording
+from tests.harpctl.damage import damaged_bytes, damaged_data
+from tests.harpctl.preflight.build import make_eni, make_state
+from tests.harpctl.trace.build import Entry, pack_recording
 
 
-def state(host: int) -> HostState:
+def make_host_state(host: int) -> HostState:
     """Return what a host with one ENI says of itself."""
-    one = eni(address=f"10.0.0.{host}", mac=f"m{host}", ports=(1024, 2048), tried=(1024,))
-    return own(enis=(one,), warned=(HostFinding(id="a", cause="b", repair=("c",)),))
+    one = make_eni(address=f"10.0.0.{host}", mac=f"m{host}", ports=(1024, 2048), tried=(1024,))
+    return make_state(enis=(one,), warned=(HostFinding(id="a", cause="b", repair=("c",)),))
 
 
-STATE = to_builtins(state(1))
+STATE = to_builtins(make_host_state(1))
 RESULT = to_builtins(ProbeResult(udp="echo", ports={1024: "echo"}, tcp={1024: "silent"}))
 FINDING = to_builtins(Finding(id="confs.present", title="t", group="confs", level="fail", cause="c"))
 MANIFEST = {"format": 1, "host": "h", "harpctl": "1", "time": "t", "is_root": True, "files": []}
@@ -73,15 +73,15 @@ PERF: dict[str, Any] = {
         }
     ],
 }
-TRACE = recording(
+TRACE = pack_recording(
     "here", 1, "there", 5, [Entry(10, "TX_DATA", 1, 1), Entry(11, "LOST", 1, 1), Entry(12, "PTO")]
 )
 
 
-@given(changed(STATE), changed([RESULT]))
+@given(damaged_data(STATE), damaged_data([RESULT]))
 def test_what_an_agent_says(said: Any, probed: Any) -> None:
     with contextlib.suppress(HarpError):
-        states = {"a": decode_json(json.dumps(said), HostState, "It"), "b": state(2)}
+        states = {"a": decode_json(json.dumps(said), HostState, "It"), "b": make_host_state(2)}
         problems = host_problems(states)
         results = decode_json(json.dumps(probed), tuple[ProbeResult, ...], "It")
         planned = plan_probes(states)
@@ -94,7 +94,7 @@ def test_what_an_agent_says(said: Any, probed: Any) -> None:
         show_report(Report(ok=False, verdict=verdict, problems=tuple(problems), hosts=states), "Socket")
 
 
-def moved(bytes_: int) -> dict[str, Any]:
+def make_report(bytes_: int) -> dict[str, Any]:
     """Return a report of a connection that brought so much."""
     (result,) = PERF["results"]
     connection = {**result["window"]["connections"][0], "bytes": bytes_}
@@ -102,19 +102,19 @@ def moved(bytes_: int) -> dict[str, Any]:
     return {**PERF, "results": [{**result, "window": window}]}
 
 
-@given(changed(PERF))
+@given(damaged_data(PERF))
 @example({**PERF, "results": []})
-@example(moved(10**400))
-@example(moved(10**300))
+@example(make_report(10**400))
+@example(make_report(10**300))
 def test_what_harp_perf_says_between_two_hosts(said: Any) -> None:
-    states = {"a": state(1), "b": state(2)}
+    states = {"a": make_host_state(1), "b": make_host_state(2)}
     outcomes: dict[str, tuple[Outcome, ...]] = {"a": (Outcome(report=json.dumps(said)),), "b": (Outcome(),)}
     _planned, _done, found, faults = run_rounds(states, lambda *_: outcomes, 0.1, Deadline(60))
     assert len(found) == 2 or len(faults) == 1
     rate_problems(found)
 
 
-@given(changed(MANIFEST), changed([FINDING]), st.data())
+@given(damaged_data(MANIFEST), damaged_data([FINDING]), st.data())
 def test_a_bundle(
     tmp_path_factory: pytest.TempPathFactory, manifest: Any, findings: Any, data: st.DataObject
 ) -> None:
@@ -127,24 +127,24 @@ def test_a_bundle(
             tar.addfile(member, io.BytesIO(content))
     plain = packed.getvalue()[: len(packed.getvalue()) // 4]
     choice = data.draw(st.sampled_from(["whole", "tar", "gzip"]))
-    content = gzip.compress(data.draw(damaged(plain)) if choice == "tar" else packed.getvalue(), 1)
+    content = gzip.compress(data.draw(damaged_bytes(plain)) if choice == "tar" else packed.getvalue(), 1)
     file = tmp_path_factory.getbasetemp() / "bundle.tar.gz"
-    file.write_bytes(data.draw(damaged(content)) if choice == "gzip" else content)
+    file.write_bytes(data.draw(damaged_bytes(content)) if choice == "gzip" else content)
     with contextlib.suppress(HarpError):
         show_all(read_findings(file)[1], verbose=True)
 
 
-def read(data: bytes) -> Recording:
+def read_bytes(data: bytes) -> Recording:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
         return read_recording(file, "it")
 
 
-@given(damaged(TRACE))
+@given(damaged_bytes(TRACE))
 def test_a_dump(data: bytes) -> None:
     with contextlib.suppress(HarpError):
-        history = history_of([read(data), read(TRACE)])
+        history = history_of([read_bytes(data), read_bytes(TRACE)])
         for entry in history.events:
             assert history.text_of(entry).isprintable()
         counts_of(history)

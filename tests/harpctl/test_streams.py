@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 
 SUCCESS = "Set up HARP successfully"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return build(tmp_path / "host", "ubuntu-22.04", "gpu1")
+    return build_machine(tmp_path / "host", "ubuntu-22.04", "gpu1")
 
 
-def shell(script: str, root: Path) -> subprocess.CompletedProcess[str]:
+def run_shell(script: str, root: Path) -> subprocess.CompletedProcess[str]:
     """Run a shell line in which $harpctl is the program and $root the tree."""
     env = {**os.environ, "harpctl": f"{sys.executable} -m harpctl", "root": str(root)}
     return subprocess.run(["bash", "-c", script], env=env, text=True, capture_output=True, check=False)
@@ -31,28 +31,28 @@ def shell(script: str, root: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-", "< /dev/null", "2> /dev/full"])
 def test_setup_needs_neither_input_nor_standard_error(root: Path, closed: str) -> None:
-    done = shell(f"$harpctl setup --root $root {closed}", root)
+    done = run_shell(f"$harpctl setup --root $root {closed}", root)
     assert done.returncode == 0, done.stderr
     assert SUCCESS in done.stdout
 
 
 def test_setup_goes_on_when_nobody_reads_its_progress(root: Path) -> None:
-    done = shell("{ $harpctl setup --root $root; echo $? > $root/rc; } 2> >(exec true)", root)
+    done = run_shell("{ $harpctl setup --root $root; echo $? > $root/rc; } 2> >(exec true)", root)
     assert SUCCESS in done.stdout
     assert (root / "rc").read_text() == "0\n"
-    assert " done " in shell("$harpctl rollback --list --root $root", root).stdout
+    assert " done " in run_shell("$harpctl rollback --list --root $root", root).stdout
 
 
 @pytest.mark.parametrize("command", ["facts", "facts --json", "setup", "rollback --list"])
 def test_a_full_disk_below_the_output_is_reported_in_a_line(root: Path, command: str) -> None:
-    done = shell(f"$harpctl {command} --root $root > /dev/full", root)
+    done = run_shell(f"$harpctl {command} --root $root > /dev/full", root)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "harpctl: standard output: No space left on device" in done.stderr
 
 
 def test_an_error_with_json_is_a_document_too(root: Path) -> None:
-    done = shell("$harpctl setup --root $root --enis eth9 --json", root)
+    done = run_shell("$harpctl setup --root $root --enis eth9 --json", root)
     result = json.loads(done.stdout)
     assert done.returncode == result["exit_code"] == 4
     assert not result["ok"]
@@ -83,7 +83,7 @@ def test_a_signal_takes_everything_back(root: Path, number: signal.Signals) -> N
 
 
 def test_tables_in_a_pipe_have_no_blanks_at_the_end(root: Path) -> None:
-    lines = shell("$harpctl facts --root $root", root).stdout.splitlines()
+    lines = run_shell("$harpctl facts --root $root", root).stdout.splitlines()
     assert lines
     assert [line for line in lines if line != line.rstrip()] == []
 

@@ -32,7 +32,7 @@ def alone(root: Path, tmp_path: Path) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", PROGRAM, str(tmp_path), packages]
 
 
-def run(words: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_words(words: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, env=env)
 
 
@@ -40,13 +40,13 @@ def run(words: list[str], env: dict[str, str] | None = None) -> subprocess.Compl
     "words", ["demo", "bench --hosts a,b", "bench nccl", "lab", "lab up --enis 4 --cap 1000", "dissector"]
 )
 def test_its_commands_name_what_to_install(alone: list[str], words: str) -> None:
-    done = run([*alone, *words.split()])
+    done = run_words([*alone, *words.split()])
     told = NO_LAB.format(words.split(maxsplit=1)[0])
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.MISSING, "", f"harpctl: {told}\n")
 
 
 def test_an_option_that_needs_it_says_so(alone: list[str], tmp_path: Path) -> None:
-    done = run([*alone, "trace", "1", "--plot", str(tmp_path / "picture.png")])
+    done = run_words([*alone, "trace", "1", "--plot", str(tmp_path / "picture.png")])
     told = NO_LAB.format("trace --plot")
     assert (done.returncode, done.stderr) == (ExitCode.MISSING, f"harpctl: {told}\n")
 
@@ -55,25 +55,25 @@ def test_a_preflight_looks_and_does_not_measure(alone: list[str], tmp_path: Path
     ssh = tmp_path / "ssh"
     ssh.write_text("#!/bin/sh\nexit 255\n")
     ssh.chmod(0o755)
-    done = run([*alone, "preflight", "-H", "a,b"], {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    done = run_words([*alone, "preflight", "-H", "a,b"], {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     last = done.stdout.splitlines()[-1]
     told = f"Nothing was measured: {NO_LAB.format('preflight')}"
     assert (done.returncode, last) == (ExitCode.MISSING, f"Do not use HARP yet: not fit are a, b. {told}")
 
 
 def test_they_tell_the_same_in_json_and_in_the_help(alone: list[str]) -> None:
-    done = run([*alone, "bench", "nccl", "--json"])
+    done = run_words([*alone, "bench", "nccl", "--json"])
     told = NO_LAB.format("bench")
     assert json.loads(done.stdout) == {"ok": False, "error": told, "hint": "", "exit_code": ExitCode.MISSING}
-    done = run([*alone, "lab", "--help"])
+    done = run_words([*alone, "lab", "--help"])
     assert done.returncode == 0
     assert "harpctl_lab (wheel)" in " ".join(done.stdout.split())
 
 
 def test_all_other_commands_are_there(alone: list[str]) -> None:
-    done = run([*alone, "--help"])
+    done = run_words([*alone, "--help"])
     assert done.returncode == 0, done.stderr
     assert "Prepare this host for HARP" in done.stdout
-    assert run([*alone, "facts", "--help"]).returncode == 0
+    assert run_words([*alone, "facts", "--help"]).returncode == 0
     env = {COMPLETION: "bash_complete", "COMP_WORDS": "harpctl b", "COMP_CWORD": "1"}
-    assert run(alone, env).stdout.split() == ["plain,bench", "plain,boot"]
+    assert run_words(alone, env).stdout.split() == ["plain,bench", "plain,boot"]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harpctl.cli import app
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 from tests.meta.test_docs import ROOT, code_lines, find_table, read_document
 
 TEXT = read_document(ROOT / "docs" / "how-to" / "operations.md")
@@ -39,7 +39,7 @@ def run_line(line: str, root: Path) -> Result:
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """An image as it lies on a disk: with no proc and no sys of a machine."""
-    root = build(tmp_path, "ubuntu-22.04")
+    root = build_machine(tmp_path, "ubuntu-22.04")
     for name in ("proc", "sys"):
         shutil.rmtree(root / name)
         (root / name).mkdir()
@@ -69,7 +69,7 @@ def test_an_image_is_prepared_installed_switched_and_undone(image: Path, plugin_
 @pytest.mark.parametrize("cards", [1, 2, 4, 8])
 def test_the_number_of_pages_is_the_contracts(tmp_path: Path, cards: int) -> None:
     assert "15, 20, 30 and 50 pages for 1, 2, 4 and 8 GPUs" in " ".join(TEXT.split())
-    root = build(tmp_path, "rocky-9", f"gpu{cards}")
+    root = build_machine(tmp_path, "rocky-9", f"gpu{cards}")
     given = [
         word
         for n in range(1, cards + 1)

@@ -40,7 +40,7 @@ key = {SECRETS[4]}
 """
 
 
-def _put(root: Path, path: str, text: str | bytes) -> Path:
+def _write_file(root: Path, path: str, text: str | bytes) -> Path:
     file = root / path.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -51,24 +51,24 @@ def _put(root: Path, path: str, text: str | bytes) -> Path:
 def root(tmp_path: Path) -> Path:
     """A host with a job, and secrets wherever somebody may have put some."""
     root = tmp_path / "host"
-    build.put(root, 100, build.page(100, {"session": [{"host": "peer", "state": "OPEN"}]}))
-    build.run(
+    build.write_page(root, 100, build.pack_page(100, {"session": [{"host": "peer", "state": "OPEN"}]}))
+    build.make_process(
         root, 100, RANK="3", NCCL_DEBUG="INFO", HARP_PATHS="4", WANDB_API_KEY=SECRETS[2], HF_TOKEN=SECRETS[0],
         DB_PASSWORD=SECRETS[1], HARP_SECRET=SECRETS[7], NCCL_DEBUG_FILE="/home/mallory/nccl.log",
         NCCL_GRAPH_FILE=f"https://x:{SECRETS[1]}@host/", HARP_DUMP_DIR="/var/dumps", PATH="/home/mallory/bin",
     )  # fmt: skip
-    _put(root, "/proc/100/cmdline", f"python\0train.py\0--token\0{SECRETS[6]}\0")
-    _put(root, "/proc/cmdline", f"root=/dev/vda1 hugepages=20 vault.key={SECRETS[5]} quiet\n")
-    _put(root, "/etc/nccl.conf", f"NCCL_NET=Socket\nNCCL_VAULT={SECRETS[8]}\n# {SECRETS[8]}\n")
-    _put(root, "/usr/local/tfabric/tools/config/ztcp0.conf", CONF)
-    _put(root, "/var/dumps/harp-node-100-7-1.trace", b"HARPSTAT and more")
-    _put(root, "/var/dumps/harp-node-100-7-2.trace", b"not ours: " + SECRETS[1].encode())
-    _put(root, "/var/dumps/passwords.txt", SECRETS[1])
+    _write_file(root, "/proc/100/cmdline", f"python\0train.py\0--token\0{SECRETS[6]}\0")
+    _write_file(root, "/proc/cmdline", f"root=/dev/vda1 hugepages=20 vault.key={SECRETS[5]} quiet\n")
+    _write_file(root, "/etc/nccl.conf", f"NCCL_NET=Socket\nNCCL_VAULT={SECRETS[8]}\n# {SECRETS[8]}\n")
+    _write_file(root, "/usr/local/tfabric/tools/config/ztcp0.conf", CONF)
+    _write_file(root, "/var/dumps/harp-node-100-7-1.trace", b"HARPSTAT and more")
+    _write_file(root, "/var/dumps/harp-node-100-7-2.trace", b"not ours: " + SECRETS[1].encode())
+    _write_file(root, "/var/dumps/passwords.txt", SECRETS[1])
     (root / "var/dumps/harp-link.trace").symlink_to("/var/dumps/passwords.txt")
     return root
 
 
-def _report(root: Path, file: Path) -> tuple[dict[str, object], dict[str, bytes]]:
+def _run_report(root: Path, file: Path) -> tuple[dict[str, object], dict[str, bytes]]:
     done = CliRunner().invoke(app, ["report", "--root", str(root), "--output", str(file), "--json"])
     assert done.exit_code == 0, done.output
     _, files = read_archive(file)
@@ -76,7 +76,7 @@ def _report(root: Path, file: Path) -> tuple[dict[str, object], dict[str, bytes]
 
 
 def test_what_is_in_it(root: Path, tmp_path: Path) -> None:
-    report, files = _report(root, tmp_path / "b.tar.gz")
+    report, files = _run_report(root, tmp_path / "b.tar.gz")
     assert set(files) == {
         "manifest.json", "doctor.json", "facts.json", "status.json", "environment.json", "versions.json",
         "statistics.json", f"statistics/100-{build.START}.stats", "dumps/harp-node-100-7-1.trace",
@@ -96,7 +96,7 @@ def test_what_is_in_it(root: Path, tmp_path: Path) -> None:
 
 
 def test_no_secret_is_in_it(root: Path, tmp_path: Path) -> None:
-    _, files = _report(root, tmp_path / "b.tar.gz")
+    _, files = _run_report(root, tmp_path / "b.tar.gz")
     for name, data in files.items():
         assert [secret for secret in SECRETS if secret.encode() in data or secret in name] == [], name
 
@@ -126,7 +126,7 @@ def test_scrubbing_is_the_second_line() -> None:
 def test_of_many_dumps_the_newest_are_included(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harpctl.bundle.collect.DUMPS_MAX", 2)
     for number in range(5):
-        file = _put(root, f"/var/dumps/harp-node-{number}-7-1.trace", b"HARPSTAT")
+        file = _write_file(root, f"/var/dumps/harp-node-{number}-7-1.trace", b"HARPSTAT")
         os.utime(file, (2e9, 2e9 + number % 4))
     bundle = gather_bundle(Host(root))
     dumps = {name for name in bundle.files if name.startswith("dumps/")}
@@ -141,8 +141,8 @@ def test_what_cannot_be_read_is_listed(root: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("harpctl.bundle.collect.read_status", refuse)
     monkeypatch.setattr("harpctl.bundle.collect.FILE_BYTES_MAX", 10)
-    _put(root, "proc/200/cmdline", "sleep\0")
-    _put(root, "proc/2/cmdline", "")  # a thread of the kernel, which has no environment
+    _write_file(root, "proc/200/cmdline", "sleep\0")
+    _write_file(root, "proc/2/cmdline", "")  # a thread of the kernel, which has no environment
     bundle = gather_bundle(Host(root))
     why = {one["what"]: one["why"] for one in bundle.unread}
     assert why["status.json"] == "The facts are gone."
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_is_listed(root: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_that_is_there_stays(root: Path, tmp_path: Path) -> None:
-    file = _put(tmp_path, "mine", "mine")
+    file = _write_file(tmp_path, "mine", "mine")
     done = CliRunner().invoke(app, ["report", "--root", str(root), "--output", str(file)])
     assert done.exit_code == ExitCode.FAILED
     assert "File exists" in done.output
@@ -189,27 +189,27 @@ def test_without_root(tmp_path: Path) -> None:
 # ---- reading
 
 
-def _doctor(file: Path, *words: str) -> Result:
+def _run_doctor(file: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["doctor", "--bundle", str(file), *words])
 
 
 def test_doctor_reports_the_findings_of_the_bundled_host(tmp_path: Path) -> None:
     there = world.World(tmp_path / "host")
     file = tmp_path / "b.tar.gz"
-    _report(there.root, file)
+    _run_report(there.root, file)
     words = ["doctor", "--root", str(there.root)]
-    direct, read = CliRunner().invoke(app, words), _doctor(file)
+    direct, read = CliRunner().invoke(app, words), _run_doctor(file)
     assert read.exit_code == direct.exit_code
     assert read.stdout.split("\n", 1)[1].splitlines() == direct.stdout.splitlines()
     assert read.stdout.startswith("image at 20")
-    direct, read = CliRunner().invoke(app, [*words, "--json"]), _doctor(file, "--json")
+    direct, read = CliRunner().invoke(app, [*words, "--json"]), _run_doctor(file, "--json")
     assert json.loads(read.stdout)["findings"] == json.loads(direct.stdout)["findings"]
-    assert _doctor(file, "--fix").exit_code == ExitCode.USAGE
+    assert _run_doctor(file, "--fix").exit_code == ExitCode.USAGE
 
 
 def test_wrong_and_damaged_bundles(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "b.tar.gz"
-    _report(root, file)
+    _run_report(root, file)
     data = file.read_bytes()
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 0x10
@@ -224,11 +224,11 @@ def test_wrong_and_damaged_bundles(root: Path, tmp_path: Path) -> None:
         "gzip": (gzip.compress(b"x" * 3000), "damaged"),
         "tar": (gzip.compress(plain.getvalue()), "manifest.json is not in it"),
     }.items():
-        done = _doctor(_put(tmp_path, name, wrong))
+        done = _run_doctor(_write_file(tmp_path, name, wrong))
         assert done.exit_code == ExitCode.WRONG_DATA, name
         assert message in done.output
         assert "Traceback" not in done.output
-    assert _doctor(tmp_path / "none").exit_code == ExitCode.MISSING
+    assert _run_doctor(tmp_path / "none").exit_code == ExitCode.MISSING
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_contents_that_are_wrong(tmp_path: Path, manifest: str, doctor: str | No
         files["doctor.json"] = doctor.encode()
     file = tmp_path / "b.tar.gz"
     write_archive(file, "x", files)
-    done = _doctor(file)
+    done = _run_doctor(file)
     assert done.exit_code == ExitCode.WRONG_DATA
     assert message in done.output
 
@@ -270,7 +270,7 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     write_archive(
         file, "x", {"manifest.json": json.dumps(good).encode(), "doctor.json": json.dumps([one]).encode()}
     )
-    done = _doctor(file)
+    done = _run_doctor(file)
     assert done.exit_code == ExitCode.FAILED
     assert "\x1b]" not in done.output
     assert "\x1b[2J" not in done.output
@@ -279,9 +279,9 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["system", "drivers", "plugin", "hugepages", "confs.present"])
 def test_a_secret_that_is_a_word_of_harpctl_leaves_findings_readable(tmp_path: Path, value: str) -> None:
     there = world.World(tmp_path / "host")
-    build.run(there.root, 100, AUTH_MODE=value)
-    _report(there.root, tmp_path / "b.tar.gz")
+    build.make_process(there.root, 100, AUTH_MODE=value)
+    _run_report(there.root, tmp_path / "b.tar.gz")
     direct = CliRunner().invoke(app, ["doctor", "--root", str(there.root), "--json"])
-    read = _doctor(tmp_path / "b.tar.gz", "--json")
+    read = _run_doctor(tmp_path / "b.tar.gz", "--json")
     found = [[(one["id"], one["level"]) for one in json.loads(x.stdout)["findings"]] for x in (direct, read)]
     assert found[0] == found[1]

@@ -19,7 +19,7 @@ import pytest
 from harpctl.change.journal import Journal, Transaction
 from harpctl.errors import HarpError
 from harpctl.host.host import Host
-from tests.harpctl.change.site import make_host, make_tree, set_up, snapshot, undo_all
+from tests.harpctl.change.site import make_host, make_tree, set_up, take_snapshot, undo_all
 
 SIZE = 640 << 10
 PAGE = 4096
@@ -27,20 +27,20 @@ MS_RDONLY, MS_REMOUNT = 1, 32
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def mount(target: Path, flags: int = 0) -> None:
+def mount_small(target: Path, flags: int = 0) -> None:
     """Mount a small tmpfs, or mount it anew with other flags."""
     options = f"size={SIZE}".encode()
     if LIBC.mount(b"tmpfs", os.fsencode(target), b"tmpfs", flags, options) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
 
-def fill(disk: Path, pages: int) -> None:
+def fill_disk(disk: Path, pages: int) -> None:
     """Leave so many pages free."""
     free = os.statvfs(disk).f_bfree
     (disk / "filler").write_bytes(bytes(max(0, free - pages) * PAGE))
 
 
-def refusal(action: Callable[[Host], object], root: Path) -> HarpError | None:
+def error_of(action: Callable[[Host], object], root: Path) -> HarpError | None:
     """Return the error that an action ends with, if any."""
     try:
         action(make_host(root))
@@ -55,19 +55,19 @@ def try_full_disks(disk: Path, *, late: bool) -> Counter[str]:
     for pages in range(120):
         root = disk / "host"
         make_tree(root)
-        before = snapshot(root)
+        before = take_snapshot(root)
         with pytest.MonkeyPatch.context() as patch:
             if late:
                 patch.setattr(Journal, "begin", filling_first(disk, pages))
             else:
-                fill(disk, pages)
-            error = refusal(set_up, root)
+                fill_disk(disk, pages)
+            error = error_of(set_up, root)
         if error is None:
             assert undo_all(make_host(root)).kept == ()
         else:
             assert "No space left on device" in error.message, error
             assert "Free space" in error.hint, error
-        assert snapshot(root) == before, (late, pages)
+        assert take_snapshot(root) == before, (late, pages)
         counts["done" if error is None else "failed"] += 1
         shutil.rmtree(root)
         (disk / "filler").unlink()
@@ -79,7 +79,7 @@ def filling_first(disk: Path, pages: int) -> Callable[[Journal, str], Transactio
     begin = Journal.begin
 
     def filled(journal: Journal, what: str) -> Transaction:
-        fill(disk, pages)
+        fill_disk(disk, pages)
         return begin(journal, what)
 
     return filled
@@ -90,20 +90,20 @@ def try_read_only(disk: Path) -> None:
     root = disk / "host"
     make_tree(root)
     for action in (set_up, undo_all):
-        before = snapshot(root)
-        mount(disk, MS_REMOUNT | MS_RDONLY)
-        error = refusal(action, root)
-        mount(disk, MS_REMOUNT)
+        before = take_snapshot(root)
+        mount_small(disk, MS_REMOUNT | MS_RDONLY)
+        error = error_of(action, root)
+        mount_small(disk, MS_REMOUNT)
         assert error is not None
         assert "Read-only file system" in error.message, error
         assert "Mount its file system writable" in error.hint, error
-        assert snapshot(root) == before
+        assert take_snapshot(root) == before
         set_up(make_host(root))
 
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    mount(place)
+    mount_small(place)
     for is_late in (False, True):
         found = try_full_disks(place, late=is_late)
         assert found["done"], found

@@ -114,7 +114,7 @@ def make_host(root: Path) -> Host:
     return Host(root, Commands(root))
 
 
-def commands(host: Host) -> Commands:
+def commands_of(host: Host) -> Commands:
     """Return the commands of a host of make_host."""
     runner = host._runner
     assert isinstance(runner, Commands)
@@ -183,7 +183,7 @@ def undo_all(host: Host, **options: Any) -> RollbackResult:
     return rollback(host, progress=NoProgress(), **options)
 
 
-def snapshot(root: Path, *, journal: bool = True) -> Snapshot:
+def take_snapshot(root: Path, *, journal: bool = True) -> Snapshot:
     """Read a whole tree: kind, mode and content of everything; without /var/lib/harp if so wished."""
     found = {}
     for path in sorted(root.rglob("*")):

@@ -17,13 +17,13 @@ from harpctl.host.host import Host
 from tests.harpctl.change.site import (
     GRUB,
     PAGES,
-    commands,
+    commands_of,
     make_host,
     make_plan,
     make_tree,
     run_killed,
     set_up,
-    snapshot,
+    take_snapshot,
     undo_all,
 )
 
@@ -32,7 +32,7 @@ def plan_of(*steps: AnyStep, guarded: bool = False) -> Plan:
     return Plan(groups=(Group(name="things", steps=steps, guarded=guarded),))
 
 
-def do(host: Host, *steps: AnyStep) -> str:
+def apply_steps(host: Host, *steps: AnyStep) -> str:
     return apply(plan_of(*steps), host, what="test", progress=NoProgress())
 
 
@@ -69,9 +69,9 @@ class LineProgress(NoProgress):
 def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
     make_tree(tmp_path)
     assert set_up(make_host(tmp_path)).startswith("0001-")
-    now = snapshot(tmp_path)
+    now = take_snapshot(tmp_path)
     assert set_up(make_host(tmp_path)) == ""
-    assert snapshot(tmp_path) == now
+    assert take_snapshot(tmp_path) == now
 
 
 def test_modes_and_owners_of_replaced_files_are_kept(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_modes_and_owners_of_replaced_files_are_kept(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(secret, 12, 34)
     before = secret.stat()
-    do(make_host(tmp_path), WriteFile(path="/etc/linked.conf", data=b"new\n"))
+    apply_steps(make_host(tmp_path), WriteFile(path="/etc/linked.conf", data=b"new\n"))
     after = secret.stat()
     assert secret.read_bytes() == b"new\n"
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
@@ -90,10 +90,10 @@ def test_modes_and_owners_of_replaced_files_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["update-grub", "add-entry", "add-rule", "reload"])
 def test_a_command_that_fails(tmp_path: Path, command: str) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     host = make_host(tmp_path)
     plan = make_plan(host)
-    runner = commands(host)
+    runner = commands_of(host)
     good = runner.run
     state = {"left": 1}
 
@@ -106,14 +106,14 @@ def test_a_command_that_fails(tmp_path: Path, command: str) -> None:
     with pytest.raises(HarpError) as caught:
         apply(plan, host, what="setup", progress=NoProgress())
     assert caught.value.message == f"`{command}` failed: {command}: it is broken. Nothing was changed."
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_any_write_that_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """One write after the other fails; what was done before is taken back each time."""
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     write = os.write
     points = 0
     while True:
@@ -137,14 +137,14 @@ def test_any_write_that_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(os, "write", write)
         assert os.strerror(number) in problem.message
         assert "run this again" in problem.hint or "dmesg" in problem.hint
-        assert snapshot(tmp_path) == before
+        assert take_snapshot(tmp_path) == before
         points += 1
     assert points > 30
 
 
 def test_interrupted_from_the_keyboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
 
     def press(_commands: object) -> None:
         raise KeyboardInterrupt
@@ -152,26 +152,26 @@ def test_interrupted_from_the_keyboard(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("tests.harpctl.change.site.Commands.add_rule", press)
     with pytest.raises(HarpError, match=r"Interrupted\. Nothing was changed"):
         set_up(make_host(tmp_path))
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_a_defect_leaves_nothing_half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     monkeypatch.setattr("tests.harpctl.change.site.Commands.add_rule", lambda _commands: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         set_up(make_host(tmp_path))
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_what_can_not_be_taken_back_is_named(tmp_path: Path) -> None:
     make_tree(tmp_path)
     host = make_host(tmp_path)
-    commands(host).failing = {"del-rule", "reload"}
+    commands_of(host).failing = {"del-rule", "reload"}
     with pytest.raises(HarpError, match=r"Not everything could be undone: .*`del-rule` failed") as caught:
         set_up(host)
     assert "harpctl rollback" in caught.value.hint
-    commands(host).failing = set()
+    commands_of(host).failing = set()
     assert undo_all(host).kept == ()
 
 
@@ -192,18 +192,18 @@ def test_steps_that_can_not_be_done(tmp_path: Path, step: AnyStep, message: str)
     make_tree(tmp_path)
     (tmp_path / "etc/loop").symlink_to("loop")
     os.mkfifo(tmp_path / "etc/pipe")
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     with pytest.raises(HarpError, match=message):
-        do(make_host(tmp_path), WriteFile(path="/etc/first", data=b"1"), step)
-    assert snapshot(tmp_path) == before
+        apply_steps(make_host(tmp_path), WriteFile(path="/etc/first", data=b"1"), step)
+    assert take_snapshot(tmp_path) == before
 
 
 def test_a_command_for_a_directory_tree_is_refused_before_anything(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     with pytest.raises(HarpError, match="was to run for a directory tree"):
-        do(Host(tmp_path), WriteFile(path="/etc/first", data=b"1"), Run(argv=("true",)))
-    assert snapshot(tmp_path) == before
+        apply_steps(Host(tmp_path), WriteFile(path="/etc/first", data=b"1"), Run(argv=("true",)))
+    assert take_snapshot(tmp_path) == before
 
 
 def test_links_do_not_lead_out_of_the_tree(tmp_path: Path) -> None:
@@ -212,19 +212,19 @@ def test_links_do_not_lead_out_of_the_tree(tmp_path: Path) -> None:
     outside.mkdir()
     (root / "etc/out").symlink_to("../../../../../etc")
     (root / "etc/absolute").symlink_to(str(outside))
-    before = snapshot(root)
+    before = take_snapshot(root)
     host = make_host(root)
-    do(host, WriteFile(path="/etc/out/a", data=b"1"), WriteFile(path="/etc/absolute/b", data=b"2"))
+    apply_steps(host, WriteFile(path="/etc/out/a", data=b"1"), WriteFile(path="/etc/absolute/b", data=b"2"))
     assert list(outside.iterdir()) == []
     assert (root / "etc/a").read_bytes() == b"1"
     assert (root / str(outside)[1:] / "b").read_bytes() == b"2"
     undo_all(host)
-    assert snapshot(root) == before
+    assert take_snapshot(root) == before
 
 
 def test_a_control_that_falls_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
 
     def write_control(host: Host, path: str, text: str) -> None:
         host.real(path).write_text(f"{min(int(text), 7)}\n")
@@ -232,13 +232,13 @@ def test_a_control_that_falls_short(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Host, "write_control", write_control)
     host, progress = make_host(tmp_path), LineProgress()
     with pytest.raises(HarpError, match=f"{PAGES} reads '7' after '50' was written"):
-        do(host, SetControl(path=PAGES, value="50"))
-    assert snapshot(tmp_path) == before
+        apply_steps(host, SetControl(path=PAGES, value="50"))
+    assert take_snapshot(tmp_path) == before
     step = SetControl(path=PAGES, value="50", may_fall_short=True)
     apply(plan_of(step), host, what="test", progress=progress)
     assert progress.lines == [f"{PAGES}: 7 of 50"]
     assert undo_all(host).kept == ()
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_a_guard_that_is_confirmed(tmp_path: Path) -> None:
@@ -251,42 +251,42 @@ def test_a_guard_that_is_confirmed(tmp_path: Path) -> None:
 
 def test_a_guard_that_is_not_confirmed(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     guard = FakeGuard(reachable=False)
     plan = plan_of(WriteFile(path="/etc/guarded", data=b"1"), guarded=True)
     with pytest.raises(HarpError, match="nobody confirmed in time"):
         apply(plan, make_host(tmp_path), what="test", progress=NoProgress(), guard=guard)
     assert guard.calls == ["arm 0001", "settle", "disarm"]
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_guarded_steps_need_a_guard(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     plan = plan_of(WriteFile(path="/etc/guarded", data=b"1"), guarded=True)
     with pytest.raises(HarpError, match="nothing guards them"):
         apply(plan, make_host(tmp_path), what="test", progress=NoProgress())
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """The only test with the real host: it is refused before anything is looked at closer."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(HarpError, match="needs root") as caught:
-        do(Host(), WriteFile(path="/nowhere/at/all", data=b""))
+        apply_steps(Host(), WriteFile(path="/nowhere/at/all", data=b""))
     assert caught.value.exit_code == ExitCode.REFUSED
 
 
 def test_an_interrupted_transaction_is_undone_first(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     assert run_killed(lambda: set_up(make_host(tmp_path)), 60)
     with pytest.raises(HarpError, match="was interrupted") as caught:
-        do(make_host(tmp_path), WriteFile(path="/etc/first", data=b"1"))
+        apply_steps(make_host(tmp_path), WriteFile(path="/etc/first", data=b"1"))
     assert "harpctl rollback 0001-" in caught.value.hint
     set_up(make_host(tmp_path))
     assert undo_all(make_host(tmp_path)).kept == ()
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_an_interrupted_transaction_with_a_changed_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from harpctl.change.steps import Group, Plan, WriteFile
 from harpctl.cli import app
 from harpctl.console import NoProgress
 from harpctl.host.host import Host
-from tests.harpctl.change.site import make_tree, snapshot
+from tests.harpctl.change.site import make_tree, take_snapshot
 
 
 def set_up(root: Path) -> str:
@@ -21,7 +21,7 @@ def set_up(root: Path) -> str:
     return apply(plan, Host(root), what="setup", progress=NoProgress())
 
 
-def call(*arguments: str) -> tuple[int, str, str]:
+def run_rollback(*arguments: str) -> tuple[int, str, str]:
     done = CliRunner().invoke(app, ["rollback", *arguments], input=None)
     return done.exit_code, done.stdout, done.stderr
 
@@ -29,59 +29,59 @@ def call(*arguments: str) -> tuple[int, str, str]:
 def test_nothing_to_undo(tmp_path: Path) -> None:
     make_tree(tmp_path)
     for options in ((), ("--list",), ("--dry-run",)):
-        assert call("--root", str(tmp_path), *options) == (0, "There is nothing to undo.\n", "")
-    code, out, _err = call("--root", str(tmp_path), "--json")
+        assert run_rollback("--root", str(tmp_path), *options) == (0, "There is nothing to undo.\n", "")
+    code, out, _err = run_rollback("--root", str(tmp_path), "--json")
     assert (code, json.loads(out)["undone"]) == (0, [])
 
 
 def test_list_dry_run_and_rollback(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     name = set_up(tmp_path)
-    now = snapshot(tmp_path)
-    code, out, _err = call("--root", str(tmp_path), "--list")
+    now = take_snapshot(tmp_path)
+    code, out, _err = run_rollback("--root", str(tmp_path), "--list")
     assert code == 0
     assert out.splitlines()[0].split()[:3] == [name, "setup", "done"]
     assert out.splitlines()[1] == "    write /etc/script"
-    code, out, _err = call("--root", str(tmp_path), "--list", "--json")
+    code, out, _err = run_rollback("--root", str(tmp_path), "--list", "--json")
     assert json.loads(out)[0]["steps"] == ["write /etc/script"]
-    code, out, _err = call("--root", str(tmp_path), "--dry-run")
+    code, out, _err = run_rollback("--root", str(tmp_path), "--dry-run")
     assert (code, out.splitlines()[0]) == (0, "would restore /etc/script")
     assert "-new\n+#!/bin/sh\n" in out
-    assert snapshot(tmp_path) == now
-    code, out, err = call("--root", str(tmp_path), "--yes", "1")
+    assert take_snapshot(tmp_path) == now
+    code, out, err = run_rollback("--root", str(tmp_path), "--yes", "1")
     assert (code, out) == (0, "restore /etc/script: done\n")
     assert f"undoing setup {name}: done" in err
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_a_changed_file(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     set_up(tmp_path)
     (tmp_path / "etc/script").write_text("mine\n")
-    code, _out, err = call("--root", str(tmp_path))
+    code, _out, err = run_rollback("--root", str(tmp_path))
     assert code == 5
     assert "kept /etc/script: somebody changed it since.\n" in err
     assert "Saved original: /var/lib/harp/journal/blobs/" in err
     assert "  -#!/bin/sh\n  +mine\n" in err
     assert f"harpctl rollback --force --root {tmp_path}" in err
-    code, out, _err = call("--root", str(tmp_path), "--json")
+    code, out, _err = run_rollback("--root", str(tmp_path), "--json")
     assert code == 5
     assert json.loads(out)["kept"][0]["path"] == "/etc/script"
-    assert call("--root", str(tmp_path), "--force")[0] == 0
-    assert snapshot(tmp_path) == before
+    assert run_rollback("--root", str(tmp_path), "--force")[0] == 0
+    assert take_snapshot(tmp_path) == before
 
 
 def test_an_unknown_transaction(tmp_path: Path) -> None:
     make_tree(tmp_path)
     set_up(tmp_path)
-    code, _out, err = call("--root", str(tmp_path), "17")
+    code, _out, err = run_rollback("--root", str(tmp_path), "17")
     assert code == 2
     assert "There is no transaction 17" in err
 
 
 def test_no_such_root(tmp_path: Path) -> None:
-    code, _out, err = call("--root", str(tmp_path / "nowhere"))
+    code, _out, err = run_rollback("--root", str(tmp_path / "nowhere"))
     assert code == 2
     assert "there is no such directory" in err

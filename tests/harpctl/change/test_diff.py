@@ -17,7 +17,7 @@ from harpctl.change.state import Absent, File, digest
 from harpctl.change.steps import Group, Plan, RemoveFile, Rename, Run, WriteFile
 from harpctl.host.host import Host
 from tests.draws import draws
-from tests.harpctl.change.site import make_host, make_plan, make_tree, set_up, snapshot
+from tests.harpctl.change.site import make_host, make_plan, make_tree, set_up, take_snapshot
 
 EXPECTED = """\
 # kernel arguments
@@ -80,9 +80,9 @@ $ reload
 def test_every_kind_of_step(tmp_path: Path) -> None:
     make_tree(tmp_path)
     host = make_host(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     assert render_diff(make_plan(host), host) == EXPECTED
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_nothing_to_do(tmp_path: Path) -> None:

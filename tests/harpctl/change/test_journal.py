@@ -13,7 +13,7 @@ import pytest
 from harpctl.change.journal import Journal
 from harpctl.change.store import JOURNAL
 from harpctl.errors import ExitCode, HarpError
-from tests.harpctl.change.site import Snapshot, make_host, make_tree, set_up, snapshot, undo_all
+from tests.harpctl.change.site import Snapshot, make_host, make_tree, set_up, take_snapshot, undo_all
 
 GOLDEN = Path(__file__).parent / "journal-1.json"
 
@@ -23,7 +23,7 @@ def the_file(root: Path) -> Path:
     return path
 
 
-def edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
+def edit_records(path: Path, change: Callable[[dict[str, object]], object]) -> None:
     """Change every object in every record."""
 
     def visit(value: object) -> None:
@@ -37,7 +37,7 @@ def edit(path: Path, change: Callable[[dict[str, object]], object]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def build(root: Path, tree: Snapshot) -> None:
+def build_tree(root: Path, tree: Snapshot) -> None:
     """Make a tree that a snapshot was taken of."""
     for path, (kind, mode, data) in sorted(tree.items()):
         here = root / path.lstrip("/")
@@ -54,7 +54,7 @@ def build(root: Path, tree: Snapshot) -> None:
 def test_a_last_line_that_was_written_in_part(tmp_path: Path) -> None:
     """What it would announce was not done; cut anywhere, everything before it is undone."""
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     set_up(make_host(tmp_path))
     cut = 1
     while True:
@@ -65,37 +65,39 @@ def test_a_last_line_that_was_written_in_part(tmp_path: Path) -> None:
         path.write_bytes(b"\n".join([*whole, last[:-cut]]))
         assert Journal(make_host(tmp_path)).transactions()[0].is_open
         undo_all(make_host(tmp_path))
-        assert snapshot(tmp_path) == before
+        assert take_snapshot(tmp_path) == before
         set_up(make_host(tmp_path))
         cut += 1
 
 
 def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     set_up(make_host(tmp_path))
 
     def add_field(value: dict[str, object]) -> None:
         if {"record", "do", "kind"} & value.keys():
             value["newer"] = {"some": ["thing"]}
 
-    edit(the_file(tmp_path), add_field)
+    edit_records(the_file(tmp_path), add_field)
     assert undo_all(make_host(tmp_path)).kept == ()
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_a_newer_format_names_the_version_to_use(tmp_path: Path) -> None:
     make_tree(tmp_path)
     set_up(make_host(tmp_path))
-    edit(the_file(tmp_path), lambda value: value.update(format=2, version="7.1") if "format" in value else 0)
-    now = snapshot(tmp_path)
+    edit_records(
+        the_file(tmp_path), lambda value: value.update(format=2, version="7.1") if "format" in value else 0
+    )
+    now = take_snapshot(tmp_path)
     with pytest.raises(HarpError, match="format 2") as caught:
         undo_all(make_host(tmp_path))
     assert "version 7.1" in caught.value.hint
     assert caught.value.exit_code == ExitCode.WRONG_DATA
     with pytest.raises(HarpError, match="format 2"):
         set_up(make_host(tmp_path))
-    assert snapshot(tmp_path) == now
+    assert take_snapshot(tmp_path) == now
 
 
 @pytest.mark.parametrize(
@@ -113,10 +115,10 @@ def test_records_that_make_no_sense(tmp_path: Path, old: bytes, new: bytes, mess
     path = the_file(tmp_path)
     assert old in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(old, new, 1))
-    now = snapshot(tmp_path)
+    now = take_snapshot(tmp_path)
     with pytest.raises(HarpError, match=message):
         undo_all(make_host(tmp_path))
-    assert snapshot(tmp_path) == now
+    assert take_snapshot(tmp_path) == now
 
 
 def test_a_journal_of_format_1_is_undone(tmp_path: Path) -> None:
@@ -125,8 +127,8 @@ def test_a_journal_of_format_1_is_undone(tmp_path: Path) -> None:
     The file holds the host before and after; it is never written anew: a new format gets one of its own.
     """
     golden = msgspec.json.decode(GOLDEN.read_bytes(), type=dict[str, Snapshot])
-    build(tmp_path, golden["after"])
+    build_tree(tmp_path, golden["after"])
     report = undo_all(make_host(tmp_path))
     assert report.kept == ()
     assert len(report.undone) == 1
-    assert snapshot(tmp_path) == golden["before"]
+    assert take_snapshot(tmp_path) == golden["before"]

@@ -17,7 +17,14 @@ import pytest
 
 from harpctl.host.host import Host
 from tests.harpctl.change import site
-from tests.harpctl.change.site import make_host, make_small_plan, make_tree, run_killed, snapshot, undo_all
+from tests.harpctl.change.site import (
+    make_host,
+    make_small_plan,
+    make_tree,
+    run_killed,
+    take_snapshot,
+    undo_all,
+)
 
 SEEDS = 24
 PROCESSES = 2
@@ -39,10 +46,10 @@ class Victim:
         self.pristine = folder / "pristine"
         self.ready = folder / "ready"
         make_tree(self.pristine, var_lib=var_lib)
-        self._before = snapshot(self.pristine)
+        self._before = take_snapshot(self.pristine)
         self.make(self.pristine)
         set_up(make_host(self.root))
-        self._after = snapshot(self.root, journal=False)
+        self._after = take_snapshot(self.root, journal=False)
         assert self._after != self._before
         self.root.rename(self.ready)
 
@@ -78,11 +85,11 @@ class Victim:
     def check_rollback(self) -> None:
         report = undo_all(make_host(self.root))
         assert report.kept == ()
-        assert snapshot(self.root) == self._before
+        assert take_snapshot(self.root) == self._before
 
     def check_set_up(self) -> None:
         self.set_up(make_host(self.root))
-        assert snapshot(self.root, journal=False) == self._after
+        assert take_snapshot(self.root, journal=False) == self._after
         self.check_rollback()
 
 

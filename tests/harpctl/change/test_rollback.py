@@ -24,11 +24,11 @@ from tests.harpctl.change.site import (
     HOME,
     PAGES,
     Snapshot,
-    commands,
+    commands_of,
     make_host,
     make_tree,
     set_up,
-    snapshot,
+    take_snapshot,
     undo_all,
 )
 
@@ -46,7 +46,7 @@ class Site:
 
     def differs(self) -> set[str]:
         """Return the paths that are not as they were, the journal left out."""
-        now = snapshot(self.root, journal=False)
+        now = take_snapshot(self.root, journal=False)
         return {path for path in now.keys() | self.before.keys() if now.get(path) != self.before.get(path)}
 
 
@@ -54,14 +54,14 @@ class Site:
 def site(tmp_path: Path) -> Site:
     root = tmp_path / "host"
     make_tree(root)
-    before = snapshot(root)
+    before = take_snapshot(root)
     host = make_host(root)
     set_up(host)
-    commands(host).ran.clear()
+    commands_of(host).ran.clear()
     return Site(root, host, before)
 
 
-def write(host: Host, path: str, data: bytes, what: str = "setup") -> str:
+def apply_write(host: Host, path: str, data: bytes, what: str = "setup") -> str:
     plan = Plan(groups=(Group(name="file", steps=(WriteFile(path=path, data=data),)),))
     return apply(plan, host, what=what, progress=NoProgress())
 
@@ -69,14 +69,14 @@ def write(host: Host, path: str, data: bytes, what: str = "setup") -> str:
 def test_everything_is_undone(site: Site) -> None:
     report = undo_all(site.host)
     assert len(report.undone) == 1
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_nothing_to_undo(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     assert undo_all(make_host(tmp_path)).undone == ()
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_a_changed_file_is_kept_and_can_be_forced(site: Site) -> None:
@@ -95,20 +95,20 @@ def test_a_changed_file_is_kept_and_can_be_forced(site: Site) -> None:
     assert site.at(GRUB).read_bytes() == b"mine\n"
 
     assert undo_all(site.host, force=True).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_what_was_put_back_by_hand_is_no_conflict(site: Site) -> None:
     site.at(GRUB).write_bytes(site.before[GRUB][2])
     site.at(CONF).unlink()
     assert undo_all(site.host).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_a_changed_mode_is_no_conflict(site: Site) -> None:
     site.at(GRUB).chmod(0o600)
     assert undo_all(site.host).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_a_file_that_was_deleted_is_named(site: Site) -> None:
@@ -121,7 +121,7 @@ def test_output_that_somebody_rebuilt_is_built_anew_at_the_end(site: Site) -> No
     site.at(GRUB_CFG).unlink()
     site.at(GRUB_CFG).write_bytes(b"# with a new kernel\n")
     assert undo_all(site.host).kept == ()
-    assert commands(site.host).ran == ["reload", "del-rule", "update-grub"]
+    assert commands_of(site.host).ran == ["reload", "del-rule", "update-grub"]
     assert site.at(GRUB_CFG).read_bytes() == b"# generated\n" + site.before[GRUB][2]
     assert site.differs() == {GRUB_CFG}
 
@@ -129,10 +129,10 @@ def test_output_that_somebody_rebuilt_is_built_anew_at_the_end(site: Site) -> No
 def test_building_anew_that_fails_is_tried_again(site: Site) -> None:
     site.at(GRUB_CFG).unlink()
     site.at(GRUB_CFG).write_bytes(b"# with a new kernel\n")
-    commands(site.host).failing = {"update-grub"}
+    commands_of(site.host).failing = {"update-grub"}
     (kept,) = undo_all(site.host).kept
     assert "it is broken" in kept.reason
-    commands(site.host).failing = set()
+    commands_of(site.host).failing = set()
     assert undo_all(site.host).kept == ()
     assert not site.at(HOME).exists()
 
@@ -176,12 +176,12 @@ def test_an_undo_command_that_fails_stops_nothing_else(site: Site) -> None:
     assert site.differs() == set()
     site.at("/run/rule").touch()
     assert undo_all(site.host).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_an_undo_command_whose_effect_lasts_must_succeed_also_after_a_reboot(site: Site) -> None:
     site.at("/proc/sys/kernel/random/boot_id").write_text("boot-2\n")
-    commands(site.host).failing = {"reload"}
+    commands_of(site.host).failing = {"reload"}
     (kept,) = undo_all(site.host).kept
     assert kept.reason == "`reload` failed: reload: it is broken"
     report = undo_all(site.host, force=True)
@@ -206,7 +206,7 @@ def test_from_a_rescue_system(site: Site) -> None:
     }
     assert site.differs() == {"/run/rule", "/run/loaded"}
     assert undo_all(site.host).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_a_directory_with_other_files_stays(site: Site) -> None:
@@ -224,7 +224,7 @@ def test_a_directory_with_a_kept_file_goes_when_it_is_forced(site: Site) -> None
     second.write_text("changed\n")
     assert str(second).endswith(undo_all(site.host).kept[0].path)
     undo_all(site.host, force=True)
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_a_renamed_file_is_not_moved_over_another(site: Site) -> None:
@@ -235,14 +235,14 @@ def test_a_renamed_file_is_not_moved_over_another(site: Site) -> None:
     assert site.at("/mnt/plugin.so").read_text() == "another\n"
     site.at("/mnt/plugin.so").unlink()
     assert undo_all(site.host).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_a_dry_run_reports_what_a_rollback_does(site: Site) -> None:
-    now = snapshot(site.root)
+    now = take_snapshot(site.root)
     planned = undo_all(site.host, dry_run=True)
-    assert snapshot(site.root) == now
-    assert commands(site.host).ran == []
+    assert take_snapshot(site.root) == now
+    assert commands_of(site.host).ran == []
     done = undo_all(site.host)
     assert planned.undone == done.undone
     unsure = " if it is empty"
@@ -254,7 +254,7 @@ def test_a_dry_run_reports_what_a_rollback_does(site: Site) -> None:
 def test_one_transaction_and_all_later_ones(tmp_path: Path) -> None:
     make_tree(tmp_path)
     host = make_host(tmp_path)
-    ids = [write(host, "/etc/script", f"{n}\n".encode()) for n in (1, 2, 3)]
+    ids = [apply_write(host, "/etc/script", f"{n}\n".encode()) for n in (1, 2, 3)]
     assert ids == sorted(ids)
     assert undo_all(host, since="2").undone == (ids[2], ids[1])
     assert (tmp_path / "etc/script").read_text() == "1\n"
@@ -264,14 +264,14 @@ def test_one_transaction_and_all_later_ones(tmp_path: Path) -> None:
 
 def test_bytes_that_another_transaction_needs_are_kept(tmp_path: Path) -> None:
     make_tree(tmp_path)
-    before = snapshot(tmp_path)
+    before = take_snapshot(tmp_path)
     host = make_host(tmp_path)
-    write(host, "/etc/script", b"1\n")
-    write(host, "/etc/script", b"#!/bin/sh\n")
-    write(host, "/etc/script", b"2\n")
+    apply_write(host, "/etc/script", b"1\n")
+    apply_write(host, "/etc/script", b"#!/bin/sh\n")
+    apply_write(host, "/etc/script", b"2\n")
     undo_all(host, since="3")
     assert undo_all(host).kept == ()
-    assert snapshot(tmp_path) == before
+    assert take_snapshot(tmp_path) == before
 
 
 def test_an_unknown_transaction(site: Site) -> None:
@@ -301,10 +301,10 @@ def test_a_second_harpctl_is_refused(site: Site) -> None:
         with pytest.raises(HarpError, match=f"Another harpctl, process {other.pid}, is changing this host"):
             undo_all(site.host)
         with pytest.raises(HarpError, match=f"process {other.pid}"):
-            write(site.host, "/etc/script", b"1\n")
+            apply_write(site.host, "/etc/script", b"1\n")
         other.communicate("")
     assert undo_all(site.host).kept == ()
-    assert snapshot(site.root) == site.before
+    assert take_snapshot(site.root) == site.before
 
 
 def test_needs_no_root_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

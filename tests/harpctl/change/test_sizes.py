@@ -39,7 +39,7 @@ def set_up(host: Host) -> None:
     assert apply(PLAN, host, what="setup", progress=NoProgress())
 
 
-def undo(host: Host, *, force: bool = False) -> RollbackResult:
+def undo_all(host: Host, *, force: bool = False) -> RollbackResult:
     return rollback(host, progress=NoProgress(), force=force)
 
 
@@ -49,7 +49,7 @@ def test_set_once_and_set_back(host: Host, links: FakeLinks) -> None:
     set_up(host)
     assert links.sizes("eth1") == {**FRESH, **STEP.sizes}
     assert drop_held_steps(PLAN, host).is_empty
-    assert not undo(host).kept
+    assert not undo_all(host).kept
     assert links.sizes("eth1") == before
 
 
@@ -57,10 +57,10 @@ def test_what_a_boot_forgot_is_not_set_back(host: Host, links: FakeLinks) -> Non
     set_up(host)
     (host.root / BOOT_ID).write_text("second\n")
     links.interfaces["eth1"] = dict(FRESH, gso_ipv4_max_size=40000)
-    assert not undo(host).kept
+    assert not undo_all(host).kept
     set_up(host)
     del links.interfaces["eth1"]
-    report = undo(host)
+    report = undo_all(host)
     assert not report.kept
     assert "eth1 isn't there: its sizes are not set back." in report.notes
 
@@ -68,17 +68,17 @@ def test_what_a_boot_forgot_is_not_set_back(host: Host, links: FakeLinks) -> Non
 def test_what_the_boot_unit_set_again_is_set_back(host: Host, links: FakeLinks) -> None:
     set_up(host)
     (host.root / BOOT_ID).write_text("second\n")
-    assert not undo(host).kept
+    assert not undo_all(host).kept
     assert links.sizes("eth1")["gso_ipv4_max_size"] == 40000
 
 
 def test_what_somebody_set_since_stays(host: Host, links: FakeLinks) -> None:
     set_up(host)
     links.set_sizes("eth1", {"gso_ipv4_max_size": 200000})
-    (kept,) = undo(host).kept
+    (kept,) = undo_all(host).kept
     assert kept.reason == "somebody set sizes of eth1 since: gso_ipv4_max_size=200000"
     assert links.sizes("eth1")["gso_max_size"] == 131072
-    assert not undo(host, force=True).kept
+    assert not undo_all(host, force=True).kept
     assert links.sizes("eth1")["gso_ipv4_max_size"] == 40000
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harpctl.change.site import make_host, make_tree, set_up, snapshot, undo_all
+from tests.harpctl.change.site import make_host, make_tree, set_up, take_snapshot, undo_all
 
 CALLS = ("write", "fsync", "rename", "mkdir", "unlink", "symlink", "fchmod", "flock")
 CODE = """
@@ -38,7 +38,7 @@ def test_setup_killed_at_system_calls(tmp_path: Path, call: str) -> None:
     kills = 0
     for point in range(1, 1000, STRIDE):
         make_tree(root)
-        before = snapshot(root)
+        before = take_snapshot(root)
         inject = f"inject={call}:signal=KILL:when={point}"
         argv = ["strace", "-o", os.devnull, "-e", f"trace={call}", "-e", inject]
         env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -46,7 +46,7 @@ def test_setup_killed_at_system_calls(tmp_path: Path, call: str) -> None:
         if kills % 2:
             set_up(make_host(root))
         assert undo_all(make_host(root)).kept == ()
-        assert snapshot(root) == before, point
+        assert take_snapshot(root) == before, point
         shutil.rmtree(root)
         if done.returncode == 0:
             break

@@ -116,7 +116,7 @@ def plugin_parse(tmp_path_factory: pytest.TempPathFactory) -> Parse:
     return run_oracle
 
 
-def shown(conf: Conf) -> str:
+def oracle_text(conf: Conf) -> str:
     """Write a Conf as the oracle does."""
     found = {key: conf.get(key) for key in KEYS}
     texts = {
@@ -129,7 +129,7 @@ def shown(conf: Conf) -> str:
 
 def python_parse(data: bytes) -> tuple[bool, str]:
     try:
-        return True, shown(parse(data.decode("utf-8", "surrogateescape"), "f.conf"))
+        return True, oracle_text(parse(data.decode("utf-8", "surrogateescape"), "f.conf"))
     except HarpError as error:
         return False, error.message
 
@@ -284,7 +284,7 @@ def test_what_is_written_is_read_back(plugin_parse: Parse, conf: Conf) -> None:
     text = render(conf)
     read = parse(text, "f.conf")
     assert render(read) == text
-    assert plugin_parse(text.encode()) == (True, shown(read))
+    assert plugin_parse(text.encode()) == (True, oracle_text(read))
     assert read == conf
 
 

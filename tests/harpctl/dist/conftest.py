@@ -41,23 +41,23 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All packages, as `make dist` makes them."""
-    run("make", "-s", "-C", root, "dist")
+    run_command("make", "-s", "-C", root, "dist")
     return shutil.copytree(root / "dist" / "out", tmp_path_factory.mktemp("packages") / "out")
 
 
-def of(out: Path, pattern: str, machine: str = HERE) -> list[Path]:
+def files_for(out: Path, pattern: str, machine: str = HERE) -> list[Path]:
     """Return the files that fit a pattern, without those for other machines."""
     others = [word for name, debian in DEBIAN.items() if name != machine for word in (name, debian)]
     return sorted(file for file in out.glob(pattern) if not any(word in file.name for word in others))
 
 
-def one(out: Path, pattern: str, machine: str = HERE) -> Path:
+def only_file_for(out: Path, pattern: str, machine: str = HERE) -> Path:
     """Return the only file that fits a pattern and a machine."""
-    (found,) = of(out, pattern, machine)
+    (found,) = files_for(out, pattern, machine)
     return found
 
 
-def run(*words: str | Path, code: int = 0) -> str:
+def run_command(*words: str | Path, code: int = 0) -> str:
     """Run a command that ends with a code; return its standard output, and where it fails its errors too."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
     assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
@@ -81,7 +81,7 @@ class Chroot:
         user = f"--userspec={uid}:{uid} " if uid else ""
         home, sys = ("/tmp", "mount -t sysfs sysfs") if uid else ("/root", "mount --rbind /sys")
         script = ENTER.format(before=before, home=home, user=user, sys=sys)
-        return run(
+        return run_command(
             *("unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c", script, self.folder),
             *words,
             code=code,
@@ -110,11 +110,13 @@ def debian(root: Path, tmp_path: Path) -> Callable[[str], Chroot]:
         if not kept.is_file():
             kept.parent.mkdir(parents=True, exist_ok=True)
             new = kept.with_suffix(".new.tar")
-            run("mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,python3-venv", release, new)
+            run_command(
+                "mmdebstrap", "--quiet", "--variant=minbase", "--include=python3,python3-venv", release, new
+            )
             new.rename(kept)
         folder = tmp_path / release
         folder.mkdir()
-        run("tar", "-xf", kept, "-C", folder)
+        run_command("tar", "-xf", kept, "-C", folder)
         return Chroot(folder)
 
     return make

@@ -11,7 +11,7 @@ from dist.make import BUILD
 from harpctl.errors import HarpError
 from harplab.bench.nccl_wheel import NEWEST, fetch_nccl, wheel_of
 from harplab.perf.baseline import cache_dir
-from tests.harpctl.dist.conftest import Chroot, one
+from tests.harpctl.dist.conftest import Chroot, only_file_for
 from tests.harpctl.dist.test_deb import Debian
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
@@ -24,7 +24,7 @@ NAME_IT = "export NCCL_NET_PLUGIN=$(/tmp/venv/bin/python -m harp_net)"
 def host(out: Path, debian: Debian) -> Chroot:
     """A bare Debian in which a user has installed the wheel into an environment."""
     made: Chroot = debian("bookworm")
-    wheel = made.put(one(out, "harp_net-*.whl"))
+    wheel = made.put(only_file_for(out, "harp_net-*.whl"))
     made.run("python3", "-m", "venv", "/tmp/venv", uid=USER)
     made.run("/tmp/venv/bin/pip", "install", "--no-index", wheel, uid=USER)
     return made

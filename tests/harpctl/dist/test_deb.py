@@ -14,7 +14,7 @@ from dist.names import plain_version, triplet
 from harpctl.build_info import build_version
 from harpctl.errors import ExitCode
 from harpctl.facts.plugin_files import NAME, RCCL_SUFFIXED, SUFFIXED
-from tests.harpctl.dist.conftest import Chroot, of, one, run
+from tests.harpctl.dist.conftest import Chroot, files_for, only_file_for, run_command
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
 
@@ -25,21 +25,24 @@ Debian = Callable[[str], Chroot]
 
 @pytest.fixture
 def deb(out: Path) -> Path:
-    return one(out, "harp_*.deb")
+    return only_file_for(out, "harp_*.deb")
 
 
 @pytest.fixture
 def lab(out: Path) -> Path:
-    return one(out, "harp-lab_*.deb")
+    return only_file_for(out, "harp-lab_*.deb")
 
 
 def files_of(package: Path) -> set[str]:
-    return {line.split()[5] for line in run("dpkg-deb", "-c", package).splitlines()}
+    return {line.split()[5] for line in run_command("dpkg-deb", "-c", package).splitlines()}
 
 
 def test_its_name_version_and_files(deb: Path) -> None:
     assert deb.stat().st_size < DEB_BYTES_MAX
-    assert run("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
+    assert (
+        run_command("dpkg-deb", "-f", deb, "Package", "Version")
+        == f"Package: harp\nVersion: {plain_version()}\n"
+    )
     names = files_of(deb)
     assert {
         f".{LIBRARY}",
@@ -54,7 +57,7 @@ def test_its_name_version_and_files(deb: Path) -> None:
 
 
 def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
-    assert run("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()}), libc6 (>= 2.27)\n"
+    assert run_command("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()}), libc6 (>= 2.27)\n"
     pages = {
         f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")
     }
@@ -65,18 +68,18 @@ def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="needs lintian")
 def test_lintian_finds_no_error(out: Path) -> None:
-    run("lintian", "--fail-on", "error", "--allow-root", *of(out, "*.deb"))
+    run_command("lintian", "--fail-on", "error", "--allow-root", *files_for(out, "*.deb"))
 
 
 def test_debug_information_is_that_of_the_library(out: Path, deb: Path, tmp_path: Path) -> None:
-    debug = one(out, "harp-dbgsym_*.deb")
+    debug = only_file_for(out, "harp-dbgsym_*.deb")
     for package in (deb, debug):
-        run("dpkg-deb", "-x", package, tmp_path)
-    (found,) = re.findall(r"Build ID: ([0-9a-f]+)", run("readelf", "-n", f"{tmp_path}{LIBRARY}"))
-    assert found in run("dpkg-deb", "-f", debug, "Build-Ids").split()
+        run_command("dpkg-deb", "-x", package, tmp_path)
+    (found,) = re.findall(r"Build ID: ([0-9a-f]+)", run_command("readelf", "-n", f"{tmp_path}{LIBRARY}"))
+    assert found in run_command("dpkg-deb", "-f", debug, "Build-Ids").split()
     file = tmp_path / "usr/lib/debug/.build-id" / found[:2] / f"{found[2:]}.debug"
-    assert found in run("readelf", "-n", file)
-    assert ".debug_info" in run("readelf", "-SW", file)
+    assert found in run_command("readelf", "-n", file)
+    assert ".debug_info" in run_command("readelf", "-SW", file)
 
 
 @pytest.mark.parametrize("release", ["bookworm", "trixie"])
@@ -112,7 +115,7 @@ def test_an_older_debian_takes_the_file_that_brings_its_python(deb: Path, out: P
     assert host.files() == before
     host.run("python3", "-m", "venv", "/tmp/venv")
     output = host.run(
-        "/tmp/venv/bin/pip", "install", "--no-deps", host.put(one(out, "harpctl-*.whl")), code=1
+        "/tmp/venv/bin/pip", "install", "--no-deps", host.put(only_file_for(out, "harpctl-*.whl")), code=1
     )
     assert "requires a different Python" in output
     file = host.put(out / "harp_setup.sh")
@@ -124,10 +127,10 @@ def test_an_older_debian_takes_the_file_that_brings_its_python(deb: Path, out: P
 def test_what_does_not_fit_or_is_damaged_is_refused(deb: Path, debian: Debian, tmp_path: Path) -> None:
     host = debian("bookworm")
     before = host.files()
-    run("dpkg-deb", "-R", deb, tmp_path / "other")
+    run_command("dpkg-deb", "-R", deb, tmp_path / "other")
     control = tmp_path / "other/DEBIAN/control"
     control.write_text(re.sub("Architecture: .*", "Architecture: s390x", control.read_text()))
-    run("dpkg-deb", "--root-owner-group", "-b", tmp_path / "other", tmp_path / "other.deb")
+    run_command("dpkg-deb", "--root-owner-group", "-b", tmp_path / "other", tmp_path / "other.deb")
     output = host.run("dpkg", "-i", host.put(tmp_path / "other.deb"), code=1)
     assert "package architecture (s390x) does not match system" in output
     (tmp_path / "cut.deb").write_bytes(deb.read_bytes()[:-1000])
@@ -151,7 +154,7 @@ def test_an_image_without_ldconfig_takes_the_layer(out: Path, debian: Debian) ->
     host = debian("bookworm")
     for name in ("sbin/ldconfig", "etc/ld.so.cache"):
         (host.folder / name).unlink()
-    run("tar", "-xzf", one(out, "*-layer.tar.gz"), "-C", host.folder)
+    run_command("tar", "-xzf", only_file_for(out, "*-layer.tar.gz"), "-C", host.folder)
     host.run("harpctl", "install", "--name", "plain")
     assert "is enabled" in host.run("harpctl", "status")
     output = host.run("harpctl", "install", "--name", "plain", "--dir", "/opt", code=4)

@@ -81,17 +81,17 @@ def run(tmp_path: Path) -> Run:
     return call
 
 
-def piped(run: Run, file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_piped(run: Run, file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     done: subprocess.CompletedProcess[str] = run(["-s", "--", *words], file.read_bytes())
     return done
 
 
-def names(folder: Path) -> set[str]:
+def names_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.exists() else set()
 
 
 def test_from_a_pipe_it_runs_a_command_that_reads_nothing_of_it(run: Run, file: Path, tmp_path: Path) -> None:
-    done = piped(run, file, "doctor", "--json", "a b")
+    done = run_piped(run, file, "doctor", "--json", "a b")
     assert done.returncode == 0, done.stderr
     assert "called: doctor --json a b\n" in done.stdout
     assert "input: 0 bytes\n" in done.stdout
@@ -106,7 +106,7 @@ def test_from_a_file_it_does_the_same(run: Run, file: Path, tmp_path: Path, word
 
 
 def test_the_exit_code_is_the_commands(run: Run, file: Path) -> None:
-    assert piped(run, file, "fail").returncode == 7
+    assert run_piped(run, file, "fail").returncode == 7
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the tool stays on the host")
@@ -115,7 +115,7 @@ def test_the_exit_code_is_the_commands(run: Run, file: Path) -> None:
     [([], "setup --yes"), (["--gpus", "4"], "setup --yes --gpus 4"), (["setup"], "setup")],
 )
 def test_setup_keeps_the_tool(run: Run, file: Path, tmp_path: Path, words: list[str], called: str) -> None:
-    done = piped(run, file, *words)
+    done = run_piped(run, file, *words)
     assert f"called: {called}\n" in done.stdout, done.stderr
     (home,) = (tmp_path / "host" / TOOLS).iterdir()
     assert f"from: {home}/bin/harpctl\n" in done.stdout
@@ -126,30 +126,30 @@ def test_a_tree_gets_the_tool_below_its_root_and_once(run: Run, file: Path, tmp_
     tree = tmp_path / "tree"
     tree.mkdir()
     for words in (["setup", "--root", str(tree)], ["setup", f"--root={tree}"]):
-        done = piped(run, file, *words)
+        done = run_piped(run, file, *words)
         assert done.returncode == 0, done.stderr
     (tools,) = [path for path in tree.rglob("harpctl") if path.is_dir()]
     (home,) = tools.iterdir()
     assert home.stat().st_mode & 0o777 == 0o755
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
-    piped(run, file, "setup", "--root", str(tree))
+    run_piped(run, file, "setup", "--root", str(tree))
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
 
 def test_a_setup_that_is_refused_leaves_nothing(run: Run, genuine: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "usr/local").mkdir(parents=True)
-    assert piped(run, genuine, "setup", "--fail", "--root", str(tree)).returncode == 7
-    assert names(tree) == {"usr", "usr/local"}
+    assert run_piped(run, genuine, "setup", "--fail", "--root", str(tree)).returncode == 7
+    assert names_below(tree) == {"usr", "usr/local"}
     (tree / "var/lib/harp").mkdir(parents=True)  # the journal of one that had begun
-    piped(run, genuine, "setup", "--fail", "--root", str(tree))
+    run_piped(run, genuine, "setup", "--fail", "--root", str(tree))
     assert len(list(tree.rglob("bin/harpctl"))) == 1
 
 
 def test_the_copy_that_is_kept_is_the_file(run: Run, genuine: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    piped(run, genuine, "setup", "--root", str(tree))
+    run_piped(run, genuine, "setup", "--root", str(tree))
     (kept,) = tree.rglob("harp_setup.sh")
     assert kept.read_bytes() == genuine.read_bytes()
 
@@ -157,10 +157,10 @@ def test_the_copy_that_is_kept_is_the_file(run: Run, genuine: Path, tmp_path: Pa
 def test_a_broken_tool_is_replaced(run: Run, file: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    piped(run, file, "setup", "--root", str(tree))
+    run_piped(run, file, "setup", "--root", str(tree))
     (program,) = tree.rglob("bin/harpctl")
     program.write_text("#!/bin/sh\nexit 1\n")
-    assert "called: setup" in piped(run, file, "setup", "--root", str(tree)).stdout
+    assert "called: setup" in run_piped(run, file, "setup", "--root", str(tree)).stdout
     assert program.read_text() == STAND_IN
 
 
@@ -183,7 +183,7 @@ def test_a_download_that_was_cut_off_changes_nothing(run: Run, file: Path, tmp_p
     for cut in sorted(cuts):
         done = run(["-s", "--", "setup", "--root", str(tree)], data[:cut])
         assert "called" not in done.stdout, f"cut at {cut}"
-        assert names(tree) == set(), f"cut at {cut}"
+        assert names_below(tree) == set(), f"cut at {cut}"
         if cut > begun:
             assert done.returncode != 0, f"cut at {cut}"
             assert done.stderr, f"cut at {cut}"
@@ -199,7 +199,7 @@ def test_a_damaged_download_changes_nothing(run: Run, file: Path, tmp_path: Path
     done = run(["-s", "--", "setup", "--root", str(tmp_path / "tree")], bytes(data))
     assert done.returncode == 1
     assert "not complete, or damaged" in done.stderr
-    assert names(tmp_path / "tree") == set()
+    assert names_below(tmp_path / "tree") == set()
 
 
 @pytest.mark.skipif(shutil.which("dash") is None, reason="no dash here")
@@ -229,36 +229,36 @@ def test_a_tool_that_the_host_lacks_is_named(run: Run, file: Path, tmp_path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_uninstall_waits_for_rollback(run: Run, file: Path, tmp_path: Path) -> None:
-    piped(run, file, "setup")
+    run_piped(run, file, "setup")
     (home,) = (tmp_path / "host" / TOOLS).iterdir()
     link = tmp_path / "host/usr/local/bin/harpctl"
     link.parent.mkdir()
     link.symlink_to(home / "bin" / "harpctl")
-    done = piped(run, file, "uninstall")
+    done = run_piped(run, file, "uninstall")
     assert done.returncode == 1
     assert "rollback" in done.stderr
     assert home.is_dir()
     link.unlink()
-    assert piped(run, file, "uninstall").returncode == 0
-    assert names(tmp_path / "host") == {"usr", "usr/local", "usr/local/bin"}
+    assert run_piped(run, file, "uninstall").returncode == 0
+    assert names_below(tmp_path / "host") == {"usr", "usr/local", "usr/local/bin"}
 
 
 @pytest.mark.parametrize("words", [("--root", "{}"), ("--root={}/",)])
 def test_uninstall_of_a_tree(run: Run, genuine: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    piped(run, genuine, "setup", "--root", str(tree))
+    run_piped(run, genuine, "setup", "--root", str(tree))
     assert list((tree / TOOLS).iterdir())
     (tree / "usr/local/bin").mkdir()
     (tree / "usr/local/bin/harpctl").symlink_to("nowhere")
     given = [word.format(tree) for word in words]
-    done = piped(run, genuine, "uninstall", *given)
+    done = run_piped(run, genuine, "uninstall", *given)
     assert done.returncode == 1
     assert f"rollback --root {tree}" in done.stderr
     (tree / "usr/local/bin/harpctl").unlink()
-    assert piped(run, genuine, "uninstall", *given).returncode == 0
-    assert names(tree) == {"usr", "usr/local", "usr/local/bin"}
-    assert piped(run, genuine, "uninstall", "--root", str(tmp_path / "none")).returncode == 1
+    assert run_piped(run, genuine, "uninstall", *given).returncode == 0
+    assert names_below(tree) == {"usr", "usr/local", "usr/local/bin"}
+    assert run_piped(run, genuine, "uninstall", "--root", str(tmp_path / "none")).returncode == 1
 
 
 def test_the_same_folder_gives_the_same_bytes(stage: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def image_of(root: Path, family: str) -> Path:
     return root / "usr/lib64"
 
 
-def run(project: Path, image: Path) -> str:
+def run_in_image(project: Path, image: Path) -> str:
     words = [str(project / "dist/in-image"), str(image)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
@@ -35,9 +35,9 @@ def run(project: Path, image: Path) -> str:
 @pytest.mark.parametrize("family", ["debian", "rhel"])
 def test_both_names_where_they_are_free(root: Path, tmp_path: Path, family: str) -> None:
     libraries = image_of(tmp_path, family)
-    assert f"HARP is /{libraries.relative_to(tmp_path)}/{NAME}\n" in run(root, tmp_path)
+    assert f"HARP is /{libraries.relative_to(tmp_path)}/{NAME}\n" in run_in_image(root, tmp_path)
     assert {path.name: path.read_bytes() for path in libraries.iterdir()} == dict.fromkeys(NAMES, HARP)
-    assert "is there already" in run(root, tmp_path)
+    assert "is there already" in run_in_image(root, tmp_path)
 
 
 @pytest.mark.parametrize("family", ["debian", "rhel"])
@@ -49,6 +49,6 @@ def test_another_plugin_stays(root: Path, tmp_path: Path, family: str, is_link: 
         plain.symlink_to("/opt/amazon/none.so")
     else:
         plain.write_bytes(OTHER)
-    assert f"{NAME} is there already and stays" in run(root, tmp_path)
+    assert f"{NAME} is there already and stays" in run_in_image(root, tmp_path)
     assert plain.is_symlink() if is_link else plain.read_bytes() == OTHER
     assert (libraries / SUFFIXED).read_bytes() == HARP

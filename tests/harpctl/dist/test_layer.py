@@ -12,7 +12,7 @@ import pytest
 from dist.names import triplet
 from harpctl.build_info import build_version
 from harpctl.facts.plugin_files import SUFFIXED
-from tests.harpctl.dist.conftest import one
+from tests.harpctl.dist.conftest import only_file_for
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
 
@@ -24,7 +24,7 @@ def test_layer_is_the_installers_image(root: Path, tmp_path: Path) -> None:
     node.mkdir()
     words = [sys.executable, "-m", "dist.out", "--out", str(out), "--only", "layer"]
     subprocess.run(words, cwd=root, check=True)
-    layer = one(out, "harp-*-layer.tar.gz")
+    layer = only_file_for(out, "harp-*-layer.tar.gz")
     lines = (out / "installer.Dockerfile").read_text(encoding="utf-8").splitlines()
     assert lines[1:] == [f"ADD {layer.name} /", 'ENTRYPOINT ["/usr/bin/harpctl"]']
     lines = (out / "Dockerfile").read_text(encoding="utf-8").splitlines()

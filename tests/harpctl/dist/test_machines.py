@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 
 from dist.names import DEBIAN, HERE, MACHINES, plain_version
 from dist.wheel import GLIBC
-from tests.harpctl.dist.conftest import one, run
+from tests.harpctl.dist.conftest import only_file_for, run_command
 from tests.meta.test_portable import glibc_versions
 
 pytestmark = [
@@ -39,7 +39,7 @@ def elf_files(folder: Path) -> list[Path]:
     return [file for file in files if file.read_bytes()[:4] == b"\x7fELF"]
 
 
-def unpack(out: Path, machine: str, folder: Path) -> dict[str, Path]:
+def unpack_packages(out: Path, machine: str, folder: Path) -> dict[str, Path]:
     """Unpack every package of a machine, each into a folder; return them by the package's name."""
     debian, version = DEBIAN[machine], plain_version()
     tag = f"py3-none-manylinux_{GLIBC}_{machine}"
@@ -50,23 +50,23 @@ def unpack(out: Path, machine: str, folder: Path) -> dict[str, Path]:
         f"harp-{version}-{machine}-layer.tar.gz",
     ]
     for name in names:
-        file, into = one(out, name, machine), folder / name
+        file, into = only_file_for(out, name, machine), folder / name
         into.mkdir()
         if name.endswith(".deb"):
-            run("dpkg-deb", "-x", file, into)
+            run_command("dpkg-deb", "-x", file, into)
         elif name.endswith(".rpm"):
-            run("sh", "-c", 'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)', file, into)
+            run_command("sh", "-c", 'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)', file, into)
         elif name.endswith(".whl"):
             with zipfile.ZipFile(file) as wheel:
                 wheel.extractall(into)
         else:
-            run("tar", "-xzf", file, "-C", into)
+            run_command("tar", "-xzf", file, "-C", into)
     return {name: folder / name for name in names}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_in_them_is_for_the_machine(out: Path, tmp_path: Path, machine: str) -> None:
-    for name, folder in unpack(out, machine, tmp_path).items():
+    for name, folder in unpack_packages(out, machine, tmp_path).items():
         files = elf_files(folder)
         assert files, f"{name} holds no program"
         found = {}
@@ -86,13 +86,13 @@ def test_what_is_in_them_is_for_the_machine(out: Path, tmp_path: Path, machine: 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_they_say_for_which_machine_they_are(out: Path, machine: str) -> None:
     for name in ("harp", "harp-lab", "harp-dbgsym"):
-        package = one(out, f"{name}_*.deb", machine)
-        assert run("dpkg-deb", "-f", package, "Architecture") == f"{DEBIAN[machine]}\n"
+        package = only_file_for(out, f"{name}_*.deb", machine)
+        assert run_command("dpkg-deb", "-f", package, "Architecture") == f"{DEBIAN[machine]}\n"
     for name in ("harp", "harp-lab", "harp-debuginfo"):
-        package = one(out, f"{name}-{plain_version()}-*.rpm", machine)
-        assert run("rpm", "-qp", "--queryformat", "%{ARCH}", package) == machine
+        package = only_file_for(out, f"{name}-{plain_version()}-*.rpm", machine)
+        assert run_command("rpm", "-qp", "--queryformat", "%{ARCH}", package) == machine
     for name in ("harpctl", "harpctl_lab", "harp_net"):
-        with zipfile.ZipFile(one(out, f"{name}-*.whl", machine)) as wheel:
+        with zipfile.ZipFile(only_file_for(out, f"{name}-*.whl", machine)) as wheel:
             (file,) = (each for each in wheel.namelist() if each.endswith(".dist-info/WHEEL"))
             assert f"Tag: py3-none-manylinux_{GLIBC}_{machine}\n" in wheel.read(file).decode()
 
@@ -100,7 +100,7 @@ def test_they_say_for_which_machine_they_are(out: Path, machine: str) -> None:
 def test_the_other_machines_package_is_refused_here(out: Path, tmp_path: Path) -> None:
     """By the launcher, where the package manager was told to install it all the same."""
     other = next(machine for machine in MACHINES if machine != HERE)
-    run("dpkg-deb", "-x", one(out, "harp_*.deb", other), tmp_path)
+    run_command("dpkg-deb", "-x", only_file_for(out, "harp_*.deb", other), tmp_path)
     program = tmp_path / "usr/lib/harp/bin/harpctl"
-    output = run(program, "--version", code=4)
+    output = run_command(program, "--version", code=4)
     assert f"this package is for {other}, and this host is {HERE}" in output

@@ -15,7 +15,7 @@ import pytest
 from dist.make import merge_packages, pinned, requirements
 from dist.names import plain_version
 from harpctl.build_info import build_version
-from tests.harpctl.dist.conftest import one, run
+from tests.harpctl.dist.conftest import only_file_for, run_command
 
 whole = pytest.mark.dist
 
@@ -29,7 +29,7 @@ def test_sums_name_every_file_and_hold(out: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(list(copy.iterdir())) - 1
-    damaged = one(copy, "harp_*.deb")
+    damaged = only_file_for(copy, "harp_*.deb")
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
@@ -50,7 +50,7 @@ def test_the_bill_of_materials_names_every_file_and_what_is_in_it(out: Path) -> 
     assert all(each["hashes"] == [{"alg": "SHA-256", "content": sums[name]}] for name, each in files.items())
     inside = {each["ref"]: set(each.get("dependsOn", ())) for each in bill["dependencies"]}
     packages = {f"pkg:pypi/{name}@{version}" for name, version in requirements().items()}
-    assert packages <= inside[one(out, "harp_*.deb").name]
+    assert packages <= inside[only_file_for(out, "harp_*.deb").name]
     bare = ("*.whl", "harp-lab*", "harp-d*")
     assert [inside[file.name] for pattern in bare for file in out.glob(pattern) if inside[file.name]] == []
     assert any(ref.startswith("pkg:deb/debian/python3") for ref in inside["harp_setup.sh"])
@@ -62,10 +62,10 @@ def test_the_bill_of_materials_names_every_file_and_what_is_in_it(out: Path) -> 
 @whole
 @pytest.mark.timeout(2400)
 def test_another_checkout_gives_the_same_bytes(root: Path, out: Path, tmp_path: Path) -> None:
-    if run("git", "-C", root, "status", "--porcelain"):
+    if run_command("git", "-C", root, "status", "--porcelain"):
         pytest.skip("uncommitted changes, which a clone does not have")
     other = tmp_path / "another folder" / "with a longer name"
-    run("git", "clone", "--quiet", root, other)
+    run_command("git", "clone", "--quiet", root, other)
     done = subprocess.run(["./harp_setup", "dist"], cwd=other, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (other / "dist/out/SHA256SUMS").read_text() == (out / "SHA256SUMS").read_text()
@@ -93,7 +93,7 @@ def test_what_differs_between_pythons_stays_apart(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    run("git", "clone", "--quiet", root, copy)
+    run_command("git", "clone", "--quiet", root, copy)
     for name in ("harp_setup", "pyproject.toml", "dist/pins.txt"):
         shutil.copy(root / name, copy / name)
     done = subprocess.run(

@@ -15,7 +15,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 from dist.cpython import GLIBC
 from harpctl.build_info import build_version
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
 
@@ -28,7 +28,7 @@ def file(out: Path) -> Path:
     return out / "harp_setup.sh"
 
 
-def unpacked(file: Path, folder: Path) -> Path:
+def unpack_archive(file: Path, folder: Path) -> Path:
     """Unpack the archive behind the last line of text."""
     data = file.read_bytes()
     match = re.search(rb'\nharp_main "\$\{BASH_SOURCE-\}" (\d+) ', data)
@@ -38,7 +38,7 @@ def unpacked(file: Path, folder: Path) -> Path:
     return folder
 
 
-def pipe(file: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def run_piped(file: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     with file.open("rb") as data:
         done = subprocess.run(
             ["bash", "-s", "--", *words], stdin=data, env=env, capture_output=True, timeout=300, check=False
@@ -56,7 +56,7 @@ def glibc_needed(program: bytes) -> set[tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def inside(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = unpacked(file, tmp_path_factory.mktemp("inside") / "tool")
+    folder = unpack_archive(file, tmp_path_factory.mktemp("inside") / "tool")
     if not (folder / "python").is_dir():
         pytest.skip("a file without a Python of its own: dist.make said why")
     return folder
@@ -76,13 +76,13 @@ def test_nothing_in_it_names_the_machine_that_built_it(root: Path, inside: Path)
 
 def test_it_runs_where_there_is_no_python(file: Path, inside: Path, bare: dict[str, str]) -> None:
     del inside
-    done = pipe(file, bare, "--version")
+    done = run_piped(file, bare, "--version")
     assert (done.returncode, done.stdout) == (0, f"harpctl {build_version()}\n"), done.stderr
 
 
 def test_it_has_the_lab(file: Path, inside: Path, bare: dict[str, str], tmp_path: Path) -> None:
     assert (inside / "app/plugin/build/fault_injector").is_file()
-    done = pipe(file, bare, "dissector", str(tmp_path))
+    done = run_piped(file, bare, "dissector", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "harp.lua").is_file()
 
@@ -91,8 +91,8 @@ def test_it_sets_a_tree_up_and_undoes_it(
     file: Path, inside: Path, bare: dict[str, str], tmp_path: Path
 ) -> None:
     del inside
-    tree = build(tmp_path / "host", "rocky-8")
-    done = pipe(file, bare, "setup", "--root", str(tree), *ENIS)
+    tree = build_machine(tmp_path / "host", "rocky-8")
+    done = run_piped(file, bare, "setup", "--root", str(tree), *ENIS)
     assert "Set up HARP successfully" in done.stdout.splitlines(), done.stdout + done.stderr
     link = tree / "usr/local/bin/harpctl"
     tool = tree / str(link.readlink()).lstrip("/")

@@ -25,7 +25,7 @@ from tests.harpctl.doctor.cases import CASES, Case
 from tests.harpctl.doctor.cases.hugepages import no_pages, pages_after_reboot
 from tests.harpctl.doctor.cases.nccl_itself import can_not_encrypt, no_gdrcopy
 from tests.harpctl.doctor.cases.system import undisciplined_clock
-from tests.harpctl.doctor.world import LIBRARY, World, plugin
+from tests.harpctl.doctor.world import LIBRARY, World, make_copy
 
 
 def test_healthy_host(world: World) -> None:
@@ -210,7 +210,7 @@ def test_no_name_ends_a_command(world: World) -> None:
     world.facts = replace(world.facts, enis=enis)
     world.write(evil, f"[eni]\ninterface = {name}\n")
     (world.root / evil[1:]).chmod(0o666)
-    world.copies = (plugin(LIBRARY.replace("libnccl", "lib;touch PWN;nccl")),)
+    world.copies = (make_copy(LIBRARY.replace("libnccl", "lib;touch PWN;nccl")),)
     commands = [command for finding in world.findings() for command in finding.repair]
     concerned = [command for command in commands if "PWN" in command or name in command]
     assert len(concerned) > 5
@@ -282,7 +282,7 @@ def test_address_without_a_subnet(world: World) -> None:
 
 
 def test_parked_copy_is_not_another_plugin(world: World) -> None:
-    world.copies = (plugin("/root/libnccl-net.so", "moved"),)
+    world.copies = (make_copy("/root/libnccl-net.so", "moved"),)
     assert worst_level(world.findings("plugin.first")) == "ok"
     assert world.findings("plugin.loads")[0].level == "skip"
 

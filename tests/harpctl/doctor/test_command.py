@@ -21,26 +21,26 @@ from harpctl.errors import HarpError
 from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Boot, Eni, Facts, Gpu, Memory, System
 from harpctl.host.host import Host
-from tests.harpctl.machine import DISTROS, build
+from tests.harpctl.machine import DISTROS, build_machine
 
 
-def run(*argv: str) -> Result:
+def run_harpctl(*argv: str) -> Result:
     return CliRunner().invoke(app, list(argv), catch_exceptions=False)
 
 
-def answer(*argv: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*argv, "--json").stdout)
+def run_for_json(*argv: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run_harpctl(*argv, "--json").stdout)
     return found
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    return build(tmp_path / "tree", "rocky-9", "prepared")
+    return build_machine(tmp_path / "tree", "rocky-9", "prepared")
 
 
 @pytest.fixture
 def ready(tree: Path) -> Path:
-    done = run("setup", "--root", str(tree), "--yes")
+    done = run_harpctl("setup", "--root", str(tree), "--yes")
     assert done.exit_code == 0, done.output
     return tree
 
@@ -50,20 +50,20 @@ def ready(tree: Path) -> Path:
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_what_setup_leaves_is_right(distro: str, tmp_path: Path) -> None:
-    tree = build(tmp_path, distro, "prepared")
-    before = run("validate", "--root", str(tree))
+    tree = build_machine(tmp_path, distro, "prepared")
+    before = run_harpctl("validate", "--root", str(tree))
     assert before.exit_code == 1
     assert "There is no ztcp*.conf in /usr/local/tfabric/tools/config" in before.stdout
     assert "HARP is not set up correctly" in before.stdout.splitlines()[-1]
-    assert run("setup", "--root", str(tree), "--yes").exit_code == 0
-    after = run("validate", "--root", str(tree))
+    assert run_harpctl("setup", "--root", str(tree), "--yes").exit_code == 0
+    after = run_harpctl("validate", "--root", str(tree))
     assert after.exit_code == 0
     assert after.stdout.startswith("HARP is set up correctly")
 
 
 def test_validate_prints_failures_alone(ready: Path) -> None:
     (ready / conf_path(0).lstrip("/")).write_text("[eni]\ninterface = eth1\nmtu = big\n")
-    done = run("validate", "--root", str(ready))
+    done = run_harpctl("validate", "--root", str(ready))
     assert done.exit_code == 1
     assert [line.split(maxsplit=1)[0] for line in done.stdout.splitlines() if line.startswith("  f")] == [
         "fail"
@@ -73,7 +73,7 @@ def test_validate_prints_failures_alone(ready: Path) -> None:
 
 
 def test_json_of_validate(ready: Path) -> None:
-    found = answer("validate", "--root", str(ready))
+    found = run_for_json("validate", "--root", str(ready))
     assert set(found) == {"ok", "worst", "findings", "transactions"}
     assert found["ok"] is True
     for finding in found["findings"]:
@@ -85,13 +85,13 @@ def test_json_of_validate(ready: Path) -> None:
 
 
 def test_doctor_shows_every_group(ready: Path) -> None:
-    done = run("doctor", "--root", str(ready))
+    done = run_harpctl("doctor", "--root", str(ready))
     assert done.exit_code == 0
     for name in ("Hugepages", "Conf files", "ENIs", "Plugin", "Limits", "System"):
         assert re.search(rf"^{name}: |^Without findings.*[ ,]{name} \d", done.stdout, re.MULTILINE), name
     assert "Peer: " not in done.stdout
     assert done.stdout.splitlines()[-1].startswith("0 failed, ")
-    assert len(run("doctor", "-v", "--root", str(ready)).stdout) > 2 * len(done.stdout)
+    assert len(run_harpctl("doctor", "-v", "--root", str(ready)).stdout) > 2 * len(done.stdout)
 
 
 def test_doctor_fails_and_repairs_what_is_safe(ready: Path) -> None:
@@ -99,18 +99,18 @@ def test_doctor_fails_and_repairs_what_is_safe(ready: Path) -> None:
     wanted = ready / "etc/systemd/system/multi-user.target.wants/harp.service"
     file.chmod(0o666)
     wanted.unlink()
-    shown = run("doctor", "--root", str(ready))
+    shown = run_harpctl("doctor", "--root", str(ready))
     assert f"repair: chmod o-w {ready}{conf_path(1)}" in shown.stdout
     assert "`harpctl doctor --fix` repairs 2 of them" in shown.stdout
     assert file.stat().st_mode & 0o777 == 0o666
-    found = answer("doctor", "--fix", "--root", str(ready))
+    found = run_for_json("doctor", "--fix", "--root", str(ready))
     assert len(found["transactions"]) == 2
     levels = {finding["id"]: finding["level"] for finding in found["findings"]}
     assert (levels["confs.mode"], levels["system.unit"]) == ("ok", "ok")
     assert file.stat().st_mode & 0o777 == 0o664
     assert wanted.is_symlink()
-    assert answer("doctor", "--fix", "--root", str(ready))["transactions"] == []
-    assert run("rollback", "--root", str(ready), found["transactions"][0]).exit_code == 0
+    assert run_for_json("doctor", "--fix", "--root", str(ready))["transactions"] == []
+    assert run_harpctl("rollback", "--root", str(ready), found["transactions"][0]).exit_code == 0
     assert file.stat().st_mode & 0o777 == 0o666
     assert not wanted.is_symlink()
 
@@ -119,11 +119,13 @@ def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
     host = Host(tree)
     store.prepare(host)
     Journal(host).begin("setup")
-    found = answer("doctor", "--root", str(tree))
+    found = run_for_json("doctor", "--root", str(tree))
     assert [one["repair"] for one in found["findings"] if one["id"] == "system.journal"] == [
         [f"harpctl rollback --root {tree}"]
     ]
-    levels = {one["id"]: one["level"] for one in answer("doctor", "--fix", "--root", str(tree))["findings"]}
+    levels = {
+        one["id"]: one["level"] for one in run_for_json("doctor", "--fix", "--root", str(tree))["findings"]
+    }
     assert levels["system.journal"] == "ok"
     assert not (tree / store.HOME[1:]).exists()
 
@@ -131,24 +133,24 @@ def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
 def test_a_repair_that_fails_is_reported(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ready / conf_path(1).lstrip("/")
     file.chmod(0o666)
-    monkeypatch.setattr("harpctl.doctor.command.apply", _refuse)
-    done = run("doctor", "--fix", "--root", str(ready))
+    monkeypatch.setattr("harpctl.doctor.command.apply", _raise_disk_full)
+    done = run_harpctl("doctor", "--fix", "--root", str(ready))
     assert f"confs.mode: chmod o-w {ready}{conf_path(1)}: The disk is full." in done.output
     assert "Anyone may write" in done.stdout
 
 
-def _refuse(*_arguments: object, **_named: object) -> str:
+def _raise_disk_full(*_arguments: object, **_named: object) -> str:
     raise HarpError("The disk is full.")
 
 
 def test_wrong_port(tree: Path) -> None:
-    done = run("doctor", "--root", str(tree), "--port", "80")
+    done = run_harpctl("doctor", "--root", str(tree), "--port", "80")
     assert done.exit_code == 2
     assert "1024" in done.output
 
 
 def test_peer_of_a_tree(ready: Path) -> None:
-    found = answer("doctor", "--root", str(ready), "--peer", "10.0.0.1")
+    found = run_for_json("doctor", "--root", str(ready), "--peer", "10.0.0.1")
     assert {f["level"] for f in found["findings"] if f["group"] == "peer"} == {"skip"}
 
 
@@ -156,7 +158,7 @@ def test_peer_of_a_tree(ready: Path) -> None:
 
 
 def test_topo(tree: Path) -> None:
-    devices = {device["name"]: device for device in answer("topo", "--root", str(tree))["devices"]}
+    devices = {device["name"]: device for device in run_for_json("topo", "--root", str(tree))["devices"]}
     assert list(devices) == [*(f"GPU{n}" for n in range(8)), *(f"eth{n}" for n in range(9))]
     first = devices["GPU0"]
     assert first["relations"]["GPU0"] == "X"
@@ -172,7 +174,7 @@ def test_topo(tree: Path) -> None:
 
 
 def test_topo_for_people(tree: Path) -> None:
-    lines = run("topo", "--root", str(tree)).stdout.splitlines()
+    lines = run_harpctl("topo", "--root", str(tree)).stdout.splitlines()
     row = next(line.split() for line in lines if line.strip().startswith("GPU4"))
     assert row[-4:] == ["24-47,72-95", "1", "0000:83:00.0", "eth5"]
     assert any(line.split()[:1] == ["SYS"] for line in lines)
@@ -197,6 +199,6 @@ def test_topo_of_unknown_places() -> None:
 
 
 def test_topo_of_nothing(tmp_path: Path) -> None:
-    done = run("topo", "--root", str(tmp_path))
+    done = run_harpctl("topo", "--root", str(tmp_path))
     assert done.exit_code == 0
     assert "There are no GPUs and no ENIs." in done.stdout

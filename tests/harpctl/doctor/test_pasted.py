@@ -25,20 +25,22 @@ from harpctl.facts.model import BootEntry
 from harpctl.facts.sources import RECORD
 from harpctl.network.model import EniPlan, Interfaces, encode
 from tests.harpctl.doctor.world import World
-from tests.harpctl.machine import build
-from tests.harpctl.network.example import put
+from tests.harpctl.machine import build_machine
+from tests.harpctl.network.example import write_file
 
 UNIT = "etc/systemd/system/harp.service"
 
 
-def invoke(root: Path, *words: str) -> str:
+def run_harpctl(root: Path, *words: str) -> str:
     return CliRunner().invoke(app, [words[0], "--root", str(root), *words[1:]]).stdout
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = build(tmp_path_factory.mktemp("prepared") / "a host", "ubuntu-22.04", "gpu2")
-    assert "Set up HARP successfully" in invoke(root, "setup", "--page-size", "2M", "--enis", "eth2,eth1")
+    root = build_machine(tmp_path_factory.mktemp("prepared") / "a host", "ubuntu-22.04", "gpu2")
+    assert "Set up HARP successfully" in run_harpctl(
+        root, "setup", "--page-size", "2M", "--enis", "eth2,eth1"
+    )
     return root
 
 
@@ -47,7 +49,7 @@ def root(prepared: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(prepared, tmp_path / "a host", symlinks=True))
 
 
-def edit(root: Path, number: int, key: str, line: str) -> None:
+def edit_conf(root: Path, number: int, key: str, line: str) -> None:
     path = root / f"{CONF_DIR[1:]}/ztcp{number}.conf"
     text = path.read_text()
     changed = re.sub(rf"^{key} = .*$", line, text, flags=re.MULTILINE)
@@ -56,35 +58,35 @@ def edit(root: Path, number: int, key: str, line: str) -> None:
 
 def share_cores(root: Path) -> None:
     for number in (0, 1):
-        edit(root, number, "cores", "cores = 0")
+        edit_conf(root, number, "cores", "cores = 0")
         with (root / f"{CONF_DIR[1:]}/ztcp{number}.conf").open("a") as file:
             file.write("[transport]\ndevices = enis\n")
 
 
-def rename(root: Path, name: str, to: str) -> None:
+def rename_conf(root: Path, name: str, to: str) -> None:
     (root / CONF_DIR[1:] / name).rename(root / CONF_DIR[1:] / to)
 
 
-def copy(root: Path, name: str, to: str) -> None:
+def copy_conf(root: Path, name: str, to: str) -> None:
     shutil.copy(root / CONF_DIR[1:] / name, root / CONF_DIR[1:] / to)
 
 
 SPOILT: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "mtu": ("confs.mtu", lambda root: edit(root, 0, "mtu", "mtu  =  9000")),
-    "address": ("confs.address", lambda root: edit(root, 0, "address", "address=10.7.7.7")),
-    "pci": ("confs.pci", lambda root: edit(root, 0, "pci", "  pci = 0000:99:00.0")),
-    "numa": ("confs.numa", lambda root: edit(root, 0, "numa", "numa = 5")),
-    "mac": ("confs.mac", lambda root: edit(root, 0, "mac", "mac = 02:00:00:00:00:01")),
-    "cores": ("confs.cores", lambda root: edit(root, 0, "cores", "cores = 900")),
+    "mtu": ("confs.mtu", lambda root: edit_conf(root, 0, "mtu", "mtu  =  9000")),
+    "address": ("confs.address", lambda root: edit_conf(root, 0, "address", "address=10.7.7.7")),
+    "pci": ("confs.pci", lambda root: edit_conf(root, 0, "pci", "  pci = 0000:99:00.0")),
+    "numa": ("confs.numa", lambda root: edit_conf(root, 0, "numa", "numa = 5")),
+    "mac": ("confs.mac", lambda root: edit_conf(root, 0, "mac", "mac = 02:00:00:00:00:01")),
+    "cores": ("confs.cores", lambda root: edit_conf(root, 0, "cores", "cores = 900")),
     "cores_shared": (
         "confs.cores_shared",
         share_cores,
     ),
-    "gpu": ("confs.gpu", lambda root: edit(root, 0, "gpu", "gpu = 7")),
-    "moved": ("confs.interface", lambda root: edit(root, 0, "interface", "interface = ens9")),
-    "name": ("confs.names", lambda root: rename(root, "ztcp1.conf", "ztcp_1.conf")),
+    "gpu": ("confs.gpu", lambda root: edit_conf(root, 0, "gpu", "gpu = 7")),
+    "moved": ("confs.interface", lambda root: edit_conf(root, 0, "interface", "interface = ens9")),
+    "name": ("confs.names", lambda root: rename_conf(root, "ztcp1.conf", "ztcp_1.conf")),
     "alien": ("confs.names", lambda root: (root / CONF_DIR[1:] / "ztcp-x.conf").write_text("eal: -l 1\n")),
-    "twice": ("confs.distinct", lambda root: copy(root, "ztcp0.conf", "ztcp5.conf")),
+    "twice": ("confs.distinct", lambda root: copy_conf(root, "ztcp0.conf", "ztcp5.conf")),
     "mode": ("confs.mode", lambda root: (root / CONF_DIR[1:] / "ztcp0.conf").chmod(0o666)),
     "none": ("confs.present", lambda root: shutil.rmtree(root / CONF_DIR[1:])),
     "unit": ("system.unit", lambda root: (root / UNIT).unlink()),
@@ -92,7 +94,7 @@ SPOILT: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
-def paste(command: str, folder: Path) -> None:
+def paste_command(command: str, folder: Path) -> None:
     """Run a command in a shell that finds harpctl."""
     harpctl = folder / "harpctl"
     harpctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m harpctl "$@"\n')
@@ -106,14 +108,14 @@ def paste(command: str, folder: Path) -> None:
 def test_a_repair_that_is_pasted(root: Path, tmp_path: Path, what: str) -> None:
     id_, spoil = SPOILT[what]
     spoil(root)
-    found = [one for one in json.loads(invoke(root, "doctor", "--json"))["findings"] if one["id"] == id_]
+    found = [one for one in json.loads(run_harpctl(root, "doctor", "--json"))["findings"] if one["id"] == id_]
     commands = [command for one in found for command in one["repair"]]
     assert [one["level"] for one in found] != ["ok"]
     assert commands
     for command in commands:
         assert str(root) in command
-        paste(command, tmp_path)
-    after = json.loads(invoke(root, "doctor", "--json"))["findings"]
+        paste_command(command, tmp_path)
+    after = json.loads(run_harpctl(root, "doctor", "--json"))["findings"]
     assert [one["level"] for one in after if one["id"] == id_] == ["ok"], commands
 
 
@@ -158,7 +160,7 @@ def test_what_is_recorded_is_changed_by_setup(
 ) -> None:
     context = world.context()
     record = Interfaces(enis=(EniPlan(number=0, name="eth1", mtu=mtu, queues=queues),))
-    put(context.host.root, RECORD, encode(record).decode())
+    write_file(context.host.root, RECORD, encode(record).decode())
     assert adapt_repair(repair, context) == expected
 
 
@@ -171,9 +173,9 @@ def test_after_the_first_command_the_host_validates(
     for what in spoilt:
         SPOILT[what][1](root)
     assert CliRunner().invoke(app, ["validate", "--root", str(root)]).exit_code == 1
-    first = invoke(root, "doctor").splitlines()[0]
+    first = run_harpctl(root, "doctor").splitlines()[0]
     assert first.startswith("First: "), first
-    paste(first.removeprefix("First: "), tmp_path)
+    paste_command(first.removeprefix("First: "), tmp_path)
     done = CliRunner().invoke(app, ["validate", "--root", str(root)])
     assert done.exit_code == 0, (first, done.output)
 

@@ -29,7 +29,7 @@ HERE, THERE = "10.77.1.1", "10.77.2.1"
 HERE6, THERE6 = "fd77:1::1", "fd77:2::1"
 
 
-def run(*argv: str) -> str:
+def run_program(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=WAIT_S).stdout
 
 
@@ -44,11 +44,11 @@ class Site:
         return ["ip", "netns", "exec", self.names[name], *argv]
 
     def ip(self, name: str, *argv: str) -> None:
-        run("ip", "-n", self.names[name], *argv)
+        run_program("ip", "-n", self.names[name], *argv)
 
     def build(self) -> None:
         for name in self.names.values():
-            run("ip", "netns", "add", name)
+            run_program("ip", "netns", "add", name)
         for host, number in (("a", 1), ("b", 2)):
             far = ("peer", "name", f"to_{host}", "netns", self.names["m"])
             self.ip(host, "link", "add", "eth1", "type", "veth", *far)
@@ -59,17 +59,19 @@ class Site:
             self.ip(host, "link", "set", "dev", "lo", "up")
             self.ip(host, "route", "add", "10.77.0.0/16", "via", f"10.77.{number}.2")
             self.ip(host, "-6", "route", "add", "fd77::/16", "via", f"fd77:{number}::2")
-        run(*self.inside("m", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"))
+        run_program(
+            *self.inside("m", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        )
 
     def destroy(self) -> None:
         for name in self.names.values():
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=WAIT_S)
 
     def filter(self, name: str, hook: str, rule: str) -> None:
-        run(*self.inside(name, "nft", "add table inet doc"))
+        run_program(*self.inside(name, "nft", "add table inet doc"))
         chain = f"add chain inet doc {hook} {{ type filter hook {hook} priority 0; }}"
-        run(*self.inside(name, "nft", chain))
-        run(*self.inside(name, "nft", f"add rule inet doc {hook} {rule}"))
+        run_program(*self.inside(name, "nft", chain))
+        run_program(*self.inside(name, "nft", f"add rule inet doc {hook} {rule}"))
 
     def narrow(self, mtu: int) -> None:
         """Make the router's way to `b` narrower than both hosts know."""
@@ -121,7 +123,7 @@ class Site:
         return {one["id"]: one for one in findings if one["id"].startswith(("peer.", "enis.egress"))}
 
 
-def levels(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+def levels_of(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {id_: one["level"] for id_, one in found.items() if one["level"] != "ok"}
 
 
@@ -147,14 +149,14 @@ def case_of_both_families(function: Callable[[Site, str], None]) -> None:
 def all_well(site: Site, peer: str) -> None:
     with site.serving():
         found = site.doctor(peer)
-    assert levels(found) == {}
+    assert levels_of(found) == {}
     assert len(found) == 7
 
 
 @case_of_both_families
 def no_responder(site: Site, peer: str) -> None:
     found = site.doctor(peer)
-    assert levels(found) == {"peer.both_ways": "warn"}
+    assert levels_of(found) == {"peer.both_ways": "warn"}
     assert found["peer.both_ways"]["repair"][0].startswith(f"harpctl doctor --serve --port {PORT}")
 
 
@@ -163,7 +165,7 @@ def bottleneck(site: Site, peer: str) -> None:
     site.narrow(1500)
     with site.serving():
         found = site.doctor(peer)
-    assert levels(found) == {"peer.mtu": "fail"}
+    assert levels_of(found) == {"peer.mtu": "fail"}
     assert (
         f"of the MTU {MTU}, a router reports that it is too big; 1500 bytes pass"
         in found["peer.mtu"]["cause"]
@@ -177,7 +179,7 @@ def bottleneck_without_icmp(site: Site) -> None:
     site.filter("m", "output", "icmp type destination-unreachable drop")
     with site.serving():
         found = site.doctor()
-    assert levels(found) == {"peer.mtu": "fail"}
+    assert levels_of(found) == {"peer.mtu": "fail"}
     assert "it is lost; 1400 bytes pass" in found["peer.mtu"]["cause"]
 
 
@@ -185,7 +187,7 @@ def bottleneck_without_icmp(site: Site) -> None:
 def bottleneck_without_responder(site: Site) -> None:
     site.narrow(1500)
     found = site.doctor()
-    assert levels(found) == {"peer.mtu": "fail", "peer.both_ways": "warn"}
+    assert levels_of(found) == {"peer.mtu": "fail", "peer.both_ways": "warn"}
     assert "1500 bytes pass" in found["peer.mtu"]["cause"]
 
 
@@ -194,7 +196,7 @@ def udp_dropped(site: Site) -> None:
     site.filter("b", "input", "meta l4proto udp drop")
     with site.serving():
         found = site.doctor()
-    assert levels(found) == {"peer.udp": "fail"}
+    assert levels_of(found) == {"peer.udp": "fail"}
     assert "no answer" in found["peer.udp"]["cause"]
     assert f"udp dport {{ {PORT}, 32768-60999 }} ip saddr {HERE} accept" in found["peer.udp"]["repair"][0]
 
@@ -204,7 +206,7 @@ def ports_of_the_conf_dropped(site: Site) -> None:
     site.filter("b", "input", "udp dport 41000-41999 drop")
     with site.serving():
         found = site.doctor(ports="40000-41000")
-    assert levels(found) == {"peer.ports": "fail"}
+    assert levels_of(found) == {"peer.ports": "fail"}
     way = f"eth1 ({HERE}) to {THERE}."
     assert found["peer.ports"]["cause"] == f"UDP does not reach 1 of 1001 ports, 41000: {way}"
 
@@ -216,7 +218,7 @@ def a_hole_in_the_range(site: Site, peer: str) -> None:
     site.filter("b", "input", "tcp dport 40500-40599 reject with tcp reset")
     with site.serving():
         found = site.doctor(peer, ports="40000-41000")
-    assert levels(found) == {"peer.ports": "fail", "peer.tcp": "fail"}
+    assert levels_of(found) == {"peer.ports": "fail", "peer.tcp": "fail"}
     assert "UDP does not reach 11 of 1001 ports, 40300, 40310-40319: eth1" in found["peer.ports"]["cause"]
     assert "TCP does not reach 100 of 1001 ports, 40500-40599: eth1" in found["peer.tcp"]["cause"]
 
@@ -226,7 +228,7 @@ def a_responder_that_is_not_root(site: Site) -> None:
     site.filter("b", "input", "udp dport 40300 drop")
     with site.serving("setpriv", "--bounding-set=-all", "--inh-caps=-all"):
         found = site.doctor(ports="40000-41000")
-    assert levels(found) == {"peer.ports": "skip"}
+    assert levels_of(found) == {"peer.ports": "skip"}
     assert "the responder of 10.77.2.1 does not see all ports" in found["peer.ports"]["cause"]
 
 
@@ -235,7 +237,7 @@ def tcp_dropped(site: Site) -> None:
     site.filter("b", "input", f"tcp dport != {PORT} drop")
     with site.serving():
         found = site.doctor()
-    assert levels(found) == {"peer.tcp": "fail"}
+    assert levels_of(found) == {"peer.tcp": "fail"}
     assert "TCP does not reach 28232 of 28232 ports, 32768-60999: eth1" in found["peer.tcp"]["cause"]
 
 
@@ -258,7 +260,7 @@ def wrong_way_out(site: Site) -> None:
 # ---- all of them ----
 
 
-def _run(run_case: Case, folder: Path, number: int) -> None:
+def _run_in_site(run_case: Case, folder: Path, number: int) -> None:
     site = Site(folder, number)
     try:
         site.build()
@@ -276,7 +278,7 @@ def under_way(
     selected = {item.callspec.params["name"] for item in items if isinstance(item, pytest.Function)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            name: pool.submit(_run, one, tmp_path_factory.mktemp("site"), number)
+            name: pool.submit(_run_in_site, one, tmp_path_factory.mktemp("site"), number)
             for number, (name, one) in enumerate(CASES.items())
             if name in selected
         }

@@ -50,7 +50,7 @@ CAPABILITIES = ("cap_net_admin", "cap_net_raw", "cap_bpf", "cap_sys_admin", "cap
 HARP = Elf(machine="x86_64", glibc="2.17", abis=(12, 11, 10, 9, 8, 7, 6, 5, 4), name="HARP", version="1.0")
 
 
-def plugin(path: str = LIBRARY, form: str = "installed", elf: Elf | None = HARP, **changes: Any) -> Copy:
+def make_copy(path: str = LIBRARY, form: str = "installed", elf: Elf | None = HARP, **changes: Any) -> Copy:
     """Make what E's search would find."""
     return Copy(path=path, form=form, folder=path.rpartition("/")[0], elf=elf, **changes)
 
@@ -120,7 +120,7 @@ class FakeRunner:
         return Completed(tuple(argv), 1 if found is None else 0, found or "")
 
 
-def _eni(number: int) -> Eni:
+def _make_eni(number: int) -> Eni:
     return Eni(
         name=f"eth{number}",
         index=number + 2,
@@ -146,8 +146,8 @@ def _eni(number: int) -> Eni:
     )
 
 
-def _plan(number: int) -> EniPlan:
-    eni = _eni(number)
+def _make_plan(number: int) -> EniPlan:
+    eni = _make_eni(number)
     return EniPlan(
         number=number - 1,
         name=eni.name,
@@ -177,7 +177,7 @@ class World:
         self.environment: dict[str, str] = {}
         self.options = DoctorOptions()
         self.machine: FakeMachine | None = FakeMachine()
-        self.copies: tuple[Copy, ...] = (plugin(),)
+        self.copies: tuple[Copy, ...] = (make_copy(),)
         self.taken: tuple[Taken, ...] = ()
         self.runner = FakeRunner(dict(STATE))
         self.confs = {n: self._conf(n) for n in (1, 2)}
@@ -186,7 +186,7 @@ class World:
             (root / folder).mkdir(parents=True)
         self.write("/usr/lib/systemd/system/dev-hugepages.mount", "[Mount]\n")
         self.write("/etc/systemd/system/harp.service", "[Unit]\n")
-        self.write(RECORD, encode(Interfaces(enis=tuple(map(_plan, (1, 2))))).decode())
+        self.write(RECORD, encode(Interfaces(enis=tuple(map(_make_plan, (1, 2))))).decode())
         self.write(LIBRARY, "\x7fELF")
         (root / "etc/systemd/system/multi-user.target.wants").mkdir()
         wanted = root / "etc/systemd/system/multi-user.target.wants/harp.service"
@@ -201,7 +201,7 @@ class World:
 
     @staticmethod
     def _conf(number: int) -> Conf:
-        eni = _eni(number)
+        eni = _make_eni(number)
         return Conf(
             interface=eni.name,
             mac=eni.mac,
@@ -258,7 +258,7 @@ class World:
             gpus=tuple(
                 Gpu(index=n, pci=f"0000:1{n}:00.0", vendor="10de", device="20b0", node=n) for n in (0, 1)
             ),
-            enis=tuple(map(_eni, (0, 1, 2))),
+            enis=tuple(map(_make_eni, (0, 1, 2))),
             limits=Limits(memlock=-1, nofile=65536, capabilities=CAPABILITIES),
             libraries=(Library(path="/usr/lib/x86_64-linux-gnu/libnccl.so.2", version="2.21.5"),),
         )

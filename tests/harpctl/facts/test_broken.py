@@ -21,7 +21,7 @@ from harpctl.facts.model import Facts
 from harpctl.facts.table import facts_tables
 from harpctl.host.host import Host
 from tests.draws import draws
-from tests.harpctl.machine import Shape, build
+from tests.harpctl.machine import Shape, build_machine
 
 SMALL = Shape(gpus=2, enis=2, addressed=1, cpus=4, nodes=2, memory_gib=16)
 SMALLEST = Shape(gpus=1, enis=1, addressed=1, cpus=2, nodes=1, memory_gib=16)
@@ -50,10 +50,10 @@ WORDS = st.lists(st.sampled_from(TOKENS), max_size=12).map(
 
 @pytest.fixture(scope="module", params=DISTROS)
 def pristine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("pristine"), request.param, SMALL)
+    return build_machine(tmp_path_factory.mktemp("pristine"), request.param, SMALL)
 
 
-def harm(path: Path, kind: str, content: bytes) -> None:
+def harm_path(path: Path, kind: str, content: bytes) -> None:
     """Do something bad to what is at a path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -74,7 +74,7 @@ def harm(path: Path, kind: str, content: bytes) -> None:
         (path / "\udcff\udc80.conf").write_bytes(content)
 
 
-def check(host: Host) -> None:
+def check_facts(host: Host) -> None:
     facts = collect_facts(host)
     encoded = msgspec.json.encode(facts)
     assert msgspec.json.decode(encoded, type=Facts) == facts
@@ -83,17 +83,17 @@ def check(host: Host) -> None:
 
 
 @functools.cache
-def paths() -> tuple[str, ...]:
+def list_paths() -> tuple[str, ...]:
     """List what is in the trees, and what may be."""
     found = {"etc/grub2-efi.cfg", "usr/lib64/libnccl.so.2", "usr/lib64/libnccl-net.so", "etc/ld.so.conf"}
     for distro in DISTROS:
         with tempfile.TemporaryDirectory() as folder:
-            tree = build(Path(folder), distro, SMALL)
+            tree = build_machine(Path(folder), distro, SMALL)
             found |= {str(path.relative_to(tree)) for path in tree.rglob("*")}
     return tuple(sorted(found))
 
 
-PATHS = st.deferred(lambda: st.sampled_from(paths()))
+PATHS = st.deferred(lambda: st.sampled_from(list_paths()))
 HARMED = st.one_of(
     st.tuples(PATHS, st.sampled_from(BARE_HARMS), st.just(b"")),
     st.tuples(PATHS, st.sampled_from(("garbage", "name")), st.binary(max_size=200)),
@@ -114,8 +114,8 @@ def test_a_harmed_tree(
     shutil.copytree(pristine, tree, symlinks=True, copy_function=os.link)  # harm never writes in place
     try:
         for path, kind, content in harms:
-            harm(tree / path, kind, content)
-        check(Host(tree))
+            harm_path(tree / path, kind, content)
+        check_facts(Host(tree))
     finally:
         shutil.rmtree(tree.parent)
 
@@ -133,16 +133,16 @@ class Seen(Host):
 
 
 @contextlib.contextmanager
-def harmed(path: Path, kind: str, aside: Path, content: bytes = b"\xff\0 9 :/lo") -> Iterator[None]:
+def harm_for_a_while(path: Path, kind: str, aside: Path, content: bytes = b"\xff\0 9 :/lo") -> Iterator[None]:
     """Harm one path, which may be none; all is as before afterwards."""
     was_there = os.path.lexists(path)
     if was_there:
         path.rename(aside)
     try:
-        harm(path, kind, content)
+        harm_path(path, kind, content)
         yield
     finally:
-        harm(path, "remove", b"")
+        harm_path(path, "remove", b"")
         if was_there:
             aside.rename(path)
 
@@ -150,17 +150,17 @@ def harmed(path: Path, kind: str, aside: Path, content: bytes = b"\xff\0 9 :/lo"
 @pytest.mark.parametrize("kind", HARMS)
 def test_each_path_looked_at_harmed_alone(tmp_path: Path, kind: str) -> None:
     """Harm also what is not there: a link of Red Hat's, the NCCL of a Python package."""
-    tree = build(tmp_path / "tree", "rocky-8", SMALLEST)
+    tree = build_machine(tmp_path / "tree", "rocky-8", SMALLEST)
     (tree / "usr/lib64/python3.6/site-packages/nvidia/nccl/lib").mkdir(parents=True)
     seen = Seen(tree)
-    check(seen)
+    check_facts(seen)
     paths = {path.strip("/") for path in seen.paths} - {""}
     assert paths > {"etc/grub2-efi.cfg", "etc/os-release", "root", "usr/lib64", "sys/class/net/eth1/device"}
     paths |= {"etc", "etc/grub2.cfg", "usr/lib64/libnccl.so.2", "usr/lib64/libnccl-net.so"}
     for path in sorted(paths):
         if (tree / path).parent.is_dir():
-            with harmed(tree / path, kind, tmp_path / "aside"):
-                check(Host(tree))
+            with harm_for_a_while(tree / path, kind, tmp_path / "aside"):
+                check_facts(Host(tree))
     assert not collect_facts(Host(tree)).unknown
 
 
@@ -179,17 +179,17 @@ def test_each_path_looked_at_harmed_alone(tmp_path: Path, kind: str) -> None:
     ],
 )
 def test_a_loop_of_links_is_reported(tmp_path: Path, distro: str, path: str, what: str) -> None:
-    tree = build(tmp_path / "tree", distro, SMALL)
-    with harmed(tree / path, "loop", tmp_path / "aside"):
+    tree = build_machine(tmp_path / "tree", distro, SMALL)
+    with harm_for_a_while(tree / path, "loop", tmp_path / "aside"):
         assert what in "\n".join(collect_facts(Host(tree)).unknown)
 
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_a_boot_menu_in_a_loop_is_named(tmp_path: Path, distro: str) -> None:
-    tree = build(tmp_path, distro, SMALL)
+    tree = build_machine(tmp_path, distro, SMALL)
     menu = collect_facts(Host(tree)).boot.config
     for path in tree.glob("boot/**/grub.cfg"):
-        harm(path, "loop", b"")
+        harm_path(path, "loop", b"")
     boot = collect_facts(Host(tree)).boot
     assert (boot.loader, boot.reason) == ("", f"the symbolic links of {menu} form a loop")
 
@@ -226,12 +226,12 @@ FILES = [
     ids=["empty", "zero", "no-utf8", "huge", "negative", "numbers", "colons", "slashes"],
 )
 def test_files_of_nonsense(tmp_path: Path, content: bytes) -> None:
-    tree = build(tmp_path / "tree", "ubuntu-22.04", SMALL)
+    tree = build_machine(tmp_path / "tree", "ubuntu-22.04", SMALL)
     for file in FILES:
         print(file)
         (tree / file).parent.mkdir(parents=True, exist_ok=True)
-        with harmed(tree / file, "garbage", tmp_path / "aside", content):
-            check(Host(tree))
+        with harm_for_a_while(tree / file, "garbage", tmp_path / "aside", content):
+            check_facts(Host(tree))
 
 
 def test_an_empty_tree_reports_all_that_is_unknown(tmp_path: Path) -> None:
@@ -239,4 +239,4 @@ def test_an_empty_tree_reports_all_that_is_unknown(tmp_path: Path) -> None:
     text = "\n".join(facts.unknown)
     for word in ("distribution", "boot loader", "memory", "processors", "GPUs", "interfaces", "Limits"):
         assert word in text
-    check(Host(tmp_path))
+    check_facts(Host(tmp_path))

@@ -13,24 +13,24 @@ from harpctl.cli import app
 from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts
 from harpctl.host.host import Host
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 
 
-def facts(root: Path, *words: str) -> str:
+def run_facts(root: Path, *words: str) -> str:
     return CliRunner().invoke(app, ["facts", "--root", str(root), *words]).output
 
 
 def test_json_is_the_facts(tmp_path: Path) -> None:
-    build(tmp_path, "tencentos-3.1", "prepared")
-    text = facts(tmp_path, "--json")
+    build_machine(tmp_path, "tencentos-3.1", "prepared")
+    text = run_facts(tmp_path, "--json")
     assert msgspec.json.decode(text, type=Facts) == collect_facts(Host(tmp_path))
     summary = "TencentOS Server 3.1 (Final); Linux 5.4.119-19-0009.11; 8 GPUs; ENIs: eth0, eth1, eth2"
     assert json.loads(text)["summary"].startswith(summary)
 
 
 def test_the_table_is_whole_in_a_pipe(tmp_path: Path) -> None:
-    build(tmp_path, "tencentos-3.1", "prepared")
-    out = facts(tmp_path)
+    build_machine(tmp_path, "tencentos-3.1", "prepared")
+    out = run_facts(tmp_path)
     for text in (
         *("TencentOS Server 3.1 (Final) (rhel family)", "5.4.119-19-0009.11 x86_64", "948 GiB"),
         *("50 x 1 GiB (50 free)", "/dev/hugepages (1 GiB)", "96 threads of 48 cores", "not installed"),
@@ -42,15 +42,15 @@ def test_the_table_is_whole_in_a_pipe(tmp_path: Path) -> None:
 
 
 def test_what_is_unknown_is_reported(tmp_path: Path) -> None:
-    assert "Unknown: The distribution is unknown" in facts(tmp_path)
+    assert "Unknown: The distribution is unknown" in run_facts(tmp_path)
 
 
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
-    assert "no such directory" in facts(tmp_path / "none")
+    assert "no such directory" in run_facts(tmp_path / "none")
 
 
 def test_what_a_bare_tree_lacks_is_unknown(tmp_path: Path) -> None:
-    rows = dict(line.split("  ", 1) for line in facts(tmp_path).splitlines() if "  " in line)
+    rows = dict(line.split("  ", 1) for line in run_facts(tmp_path).splitlines() if "  " in line)
     values = {name: text.strip() for name, text in rows.items()}
     for name in (
         "container",
@@ -62,6 +62,6 @@ def test_what_a_bare_tree_lacks_is_unknown(tmp_path: Path) -> None:
         "processors",
     ):
         assert values[name] == "unknown", name
-    found = json.loads(facts(tmp_path, "--json"))
+    found = json.loads(run_facts(tmp_path, "--json"))
     assert (found["limits"]["memlock"], found["limits"]["capabilities"]) == (None, None)
     assert found["memory"]["has_1g"] is None

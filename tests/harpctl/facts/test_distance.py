@@ -11,11 +11,11 @@ from harpctl.facts.model import Eni, Gpu
 HOST, PORT, UP = "pci0000:10", "0000:10:01.0", "0000:11:00.0"
 
 
-def gpu(path: tuple[str, ...], node: int = 0) -> Gpu:
+def make_gpu(path: tuple[str, ...], node: int = 0) -> Gpu:
     return Gpu(index=0, pci="0000:13:00.0", vendor="10de", device="20b0", node=node, path=path)
 
 
-def eni(path: tuple[str, ...], node: int = 0) -> Eni:
+def make_eni(path: tuple[str, ...], node: int = 0) -> Eni:
     return Eni(name="eth1", path=path, node=node)
 
 
@@ -30,16 +30,16 @@ def eni(path: tuple[str, ...], node: int = 0) -> Eni:
     ],
 )
 def test_what_lies_between(one: tuple[str, ...], other: tuple[str, ...], word: str) -> None:
-    assert relation(gpu(one), eni(other)) == word
-    assert relation(eni(other), gpu(one)) == word
+    assert relation(make_gpu(one), make_eni(other)) == word
+    assert relation(make_eni(other), make_gpu(one)) == word
 
 
 def test_other_nodes_and_unknown_ones() -> None:
-    assert relation(gpu((HOST,), 0), eni(("pci0000:80",), 1)) == "SYS"
-    assert relation(gpu((), 0), eni((), -1)) == "?"
-    assert relation(gpu((HOST,)), gpu((HOST,))) == "X"
+    assert relation(make_gpu((HOST,), 0), make_eni(("pci0000:80",), 1)) == "SYS"
+    assert relation(make_gpu((), 0), make_eni((), -1)) == "?"
+    assert relation(make_gpu((HOST,)), make_gpu((HOST,))) == "X"
 
 
 def test_nearer_is_smaller() -> None:
-    near, far = eni((HOST, PORT)), eni(("pci0000:80",), 1)
-    assert distance(gpu((HOST, PORT)), near) < distance(gpu((HOST, PORT)), far)
+    near, far = make_eni((HOST, PORT)), make_eni(("pci0000:80",), 1)
+    assert distance(make_gpu((HOST, PORT)), near) < distance(make_gpu((HOST, PORT)), far)

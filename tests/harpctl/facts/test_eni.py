@@ -13,14 +13,14 @@ from harpctl.facts.eni import with_link
 from harpctl.facts.model import Eni
 from harpctl.facts.xdp import best_mode
 from harpctl.host.host import Host
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 
 HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    return build(tmp_path, "rocky-9", "gpu2")
+    return build_machine(tmp_path, "rocky-9", "gpu2")
 
 
 def eni_of(tree: Path, name: str) -> Eni:
@@ -151,7 +151,7 @@ def test_what_is_not_ethernet_is_left_out(tree: Path) -> None:
 
 
 def test_an_ena_has_a_speed_and_no_virtio(tmp_path: Path) -> None:
-    eni = eni_of(build(tmp_path, "rocky-9", "ena"), "eth1")
+    eni = eni_of(build_machine(tmp_path, "rocky-9", "ena"), "eth1")
     assert (eni.driver, eni.speed_mbps, eni.pci) == ("ena", 25000, "0000:15:00.0")
 
 

@@ -11,7 +11,7 @@ from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Limits
 from harpctl.host.host import Host
 from harpctl.units import GIB, MIB
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 
 V1_POD = "sys/fs/cgroup/hugetlb/kubepods/pod1"
 V2_POD = "sys/fs/cgroup/kubepods.slice/pod1.slice"
@@ -23,14 +23,14 @@ def limits_of(tree: Path) -> Limits:
 
 @pytest.mark.parametrize("distro", ["centos-7", "rocky-9"])
 def test_no_limit_in_both_cgroup_versions(tmp_path: Path, distro: str) -> None:
-    limits = limits_of(build(tmp_path, distro, "gpu1"))
+    limits = limits_of(build_machine(tmp_path, distro, "gpu1"))
     assert [(g.size, g.limit, g.usage) for g in limits.hugetlb] == [(2 * MIB, -1, 0), (GIB, -1, 0)]
     assert (limits.memlock, limits.nofile) == (65536, 1024)
     assert {"cap_net_admin", "cap_bpf", "cap_checkpoint_restore"} <= set(limits.capabilities or ())
 
 
 def test_a_pods_limit_in_cgroup_v1(tmp_path: Path) -> None:
-    tree = build(tmp_path, "rocky-8", "gpu1")
+    tree = build_machine(tmp_path, "rocky-8", "gpu1")
     (tree / V1_POD).mkdir(parents=True)
     (tree / V1_POD / "hugetlb.1GB.limit_in_bytes").write_text(f"{50 * GIB}\n")
     (tree / V1_POD / "hugetlb.1GB.usage_in_bytes").write_text(f"{5 * GIB}\n")
@@ -48,7 +48,7 @@ def test_a_pods_limit_in_cgroup_v1(tmp_path: Path) -> None:
     ],
 )
 def test_the_tightest_limit_of_cgroup_v2_counts(tmp_path: Path, above: str, own: str, limit: int) -> None:
-    tree = build(tmp_path, "rocky-9", "gpu1")
+    tree = build_machine(tmp_path, "rocky-9", "gpu1")
     (tree / V2_POD).mkdir(parents=True)
     (tree / V2_POD / "hugetlb.1GB.max").write_text(f"{own}\n")
     (tree / V2_POD).parent.joinpath("hugetlb.1GB.max").write_text(f"{above}\n")
@@ -57,14 +57,14 @@ def test_the_tightest_limit_of_cgroup_v2_counts(tmp_path: Path, above: str, own:
 
 
 def test_in_a_cgroup_namespace_the_mount_is_our_own_group(tmp_path: Path) -> None:
-    tree = build(tmp_path, "rocky-9", "gpu1")
+    tree = build_machine(tmp_path, "rocky-9", "gpu1")
     (tree / "proc/self/cgroup").write_text("0::/\n")
     (tree / "sys/fs/cgroup/hugetlb.1GB.max").write_text(f"{10 * GIB}\n")
     assert [g.limit for g in limits_of(tree).hugetlb] == [10 * GIB]
 
 
 def test_unlimited_memory_and_few_capabilities(tmp_path: Path) -> None:
-    tree = build(tmp_path, "rocky-9", "gpu1")
+    tree = build_machine(tmp_path, "rocky-9", "gpu1")
     (tree / "proc/self/limits").write_text(
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max locked memory         unlimited            unlimited            bytes     \n"
@@ -76,7 +76,7 @@ def test_unlimited_memory_and_few_capabilities(tmp_path: Path) -> None:
 
 
 def test_without_proc_self_they_are_unknown(tmp_path: Path) -> None:
-    tree = build(tmp_path, "rocky-9", "gpu1")
+    tree = build_machine(tmp_path, "rocky-9", "gpu1")
     (tree / "proc/self/status").unlink()
     facts = collect_facts(Host(tree))
     assert facts.limits.capabilities is None

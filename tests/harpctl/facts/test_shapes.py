@@ -11,11 +11,11 @@ from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts, Overrides
 from harpctl.host.host import Host
 from harpctl.units import GIB, MIB
-from tests.harpctl.machine import SHAPES, Shape, build, with_shape
+from tests.harpctl.machine import SHAPES, Shape, build_machine, with_shape
 
 
 def facts_of(folder: Path, shape: str | Shape, overrides: Overrides | None = None) -> Facts:
-    return collect_facts(Host(build(folder, "ubuntu-22.04", shape)), overrides or Overrides())
+    return collect_facts(Host(build_machine(folder, "ubuntu-22.04", shape)), overrides or Overrides())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -44,7 +44,7 @@ def test_gpus_and_enis_share_switches_and_nodes(tmp_path: Path) -> None:
 
 
 def test_other_devices_are_no_gpus(tmp_path: Path) -> None:
-    build(tmp_path, "ubuntu-22.04", "gpu2")
+    build_machine(tmp_path, "ubuntu-22.04", "gpu2")
     devices = tmp_path / "sys/bus/pci/devices"
     names = sorted(path.name for path in devices.iterdir() if (path / "vendor").read_text() == "0x10de\n")
     (devices / names[0] / "class").write_text("0x040300\n")  # the sound of a graphics card
@@ -60,7 +60,7 @@ def test_processors_pair_up_and_belong_to_nodes(tmp_path: Path) -> None:
 
 
 def test_a_processor_that_is_offline_does_not_count(tmp_path: Path) -> None:
-    build(tmp_path, "ubuntu-22.04", "gpu1")
+    build_machine(tmp_path, "ubuntu-22.04", "gpu1")
     (tmp_path / "sys/devices/system/cpu/cpu3/online").write_text("0\n")
     assert 3 not in {cpu.id for cpu in collect_facts(Host(tmp_path)).cpus}
 
@@ -85,7 +85,7 @@ def test_hugepages_of_host_and_nodes(tmp_path: Path) -> None:
 def test_a_mount_without_page_size_has_the_default(
     tmp_path: Path, options: str, size: int, writable: bool
 ) -> None:
-    build(tmp_path, "ubuntu-22.04", "gpu1")
+    build_machine(tmp_path, "ubuntu-22.04", "gpu1")
     (tmp_path / "proc/mounts").write_text(f"hugetlbfs /mnt/a\\040b hugetlbfs {options} 0 0\n")
     mount = collect_facts(Host(tmp_path)).memory.mounts[0]
     assert (mount.path, mount.page_size, mount.is_writable) == ("/mnt/a b", size, writable)
@@ -117,7 +117,7 @@ def test_what_is_given_goes_before_what_the_tree_shows(tmp_path: Path) -> None:
 
 
 def test_conf_files_are_listed(tmp_path: Path) -> None:
-    build(tmp_path, "ubuntu-22.04", "gpu1")
+    build_machine(tmp_path, "ubuntu-22.04", "gpu1")
     folder = tmp_path / "usr/local/tfabric/tools/config"
     folder.mkdir(parents=True)
     for name in ("ztcp1.conf", "ztcp0.conf", "ztcp0.conf.bak", "other.conf"):

@@ -10,7 +10,7 @@ import pytest
 from harpctl.facts.collect import collect_facts
 from harpctl.facts.system import collect_system, family_of, find_container
 from harpctl.host.host import Host
-from tests.harpctl.machine import DEBIAN_DISTROS, DISTROS, RHEL_DISTROS, build
+from tests.harpctl.machine import DEBIAN_DISTROS, DISTROS, RHEL_DISTROS, build_machine
 
 EXPECTED = {  # id, version, glibc, kernel's beginning
     "ubuntu-18.04": ("ubuntu", "18.04", "2.27", "4.15."),
@@ -29,7 +29,7 @@ EXPECTED = {  # id, version, glibc, kernel's beginning
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_a_distribution_is_recognized_by_its_own_files(tmp_path: Path, distro: str) -> None:
-    facts = collect_facts(Host(build(tmp_path, distro)))
+    facts = collect_facts(Host(build_machine(tmp_path, distro)))
     system = facts.system
     assert (system.id, system.version, system.glibc) == EXPECTED[distro][:3]
     assert system.kernel.startswith(EXPECTED[distro][3])
@@ -40,7 +40,7 @@ def test_a_distribution_is_recognized_by_its_own_files(tmp_path: Path, distro: s
 
 @pytest.mark.parametrize("distro", DISTROS)
 def test_tools_are_found_where_the_distribution_has_them(tmp_path: Path, distro: str) -> None:
-    tools = collect_facts(Host(build(tmp_path, distro))).tools
+    tools = collect_facts(Host(build_machine(tmp_path, distro))).tools
     assert bool(tools["update-grub"]) == bool(tools["update-grub2"]) == (distro in DEBIAN_DISTROS)
     assert bool(tools["grub2-mkconfig"]) == bool(tools["grubby"]) == (distro in RHEL_DISTROS)
     assert bool(tools["netplan"]) == distro.startswith("ubuntu")
@@ -86,7 +86,7 @@ def test_an_unknown_distribution_is_no_error(tmp_path: Path, text: str, word: st
 
 
 def test_glibc_is_read_from_the_library_before_ldd(tmp_path: Path) -> None:
-    build(tmp_path, "rocky-9")
+    build_machine(tmp_path, "rocky-9")
     library = tmp_path / "usr/lib64/libc.so.6"
     library.write_bytes(b"\x7fELF\0GNU C Library (GNU libc) stable release version 2.99.\nCopyright\0")
     assert collect_system(Host(tmp_path), []).glibc == "2.99"

@@ -119,10 +119,10 @@ def update_args(args: str, remove: Sequence[str], add: Sequence[str]) -> str:
 def carry_out(group: Group, host: Host) -> None:
     """Do the steps of a group, as change/ would."""
     for step in group.steps:
-        do(step, host)
+        apply_step(step, host)
 
 
-def do(step: AnyStep, host: Host) -> None:
+def apply_step(step: AnyStep, host: Host) -> None:
     if isinstance(step, WriteFile):
         status = host.stat(host.resolved(step.path))
         host.real(step.path).parent.mkdir(exist_ok=True)

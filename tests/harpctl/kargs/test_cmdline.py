@@ -132,7 +132,7 @@ BLANKS = st.sampled_from([" ", "  ", "\t", " \t "])
 
 
 @st.composite
-def cmdlines(draw: st.DrawFn) -> str:
+def draw_cmdline(draw: st.DrawFn) -> str:
     words = draw(st.lists(WORDS, max_size=8))
     line = draw(st.sampled_from(["", " "]))
     for word in words:
@@ -147,7 +147,7 @@ def _is_hugepage_word(word: str) -> bool:
     return parse_argument(word)[0] in {"default_hugepagesz", "hugepagesz", "hugepages"}
 
 
-@given(cmdlines(), WANTED)
+@given(draw_cmdline(), WANTED)
 def test_replaced_holds_and_is_idempotent(cmdline: str, wanted: HugepageArgs) -> None:
     once = replace_arguments(cmdline, wanted)
     if cmdline.count('"') % 2:
@@ -156,7 +156,7 @@ def test_replaced_holds_and_is_idempotent(cmdline: str, wanted: HugepageArgs) ->
     assert replace_arguments(once, wanted) == once
 
 
-@given(cmdlines(), WANTED)
+@given(draw_cmdline(), WANTED)
 def test_other_words_keep_their_order(cmdline: str, wanted: HugepageArgs) -> None:
     before = [word.text for word in split_words(cmdline) if not _is_hugepage_word(word.text)]
     if cmdline.count('"') % 2:
@@ -169,7 +169,7 @@ def test_other_words_keep_their_order(cmdline: str, wanted: HugepageArgs) -> Non
     assert after == before
 
 
-@given(cmdlines(), WANTED)
+@given(draw_cmdline(), WANTED)
 def test_pairs_of_other_sizes_stay(cmdline: str, wanted: HugepageArgs) -> None:
     foreign = "hugepagesz=16G hugepages=3"
     if cmdline.count('"') % 2 or "--" in cmdline:

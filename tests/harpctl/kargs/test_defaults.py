@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from harpctl.kargs.cmdline import HugepageArgs, parse_argument, reserves_exactly, split_words
 from harpctl.kargs.defaults import shell_code, with_code
 from harpctl.units import GIB, MIB
-from tests.harpctl.kargs.test_cmdline import WANTED, cmdlines
+from tests.harpctl.kargs.test_cmdline import WANTED, draw_cmdline
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 M100 = HugepageArgs(page_size=2 * MIB, count=100)
@@ -21,7 +21,7 @@ MAIN, EXTRA = "GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"
 SHELLS = [shell for shell in ("dash", "bash", "busybox sh") if shutil.which(shell.split()[0])]
 
 
-def evaluated(text: str, shell: str = SHELLS[0]) -> tuple[str, str]:
+def evaluate_file(text: str, shell: str = SHELLS[0]) -> tuple[str, str]:
     """Return both variables after a file, as grub-mkconfig has them: it stops at the first error."""
     script = f'set -e\n{text}\nprintf "%s\\0%s" "${MAIN}" "${EXTRA}"'
     done = subprocess.run(
@@ -52,7 +52,7 @@ def evaluated(text: str, shell: str = SHELLS[0]) -> tuple[str, str]:
 )
 def test_what_the_shell_makes_of_it(shell: str, main: str, extra: str, new: str, new_extra: str) -> None:
     before = f"{MAIN}='{main}'\n{EXTRA}='{extra}'\n"
-    assert evaluated(with_code(before, G50), shell) == (new, new_extra)
+    assert evaluate_file(with_code(before, G50), shell) == (new, new_extra)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -67,7 +67,7 @@ def test_what_the_shell_makes_of_it(shell: str, main: str, extra: str, new: str,
     ],
 )
 def test_whatever_the_file_does_before(shell: str, text: str) -> None:
-    main, _extra = evaluated(with_code(text, G50), shell)
+    main, _extra = evaluate_file(with_code(text, G50), shell)
     assert reserves_exactly(main, G50)
 
 
@@ -75,7 +75,7 @@ def test_the_code_is_there_once() -> None:
     once = with_code('A="1"', G50)
     assert with_code(once, G50) == once
     assert with_code(with_code('A="1"\n', M100), G50) == once
-    assert evaluated(with_code(once.replace('A="1"', "A=2"), M100))[0] == str(M100)
+    assert evaluate_file(with_code(once.replace('A="1"', "A=2"), M100))[0] == str(M100)
 
 
 def test_no_line_looks_like_a_setting_to_other_editors() -> None:
@@ -87,18 +87,18 @@ def test_no_line_looks_like_a_setting_to_other_editors() -> None:
 
 @example(main="hugepagesz=2M", extra="hugepages=1", wanted=G50)
 @example(main="default_hugepagesz=2M hugepagesz=2M ro", extra="hugepages=1", wanted=G50)
-@given(main=cmdlines(), extra=cmdlines(), wanted=WANTED)
+@given(main=draw_cmdline(), extra=draw_cmdline(), wanted=WANTED)
 def test_every_command_line_comes_to_hold(main: str, extra: str, wanted: HugepageArgs) -> None:
     assume(not any(word in f"{main}{extra}" for word in ("'", '"y', "hugepagesz=x", "hugepagesz= ")))
     text = with_code(f"{MAIN}='{main}'\n{EXTRA}='{extra}'\n", wanted)
-    new, new_extra = evaluated(text)
+    new, new_extra = evaluate_file(text)
     for before, after in ((main, new), (f"{main} {extra}", f"{new} {new_extra}")):
         assert reserves_exactly(after, wanted)
-        assert _others(after) == _others(before)
-    assert evaluated(with_code(f"{MAIN}='{new}'\n{EXTRA}='{new_extra}'\n", wanted)) == (new, new_extra)
+        assert _other_words(after) == _other_words(before)
+    assert evaluate_file(with_code(f"{MAIN}='{new}'\n{EXTRA}='{new_extra}'\n", wanted)) == (new, new_extra)
 
 
-def _others(cmdline: str) -> list[str]:
+def _other_words(cmdline: str) -> list[str]:
     names = {"default_hugepagesz", "hugepagesz", "hugepages"}
     words = [word.text for word in split_words(cmdline)]
     end = words.index("--") if "--" in words else len(words)

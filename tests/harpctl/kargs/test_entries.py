@@ -47,7 +47,7 @@ menuentry 'Another Linux' {
 STUB = "search --fs-uuid --set=dev 1\nset prefix=($dev)/grub2\nexport $prefix\nconfigfile $prefix/grub.cfg\n"
 
 
-def put(root: Path, path: str, text: str) -> None:
+def write_file(root: Path, path: str, text: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text)
 
@@ -131,22 +131,22 @@ def test_value_of_a_key() -> None:
 # ---- the environment block ----
 
 
-def block(*lines: str) -> bytes:
+def make_block(*lines: str) -> bytes:
     return (ENV_HEAD + "".join(f"{line}\n" for line in lines)).ljust(ENV_SIZE, "#").encode()
 
 
 def test_environment_block_keeps_its_length() -> None:
-    data = block("saved_entry=a#b", "kernelopts=ro quiet", "boot_success=1")
+    data = make_block("saved_entry=a#b", "kernelopts=ro quiet", "boot_success=1")
     assert bls.read_env(data) == {"saved_entry": "a#b", "kernelopts": "ro quiet", "boot_success": "1"}
     new = boot_files.edited_env("/e", data, "kernelopts", f"ro {OURS}")
-    assert new == block("saved_entry=a#b", f"kernelopts=ro {OURS}", "boot_success=1")
+    assert new == make_block("saved_entry=a#b", f"kernelopts=ro {OURS}", "boot_success=1")
     assert boot_files.edited_env("/e", new, "kernelopts", "ro quiet") == data
-    assert boot_files.edited_env("/e", block("a=1"), "b", "c\\d") == block("a=1", "b=c\\\\d")
-    assert bls.read_env(block("b=c\\\\d")) == {"b": "c\\d"}
+    assert boot_files.edited_env("/e", make_block("a=1"), "b", "c\\d") == make_block("a=1", "b=c\\\\d")
+    assert bls.read_env(make_block("b=c\\\\d")) == {"b": "c\\d"}
 
 
 def test_environment_block_that_is_full() -> None:
-    data = block(f"kernelopts={'x' * 900}")
+    data = make_block(f"kernelopts={'x' * 900}")
     with pytest.raises(HarpError, match=r"^/boot/grub2/grubenv: .* 1024 bytes"):
         boot_files.edited_env("/boot/grub2/grubenv", data, "kernelopts", "x" * 1000)
 
@@ -167,7 +167,7 @@ def test_environment_block_that_is_full() -> None:
 )
 def test_the_config_that_is_read(tmp_path: Path, files: list[str], firmware: str, config: str) -> None:
     for path in files:
-        put(tmp_path, path, MENU)
+        write_file(tmp_path, path, MENU)
     if firmware:
         (tmp_path / "sys/firmware" / firmware).mkdir(parents=True)
     boot = collect_boot(Host(tmp_path))
@@ -176,8 +176,8 @@ def test_the_config_that_is_read(tmp_path: Path, files: list[str], firmware: str
 
 
 def test_a_stub_is_not_the_config(tmp_path: Path) -> None:
-    put(tmp_path, "boot/grub2/grub.cfg", MENU)
-    put(tmp_path, "boot/efi/EFI/rocky/grub.cfg", STUB)
+    write_file(tmp_path, "boot/grub2/grub.cfg", MENU)
+    write_file(tmp_path, "boot/efi/EFI/rocky/grub.cfg", STUB)
     (tmp_path / "sys/firmware/efi").mkdir(parents=True)
     boot = collect_boot(Host(tmp_path))
     assert boot.config == "/boot/grub2/grub.cfg"
@@ -185,8 +185,8 @@ def test_a_stub_is_not_the_config(tmp_path: Path) -> None:
 
 
 def test_a_tree_with_two_menus_has_the_entries_of_both(tmp_path: Path) -> None:
-    put(tmp_path, "boot/grub2/grub.cfg", MENU)
-    put(tmp_path, "boot/efi/EFI/centos/grub.cfg", MENU)
+    write_file(tmp_path, "boot/grub2/grub.cfg", MENU)
+    write_file(tmp_path, "boot/efi/EFI/centos/grub.cfg", MENU)
     boot = collect_boot(Host(tmp_path))
     assert len(boot.entries) == 4
     assert boot.config == "/boot/grub2/grub.cfg"
@@ -204,7 +204,7 @@ def test_a_tree_with_two_menus_has_the_entries_of_both(tmp_path: Path) -> None:
     ],
 )
 def test_loaders_that_are_not_edited(tmp_path: Path, path: str, reason: str) -> None:
-    put(tmp_path, path, "title a\nlinux /v\noptions ro\n")
+    write_file(tmp_path, path, "title a\nlinux /v\noptions ro\n")
     boot = collect_boot(Host(tmp_path))
     assert boot.loader == ""
     assert reason in boot.reason
@@ -213,20 +213,22 @@ def test_loaders_that_are_not_edited(tmp_path: Path, path: str, reason: str) -> 
 
 def test_kernelopts_of_the_environment_go_before_those_of_the_menu(tmp_path: Path) -> None:
     text = 'if [ -z "${kernelopts}" ]; then\n  set kernelopts="ro menu"\nfi\nset tuned_params="t=1"\nblscfg\n'
-    put(tmp_path, "boot/grub2/grub.cfg", text)
-    put(tmp_path, "boot/loader/entries/a.conf", "title a\nlinux /v\noptions $kernelopts $tuned_params\n")
+    write_file(tmp_path, "boot/grub2/grub.cfg", text)
+    write_file(
+        tmp_path, "boot/loader/entries/a.conf", "title a\nlinux /v\noptions $kernelopts $tuned_params\n"
+    )
     host = Host(tmp_path)
     assert collect_boot(host).entries[0].args == "ro menu t=1"
-    (tmp_path / "boot/grub2/grubenv").write_bytes(block("kernelopts=ro env"))
+    (tmp_path / "boot/grub2/grubenv").write_bytes(make_block("kernelopts=ro env"))
     assert collect_boot(host).entries[0].args == "ro env t=1"
     assert collect_boot(host).loader == "bls"
 
 
 def test_drop_ins_are_debians(tmp_path: Path) -> None:
-    put(tmp_path, "etc/default/grub.d/b.cfg", "")
-    put(tmp_path, "etc/default/grub.d/a.cfg", "")
-    put(tmp_path, "etc/default/grub.d/a.cfg.dpkg-old", "")
-    put(tmp_path, "boot/grub/grub.cfg", MENU)
+    write_file(tmp_path, "etc/default/grub.d/b.cfg", "")
+    write_file(tmp_path, "etc/default/grub.d/a.cfg", "")
+    write_file(tmp_path, "etc/default/grub.d/a.cfg.dpkg-old", "")
+    write_file(tmp_path, "boot/grub/grub.cfg", MENU)
     drop_ins = ("/etc/default/grub.d/a.cfg", "/etc/default/grub.d/b.cfg")
     assert collect_boot(Host(tmp_path)).dropins == drop_ins
     (tmp_path / "boot/grub").rename(tmp_path / "boot/grub2")
@@ -242,7 +244,7 @@ def test_a_menu_that_cannot_be_read_verifies_nothing(tmp_path: Path) -> None:
             return None if path.endswith("grub.cfg") else super().read_bytes(path)
 
     (tmp_path / "boot/grub/grub.cfg").rmdir()
-    put(tmp_path, "boot/grub/grub.cfg", MENU)
+    write_file(tmp_path, "boot/grub/grub.cfg", MENU)
     boot = collect_boot(Blind(tmp_path))
     assert boot.loader == "grub"
     assert "root can" in boot.reason

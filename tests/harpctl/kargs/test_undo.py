@@ -20,7 +20,7 @@ from harpctl.kargs.cmdline import HugepageArgs
 from harpctl.kargs.plan import lacking_entries, plan_kernel_args
 from harpctl.units import GIB
 from tests.harpctl.kargs.distro import Distro
-from tests.harpctl.machine import DISTROS, build
+from tests.harpctl.machine import DISTROS, build_machine
 
 G50 = HugepageArgs(page_size=GIB, count=50)
 
@@ -34,7 +34,7 @@ def set_up(host: Host) -> None:
     assert lacking_entries(collect_boot(host), G50) == []
 
 
-def texts(root: Path) -> dict[str, bytes]:
+def read_texts(root: Path) -> dict[str, bytes]:
     found = [*root.glob("boot/**/*"), *root.glob("etc/**/*")]
     return {
         str(path.relative_to(root)): path.read_bytes().replace(b"boot_success=1", b"boot_success=0")
@@ -46,18 +46,18 @@ def texts(root: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("runs", [pytest.param(True, marks=needs_bash), False])
 @pytest.mark.parametrize("distro", DISTROS)
 def test_rollback_restores_the_bytes(tmp_path: Path, distro: str, runs: bool) -> None:
-    root = build(tmp_path / "root", distro, "gpu1")
+    root = build_machine(tmp_path / "root", distro, "gpu1")
     host = Host(root, Distro(root) if runs else None)
-    before = texts(root)
+    before = read_texts(root)
     set_up(host)
     assert rollback(host, progress=NoProgress()).kept == ()
-    assert texts(root) == before
+    assert read_texts(root) == before
 
 
 @needs_bash
 @pytest.mark.parametrize("distro", DISTROS)
 def test_rollback_after_a_boot_and_a_new_kernel(tmp_path: Path, distro: str) -> None:
-    root = build(tmp_path / "root", distro, "gpu1")
+    root = build_machine(tmp_path / "root", distro, "gpu1")
     host = Host(root, Distro(root))
     before = collect_boot(host)
     set_up(host)

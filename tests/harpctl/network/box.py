@@ -55,8 +55,8 @@ from harpctl.network.plan import plan_network
 from harpctl.setup.command import plan_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.units import MIB
-from tests.harpctl.machine import build
-from tests.harpctl.network.example import facts, put
+from tests.harpctl.machine import build_machine
+from tests.harpctl.network.example import make_facts, write_file
 
 WIRES = {"eth0": "br0", "eth1": "br1", "eth2": "br1"}
 FAR = "192.0.2.1"
@@ -71,7 +71,7 @@ def case(function: Callable[[Host], None]) -> Callable[[Host], None]:
     return function
 
 
-def sh(line: str) -> str:
+def run_line(line: str) -> str:
     done = subprocess.run(line.split(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{line}: {done.stderr}"
     return done.stdout
@@ -87,54 +87,54 @@ def await_that(holds: Callable[[], bool], what: str) -> None:
 # ---- the namespaces ----
 
 
-def wire() -> None:
-    sh("mount --make-rprivate /")
-    sh("mount -t tmpfs none /run")
-    sh("ip netns add net")
+def wire_network() -> None:
+    run_line("mount --make-rprivate /")
+    run_line("mount -t tmpfs none /run")
+    run_line("ip netns add net")
     for namespace in ("", "ip netns exec net "):
         for setting in ("accept_ra", "accept_dad", "dad_transmits"):
-            sh(f"{namespace}sysctl -q -w net.ipv6.conf.default.{setting}=0")
-        sh(f"{namespace}ip link set lo up")
+            run_line(f"{namespace}sysctl -q -w net.ipv6.conf.default.{setting}=0")
+        run_line(f"{namespace}ip link set lo up")
     for number, bridge in enumerate(("br0", "br1")):
-        sh(f"ip -n net link add {bridge} type bridge mcast_snooping 0")
-        sh(f"ip -n net addr add 10.0.{9 if number == 0 else 1}.1/24 dev {bridge}")
-        sh(f"ip -n net addr add fd00:{9 if number == 0 else 1}::1/64 dev {bridge} nodad")
-        sh(f"ip -n net link set {bridge} up")
-    sh(f"ip -n net addr add {FAR}/32 dev lo")
+        run_line(f"ip -n net link add {bridge} type bridge mcast_snooping 0")
+        run_line(f"ip -n net addr add 10.0.{9 if number == 0 else 1}.1/24 dev {bridge}")
+        run_line(f"ip -n net addr add fd00:{9 if number == 0 else 1}::1/64 dev {bridge} nodad")
+        run_line(f"ip -n net link set {bridge} up")
+    run_line(f"ip -n net addr add {FAR}/32 dev lo")
     for name, bridge in WIRES.items():
-        sh(f"ip link add {name} type veth peer name to-{name} netns net")
-        sh(f"ip -n net link set to-{name} master {bridge} up")
-    sh("ip addr add 10.0.9.10/24 dev eth0")
-    sh("ip link set eth0 up")
-    sh("ip route add default via 10.0.9.1")
+        run_line(f"ip link add {name} type veth peer name to-{name} netns net")
+        run_line(f"ip -n net link set to-{name} master {bridge} up")
+    run_line("ip addr add 10.0.9.10/24 dev eth0")
+    run_line("ip link set eth0 up")
+    run_line("ip route add default via 10.0.9.1")
 
 
 def share_subnet() -> None:
     """Move eth0 onto the bridge of the other two, its route as DHCP makes it."""
-    sh("ip -n net link set to-eth0 master br1")
-    sh("ip addr flush dev eth0")
-    sh("ip addr add 10.0.1.10/24 dev eth0 noprefixroute")
-    sh("ip route add 10.0.1.0/24 dev eth0 src 10.0.1.10 metric 100")
-    sh("ip route add default via 10.0.1.1 metric 100")
+    run_line("ip -n net link set to-eth0 master br1")
+    run_line("ip addr flush dev eth0")
+    run_line("ip addr add 10.0.1.10/24 dev eth0 noprefixroute")
+    run_line("ip route add 10.0.1.0/24 dev eth0 src 10.0.1.10 metric 100")
+    run_line("ip route add default via 10.0.1.1 metric 100")
 
 
-def tree(folder: Path) -> Host:
-    build(folder, "debian-12", "gpu2")
-    sh(f"mount --bind /proc {folder}/proc")
+def make_tree(folder: Path) -> Host:
+    build_machine(folder, "debian-12", "gpu2")
+    run_line(f"mount --bind /proc {folder}/proc")
     return Host(folder, LiveRunner())
 
 
-def look() -> Facts:
+def look_at_enis() -> Facts:
     enis, _foreign = collect_enis(Host(), Overrides(), "", [])
-    return msgspec.structs.replace(facts(), enis=enis)
+    return msgspec.structs.replace(make_facts(), enis=enis)
 
 
-def state() -> dict[str, Any]:
+def network_state() -> dict[str, Any]:
     """Return addresses, routes and rules as ip reports them, without what goes on counting."""
     found: dict[str, Any] = {}
     for version in ("-4", "-6"):
         for what in ("addr show", "route show table all", "rule show"):
-            found[f"{version} {what}"] = json.loads(sh(f"ip {version} -j {what}") or "[]")
+            found[f"{version} {what}"] = json.loads(run_line(f"ip {version} -j {what}") or "[]")
     settings = ("arp_ignore", "arp_announce", "rp_filter")
     for name in WIRES:
         found[name] = [Path(f"/proc/sys/net/ipv4/conf/{name}/{key}").read_text() for key in settings]
@@ -142,17 +142,17 @@ def state() -> dict[str, Any]:
 
 
 def assert_same(before: dict[str, Any]) -> None:
-    after = state()
+    after = network_state()
     changed = [f"{key}:\n  {before[key]}\n  {after[key]}" for key in before if before[key] != after[key]]
     assert not changed, "\n".join(changed)
 
 
 def mac_of(name: str) -> str:
-    links = json.loads(sh(f"ip -j link show dev {name}"))
+    links = json.loads(run_line(f"ip -j link show dev {name}"))
     return str(links[0]["address"])
 
 
-def plans() -> list[EniPlan]:
+def make_plans() -> list[EniPlan]:
     given: dict[str, Any] = {"gateway": "10.0.1.1"}
     return [
         EniPlan(number=0, name="eth1", mac=mac_of("eth1"), address="10.0.1.11/24", mtu=1400, **given),
@@ -161,44 +161,44 @@ def plans() -> list[EniPlan]:
 
 
 def set_up(host: Host, wanted: Sequence[EniPlan] | None = None) -> str:
-    enis = tuple(plans() if wanted is None else wanted)
-    found = look()
+    enis = tuple(make_plans() if wanted is None else wanted)
+    found = look_at_enis()
     sources = collect_sources(host, found.enis, program="harpctl")
     plan = Plan(groups=tuple(plan_network(found, sources, Interfaces(enis=enis))))
     return apply(plan, host, what="setup", progress=NoProgress(), guard=Guard())
 
 
-def lacking() -> list[AnyStep]:
+def lacking_steps() -> list[AnyStep]:
     """Return what the ENIs lack of their plans."""
-    found = look()
-    return runtime.plan_state(found, collect_sources(Host(), found.enis), plans())
+    found = look_at_enis()
+    return runtime.plan_state(found, collect_sources(Host(), found.enis), make_plans())
 
 
-def reset() -> None:
+def imitate_reboot() -> None:
     """Leave of the ENIs what a reboot leaves."""
     for name in ("eth1", "eth2"):
-        sh(f"ip addr flush dev {name}")
-        sh(f"ip link set {name} down")
-        sh(f"ip link set {name} mtu 1500")
+        run_line(f"ip addr flush dev {name}")
+        run_line(f"ip link set {name} down")
+        run_line(f"ip link set {name} mtu 1500")
         for setting in runtime.ARP:
-            sh(f"sysctl -q -w net.ipv4.conf.{name}.{setting}=0")
+            run_line(f"sysctl -q -w net.ipv4.conf.{name}.{setting}=0")
     for number in (0, 1):
         subprocess.run(["ip", "rule", "del", "pref", f"{7700 + number}"], capture_output=True, check=False)
-    assert lacking()
+    assert lacking_steps()
 
 
 # ---- traffic ----
 
 
-def sent(name: str) -> int:
+def sent_packets(name: str) -> int:
     return int(Path("/proc/self/net/dev").read_text().split(f"{name}:")[1].split()[9])
 
 
 def leaves_by(source: str, target: str) -> str:
     """Return the interface that carries what is sent from one address to another."""
-    before = {name: sent(name) for name in WIRES}
-    sh(f"ping -n -q -c 20 -i 0.01 -W 2 -I {source} {target}")
-    more = {name: sent(name) - before[name] for name in WIRES}
+    before = {name: sent_packets(name) for name in WIRES}
+    run_line(f"ping -n -q -c 20 -i 0.01 -W 2 -I {source} {target}")
+    more = {name: sent_packets(name) - before[name] for name in WIRES}
     assert sorted(more.values())[-2] < 20 <= max(more.values()), more
     return max(more, key=lambda name: more[name])
 
@@ -217,7 +217,7 @@ def answers_for(address: str) -> list[str]:
     """Return the names of the interfaces that answer ARP for an address."""
     command = ["ip", "netns", "exec", "net", sys.executable, "-c", ARP_PROBE, address]
     macs = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    owner = {link["address"]: link["ifname"] for link in json.loads(sh("ip -j link show"))}
+    owner = {link["address"]: link["ifname"] for link in json.loads(run_line("ip -j link show"))}
     return sorted(owner[mac] for mac in macs)
 
 
@@ -226,19 +226,19 @@ def answers_for(address: str) -> list[str]:
 
 @case
 def each_address_by_its_own_eni(host: Host) -> None:
-    before = state()
+    before = network_state()
     set_up(host)
-    after = state()
+    after = network_state()
     for source, name in (("10.0.1.11", "eth1"), ("10.0.1.12", "eth2"), ("10.0.9.10", "eth0")):
         for target in ("10.0.1.1", FAR):
             assert leaves_by(source, target) == name, (source, target)
     assert answers_for("10.0.1.11") == ["eth1"]
     assert answers_for("10.0.1.12") == ["eth2"]
     for name in ("eth1", "eth2"):
-        sh(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=0")
+        run_line(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=0")
     assert answers_for("10.0.1.11") == ["eth1", "eth2"], "without the settings both answer"
     for name in ("eth1", "eth2"):
-        sh(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=1")
+        run_line(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=1")
     assert set_up(host) == "", "a second setup has nothing to do"
     assert_same(after)
     report = rollback.rollback(host, progress=NoProgress())
@@ -249,32 +249,34 @@ def each_address_by_its_own_eni(host: Host) -> None:
 @case
 def the_primary_keeps_a_subnet_that_it_shares(host: Host) -> None:
     share_subnet()
-    before = state()
+    before = network_state()
     set_up(host)
-    assert "dev eth0 " in sh("ip route get 10.0.1.1")
+    assert "dev eth0 " in run_line("ip route get 10.0.1.1")
     for source, name in (("10.0.1.10", "eth0"), ("10.0.1.11", "eth1"), ("10.0.1.12", "eth2")):
         assert leaves_by(source, FAR) == name
         assert leaves_by(source, "10.0.1.1") == name
-    sh("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
-    assert "dev eth1 " in sh("ip route get 10.0.1.1"), "as some network-scripts make it"
+    run_line("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
+    assert "dev eth1 " in run_line("ip route get 10.0.1.1"), "as some network-scripts make it"
     set_up(host)
-    assert "dev eth0 " in sh("ip route get 10.0.1.1")
+    assert "dev eth0 " in run_line("ip route get 10.0.1.1")
     assert set_up(host) == ""
-    sh("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
-    sh("ip route del 10.0.1.0/24 dev eth1")
+    run_line("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
+    run_line("ip route del 10.0.1.0/24 dev eth1")
     rollback.rollback(host, progress=NoProgress())
-    sh("ip route flush exact 10.0.1.0/24 dev eth1 table main")
+    run_line("ip route flush exact 10.0.1.0/24 dev eth1 table main")
     assert_same(before)
 
 
 @case
 def ipv6(host: Host) -> None:
-    before = state()
+    before = network_state()
     plan = [EniPlan(number=3, name="eth2", address="fd00:1::12/64", gateway="fd00:1::1")]
     set_up(host, plan)
     assert leaves_by("fd00:1::12", "fd00:1::1") == "eth2"
     assert leaves_by("fd00:1::12", "fd00:9::1") == "eth2"
-    (again,) = plan_network(look(), collect_sources(host, look().enis), Interfaces(enis=tuple(plan)))
+    (again,) = plan_network(
+        look_at_enis(), collect_sources(host, look_at_enis().enis), Interfaces(enis=tuple(plan))
+    )
     assert not again.guarded, again
     rollback.rollback(host, progress=NoProgress())
     assert_same(before)
@@ -287,7 +289,7 @@ OTHER = "10.0.1.99/24"  # what its own profile gives eth1
 
 
 @contextlib.contextmanager
-def running(*argv: str) -> Iterator[None]:
+def run_beside(*argv: str) -> Iterator[None]:
     with Path("/dev/null").open("w") as null:
         daemon = subprocess.Popen(argv, stdout=null, stderr=null)
     try:
@@ -298,12 +300,12 @@ def running(*argv: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept(host: Host) -> Iterator[None]:
+def run_boot(host: Host) -> Iterator[None]:
     """Run what harp.service runs."""
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            boot._gather_facts = lambda host, names: look()  # noqa: ARG005
+            boot._gather_facts = lambda host, names: look_at_enis()  # noqa: ARG005
             boot.keep_enis(host)
         os._exit(1)
     try:
@@ -313,22 +315,22 @@ def kept(host: Host) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-def mirror(host: Host, *folders: str) -> None:
+def mirror_folders(host: Host, *folders: str) -> None:
     """Have the real programs read folders of the tree."""
     for folder in folders:
         host.real(folder).mkdir(parents=True, exist_ok=True)
         Path(folder).mkdir(parents=True, exist_ok=True)
-        sh(f"mount --bind {host.real(folder)} {folder}")
+        run_line(f"mount --bind {host.real(folder)} {folder}")
 
 
-def has(name: str, address: str) -> bool:
-    return f" {address} " in sh(f"ip addr show dev {name}")
+def has_address(name: str, address: str) -> bool:
+    return f" {address} " in run_line(f"ip addr show dev {name}")
 
 
 def assert_is_left_alone() -> None:
-    assert lacking() == []
-    assert not has("eth1", OTHER)
-    assert has("eth0", "10.0.9.10/24")
+    assert lacking_steps() == []
+    assert not has_address("eth1", OTHER)
+    assert has_address("eth0", "10.0.9.10/24")
 
 
 PROFILE = """\
@@ -355,7 +357,7 @@ class StartsNetworkManager(LiveRunner):
 
     def run(self, argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Completed:
         if "nmcli" in " ".join(argv) and not self._is_running:
-            self._stack.enter_context(running(*NETWORKMANAGER))
+            self._stack.enter_context(run_beside(*NETWORKMANAGER))
             self._is_running = True
         return super().run(argv, timeout_s)
 
@@ -363,41 +365,51 @@ class StartsNetworkManager(LiveRunner):
 @case
 def networkmanager_at_boot(host: Host) -> None:
     """Its profile of eth1 has the highest priority that there is."""
-    put(host.root, "/usr/sbin/NetworkManager", mode=0o755)
+    write_file(host.root, "/usr/sbin/NetworkManager", mode=0o755)
     text = "[main]\nplugins=keyfile\ndns=none\nrc-manager=unmanaged\n"
-    put(host.root, "/etc/NetworkManager/NetworkManager.conf", text)
-    put(host.root, "/etc/NetworkManager/conf.d/10-others.conf", "[keyfile]\nunmanaged-devices=mac:02::9\n")
+    write_file(host.root, "/etc/NetworkManager/NetworkManager.conf", text)
+    write_file(
+        host.root, "/etc/NetworkManager/conf.d/10-others.conf", "[keyfile]\nunmanaged-devices=mac:02::9\n"
+    )
     for number, (name, address) in enumerate((("eth0", "10.0.9.10/24"), ("eth1", OTHER))):
         text = PROFILE.format(name=name, address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}")
-        put(host.root, f"/etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection", text, 0o600)
-    mirror(host, "/etc/NetworkManager", "/var/lib/NetworkManager")
+        write_file(
+            host.root, f"/etc/NetworkManager/system-connections/cloud-init-{name}.nmconnection", text, 0o600
+        )
+    mirror_folders(host, "/etc/NetworkManager", "/var/lib/NetworkManager")
     Path("/run/dbus").mkdir()
-    sh("mount -t sysfs -o ro none /sys")  # NetworkManager waits for no udev then
+    run_line("mount -t sysfs -o ro none /sys")  # NetworkManager waits for no udev then
     for name in ("eth1", "eth2"):
         kind = f"/sys/class/net/{name}/addr_assign_type"
-        put(host.root, kind, Path(kind).read_text())
-    with running("dbus-daemon", "--system", "--nofork", "--nopidfile"):
-        with running(*NETWORKMANAGER):
-            await_that(lambda: has("eth1", OTHER), "NetworkManager has set eth1 up by its own profile")
-            before = sh("ip -4 addr show dev eth1")
+        write_file(host.root, kind, Path(kind).read_text())
+    with run_beside("dbus-daemon", "--system", "--nofork", "--nopidfile"):
+        with run_beside(*NETWORKMANAGER):
+            await_that(
+                lambda: has_address("eth1", OTHER), "NetworkManager has set eth1 up by its own profile"
+            )
+            before = run_line("ip -4 addr show dev eth1")
             set_up(host)
-            assert lacking() == []
+            assert lacking_steps() == []
             rollback.rollback(host, progress=NoProgress())
-            await_that(lambda: sh("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
+            await_that(
+                lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again"
+            )
             set_up(host)
         with contextlib.ExitStack() as stack:  # restarted, it has read what setup wrote
             starting = Host(host.root, StartsNetworkManager(stack))
             report = rollback.rollback(starting, progress=NoProgress())
             assert not report.kept, report.kept
-            await_that(lambda: sh("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
+            await_that(
+                lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again"
+            )
             set_up(host)
-            assert lacking() == []
-        reset()
-        sh("ip addr flush dev eth0")
-        sh("rm -r /run/NetworkManager")
-        with running(*NETWORKMANAGER), kept(host):
-            await_that(lambda: has("eth0", "10.0.9.10/24"), "NetworkManager has set eth0 up")
-            await_that(lambda: not lacking(), "harp.service has set the ENIs up")
+            assert lacking_steps() == []
+        imitate_reboot()
+        run_line("ip addr flush dev eth0")
+        run_line("rm -r /run/NetworkManager")
+        with run_beside(*NETWORKMANAGER), run_boot(host):
+            await_that(lambda: has_address("eth0", "10.0.9.10/24"), "NetworkManager has set eth0 up")
+            await_that(lambda: not lacking_steps(), "harp.service has set the ENIs up")
             assert_is_left_alone()
 
 
@@ -411,10 +423,10 @@ def what_is_taken_away_comes_back(host: Host) -> None:
     ready.bind("/run/notify")
     ready.settimeout(PATIENCE_S)
     os.environ["NOTIFY_SOCKET"] = "/run/notify"
-    reset()
-    with kept(host):
+    imitate_reboot()
+    with run_boot(host):
         assert ready.recv(64) == b"READY=1"
-        assert lacking() == []
+        assert lacking_steps() == []
         for line in (
             "ip addr flush dev eth1",
             "ip rule del pref 7701",
@@ -423,39 +435,39 @@ def what_is_taken_away_comes_back(host: Host) -> None:
             "ip link set eth2 down",
             "ip addr change 10.0.1.11/24 dev eth1 valid_lft 600 preferred_lft 600",
         ):
-            sh(line)
-            await_that(lambda: not lacking(), f"it is as before: {line}")
+            run_line(line)
+            await_that(lambda: not lacking_steps(), f"it is as before: {line}")
         mac = mac_of("eth2")
-        sh("ip link del eth2")
-        sh(f"ip link add eth2 address {mac} type veth peer name to-eth2 netns net")
-        sh("ip -n net link set to-eth2 master br1 up")
-        await_that(lambda: not lacking(), "the interface that came again is set up")
+        run_line("ip link del eth2")
+        run_line(f"ip link add eth2 address {mac} type veth peer name to-eth2 netns net")
+        run_line("ip -n net link set to-eth2 master br1 up")
+        await_that(lambda: not lacking_steps(), "the interface that came again is set up")
         with store.locked(host):
-            sh("ip rule del pref 7701")
-            sh("ip rule add pref 7702 from 10.9.9.9 lookup 7702")
-            assert lacking()
-        await_that(lambda: not lacking(), "it is as before once the other harpctl has ended")
+            run_line("ip rule del pref 7701")
+            run_line("ip rule add pref 7702 from 10.9.9.9 lookup 7702")
+            assert lacking_steps()
+        await_that(lambda: not lacking_steps(), "it is as before once the other harpctl has ended")
 
 
 @case
 def what_the_kernel_does_not_report_comes_back(host: Host) -> None:
     set_up(host)
     boot.LOOK_S = 0.5
-    with kept(host):
+    with run_boot(host):
         for setting in runtime.ARP:
-            sh(f"sysctl -q -w net.ipv4.conf.eth1.{setting}=0")
-            await_that(lambda: not lacking(), f"{setting} is as before")
+            run_line(f"sysctl -q -w net.ipv4.conf.eth1.{setting}=0")
+            await_that(lambda: not lacking_steps(), f"{setting} is as before")
 
 
 @case
 def an_interface_that_comes_late(host: Host) -> None:
-    enis = plans()
-    put(host.root, RECORD, encode(Interfaces(enis=tuple(enis))).decode())
-    sh("ip link del eth2")
-    with kept(host):
-        await_that(lambda: has("eth1", "10.0.1.11/24"), "the other one is set up")
-        sh(f"ip link add eth2 address {enis[1].mac} type veth peer name to-eth2 netns net")
-        await_that(lambda: has("eth2", "10.0.1.12/24"), "it is set up when it is there")
+    enis = make_plans()
+    write_file(host.root, RECORD, encode(Interfaces(enis=tuple(enis))).decode())
+    run_line("ip link del eth2")
+    with run_boot(host):
+        await_that(lambda: has_address("eth1", "10.0.1.11/24"), "the other one is set up")
+        run_line(f"ip link add eth2 address {enis[1].mac} type veth peer name to-eth2 netns net")
+        await_that(lambda: has_address("eth2", "10.0.1.12/24"), "it is set up when it is there")
 
 
 class CountingRunner(LiveRunner):
@@ -481,8 +493,8 @@ class CountingHost(Host):
 @case
 def boot_looks_at_its_own_interfaces_only(host: Host) -> None:
     """harp.service does this at each change of them: its cost is bounded, whatever else the host has."""
-    sh("mount -t sysfs -o ro none /sys")
-    record = plans()
+    run_line("mount -t sysfs -o ro none /sys")
+    record = make_plans()
     set_up(host, record)
     gather = boot._gather_facts
 
@@ -495,8 +507,8 @@ def boot_looks_at_its_own_interfaces_only(host: Host) -> None:
 
     alone = cost()
     for number in range(20):
-        sh(f"ip link add others{number} address 02:00:00:00:01:{number:02x} type bridge")
-        sh(f"ip addr add 10.9.{number}.1/24 dev others{number}")
+        run_line(f"ip link add others{number} address 02:00:00:00:01:{number:02x} type bridge")
+        run_line(f"ip addr add 10.9.{number}.1/24 dev others{number}")
     assert cost() == alone
     assert alone[0] <= 4, "commands"
     assert alone[1] <= 25 * (len(record) + 1), "looks at files"
@@ -509,15 +521,15 @@ SHORT, LONG = "enp7s0", "enp7s0np0-of-the-second-card"  # a conf file takes name
 
 @case
 def an_alternative_name_is_the_same_interface(host: Host) -> None:
-    sh(f"ip link property add dev eth1 altname {SHORT} altname {LONG}")
-    before = state()
+    run_line(f"ip link property add dev eth1 altname {SHORT} altname {LONG}")
+    before = network_state()
     overrides = Overrides(addresses={LONG: "10.0.1.11/24"}, gateways={SHORT: "10.0.1.1"})
     options = SetupOptions(
         kernel_args=False, page_size=2 * MIB, hugepages=1, enis=(SHORT,), big_tcp=False, overrides=overrides
     )
 
     def known() -> Facts:
-        return msgspec.structs.replace(collect_facts(host), enis=look().enis)
+        return msgspec.structs.replace(collect_facts(host), enis=look_at_enis().enis)
 
     def plan() -> Plan:
         made = plan_setup(host, options, known()).plan
@@ -527,10 +539,10 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
     def spoken(path: str, old: str, new: str) -> None:
         text = host.read_text(path) or ""
         assert old in text, f"{path} has the kernel's name: {text}"
-        put(host.root, path, text.replace(old, new))
+        write_file(host.root, path, text.replace(old, new))
 
     assert apply(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
-    right = state()
+    right = network_state()
     assert plan().is_empty, "setup writes the kernel's name"
     spoken(RECORD, '"eth1"', f'"{LONG}"')
     spoken(conf_path(0), "interface = eth1\n", f"interface = {SHORT}\n")
@@ -540,16 +552,16 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
     context = Context(host, known(), machine=Machine())
     assert [eni.name for eni in context.enis] == ["eth1"], "of the conf file"
     assert list(check_state(context)) == []
-    boot._gather_facts = lambda host, names: look()  # noqa: ARG005
+    boot._gather_facts = lambda host, names: look_at_enis()  # noqa: ARG005
     assert boot.run_boot(host).steps == ()
-    sh("ip -4 addr flush dev eth1")
-    sh("ip rule del pref 7700")
-    sh("sysctl -q -w net.ipv4.conf.eth1.arp_ignore=0")
+    run_line("ip -4 addr flush dev eth1")
+    run_line("ip rule del pref 7700")
+    run_line("sysctl -q -w net.ipv4.conf.eth1.arp_ignore=0")
     assert len(list(check_state(Context(host, known(), machine=Machine())))) == 1
-    with kept(host):
-        await_that(lambda: state() == right, "all is as the record has it")
-        sh("ip link set eth1 mtu 1400")
-        await_that(lambda: state() == right, "a change of the interface is seen by the record's name")
+    with run_boot(host):
+        await_that(lambda: network_state() == right, "all is as the record has it")
+        run_line("ip link set eth1 mtu 1400")
+        await_that(lambda: network_state() == right, "a change of the interface is seen by the record's name")
     assert apply(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
     assert LONG not in (host.read_text(RECORD) or "")
     conf = host.read_text(conf_path(0)) or ""
@@ -563,17 +575,17 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
 # ---- BIG TCP ----
 
 
-def sizes() -> dict[str, list[int | None]]:
+def read_sizes() -> dict[str, list[int | None]]:
     """Return the sizes as ip shows them; those of IPv4 where it knows them."""
     found = {}
-    for link in json.loads(sh("ip -d -j link show type veth")):
+    for link in json.loads(run_line("ip -d -j link show type veth")):
         found[link["ifname"]] = [link.get(f"g{x}o{v}_max_size") for v in ("", "_ipv4") for x in ("s", "r")]
     return found
 
 
 def big_tcp_setup(host: Host, **options: Any) -> Plan:
     """Plan a setup, and leave of it what is about BIG TCP: this machine stays as it is."""
-    known = msgspec.structs.replace(collect_facts(host), enis=look().enis)
+    known = msgspec.structs.replace(collect_facts(host), enis=look_at_enis().enis)
     wanted = {"kernel_args": False, "network": False, "big_tcp": True, "enis": ("eth1", "eth2"), **options}
     plan = plan_setup(host, SetupOptions(page_size=2 * MIB, hugepages=1, **wanted), known).plan
     groups = tuple(group for group in plan.groups if group.name == big_tcp.NAME)
@@ -584,9 +596,9 @@ def big_tcp_setup(host: Host, **options: Any) -> Plan:
 def big_tcp_is_set_and_set_back(host: Host) -> None:
     for version in (4, 6):
         for name in ("all", "eth1", "eth2"):
-            sh(f"sysctl -q -w net.ipv{version}.conf.{name}.forwarding=0")
-    sh("ip link set eth2 gro_max_size 200000")
-    before = sizes()
+            run_line(f"sysctl -q -w net.ipv{version}.conf.{name}.forwarding=0")
+    run_line("ip link set eth2 gro_max_size 200000")
+    before = read_sizes()
     links = KernelLinks()
     known = {name: links.sizes(name) for name in WIRES}
     has_ipv4 = "gso_ipv4_max_size" in known["eth1"]
@@ -594,33 +606,33 @@ def big_tcp_is_set_and_set_back(host: Host) -> None:
     assert "of eth1\n" in render_diff(plan, host)
     assert known == {name: links.sizes(name) for name in WIRES}, "a plan changes nothing"
     assert apply(plan, host, what="setup", progress=NoProgress())
-    assert sizes()["eth1"][:2] == [131072, 131072]
-    assert sizes()["eth2"][:2] == [131072, 200000]
-    assert sizes()["eth0"] == before["eth0"]
+    assert read_sizes()["eth1"][:2] == [131072, 131072]
+    assert read_sizes()["eth2"][:2] == [131072, 200000]
+    assert read_sizes()["eth0"] == before["eth0"]
     for name in ("eth1", "eth2"):
         ipv4 = [links.sizes(name).get(size) for size in ("gso_ipv4_max_size", "gro_ipv4_max_size")]
         assert ipv4 == ([131072, 131072] if has_ipv4 else [None, None])
     assert big_tcp_setup(host).is_empty
     report = rollback.rollback(host, progress=NoProgress())
     assert not report.kept, report.kept
-    assert sizes() == before
+    assert read_sizes() == before
     assert known == {name: links.sizes(name) for name in WIRES}
 
 
 @case
 def big_tcp_is_left_alone_where_it_may_harm(host: Host) -> None:
-    sh("sysctl -q -w net.ipv4.conf.eth1.forwarding=1")
-    sh("ip link add br9 type bridge")
-    sh("ip link set eth2 master br9")
-    before = sizes()
+    run_line("sysctl -q -w net.ipv4.conf.eth1.forwarding=1")
+    run_line("ip link add br9 type bridge")
+    run_line("ip link set eth2 master br9")
+    before = read_sizes()
     plan = big_tcp_setup(host)
     assert "No BIG TCP for eth2: it is a port of a bridge, a bond or Open vSwitch." in plan.notes
     assert "No BIG TCP for what eth1 receives: the host forwards packets from it." in plan.notes
     assert apply(plan, host, what="setup", progress=NoProgress())
-    assert sizes()["eth2"] == before["eth2"]
-    assert sizes()["eth1"][:2] == [131072, before["eth1"][1]], "what is forwarded stays"
+    assert read_sizes()["eth2"] == before["eth2"]
+    assert read_sizes()["eth1"][:2] == [131072, before["eth1"][1]], "what is forwarded stays"
     rollback.rollback(host, progress=NoProgress())
-    assert sizes() == before
+    assert read_sizes() == before
 
 
 @case
@@ -629,7 +641,7 @@ def big_tcp_is_set_unless_it_is_left_out(host: Host) -> None:
     usual: dict[str, Any] = {"network": True, "enis": ("eth1",), "overrides": address, "big_tcp": None}
     assert not big_tcp_setup(host, **usual).is_empty
     assert big_tcp_setup(host, **{**usual, "big_tcp": False}).is_empty
-    put(host.root, RECORD, encode(Interfaces(big_tcp=False)).decode())
+    write_file(host.root, RECORD, encode(Interfaces(big_tcp=False)).decode())
     assert big_tcp_setup(host, **usual).is_empty, "as an earlier setup chose"
     assert not big_tcp_setup(host, **{**usual, "big_tcp": True}).is_empty
     (host.root / RECORD[1:]).unlink()
@@ -653,14 +665,14 @@ LOSE = ("ip", "addr", "del", "10.0.9.10/24", "dev", "eth0")
 FILE = "/etc/harp-test"
 
 
-def losing(*more: AnyStep) -> Plan:
+def losing_plan(*more: AnyStep) -> Plan:
     """Return a plan that cuts the host off from its gateway."""
     undo = ("sh", "-c", "ip addr add 10.0.9.10/24 dev eth0; ip route add default via 10.0.9.1")
     steps = (WriteFile(path=FILE, data=b"new"), Run(argv=LOSE, undo=undo, always=True), *more)
     return Plan(groups=(Group(name="network", steps=steps, guarded=True),))
 
 
-def harmless(*more: AnyStep) -> Plan:
+def harmless_plan(*more: AnyStep) -> Plan:
     steps = (WriteFile(path=FILE, data=b"new"), *more)
     return Plan(groups=(Group(name="network", steps=steps, guarded=True),))
 
@@ -669,7 +681,7 @@ SLEEP = Run(argv=("sleep", "600"), timeout_s=900, always=True)
 
 
 def is_cut_off() -> bool:
-    return "10.0.9.10" not in sh("ip addr show dev eth0")
+    return "10.0.9.10" not in run_line("ip addr show dev eth0")
 
 
 class LineProgress(NoProgress):
@@ -706,10 +718,10 @@ def nothing_is_left(host: Host) -> bool:
 
 @case
 def nobody_confirms(host: Host) -> None:
-    before, progress = state(), LineProgress(lambda: None)
+    before, progress = network_state(), LineProgress(lambda: None)
     begin = time.monotonic()
     with pytest.raises(HarpError, match="nobody confirmed"):
-        apply(losing(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
+        apply(losing_plan(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
     assert time.monotonic() - begin >= DEADLINE_S
     assert "10.0.9.1 can't be reached" in progress.lines[0]
     assert_same(before)
@@ -720,7 +732,7 @@ def nobody_confirms(host: Host) -> None:
 @case
 def somebody_confirms(host: Host) -> None:
     progress = LineProgress(lambda: confirm_all(host))
-    apply(losing(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
+    apply(losing_plan(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
     assert is_cut_off()
     assert host.read_text(FILE) == "new"
     assert nothing_is_left(host)
@@ -729,7 +741,7 @@ def somebody_confirms(host: Host) -> None:
 @case
 def it_can_be_reached(host: Host) -> None:
     begin = time.monotonic()
-    apply(harmless(), host, what="setup", progress=NoProgress(), guard=Guard())
+    apply(harmless_plan(), host, what="setup", progress=NoProgress(), guard=Guard())
     assert time.monotonic() - begin < 30
     assert host.read_text(FILE) == "new"
     assert nothing_is_left(host)
@@ -738,20 +750,20 @@ def it_can_be_reached(host: Host) -> None:
 @case
 def it_comes_back_in_time(host: Host) -> None:
     def mend() -> None:
-        sh("ip addr add 10.0.9.10/24 dev eth0")
-        sh("ip route add default via 10.0.9.1")
+        run_line("ip addr add 10.0.9.10/24 dev eth0")
+        run_line("ip route add default via 10.0.9.1")
 
-    apply(losing(), host, what="setup", progress=LineProgress(mend), guard=Guard(30))
+    apply(losing_plan(), host, what="setup", progress=LineProgress(mend), guard=Guard(30))
     assert host.read_text(FILE) == "new"
 
 
 @case
 def harpctl_is_killed_while_cut_off(host: Host) -> None:
-    before = state()
-    with other_harpctl(host, losing(SLEEP)) as pid:
+    before = network_state()
+    with other_harpctl(host, losing_plan(SLEEP)) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGKILL)
-    await_that(lambda: state() == before, "the rollback timer has taken it back")
+    await_that(lambda: network_state() == before, "the rollback timer has taken it back")
     await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert not host.exists(FILE)
     assert not Journal(host).transactions()
@@ -759,7 +771,7 @@ def harpctl_is_killed_while_cut_off(host: Host) -> None:
 
 @case
 def harpctl_is_killed_and_somebody_confirms(host: Host) -> None:
-    with other_harpctl(host, losing(SLEEP), deadline_s=8) as pid:
+    with other_harpctl(host, losing_plan(SLEEP), deadline_s=8) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGKILL)
     confirm_all(host)
@@ -769,7 +781,7 @@ def harpctl_is_killed_and_somebody_confirms(host: Host) -> None:
 
 @case
 def harpctl_is_killed_and_all_is_well(host: Host) -> None:
-    with other_harpctl(host, harmless(SLEEP)) as pid:
+    with other_harpctl(host, harmless_plan(SLEEP)) as pid:
         await_that(lambda: host.exists(FILE), "the guarded group has begun")
         os.kill(pid, signal.SIGKILL)
     await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
@@ -779,19 +791,19 @@ def harpctl_is_killed_and_all_is_well(host: Host) -> None:
 
 @case
 def harpctl_hangs(host: Host) -> None:
-    before = state()
-    with other_harpctl(host, losing(SLEEP), deadline_s=8, grace_s=0.5) as pid:
+    before = network_state()
+    with other_harpctl(host, losing_plan(SLEEP), deadline_s=8, grace_s=0.5) as pid:
         await_that(is_cut_off, "the host is cut off")
         os.kill(pid, signal.SIGSTOP)
-    await_that(lambda: state() == before, "the rollback timer has ended harpctl and taken it back")
+    await_that(lambda: network_state() == before, "the rollback timer has ended harpctl and taken it back")
     await_that(lambda: nothing_is_left(host), "the rollback timer is gone")
     assert not host.exists(FILE)
 
 
 @case
 def the_rollback_timer_gets_sigterm(host: Host) -> None:
-    before = state()
-    with other_harpctl(host, losing(SLEEP), deadline_s=600) as pid:
+    before = network_state()
+    with other_harpctl(host, losing_plan(SLEEP), deadline_s=600) as pid:
         await_that(is_cut_off, "the host is cut off")
         (alive,) = host.glob(f"{guard_files.ALIVE}*")
         os.kill(host.read_int(alive), signal.SIGTERM)
@@ -802,11 +814,11 @@ def the_rollback_timer_gets_sigterm(host: Host) -> None:
 
 @case
 def a_gateway_that_answers_arp_only(host: Host) -> None:
-    sh("ip netns exec net sysctl -q -w net.ipv4.icmp_echo_ignore_all=1")
+    run_line("ip netns exec net sysctl -q -w net.ipv4.icmp_echo_ignore_all=1")
     seen = reachability.find_reachable(host)
     assert [(target.address, target.seen_by) for target in seen.targets] == [("10.0.9.1", "neighbour")]
     assert not seen.lost(host)
-    sh("ip -n net link set to-eth0 down")
+    run_line("ip -n net link set to-eth0 down")
     assert seen.lost(host) == ("10.0.9.1",)
 
 
@@ -816,7 +828,7 @@ def a_client_that_answers_nothing(host: Host) -> None:
     seen = reachability.find_reachable(host)
     assert [target.seen_by for target in seen.targets] == ["ping", "route"]
     assert not seen.lost(host)
-    sh("ip route add 198.51.100.0/24 via 10.0.9.2")
+    run_line("ip route add 198.51.100.0/24 via 10.0.9.2")
     assert seen.lost(host) == ("198.51.100.7",)
 
 
@@ -826,18 +838,18 @@ def no_rollback_timer_no_change(host: Host) -> None:
         def _arguments(self, transaction: str) -> list[str]:
             return ["/bin/false", transaction]
 
-    before = state()
+    before = network_state()
     with pytest.raises(HarpError, match="can't be started"):
-        apply(losing(), host, what="setup", progress=NoProgress(), guard=NoGuard(DEADLINE_S))
+        apply(losing_plan(), host, what="setup", progress=NoProgress(), guard=NoGuard(DEADLINE_S))
     assert_same(before)
     assert not host.exists(FILE)
 
 
 def main() -> None:
-    wire()
+    wire_network()
     folder = Path(sys.argv[2])
     folder.mkdir()
-    CASES[sys.argv[1]](tree(folder))
+    CASES[sys.argv[1]](make_tree(folder))
 
 
 if __name__ == "__main__":

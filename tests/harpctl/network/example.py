@@ -28,13 +28,13 @@ ETH3 = EniPlan(number=2, name="eth3.100", address="fd00:1::13/64", gateway="fd00
 ENIS = (ETH1, ETH2, ETH3)
 
 
-def eni(name: str, **fields: object) -> Eni:
+def make_eni(name: str, **fields: object) -> Eni:
     given = {"name": name, "is_up": False, "mtu": 1500, "queues": 4, "queues_max": 8, **fields}
     return msgspec.convert(given, Eni)
 
 
-def facts(*enis: Eni, kernel: str = "5.15.0") -> Facts:
-    primary = eni("eth0", addresses=["10.0.0.10/24"], is_default_route=True, is_up=True)
+def make_facts(*enis: Eni, kernel: str = "5.15.0") -> Facts:
+    primary = make_eni("eth0", addresses=["10.0.0.10/24"], is_default_route=True, is_up=True)
     return Facts(system=System(kernel=kernel), boot=Boot(), memory=Memory(), enis=(primary, *enis))
 
 
@@ -56,7 +56,7 @@ class ScriptedRunner:
         return Completed(tuple(argv), 1, "", "no such thing")
 
 
-def put(root: Path, path: str, text: str = "", mode: int = 0o644) -> None:
+def write_file(root: Path, path: str, text: str = "", mode: int = 0o644) -> None:
     file = root / path.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -71,9 +71,9 @@ def carry_out(host: Host, steps: Sequence[object]) -> None:
             host.write_file(step.path, step.data, step.mode or 0o644)
 
 
-def commands(steps: Sequence[object]) -> list[str]:
+def commands_of(steps: Sequence[object]) -> list[str]:
     return [" ".join(step.argv) for step in steps if isinstance(step, Run) and step.argv]
 
 
-def undos(steps: Sequence[object]) -> list[str]:
+def undos_of(steps: Sequence[object]) -> list[str]:
     return [" ".join(step.undo) for step in steps if isinstance(step, Run) and step.undo]

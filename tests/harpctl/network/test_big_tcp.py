@@ -9,7 +9,7 @@ from harpctl.change.steps import SetSizes
 from harpctl.host.link_sizes import SETTABLE, Sizes
 from harpctl.network.big_tcp import BYTES, plan_big_tcp, sizes_to_raise
 from tests.harpctl.links import FRESH
-from tests.harpctl.network.example import eni
+from tests.harpctl.network.example import make_eni
 
 ALL = dict.fromkeys(SETTABLE, BYTES)
 GRO = {"gro_max_size": BYTES, "gro_ipv4_max_size": BYTES}
@@ -38,7 +38,7 @@ GRO = {"gro_max_size": BYTES, "gro_ipv4_max_size": BYTES}
     ],
 )
 def test_sizes(have: Sizes, raised: Sizes) -> None:
-    assert sizes_to_raise(eni("eth1", **have)) == raised
+    assert sizes_to_raise(make_eni("eth1", **have)) == raised
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_sizes(have: Sizes, raised: Sizes) -> None:
     ],
 )
 def test_who_is_left_alone(driver: str, fields: dict[str, object], reason: str) -> None:
-    group, notes = plan_big_tcp([(eni("eth1", **FRESH, **fields), driver)])
+    group, notes = plan_big_tcp([(make_eni("eth1", **FRESH, **fields), driver)])
     assert notes == ([f"No BIG TCP for eth1: it {reason}."] if reason else [])
     assert [step.sizes for step in group.steps if isinstance(step, SetSizes)] == ([] if reason else [ALL])
 
 
 def test_what_is_forwarded_is_not_made_larger() -> None:
-    router = eni("eth1", **FRESH, forwards=True)
-    nic = eni("eth2", **{**FRESH, "tso_max_size": 65536}, forwards=True)
+    router = make_eni("eth1", **FRESH, forwards=True)
+    nic = make_eni("eth2", **{**FRESH, "tso_max_size": 65536}, forwards=True)
     group, notes = plan_big_tcp([(router, "tcp"), (nic, "tcp")])
     (step,) = group.steps
     assert isinstance(step, SetSizes)
@@ -73,5 +73,5 @@ def test_what_is_forwarded_is_not_made_larger() -> None:
 
 
 def test_who_has_nothing_to_raise_is_not_mentioned() -> None:
-    group, notes = plan_big_tcp([(eni("eth1", is_port=True), "xdp")])
+    group, notes = plan_big_tcp([(make_eni("eth1", is_port=True), "xdp")])
     assert (group.steps, notes) == ((), [])

@@ -25,14 +25,14 @@ NEEDS = {"networkmanager_at_boot": ["NetworkManager", "nmcli", "dbus-daemon"]}
 Done = subprocess.CompletedProcess[str]
 
 
-def _missing(case: str) -> str:
+def _missing_tool(case: str) -> str:
     for tool in ("unshare", "ping", *NEEDS.get(case, [])):
         if which(tool) is None:
             return tool
     return ""
 
 
-def _run(case: str, folder: Path, root: Path) -> Done:
+def _run_case(case: str, folder: Path, root: Path) -> Done:
     env = {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
     command = [*UNSHARE, sys.executable, "-m", "tests.harpctl.network.box", case, str(folder / "root")]
     return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
@@ -47,16 +47,16 @@ def boxes(
     selected = {item.callspec.params["case"] for item in items if isinstance(item, pytest.Function)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            case: pool.submit(_run, case, tmp_path_factory.mktemp(case), root)
+            case: pool.submit(_run_case, case, tmp_path_factory.mktemp(case), root)
             for case in CASES
-            if case in selected and not _missing(case)
+            if case in selected and not _missing_tool(case)
         }
         pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_in_a_box(case: str, boxes: dict[str, Future[Done]]) -> None:
-    if tool := _missing(case):
+    if tool := _missing_tool(case):
         pytest.skip(f"needs the program {tool}")
     done = boxes[case].result()
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,31 +18,31 @@ HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
 LO = socket.if_nametoindex("lo")
 
 
-def message(kind: int, body: bytes, *attributes: tuple[int, bytes]) -> bytes:
+def make_message(kind: int, body: bytes, *attributes: tuple[int, bytes]) -> bytes:
     for number, value in attributes:
         body += struct.pack("=HH", 4 + len(value), number) + value + b"\0" * (-len(value) % 4)
     return HEADER.pack(HEADER.size + len(body), kind, 0, 0, 0) + body
 
 
-def number(value: int) -> bytes:
+def pack_number(value: int) -> bytes:
     return struct.pack("=I", value)
 
 
-LINK = message(LINKS[0], b"\0" * 16, (3, b"lo\0"))
-ADDRESS = message(ADDRESSES[1], b"\0" * 4 + number(LO))
-ROUTE = message(ROUTES[1], b"\0" * 12, (4, number(LO)))
-RULE = message(RULES[1], b"\0" * 12, (6, number(7715)))
+LINK = make_message(LINKS[0], b"\0" * 16, (3, b"lo\0"))
+ADDRESS = make_message(ADDRESSES[1], b"\0" * 4 + pack_number(LO))
+ROUTE = make_message(ROUTES[1], b"\0" * 12, (4, pack_number(LO)))
+RULE = make_message(RULES[1], b"\0" * 12, (6, pack_number(7715)))
 OTHERS = [
-    message(LINKS[0], b"\0" * 16, (3, b"lo2\0")),
-    message(ADDRESSES[1], b"\0" * 4 + number(LO + 1)),
-    message(ROUTES[1], b"\0" * 12, (4, number(LO + 1))),
-    message(RULES[1], b"\0" * 12, (6, number(7716))),
-    message(RULES[1], b"\0" * 12, (6, b"\1")),
-    message(99, b"\0" * 20),
+    make_message(LINKS[0], b"\0" * 16, (3, b"lo2\0")),
+    make_message(ADDRESSES[1], b"\0" * 4 + pack_number(LO + 1)),
+    make_message(ROUTES[1], b"\0" * 12, (4, pack_number(LO + 1))),
+    make_message(RULES[1], b"\0" * 12, (6, pack_number(7716))),
+    make_message(RULES[1], b"\0" * 12, (6, b"\1")),
+    make_message(99, b"\0" * 20),
 ]
 
 
-RENAMED = message(LINKS[0], b"\0" * 4 + number(LO) + b"\0" * 8, (3, b"other\0"))
+RENAMED = make_message(LINKS[0], b"\0" * 4 + pack_number(LO) + b"\0" * 8, (3, b"other\0"))
 
 
 @pytest.mark.parametrize("one", [LINK, RENAMED, ADDRESS, ROUTE, RULE])

@@ -37,14 +37,14 @@ class InvalidError(Exception):
     """A document does not match its schema."""
 
 
-def documents(name: str) -> list[Document]:
+def load_documents(name: str) -> list[Document]:
     """Return the documents of a manifest."""
     return list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
 
 
-def document(name: str, kind: str) -> Document:
+def load_document(name: str, kind: str) -> Document:
     """Return the one document of a kind."""
-    (found,) = [document for document in documents(name) if document["kind"] == kind]
+    (found,) = [document for document in load_documents(name) if document["kind"] == kind]
     return found
 
 
@@ -60,7 +60,7 @@ def pod_templates(value: object) -> Iterator[Document]:
             yield from pod_templates(child)
 
 
-def containers(template: Document) -> list[Document]:
+def containers_of(template: Document) -> list[Document]:
     """Return all containers of a pod template."""
     return [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]
 
@@ -75,25 +75,25 @@ def check_own(value: object, schema: str) -> None:
 
 
 @functools.cache
-def _registry(version: str) -> Registry[Any]:
+def _make_registry(version: str) -> Registry[Any]:
     name = f"kubernetes-json-schema/v{version}.0-local-strict/_definitions.json"
     return Resource.from_contents(schema_contents(name, version)) @ Registry()
 
 
 @functools.cache
-def _validator(kind: str, api: str, version: str) -> jsonschema.Draft202012Validator:
+def _make_validator(kind: str, api: str, version: str) -> jsonschema.Draft202012Validator:
     """Return the validator of a kind; what kubernetes_validate.validate reads anew for each document."""
     group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api)  # rbac.authorization.k8s.io/v1: rbac-v1
     name = f"kubernetes-json-schema/v{version}.0-local-strict/{kind.lower()}-{group}.json"
     schema = schema_contents(name, version)
-    registry = Resource.from_contents(schema) @ _registry(version)
+    registry = Resource.from_contents(schema) @ _make_registry(version)
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 def check_kubernetes(value: Document, version: str) -> None:
     """Hold a document against Kubernetes' own schema, unknown fields refused. Raises InvalidError."""
     error = jsonschema.exceptions.best_match(
-        _validator(value["kind"], value["apiVersion"], version).iter_errors(value)
+        _make_validator(value["kind"], value["apiVersion"], version).iter_errors(value)
     )
     if error is not None:
         raise InvalidError(error.message)
@@ -109,7 +109,7 @@ def check_trainer(value: Document) -> None:
         raise InvalidError("it has fields that Trainer does not know")
 
 
-def check(value: Document, version: str = NEWEST) -> None:
+def check_document(value: Document, version: str = NEWEST) -> None:
     """Hold a document, and the pods in it, against the schemas of its kind. Raises InvalidError."""
     kind = value["kind"]
     if kind in OWN:

@@ -17,20 +17,20 @@ from harpctl.node.profile import FOLDER, library_path
 from tests.harpctl.node.schemas import InvalidError, check_own
 
 
-def run(*words: str) -> Result:
+def run_harpctl(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
-def printed(root: Path, plugin_file: Path, *words: str) -> Any:
-    installed = run("node", "--root", str(root), "--plugin", str(plugin_file), *words)
+def print_cdi(root: Path, plugin_file: Path, *words: str) -> Any:
+    installed = run_harpctl("node", "--root", str(root), "--plugin", str(plugin_file), *words)
     assert installed.exit_code == 0, installed.output
-    done = run("cdi", "--root", str(root))
+    done = run_harpctl("cdi", "--root", str(root))
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
 def test_document_is_valid_and_names_what_is_installed(tmp_path: Path, plugin_file: Path) -> None:
-    found = printed(tmp_path, plugin_file, "--set", "HARP_IFNAME=eth1")
+    found = print_cdi(tmp_path, plugin_file, "--set", "HARP_IFNAME=eth1")
     check_own(found, "cdi")
     (device,) = found["devices"]
     edits = device["containerEdits"]
@@ -44,7 +44,7 @@ def test_conf_files_come_along(tmp_path: Path, plugin_file: Path) -> None:
     folder = tmp_path / CONF_DIR[1:]
     folder.mkdir(parents=True)
     (folder / "ztcp0.conf").write_text("[eni]\ninterface = eth1\n")
-    found = printed(tmp_path, plugin_file)
+    found = print_cdi(tmp_path, plugin_file)
     check_own(found, "cdi")
     mounts = found["devices"][0]["containerEdits"]["mounts"]
     assert [(mount["hostPath"], mount["containerPath"]) for mount in mounts] == [
@@ -66,7 +66,7 @@ def test_conf_files_come_along(tmp_path: Path, plugin_file: Path) -> None:
     ],
 )
 def test_schema_refuses(tmp_path: Path, plugin_file: Path, path: tuple[Any, ...], value: object) -> None:
-    spoiled = copy.deepcopy(printed(tmp_path, plugin_file))
+    spoiled = copy.deepcopy(print_cdi(tmp_path, plugin_file))
     at = spoiled
     for key in path[:-1]:
         at = at[key]
@@ -76,7 +76,7 @@ def test_schema_refuses(tmp_path: Path, plugin_file: Path, path: tuple[Any, ...]
 
 
 def test_nothing_installed_is_reported(tmp_path: Path) -> None:
-    done = run("cdi", "--root", str(tmp_path))
+    done = run_harpctl("cdi", "--root", str(tmp_path))
     assert done.exit_code == 4
     assert "harpctl node" in done.output
     assert done.stdout == ""

@@ -22,11 +22,11 @@ from tests.harpctl.node.schemas import (
     OLDEST,
     Document,
     InvalidError,
-    check,
+    check_document,
     check_own,
-    containers,
-    document,
-    documents,
+    containers_of,
+    load_document,
+    load_documents,
     pod_templates,
 )
 
@@ -36,47 +36,47 @@ JOBS = ("trainjob.yaml", "mpijob.yaml", "interface.yaml")
 DISALLOWED = ("hostNetwork", "hostPID", "hostIPC")
 
 
-def cases() -> list[Any]:
+def list_cases() -> list[Any]:
     return [
         pytest.param(found, id=f"{name}-{found['kind']}-{number}")
         for name in FILES
-        for number, found in enumerate(documents(name))
+        for number, found in enumerate(load_documents(name))
     ]
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-@pytest.mark.parametrize("found", cases())
+@pytest.mark.parametrize("found", list_cases())
 def test_manifest_is_valid(found: Document, version: str) -> None:
-    check(found, version)
+    check_document(found, version)
 
 
-def places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def find_places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Return where a document has mappings whose fields a schema names."""
     free = {"metadata", "labels", "matchLabels", "nodeSelector", "limits", "requests", "data", "annotations"}
     if isinstance(value, dict):
         yield path
         for key, child in value.items():
             if key not in free:
-                yield from places(child, (*path, key))
+                yield from find_places(child, (*path, key))
     elif isinstance(value, list):
         for number, child in enumerate(value):
-            yield from places(child, (*path, number))
+            yield from find_places(child, (*path, number))
 
 
-@pytest.mark.parametrize("found", cases())
+@pytest.mark.parametrize("found", list_cases())
 def test_unknown_field_is_refused_anywhere(found: Document) -> None:
-    for path in places(found):
+    for path in find_places(found):
         spoiled = copy.deepcopy(found)
         at: Any = spoiled
         for key in path:
             at = at[key]
         at["unheardOf"] = 1
         with pytest.raises(InvalidError):
-            check(spoiled)
+            check_document(spoiled)
 
 
 def test_network_is_a_configuration_of_host_device() -> None:
-    config = json.loads(document("interface.yaml", "NetworkAttachmentDefinition")["spec"]["config"])
+    config = json.loads(load_document("interface.yaml", "NetworkAttachmentDefinition")["spec"]["config"])
     check_own(config, "host-device")
     with pytest.raises(InvalidError):
         check_own({**config, "pciBusID": "0000:00:06.0"}, "host-device")
@@ -85,7 +85,7 @@ def test_network_is_a_configuration_of_host_device() -> None:
 # ---- rights ----
 
 
-def rights(template: Document, container: Document) -> Document:
+def rights_of(template: Document, container: Document) -> Document:
     """Return the security context that a container has, the pod's under its own."""
     return {**template["spec"].get("securityContext", {}), **container.get("securityContext", {})}
 
@@ -93,11 +93,11 @@ def rights(template: Document, container: Document) -> Document:
 @pytest.mark.parametrize("name", [*JOBS, "installer.yaml"])
 def test_no_container_has_a_privilege(name: str) -> None:
     seen = 0
-    for found in documents(name):
+    for found in load_documents(name):
         for template in pod_templates(found):
-            for container in containers(template):
+            for container in containers_of(template):
                 seen += 1
-                has = rights(template, container)
+                has = rights_of(template, container)
                 assert has["allowPrivilegeEscalation"] is False
                 assert has["capabilities"] == {"drop": ["ALL"]}
                 assert has["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -108,24 +108,24 @@ def test_no_container_has_a_privilege(name: str) -> None:
 
 
 def test_pod_with_an_interface_passes_the_restricted_standard() -> None:
-    (template,) = pod_templates(document("interface.yaml", "TrainingRuntime"))
+    (template,) = pod_templates(load_document("interface.yaml", "TrainingRuntime"))
     assert not any(word in template["spec"] for word in DISALLOWED)
     kinds = {key for volume in template["spec"]["volumes"] for key in volume} - {"name"}
     assert kinds == {"emptyDir", "configMap"}
-    assert not any("hostPort" in str(container) for container in containers(template))
+    assert not any("hostPort" in str(container) for container in containers_of(template))
 
 
 def test_installer_sees_one_directory_of_the_node() -> None:
-    (template,) = pod_templates(document("installer.yaml", "DaemonSet"))
+    (template,) = pod_templates(load_document("installer.yaml", "DaemonSet"))
     assert template["spec"]["volumes"] == [
         {"name": "harp", "hostPath": {"path": FOLDER, "type": "DirectoryOrCreate"}}
     ]
     assert not any(word in template["spec"] for word in DISALLOWED)
-    assert containers(template)[0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert containers_of(template)[0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
 def test_access_is_what_the_installer_requests() -> None:
-    rules = [found["rules"] for found in documents("access.yaml") if "rules" in found]
+    rules = [found["rules"] for found in load_documents("access.yaml") if "rules" in found]
     assert rules == [
         [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}],
         [
@@ -143,16 +143,16 @@ def test_access_is_what_the_installer_requests() -> None:
 
 
 def test_names_agree() -> None:
-    installer = document("installer.yaml", "DaemonSet")
+    installer = load_document("installer.yaml", "DaemonSet")
     namespace, name = installer["metadata"]["namespace"], installer["metadata"]["name"]
     (template,) = pod_templates(installer)
-    (container,) = containers(template)
+    (container,) = containers_of(template)
     assert f"--daemonset={namespace}/{name}" in container["args"]
     account = template["spec"]["serviceAccountName"]
-    for found in documents("access.yaml"):
+    for found in load_documents("access.yaml"):
         for subject in found.get("subjects", []):
             assert (subject["name"], subject["namespace"]) == (account, namespace)
-    (condition,) = document("access.yaml", "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    (condition,) = load_document("access.yaml", "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
     assert f"system:serviceaccount:{namespace}:{account}'" in condition["expression"]
     assert container["readinessProbe"]["exec"]["command"][-1] == f"/host{profile_path(FOLDER)}"
     for file in ("trainjob.yaml", "mpijob.yaml"):
@@ -165,16 +165,16 @@ def test_images_of_the_installer_have_this_version() -> None:
     images = {
         container["image"]
         for name in ("installer.yaml", "interface.yaml")
-        for found in documents(name)
+        for found in load_documents(name)
         for template in pod_templates(found)
-        for container in containers(template)
+        for container in containers_of(template)
         if "harp-installer" in container["image"]
     }
     assert images == {f"registry.example/harp-installer:{__version__}"}
 
 
 def test_init_container_brings_what_the_job_mounts(tmp_path: Path, plugin_file: Path) -> None:
-    (template,) = pod_templates(document("interface.yaml", "TrainingRuntime"))
+    (template,) = pod_templates(load_document("interface.yaml", "TrainingRuntime"))
     (init,) = template["spec"]["initContainers"]
     (volume,) = init["volumeMounts"]
     words = [word.replace(volume["mountPath"], str(tmp_path)) for word in init["args"]]
@@ -195,8 +195,8 @@ def test_init_container_brings_what_the_job_mounts(tmp_path: Path, plugin_file: 
 
 
 def test_example_is_a_program() -> None:
-    files = document("trainjob.yaml", "ConfigMap")["data"]
+    files = load_document("trainjob.yaml", "ConfigMap")["data"]
     compile(files["all_reduce.py"], "all_reduce.py", "exec")
     for name in ("trainjob.yaml", "interface.yaml"):
-        (path,) = document(name, "TrainJob")["spec"]["trainer"]["command"][1:]
+        (path,) = load_document(name, "TrainJob")["spec"]["trainer"]["command"][1:]
         assert path == "/example/all_reduce.py"

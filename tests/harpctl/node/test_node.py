@@ -33,16 +33,16 @@ main()
 """
 
 
-def run(root: Path, *words: str) -> Result:
+def run_node(root: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["node", "--root", str(root), *words])
 
 
-def files(root: Path) -> dict[str, bytes]:
+def read_files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def installed(root: Path) -> set[str]:
-    return {f"/{name}" for name in files(root)} & {library_path(FOLDER), profile_path(FOLDER)}
+def installed_files(root: Path) -> set[str]:
+    return {f"/{name}" for name in read_files(root)} & {library_path(FOLDER), profile_path(FOLDER)}
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def start(api: Api, node_root: Path, plugin_file: Path) -> Iterator[Callable[...
 
 
 def test_folder_holds_library_and_profile(tmp_path: Path, plugin_file: Path) -> None:
-    done = run(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2")
+    done = run_node(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2")
     assert done.exit_code == 0, done.output
     assert f"HARP {build_version()} is installed: {FOLDER}." in done.output
     library = tmp_path / library_path(FOLDER)[1:]
@@ -120,16 +120,16 @@ def test_folder_holds_library_and_profile(tmp_path: Path, plugin_file: Path) -> 
     assert library.stat().st_mode & 0o777 == 0o755
     lines = (tmp_path / profile_path(FOLDER)[1:]).read_text().splitlines()
     assert lines[1:] == [f"NCCL_NET_PLUGIN={library_path(FOLDER)}", "HARP_IFNAME=eth1,eth2"]
-    before = files(tmp_path)
+    before = read_files(tmp_path)
     result = json.loads(
-        run(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2", "--json").stdout
+        run_node(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2", "--json").stdout
     )
     assert (result["ok"], result["changed"], result["folder"]) == (True, False, FOLDER)
-    again = run(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2")
+    again = run_node(tmp_path, "--plugin", str(plugin_file), "--set", "HARP_IFNAME=eth1,eth2")
     assert "is installed already" in again.output
-    assert files(tmp_path) == before
+    assert read_files(tmp_path) == before
     assert CliRunner().invoke(app, ["rollback", "--root", str(tmp_path)]).exit_code == 0
-    assert files(tmp_path) == {}
+    assert read_files(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_folder_holds_library_and_profile(tmp_path: Path, plugin_file: Path) -> 
 def test_wrong_usage_changes_nothing(
     tmp_path: Path, plugin_file: Path, words: list[str], code: int, message: str
 ) -> None:
-    done = run(tmp_path, "--plugin", str(plugin_file), *words)
-    assert (done.exit_code, files(tmp_path)) == (code, {})
+    done = run_node(tmp_path, "--plugin", str(plugin_file), *words)
+    assert (done.exit_code, read_files(tmp_path)) == (code, {})
     assert message in done.output
 
 
@@ -158,8 +158,8 @@ def test_damaged_library_is_not_installed(tmp_path: Path) -> None:
     file.write_bytes(b"no library")
     root = tmp_path / "host"
     root.mkdir()
-    assert run(root, "--plugin", str(file)).exit_code == 3
-    assert files(root) == {}
+    assert run_node(root, "--plugin", str(file)).exit_code == 3
+    assert read_files(root) == {}
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.0.0-12-gabc-dirty", "1.0+x/y", "v" * 80])
@@ -178,11 +178,11 @@ def test_deleted_daemonset_leaves_nothing(api: Api, node_root: Path, start: Call
     pod = start()
     pod.wait_ready()
     assert api.labels[LABEL] == label_value(build_version())
-    assert len(installed(node_root)) == 2
+    assert len(installed_files(node_root)) == 2
     api.daemonset = None
     code, output = pod.end()
     assert code == 0, output
-    assert files(node_root) == {}
+    assert read_files(node_root) == {}
     assert LABEL not in api.labels
     assert sorted(path.name for path in (node_root / "opt").iterdir()) == ["harp"]  # where the mount is
 
@@ -192,7 +192,7 @@ def test_update_keeps_all(api: Api, node_root: Path, start: Callable[..., Pod]) 
     first.wait_ready()
     code, output = first.end()
     assert code == 0, output
-    assert len(installed(node_root)) == 2
+    assert len(installed_files(node_root)) == 2
     assert LABEL in api.labels
     second = start("--set", "HARP_IFNAME=eth1")
     second.wait_ready()
@@ -200,7 +200,7 @@ def test_update_keeps_all(api: Api, node_root: Path, start: Callable[..., Pod]) 
     api.daemonset["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     code, output = second.end()
     assert code == 0, output
-    assert files(node_root) == {}
+    assert read_files(node_root) == {}
 
 
 def test_node_that_is_no_longer_selected_is_left(
@@ -211,7 +211,7 @@ def test_node_that_is_no_longer_selected_is_left(
     api.labels["nvidia.com/gpu.present"] = "false"
     code, output = pod.end()
     assert code == 0, output
-    assert (files(node_root), LABEL in api.labels) == ({}, False)
+    assert (read_files(node_root), LABEL in api.labels) == ({}, False)
 
 
 def test_access_deleted_first(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
@@ -222,7 +222,7 @@ def test_access_deleted_first(api: Api, node_root: Path, start: Callable[..., Po
     code, output = pod.end()
     assert code == 1
     assert f"kubectl label node {NODE} {LABEL}-" in output
-    assert files(node_root) == {}
+    assert read_files(node_root) == {}
 
 
 def test_silent_server_keeps_all(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
@@ -232,7 +232,7 @@ def test_silent_server_keeps_all(api: Api, node_root: Path, start: Callable[...,
     code, output = pod.end()
     assert code == 1
     assert "does not answer" in output
-    assert len(installed(node_root)) == 2
+    assert len(installed_files(node_root)) == 2
 
 
 def test_refused_label_is_a_failure(api: Api, start: Callable[..., Pod]) -> None:
@@ -253,7 +253,7 @@ def test_file_changed_by_somebody_stays(api: Api, node_root: Path, start: Callab
     assert code == 1
     assert profile_path(FOLDER) in output
     assert profile.read_text() == "NCCL_NET=Socket\n"
-    assert installed(node_root) == {profile_path(FOLDER)}
+    assert installed_files(node_root) == {profile_path(FOLDER)}
 
 
 def test_directory_that_can_not_be_written(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
@@ -263,5 +263,5 @@ def test_directory_that_can_not_be_written(api: Api, node_root: Path, start: Cal
     code, output = start().wait()
     assert code != 0
     assert output
-    assert files(node_root) == {"opt/harp": b"in the way"}
+    assert read_files(node_root) == {"opt/harp": b"in the way"}
     assert LABEL not in api.labels

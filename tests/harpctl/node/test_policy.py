@@ -11,9 +11,9 @@ import pytest
 from celpy.adapter import json_to_cel
 
 from harpctl.node.cluster import LABEL
-from tests.harpctl.node.schemas import Document, document
+from tests.harpctl.node.schemas import Document, load_document
 
-POLICY = document("access.yaml", "ValidatingAdmissionPolicy")["spec"]
+POLICY = load_document("access.yaml", "ValidatingAdmissionPolicy")["spec"]
 NODE_NAME = "authentication.kubernetes.io/node-name"
 NODE = {
     "metadata": {"name": "gpu1", "labels": {"kubernetes.io/hostname": "gpu1", "zone": "a"}},
@@ -21,7 +21,7 @@ NODE = {
 }
 
 
-def evaluate(expression: str, request: Document, old: Document, new: Document) -> bool:
+def evaluate_rule(expression: str, request: Document, old: Document, new: Document) -> bool:
     environment = celpy.Environment()
     program = environment.program(environment.compile(expression))
     names: Any = {
@@ -31,16 +31,16 @@ def evaluate(expression: str, request: Document, old: Document, new: Document) -
     return bool(program.evaluate(names))
 
 
-def request(user: str = "harp-installer", node: str = "gpu1") -> Document:
+def make_request(user: str = "harp-installer", node: str = "gpu1") -> Document:
     extra = {NODE_NAME: [node]} if node else {}
     return {"userInfo": {"username": f"system:serviceaccount:harp:{user}", "extra": extra}}
 
 
 def is_allowed(requested: Document, old: Document, new: Document) -> bool:
-    return all(evaluate(rule["expression"], requested, old, new) for rule in POLICY["validations"])
+    return all(evaluate_rule(rule["expression"], requested, old, new) for rule in POLICY["validations"])
 
 
-def changed(path: str, value: object) -> Document:
+def change_node(path: str, value: object) -> Document:
     new = copy.deepcopy(NODE)
     *folders, last = path.split("|")
     at: Any = new
@@ -55,15 +55,15 @@ def changed(path: str, value: object) -> Document:
 
 def test_policy_is_for_the_installer_alone() -> None:
     (condition,) = POLICY["matchConditions"]
-    assert evaluate(condition["expression"], request(), NODE, NODE)
-    assert not evaluate(condition["expression"], request(user="other"), NODE, NODE)
+    assert evaluate_rule(condition["expression"], make_request(), NODE, NODE)
+    assert not evaluate_rule(condition["expression"], make_request(user="other"), NODE, NODE)
 
 
 def test_installer_sets_changes_and_removes_its_label() -> None:
-    labelled = changed(f"metadata|labels|{LABEL}", "1.0.0")
-    assert is_allowed(request(), NODE, labelled)
-    assert is_allowed(request(), labelled, changed(f"metadata|labels|{LABEL}", "0.3.0"))
-    assert is_allowed(request(), labelled, NODE)
+    labelled = change_node(f"metadata|labels|{LABEL}", "1.0.0")
+    assert is_allowed(make_request(), NODE, labelled)
+    assert is_allowed(make_request(), labelled, change_node(f"metadata|labels|{LABEL}", "0.3.0"))
+    assert is_allowed(make_request(), labelled, NODE)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_installer_sets_changes_and_removes_its_label() -> None:
     ],
 )
 def test_anything_else_is_refused(path: str, value: object) -> None:
-    assert not is_allowed(request(), NODE, changed(path, value))
+    assert not is_allowed(make_request(), NODE, change_node(path, value))
 
 
 @pytest.mark.parametrize("node", ["gpu2", ""])
 def test_another_node_is_refused(node: str) -> None:
-    assert not is_allowed(request(node=node), NODE, changed(f"metadata|labels|{LABEL}", "1.0.0"))
+    assert not is_allowed(make_request(node=node), NODE, change_node(f"metadata|labels|{LABEL}", "1.0.0"))

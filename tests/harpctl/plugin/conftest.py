@@ -184,7 +184,7 @@ def read_elf(file: Path) -> Elf:
         return inspect_elf(stream, str(file))
 
 
-def build(output: Path, code: str, *options: str, shared: bool = True) -> Path:
+def compile_code(output: Path, code: str, *options: str, shared: bool = True) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     source = output.with_name(f"{output.name}.c")
     source.write_text(code)
@@ -203,11 +203,11 @@ def build_torch(image: Image, name: str, library: Path, own: tuple[str, ...], to
     root = image.at("/opt/env")
     packages = root / "lib/python3.11/site-packages"
     middle = packages / "torch/lib" / name
-    build(middle, "", "-Wl,--no-as-needed", f"-Wl,-soname,{name}", str(library), *own)
+    compile_code(middle, "", "-Wl,--no-as-needed", f"-Wl,-soname,{name}", str(library), *own)
     module = packages / "torch/_C.cpython-311-x86_64-linux-gnu.so"
-    build(module, "", "-Wl,--no-as-needed", str(middle), *top)
+    compile_code(module, "", "-Wl,--no-as-needed", str(middle), *top)
     program = path_option("rpath", "$ORIGIN/../lib")
-    build(root / "bin/python3.11", PROGRAM_CODE, *program, shared=False)
+    compile_code(root / "bin/python3.11", PROGRAM_CODE, *program, shared=False)
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def torch(debian: Image) -> Callable[..., Path]:
         packages = debian.at("/opt/env/lib/python3.11/site-packages")
         nccl_file = packages / "nvidia/nccl/lib" / NCCL
         nccl_option = path_option(nccl_kind, "$ORIGIN/../../cublas/lib")
-        nccl = build(nccl_file, NCCL_CODE, f"-Wl,-soname,{NCCL}", *nccl_option)
+        nccl = compile_code(nccl_file, NCCL_CODE, f"-Wl,-soname,{NCCL}", *nccl_option)
         own = path_option(kind, "$ORIGIN/../../nvidia/nccl/lib:$ORIGIN")
         build_torch(debian, "libtorch_cuda.so", nccl, own, path_option(kind, "$ORIGIN/lib"))
         return packages
@@ -233,7 +233,7 @@ def rocm(debian: Image) -> Callable[[str], Path]:
     def make(release: str) -> Path:
         file = debian.at("/opt/env/lib/python3.11/site-packages/torch/lib") / RCCL
         code = NCCL_CODE.replace("NCCL version 2.21.5+cuda12.4", f"RCCL version {release}+hip7.0")
-        rccl = build(file, code, f"-Wl,-soname,{RCCL}")
+        rccl = compile_code(file, code, f"-Wl,-soname,{RCCL}")
         own = path_option("rpath", "$ORIGIN")
         build_torch(debian, "libtorch_hip.so", rccl, own, path_option("rpath", "$ORIGIN/lib"))
         return rccl

@@ -27,32 +27,32 @@ app = click.Group(commands=[install, enable, disable, status])
 VERSION = re.compile(r"HARP \d[\w.-]*(?:, build [0-9a-f]{12})?")  # where it is known; test_status.py has both
 
 
-def run(image: Image, *words: str) -> tuple[int, str, str]:
+def run_harpctl(image: Image, *words: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, [*words, "--root", str(image.root)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, VERSION.sub("HARP", result.stdout), VERSION.sub("HARP", result.stderr)
 
 
 def run_json(image: Image, *words: str) -> tuple[int, dict[str, Any]]:
-    code, out, _err = run(image, *words, "--json")
+    code, out, _err = run_harpctl(image, *words, "--json")
     return code, json.loads(out)
 
 
 def test_a_round(image: Image, plugin_file: Path) -> None:
-    assert run(image, "status")[0] == 1
-    code, out, err = run(image, "install", "--plugin", str(plugin_file))
+    assert run_harpctl(image, "status")[0] == 1
+    code, out, err = run_harpctl(image, "install", "--plugin", str(plugin_file))
     assert (code, "plugin: done" in err) == (0, True)
     assert out == f"HARP is installed: {image.libraries}/{NAME}.\n"
-    assert run(image, "status")[0] == 0
-    assert run(image, "disable")[1] == f"HARP is disabled: {image.libraries}/{PARKED}.\n"
-    assert run(image, "disable")[1] == f"HARP is disabled already: {image.libraries}/{PARKED}.\n"
-    assert run(image, "status")[0] == 1
-    assert run(image, "enable", "--yes")[1] == f"HARP is enabled: {image.libraries}/{NAME}.\n"
-    assert run(image, "enable")[:2] == (0, f"HARP is enabled already: {image.libraries}/{NAME}.\n")
+    assert run_harpctl(image, "status")[0] == 0
+    assert run_harpctl(image, "disable")[1] == f"HARP is disabled: {image.libraries}/{PARKED}.\n"
+    assert run_harpctl(image, "disable")[1] == f"HARP is disabled already: {image.libraries}/{PARKED}.\n"
+    assert run_harpctl(image, "status")[0] == 1
+    assert run_harpctl(image, "enable", "--yes")[1] == f"HARP is enabled: {image.libraries}/{NAME}.\n"
+    assert run_harpctl(image, "enable")[:2] == (0, f"HARP is enabled already: {image.libraries}/{NAME}.\n")
 
 
 def test_json_is_alone_on_stdout_and_nothing_on_stderr(image: Image, plugin_file: Path) -> None:
-    code, out, err = run(image, "install", "--json", "--plugin", str(plugin_file))
+    code, out, err = run_harpctl(image, "install", "--json", "--plugin", str(plugin_file))
     assert (code, err) == (0, "")
     assert set(json.loads(out)) == {
         "action",
@@ -70,7 +70,7 @@ def test_json_is_alone_on_stdout_and_nothing_on_stderr(image: Image, plugin_file
 def test_status_table(image: Image, plugin_file: Path) -> None:
     image.put(plugin_file, f"{image.libraries}/{NAME}")
     image.put(b"NCCL_NET=[IB]\n", "/etc/nccl.conf")
-    code, out, _err = run(image, "status")
+    code, out, _err = run_harpctl(image, "status")
     assert code == 0
     lines = [" ".join(line.split()) for line in out.splitlines()]
     machine = os.uname().machine
@@ -91,7 +91,7 @@ def test_status_json(image: Image, plugin_file: Path) -> None:
 
 def test_dry_run(image: Image, plugin_file: Path) -> None:
     before = image.files()
-    code, out, _err = run(image, "install", "--plugin", str(plugin_file), "--dry-run")
+    code, out, _err = run_harpctl(image, "install", "--plugin", str(plugin_file), "--dry-run")
     assert (code, f"new file {image.libraries}/{NAME}, mode 0755" in out) == (0, True)
     assert image.files() == before
     _code, found = run_json(image, "install", "--plugin", str(plugin_file), "--dry-run")
@@ -99,13 +99,13 @@ def test_dry_run(image: Image, plugin_file: Path) -> None:
 
 
 def test_errors_have_a_remedy_and_a_code(image: Image, plugin_file: Path) -> None:
-    code, out, err = run(image, "enable")
+    code, out, err = run_harpctl(image, "enable")
     assert (code, out) == (4, "")
     assert err.splitlines() == [
         f"harpctl: HARP is not on this host: no {NAME}, installed or disabled.",
         f"  Run: harpctl install --root={image.root}",
     ]
-    code, _out, err = run(image, "install", "--plugin", str(plugin_file), "--dir", "/none")
+    code, _out, err = run_harpctl(image, "install", "--plugin", str(plugin_file), "--dir", "/none")
     assert (code, err.startswith("harpctl: --dir /none: there is no such directory")) == (2, True)
 
 
@@ -129,9 +129,9 @@ def test_without_permission(open_image: Image, plugin_file: Path) -> None:
     before = open_image.files()
     os.seteuid(NOBODY)
     try:
-        looked = run(open_image, "status")
-        refused = run(open_image, "disable")
-        dry = run(open_image, "disable", "--dry-run")
+        looked = run_harpctl(open_image, "status")
+        refused = run_harpctl(open_image, "disable")
+        dry = run_harpctl(open_image, "disable", "--dry-run")
     finally:
         os.seteuid(0)
     assert looked[0] == 0
@@ -145,7 +145,7 @@ def test_a_plugin_that_this_user_cannot_read(open_image: Image, plugin_file: Pat
     open_image.put(plugin_file, f"{open_image.libraries}/{NAME}").chmod(0o600)
     os.seteuid(NOBODY)
     try:
-        code, _out, err = run(open_image, "disable")
+        code, _out, err = run_harpctl(open_image, "disable")
     finally:
         os.seteuid(0)
     assert (code, "cannot be read by this user" in err, "sudo" in err) == (5, True, True)

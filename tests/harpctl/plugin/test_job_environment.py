@@ -26,13 +26,13 @@ PACKAGES = "/opt/env/lib/python3.11/site-packages"
 PACKAGED = f"{PACKAGES}/{NCCL_PACKAGE}/{SUFFIXED}"
 
 
-def diagnose(image: Image) -> dict[str, Finding]:
+def find_by_check(image: Image) -> dict[str, Finding]:
     """Return what the doctor finds of the plugin and of NCCL's variables, by check."""
     found = run_checks(Context(image.host, collect_facts(image.host)))
     return {finding.id: finding for finding in found if finding.group in {"plugin", "nccl"}}
 
 
-def invalid(found: dict[str, Finding]) -> list[str]:
+def failures_of_validate(found: dict[str, Finding]) -> list[str]:
     """Return what makes `harpctl validate` fail."""
     return [one.id for one in found.values() if one.level == "fail" and CHECKS[one.id].validates]
 
@@ -53,13 +53,13 @@ def test_the_search_path_of_pytorch_leads_to_it(
     assert found.summary == f"HARP is enabled: {PACKAGED}, {by}."
     assert [(file.path, file.is_loaded) for file in found.files] == [(PACKAGED, True)]
     assert not found.notes
-    findings = diagnose(debian)
+    findings = find_by_check(debian)
     assert findings["plugin.search"].level == "ok"
     assert by in findings["plugin.first"].cause
-    assert invalid(findings) == []
+    assert failures_of_validate(findings) == []
     debian.put(foreign, PACKAGED)
     assert read_status(debian.host).state == "absent"
-    assert invalid(diagnose(debian)) == ["nccl.net_plugin"]
+    assert failures_of_validate(find_by_check(debian)) == ["nccl.net_plugin"]
 
 
 @pytest.mark.parametrize("value", [PACKAGED, f"{PACKAGES}/nvidia/../nvidia/nccl/lib/{SUFFIXED}"])
@@ -69,9 +69,9 @@ def test_a_setting_names_it_by_its_path(debian: Image, harp: Path, value: str) -
     set_plugin(debian, value)
     found = read_status(debian.host)
     assert (found.state, found.path) == ("enabled", PACKAGED)
-    findings = diagnose(debian)
+    findings = find_by_check(debian)
     assert f"NCCL takes {PACKAGED}, which is HARP, by NCCL_NET_PLUGIN" in findings["plugin.first"].cause
-    assert invalid(findings) == []
+    assert failures_of_validate(findings) == []
 
 
 def test_the_library_path_leads_to_it(
@@ -85,15 +85,15 @@ def test_the_library_path_leads_to_it(
     found = read_status(debian.host)
     assert (found.state, found.path) == ("foreign", f"/opt/job/{NAME}")
     assert found.summary.endswith(f"not HARP: /opt/job/{NAME}, by LD_LIBRARY_PATH.")
-    findings = diagnose(debian)
+    findings = find_by_check(debian)
     assert findings["plugin.first"].level == "fail"
     assert f"NCCL takes /opt/job/{NAME}" in findings["plugin.first"].cause
     set_plugin(debian, "harp")
     found = read_status(debian.host)
     assert (found.state, found.path) == ("enabled", f"/opt/job/{SUFFIXED}")
-    findings = diagnose(debian)
+    findings = find_by_check(debian)
     assert findings["plugin.first"].cause.endswith(", by LD_LIBRARY_PATH.")
-    assert invalid(findings) == []
+    assert failures_of_validate(findings) == []
 
 
 def test_nothing_leads_to_it(debian: Image, torch: Callable[..., Path], harp: Path, foreign: Path) -> None:
@@ -105,13 +105,13 @@ def test_nothing_leads_to_it(debian: Image, torch: Callable[..., Path], harp: Pa
         f"HARP is in this Python environment as {PACKAGED}. Nothing leads to it:"
         f" export NCCL_NET_PLUGIN={PACKAGED}"
     )
-    finding = diagnose(debian)["plugin.installed"]
+    finding = find_by_check(debian)["plugin.installed"]
     assert (finding.level, finding.repair) == ("fail", (f"export NCCL_NET_PLUGIN={PACKAGED}",))
     debian.put(foreign, f"{debian.libraries}/{NAME}")
     found = read_status(debian.host)
     assert (found.state, found.path) == ("beside", PACKAGED)
     assert f", beside the plugin AWS Libfabric ({debian.libraries}/{NAME})" in found.summary
-    finding = diagnose(debian)["plugin.first"]
+    finding = find_by_check(debian)["plugin.first"]
     assert (finding.level, finding.repair) == ("fail", (f"export NCCL_NET_PLUGIN={PACKAGED}",))
 
 
@@ -131,7 +131,7 @@ def user(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def run(*words: str) -> tuple[int, str]:
+def run_harpctl(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, [*words])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, " ".join(result.output.split())
@@ -139,11 +139,11 @@ def run(*words: str) -> tuple[int, str]:
 
 @pytest.mark.usefixtures("user")
 def test_install_says_what_needs_no_root(plugin_file: Path, tmp_path: Path) -> None:
-    code, output = run("install", "--plugin", str(plugin_file))
+    code, output = run_harpctl("install", "--plugin", str(plugin_file))
     assert code == 5
     assert "needs root. Run the same command with sudo. Without root, for jobs from here:" in output
     assert output.endswith(f" export NCCL_NET_PLUGIN={plugin_file}")
-    code, output = run("install", "--plugin", str(plugin_file), "--dir", str(tmp_path))
+    code, output = run_harpctl("install", "--plugin", str(plugin_file), "--dir", str(tmp_path))
     assert code == 5
     line = output.partition("for jobs from here: ")[2]
     assert os.system(line) == 0  # noqa: S605 - as the user would type it
@@ -155,13 +155,13 @@ def test_install_says_what_needs_no_root(plugin_file: Path, tmp_path: Path) -> N
 @pytest.mark.usefixtures("user")
 def test_node_says_what_needs_no_root(plugin_file: Path, tmp_path: Path) -> None:
     folder = str(tmp_path / "mine")
-    code, output = run("node", "--dir", folder, "--plugin", str(plugin_file))
+    code, output = run_harpctl("node", "--dir", folder, "--plugin", str(plugin_file))
     assert code == 5
     assert f"mkdir -p {folder} && harpctl node --root {folder}; containers mount {folder}/opt/harp" in output
     (tmp_path / "mine").mkdir()
-    assert run("node", "--root", folder, "--plugin", str(plugin_file))[0] == 0
+    assert run_harpctl("node", "--root", folder, "--plugin", str(plugin_file))[0] == 0
     assert (tmp_path / "mine/opt/harp/lib" / SUFFIXED).read_bytes() == plugin_file.read_bytes()
-    code, output = run("node", "--plugin", str(plugin_file))
+    code, output = run_harpctl("node", "--plugin", str(plugin_file))
     assert "mkdir -p DIR && harpctl node --root DIR; containers mount DIR/opt/harp as /opt/harp." in output
 
 
@@ -172,7 +172,7 @@ def test_status_names_the_file_of_the_environment_and_else_that_of_harpctl(
     if read_status(Host()).state != "absent":
         pytest.skip("HARP is installed on this machine")
     monkeypatch.setattr(status, "own_path", lambda _host: str(plugin_file))
-    code, output = run("status")
+    code, output = run_harpctl("status")
     assert code == 1
     own = f"This harpctl has it; for jobs from here, without root: export NCCL_NET_PLUGIN={plugin_file}"
     assert own in output.replace("\n", " ")
@@ -180,8 +180,8 @@ def test_status_names_the_file_of_the_environment_and_else_that_of_harpctl(
     target.parent.mkdir(parents=True)
     shutil.copy(plugin_file, target)
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
-    code, output = run("status")
+    code, output = run_harpctl("status")
     assert (code, f"is in this Python environment as {target}. Nothing leads to it" in output) == (1, True)
     monkeypatch.setenv("NCCL_NET_PLUGIN", str(target))
-    code, output = run("status")
+    code, output = run_harpctl("status")
     assert (code, f"is enabled: {target}." in output) == (0, True)

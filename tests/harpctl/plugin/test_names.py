@@ -152,7 +152,7 @@ def is_harp(image: Image, path: str, files: Files) -> bool:
     return bool(path) and files.are_harp(image.at(path).read_bytes())
 
 
-def do(image: Image, action: str, make: Callable[[], Switch]) -> SwitchResult | None:
+def run_action(image: Image, action: str, make: Callable[[], Switch]) -> SwitchResult | None:
     """Carry it out, twice; None where it is refused, which must change nothing."""
     before = image.files()
     try:
@@ -170,7 +170,7 @@ def facts_of_nothing(folder: Path) -> Facts:
     return collect_facts(Host(folder))
 
 
-def diagnose(image: Image) -> list[Finding]:
+def find_problems(image: Image) -> list[Finding]:
     """Return what the doctor finds of the plugin and of NCCL's variables."""
     found = run_checks(Context(image.host, facts_of_nothing(image.root.parent / "nothing")))
     return [finding for finding in found if finding.group in {"plugin", "nccl"}]
@@ -192,29 +192,29 @@ def test_every_name_with_every_setting(
     vendors = {path for path, data in begin.items() if data == files.other.read_bytes()}
     check_reports(image, case, files)
     for action in case.actions:
-        act(image, case, files, action)
+        check_action(image, case, files, action)
         check_reports(image, case, files)
-        obey(image, case, files)
+        follow_doctor(image, case, files)
         found = image.files()
         assert {path for path, data in found.items() if data == files.other.read_bytes()} == vendors
     rollback(image.host, progress=NoProgress())
     assert image.files() == begin
 
 
-def decides(case: Case) -> str | None:
+def value_for_every_job(case: Case) -> str | None:
     """Return the value that holds for every job; a user's file holds for that user alone."""
     return case.value if case.setter == "/etc/nccl.conf" else None
 
 
 def check_reports(image: Image, case: Case, files: Files) -> None:
     """Compare what status, doctor and validate report with what NCCL takes."""
-    takes = nccl_takes(image, decides(case))
+    takes = nccl_takes(image, value_for_every_job(case))
     is_ours = is_harp(image, takes, files)
     found = read_status(image.host)
     assert (found.state == "enabled") == is_ours
     assert not is_ours or found.path == takes
     assert [file.path for file in found.files if file.is_loaded] == [takes][: bool(takes)]
-    findings = diagnose(image)
+    findings = find_problems(image)
     assert not takes or any(takes in finding.cause for finding in findings), "what NCCL takes is named"
     assert is_ours or any(finding.level in {"fail", "warn"} for finding in findings)
     by_setting = nccl_takes(image, case.value)
@@ -235,12 +235,12 @@ def check_reports(image: Image, case: Case, files: Files) -> None:
             assert is_harp(image, path, files)
 
 
-def obey(image: Image, case: Case, files: Files) -> None:
+def follow_doctor(image: Image, case: Case, files: Files) -> None:
     """Change the setting as the doctor suggests: it leads to HARP then, if one is on under a name."""
     file = image.at(case.setter)
     before = file.read_bytes() if case.value is not None else b""
     by_name = [nccl_takes(image, value) for value in (None, "harp")]
-    for command in (command for finding in diagnose(image) for command in finding.repair):
+    for command in (command for finding in find_problems(image) for command in finding.repair):
         if command.startswith("sed "):
             subprocess.run(shlex.split(command), check=True)
             _name, _equals, value = file.read_text().strip().partition("=")
@@ -249,7 +249,7 @@ def obey(image: Image, case: Case, files: Files) -> None:
             file.write_bytes(before)
 
 
-def act(image: Image, case: Case, files: Files, action: str) -> None:
+def check_action(image: Image, case: Case, files: Files, action: str) -> None:
     """Install, enable or disable, and look at what came of it."""
     word, _space, name = action.partition(" ")
     file = read_source(image.host, files.newer)
@@ -258,7 +258,7 @@ def act(image: Image, case: Case, files: Files, action: str) -> None:
     on = [path for path in ours if "bak." not in path and (path != OWN_PATH[1:] or case.value == OWN_PATH)]
     if word == "install":
         wanted = {"": "", "plain": NAME, "harp": SUFFIXED}[name]
-        done = do(image, word, lambda: plan_install(image.host, file, name=wanted))
+        done = run_action(image, word, lambda: plan_install(image.host, file, name=wanted))
         if done is None:
             return
         assert image.at(done.path).read_bytes() == files.newer.read_bytes()
@@ -269,10 +269,10 @@ def act(image: Image, case: Case, files: Files, action: str) -> None:
                 image.at(takes).read_bytes() == files.newer.read_bytes()
             ), "no name leads to the old one"
     elif word == "enable":
-        done = do(image, word, lambda: plan_enable(image.host))
+        done = run_action(image, word, lambda: plan_enable(image.host))
         assert done is None or not on or not done.changed
     else:
-        done = do(image, word, lambda: plan_disable(image.host))
+        done = run_action(image, word, lambda: plan_disable(image.host))
         assert done is None or done.ok
         for value in VALUES if done else ():
             reached = value != OWN_PATH or case.value == OWN_PATH
@@ -283,9 +283,9 @@ def test_enable_undoes_disable_of_both_names(image: Image, harp: Path) -> None:
     for name in (NAME, SUFFIXED):
         image.put(harp, f"{image.libraries}/{name}")
     before = image.files()
-    do(image, "disable", lambda: plan_disable(image.host))
+    run_action(image, "disable", lambda: plan_disable(image.host))
     assert read_status(image.host).state == "disabled"
-    do(image, "enable", lambda: plan_enable(image.host))
+    run_action(image, "enable", lambda: plan_enable(image.host))
     assert {path: data for path, data in image.files().items() if "lib/harp/" not in path} == before
 
 
@@ -295,10 +295,10 @@ def test_a_path_is_turned_off_and_on(image: Image, harp: Path, path: str) -> Non
     image.put(f"NCCL_NET_PLUGIN={path}\n".encode(), "/etc/nccl.conf")
     assert read_status(image.host).state == "enabled"
     before = image.files()
-    assert do(image, "disable", lambda: plan_disable(image.host))
+    assert run_action(image, "disable", lambda: plan_disable(image.host))
     assert read_status(image.host).state == "disabled"
     assert not image.at(path).exists()
-    assert do(image, "enable", lambda: plan_enable(image.host))
+    assert run_action(image, "enable", lambda: plan_enable(image.host))
     assert {path: data for path, data in image.files().items() if "lib/harp/" not in path} == before
 
 

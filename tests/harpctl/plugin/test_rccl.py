@@ -53,7 +53,7 @@ def put_rccl(debian: Image, compile_library: Compile) -> Callable[[str], None]:
     return put
 
 
-def install(image: Image, file: Path, *, name: str = "") -> SwitchResult:
+def install_plugin(image: Image, file: Path, *, name: str = "") -> SwitchResult:
     return run_switch(
         image.host,
         "install",
@@ -63,12 +63,12 @@ def install(image: Image, file: Path, *, name: str = "") -> SwitchResult:
     )
 
 
-def plugins(image: Image) -> list[str]:
+def list_plugins(image: Image) -> list[str]:
     """Return the names of what lies in the library directory."""
     return sorted(path.name for path in image.at(image.libraries).glob("*l-net*"))
 
 
-def texts(image: Image) -> list[str]:
+def texts_about_plugin(image: Image) -> list[str]:
     """Return all that status and doctor say of the plugin."""
     found = read_status(image.host)
     findings = run_checks(Context(image.host, collect_facts(image.host)))
@@ -83,19 +83,19 @@ def test_a_round_on_a_host_of_rccl(debian: Image, put_rccl: Callable[[str], None
         read_status(debian.host).summary
         == f"HARP is not installed: no {RCCL_NAME} where the loader searches."
     )
-    assert install(debian, harp).ok
-    assert plugins(debian) == [NAME, RCCL_NAME]  # the first is for RCCL 2.27
+    assert install_plugin(debian, harp).ok
+    assert list_plugins(debian) == [NAME, RCCL_NAME]  # the first is for RCCL 2.27
     found = read_status(debian.host)
     assert (found.state, found.path) == ("enabled", f"{debian.libraries}/{RCCL_NAME}")
     (library,) = found.libraries
     assert (library.name, library.version, library.plugin, library.abi) == ("RCCL", "2.26.6", found.path, 8)
-    assert not install(debian, harp).changed
+    assert not install_plugin(debian, harp).changed
     host = debian.host
     assert run_switch(host, "disable", lambda: plan_disable(host), NoProgress(), dry_run=False).ok
-    assert plugins(debian) == [f"bak.{NAME}", f"bak.{RCCL_NAME}"]
+    assert list_plugins(debian) == [f"bak.{NAME}", f"bak.{RCCL_NAME}"]
     assert read_status(debian.host).state == "disabled"
     assert run_switch(host, "enable", lambda: plan_enable(host), NoProgress(), dry_run=False).ok
-    assert plugins(debian) == [NAME, RCCL_NAME]
+    assert list_plugins(debian) == [NAME, RCCL_NAME]
     rollback(host, progress=NoProgress())
     assert debian.files() == before
 
@@ -107,7 +107,7 @@ def test_each_release_takes_what_install_puts(
     debian: Image, put_rccl: Callable[[str], None], harp: Path, release: str, takes: str
 ) -> None:
     put_rccl(release)
-    install(debian, harp)
+    install_plugin(debian, harp)
     (library,) = read_status(debian.host).libraries
     assert library.plugin == f"{debian.libraries}/{takes}"
 
@@ -117,11 +117,11 @@ def test_beside_another_plugin_of_rccl(
 ) -> None:
     put_rccl("2.26.6")
     debian.put(foreign, f"{debian.libraries}/{RCCL_NAME}")
-    assert install(debian, harp).ok
-    assert plugins(debian) == [NAME, RCCL_SUFFIXED, RCCL_NAME]
+    assert install_plugin(debian, harp).ok
+    assert list_plugins(debian) == [NAME, RCCL_SUFFIXED, RCCL_NAME]
     found = read_status(debian.host)
     assert (found.state, found.path) == ("beside", f"{debian.libraries}/{RCCL_SUFFIXED}")
-    said = texts(debian)
+    said = texts_about_plugin(debian)
     assert any("which RCCL loads only where NCCL_NET_PLUGIN names it" in text for text in said)
     assert [text for text in said if "NCCL takes" in text or "NCCL finds" in text or "NCCL 2" in text] == []
     debian.put(b"NCCL_NET_PLUGIN=harp\n", "/etc/rccl.conf")
@@ -135,8 +135,8 @@ def test_nothing_of_rccl_where_there_is_none(
     debian: Image, harp: Path, make_nccl: Callable[[str], Path]
 ) -> None:
     debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
-    install(debian, harp)
-    assert plugins(debian) == [NAME]
+    install_plugin(debian, harp)
+    assert list_plugins(debian) == [NAME]
 
 
 def test_both_libraries_on_one_host(
@@ -144,8 +144,8 @@ def test_both_libraries_on_one_host(
 ) -> None:
     put_rccl("2.29.7")
     debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
-    install(debian, harp, name=SUFFIXED)
-    assert plugins(debian) == [SUFFIXED, RCCL_SUFFIXED]
+    install_plugin(debian, harp, name=SUFFIXED)
+    assert list_plugins(debian) == [SUFFIXED, RCCL_SUFFIXED]
     for name in ("nccl", "rccl"):
         debian.put(b"NCCL_NET_PLUGIN=harp\n", f"/etc/{name}.conf")
     found = read_status(debian.host)
@@ -158,10 +158,10 @@ def test_each_reads_its_own_settings(
     debian: Image, put_rccl: Callable[[str], None], harp: Path, make_nccl: Callable[[str], Path]
 ) -> None:
     put_rccl("2.29.7")
-    install(debian, harp)
+    install_plugin(debian, harp)
     debian.put(b"NCCL_NET=Socket\nNCCL_NET_PLUGIN=ofi\n", "/etc/nccl.conf")
     assert read_status(debian.host).state == "enabled"
-    assert not any("ofi" in text or "Socket" in text for text in texts(debian))
+    assert not any("ofi" in text or "Socket" in text for text in texts_about_plugin(debian))
     debian.put(b"NCCL_NET_PLUGIN=ofi\n", "/root/.rccl.conf")
     assert any("makes RCCL 2.29.7 look for ofi" in note for note in read_status(debian.host).notes)
     debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
@@ -176,14 +176,14 @@ def test_an_upgrade_renews_the_files_of_a_package(
     debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
     for name in (SUFFIXED, RCCL_SUFFIXED):
         debian.put(harp, f"{debian.libraries}/{name}")
-    install(debian, plugin_file)
-    data = {debian.at(f"{debian.libraries}/{name}").read_bytes() for name in plugins(debian)}
-    assert (plugins(debian), data) == ([SUFFIXED, RCCL_SUFFIXED], {plugin_file.read_bytes()})
+    install_plugin(debian, plugin_file)
+    data = {debian.at(f"{debian.libraries}/{name}").read_bytes() for name in list_plugins(debian)}
+    assert (list_plugins(debian), data) == ([SUFFIXED, RCCL_SUFFIXED], {plugin_file.read_bytes()})
 
 
 def test_pytorch_for_rocm(debian: Image, rocm: Callable[[str], Path], harp: Path, foreign: Path) -> None:
     folder = rocm("2.26.6").parent
-    install(debian, harp)
+    install_plugin(debian, harp)
     (library,) = read_status(debian.host).libraries
     assert library.loader.endswith("/torch/lib/libtorch_hip.so")
     assert library.plugin == f"{debian.libraries}/{RCCL_NAME}"

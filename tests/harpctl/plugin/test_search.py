@@ -24,12 +24,20 @@ from harpctl.host.host import Host
 from harpctl.plugin import search
 from harpctl.plugin.search import find_chains
 from harpctl.plugin.status import read_status
-from tests.harpctl.plugin.conftest import KINDS, NCCL, NCCL_CODE, PROGRAM_CODE, Image, build, path_option
+from tests.harpctl.plugin.conftest import (
+    KINDS,
+    NCCL,
+    NCCL_CODE,
+    PROGRAM_CODE,
+    Image,
+    compile_code,
+    path_option,
+)
 
 LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin")
 
 
-def taken(program: Path, first: Path, environment: str) -> list[str]:
+def taken_by_dlopen(program: Path, first: Path, environment: str) -> list[str]:
     """Return what dlopen takes for the plugin's name, one after the other."""
     env = {"LD_LIBRARY_PATH": environment} if environment else {}
     done = subprocess.run(
@@ -53,12 +61,14 @@ class Parts:
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
     folder = tmp_path_factory.mktemp("parts")
-    made = Parts(folder, build(folder / "plugin.so", "int one = 1;"))
+    made = Parts(folder, compile_code(folder / "plugin.so", "int one = 1;"))
     for kind in KINDS:
         own = {part: path_option(kind, str(folder / part)) for part in ("nccl", "between", "program")}
-        nccl = build(made.file("nccl", kind), NCCL_CODE, f"-Wl,-soname,{NCCL}", *own["nccl"])
-        build(made.file("between", kind), "int two = 2;", "-Wl,--no-as-needed", str(nccl), *own["between"])
-        build(made.file("program", kind), PROGRAM_CODE, *own["program"], shared=False)
+        nccl = compile_code(made.file("nccl", kind), NCCL_CODE, f"-Wl,-soname,{NCCL}", *own["nccl"])
+        compile_code(
+            made.file("between", kind), "int two = 2;", "-Wl,--no-as-needed", str(nccl), *own["between"]
+        )
+        compile_code(made.file("program", kind), PROGRAM_CODE, *own["program"], shared=False)
     return made
 
 
@@ -78,7 +88,7 @@ def test_the_order_is_the_loaders(
         place for place in search_places(Host(), NAME, chain, environment) if Path(place.path).exists()
     ]
     expected = list(dict.fromkeys(os.path.realpath(place.path) for place in planned))
-    assert taken(files[2], files[1], ":".join(environment)) == expected
+    assert taken_by_dlopen(files[2], files[1], ":".join(environment)) == expected
     assert ("by LD_LIBRARY_PATH" in {place.why for place in planned}) == with_environment
 
 
@@ -134,7 +144,7 @@ def test_pytorch(
     assert expected in finding.cause
     assert why in finding.cause
     top = next(packages.glob("torch/_C*.so"))
-    really = taken(debian.at("/opt/env/bin/python3.11"), top, "")
+    really = taken_by_dlopen(debian.at("/opt/env/bin/python3.11"), top, "")
     assert really == ([str(folder / NAME)] if why else [])
 
 

@@ -91,11 +91,11 @@ def test_the_real_loader_agrees(
     (tmp_path / "b" / NAME).symlink_to("gone")
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / NAME).write_bytes(plugin_file.read_bytes()[:5000])
-    assert _dlopened(tmp_path, "a", "b", "c", "d") == str(tmp_path / "c" / NAME)
-    assert _dlopened(tmp_path, "e", "c") == ""
+    assert _dlopen_first(tmp_path, "a", "b", "c", "d") == str(tmp_path / "c" / NAME)
+    assert _dlopen_first(tmp_path, "e", "c") == ""
 
 
-def _dlopened(folder: Path, *names: str) -> str:
+def _dlopen_first(folder: Path, *names: str) -> str:
     import sys
 
     code = f"import ctypes; ctypes.CDLL({NAME!r}); print(open('/proc/self/maps').read())"

@@ -30,7 +30,7 @@ from harplab.bench.nccl_wheel import NEWEST, fetch_nccl, wheel_of
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from harplab.perf.baseline import cache_dir
-from tests.harpctl.preflight.build import eni, own, row
+from tests.harpctl.preflight.build import make_eni, make_row, make_state
 
 FAKE_SSH = r"""
 import os, pathlib, sys
@@ -127,7 +127,7 @@ def another_build(plugin: Path, folder: Path) -> Path:
     return copy
 
 
-def failed(report: dict[str, Any]) -> dict[str, set[str]]:
+def failed_checks(report: dict[str, Any]) -> dict[str, set[str]]:
     """Return the checks that failed, by the host that is named."""
     found: dict[str, set[str]] = {}
     for one in report["problems"]:
@@ -147,7 +147,7 @@ def test_four_of_eight_hosts_are_wrong(make_fleet: Callable[[LabSpec], Fleet], p
     fleet.lab.cap(4, 0, SLOW_MBPS)
     fleet.use(6, another_build(plugin_file, fleet.folder))
     code, report = fleet.preflight("--against", "none", "--time", "0.2")
-    found = failed(report)
+    found = failed_checks(report)
     assert set(found) == {"gpu1", "gpu3", "gpu4", "gpu6"}, report["problems"]
     right = ({"mtu"}, {"rate"}, {"build"})
     assert (found["gpu1"], found["gpu4"], found["gpu6"]) == right, report["problems"]
@@ -162,7 +162,7 @@ def test_two_hosts_are_compared(make_fleet: Callable[[LabSpec], Fleet], plugin_f
     code, report = fleet.preflight(
         *("--against", str(plugin_file), "--time", "0.5", "--sizes", "64K", "--within", "100")
     )
-    assert failed(report) == {}, report["problems"]
+    assert failed_checks(report) == {}, report["problems"]
     assert (code, report["ok"], report["rounds"], len(report["rates"])) == (0, True, 1, 2)
     assert [row["bytes"] for row in report["compared"]] == [64 << 10]
     assert all(rate["gbps"] > 0 for rate in report["rates"])
@@ -175,7 +175,7 @@ def test_time_that_runs_out_and_a_host_that_is_not_there(make_fleet: Callable[[L
     fleet = make_fleet(LabSpec(hosts=3))
     (fleet.folder / "hosts" / "gpu2" / "netns").write_text("no-such-host")
     code, report = fleet.preflight("--within", "60", "--time", "60")
-    assert failed(report)["gpu2"] == {"ssh"}
+    assert failed_checks(report)["gpu2"] == {"ssh"}
     assert code == 4
     assert [one["cause"] for one in report["problems"] if one["check"] == "time"] == [
         "Time ran out: 0 of 1 rounds were measured in 60 s."
@@ -195,7 +195,7 @@ def test_two_hosts_are_compared_with_nccls_own_sockets(make_fleet: Callable[[Lab
 # ---- who is to attribute_faults ----
 
 
-def apart(states: dict[str, HostState]) -> dict[str, HostState]:
+def with_own_addresses(states: dict[str, HostState]) -> dict[str, HostState]:
     """Return the states with an address of its own for each ENI."""
     return {
         host: replace(
@@ -205,75 +205,88 @@ def apart(states: dict[str, HostState]) -> dict[str, HostState]:
     }
 
 
-def fault(source: int, target: int, check: str = "udp") -> Fault:
+def make_fault(source: int, target: int, check: str = "udp") -> Fault:
     return Fault(check=check, source=f"gpu{source}", target=f"gpu{target}", cause="It is silent.")
 
 
 HOSTS = [f"gpu{number}" for number in range(6)]
 
 
-def named(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
+def failed_hosts_by_check(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
     return [(one.check, *one.hosts) for one in problems if one.level == "fail"]
 
 
 def test_the_host_that_fails_with_all_others_is_named_alone() -> None:
-    found = attribute_faults([fault(number, 3) for number in range(6) if number != 3], HOSTS)
-    assert named(found) == [("udp", "gpu3")]
+    found = attribute_faults([make_fault(number, 3) for number in range(6) if number != 3], HOSTS)
+    assert failed_hosts_by_check(found) == [("udp", "gpu3")]
     assert "with 5 of 5 hosts" in found[0].cause
     assert not found[0].cause.startswith("From here")
 
 
 def test_a_host_that_nobody_answers_is_named_with_its_direction() -> None:
-    (found,) = attribute_faults([fault(3, 1), fault(3, 2)], HOSTS)
+    (found,) = attribute_faults([make_fault(3, 1), make_fault(3, 2)], HOSTS)
     assert found.cause == "From here to gpu1: It is silent. The same holds with 2 of 5 hosts."
 
 
 def test_other_checks_of_a_named_host_are_its_own() -> None:
-    faults = [*(fault(number, 3, "ports") for number in (0, 1, 2)), fault(3, 4, "mtu")]
-    assert named(attribute_faults(faults, HOSTS)) == [("ports", "gpu3"), ("mtu", "gpu3")]
+    faults = [*(make_fault(number, 3, "ports") for number in (0, 1, 2)), make_fault(3, 4, "mtu")]
+    assert failed_hosts_by_check(attribute_faults(faults, HOSTS)) == [("ports", "gpu3"), ("mtu", "gpu3")]
 
 
 def test_a_closed_port_is_not_of_the_host_whose_packets_are_too_large() -> None:
     """The firewall of gpu3 drops some answers too; gpu1 has a smaller MTU."""
-    faults = [fault(number, 3, "ports") for number in (0, 1, 2)]
-    faults += [fault(number, 1, "mtu") for number in (0, 2, 4, 5)]
-    found = named(attribute_faults([*faults, fault(3, 1)], HOSTS))
+    faults = [make_fault(number, 3, "ports") for number in (0, 1, 2)]
+    faults += [make_fault(number, 1, "mtu") for number in (0, 2, 4, 5)]
+    found = failed_hosts_by_check(attribute_faults([*faults, make_fault(3, 1)], HOSTS))
     assert set(found) == {("mtu", "gpu1"), ("ports", "gpu3"), ("udp", "gpu3")}
 
 
 def test_a_pair_of_which_nobody_fails_elsewhere_is_named_as_a_pair() -> None:
-    faults = [fault(4, 1), fault(1, 4), fault(2, 3, "mtu")]
-    assert named(attribute_faults(faults, HOSTS)) == [("udp", "gpu1", "gpu4"), ("mtu", "gpu2", "gpu3")]
+    faults = [make_fault(4, 1), make_fault(1, 4), make_fault(2, 3, "mtu")]
+    assert failed_hosts_by_check(attribute_faults(faults, HOSTS)) == [
+        ("udp", "gpu1", "gpu4"),
+        ("mtu", "gpu2", "gpu3"),
+    ]
 
 
 def test_two_hosts_at_fault() -> None:
-    faults = [fault(a, b) for a in (1, 4) for b in range(6) if a != b]
-    assert named(attribute_faults(faults, HOSTS)) == [("udp", "gpu1"), ("udp", "gpu4")]
+    faults = [make_fault(a, b) for a in (1, 4) for b in range(6) if a != b]
+    assert failed_hosts_by_check(attribute_faults(faults, HOSTS)) == [("udp", "gpu1"), ("udp", "gpu4")]
 
 
 def test_hosts_unlike_most() -> None:
     states = {
-        "a": own(),
-        "b": own(build="other"),
-        "c": own(version="1.1.0", wire=(2, 2)),
-        "d": own(),
-        "e": own(enis=(eni(mtu=9000),)),
-        "f": own(enis=()),
-        "g": own(perf=""),
+        "a": make_state(),
+        "b": make_state(build="other"),
+        "c": make_state(version="1.1.0", wire=(2, 2)),
+        "d": make_state(),
+        "e": make_state(enis=(make_eni(mtu=9000),)),
+        "f": make_state(enis=()),
+        "g": make_state(perf=""),
     }
-    found = host_problems(apart(states))
-    assert named(found) == [("conf", "f"), ("build", "g"), ("build", "b"), ("wire", "c"), ("mtu", "e")]
+    found = host_problems(with_own_addresses(states))
+    assert failed_hosts_by_check(found) == [
+        ("conf", "f"),
+        ("build", "g"),
+        ("build", "b"),
+        ("wire", "c"),
+        ("mtu", "e"),
+    ]
     assert any("no wire version in common: 2 here, 1 there" in one.cause for one in found)
 
 
 def test_hosts_with_the_same_address_are_named() -> None:
-    found = host_problems({"a": own(), "b": own(), "c": own(enis=(eni(address="10.0.0.9"),))})
-    assert named(found) == [("address", "a", "b")]
+    found = host_problems(
+        {"a": make_state(), "b": make_state(), "c": make_state(enis=(make_eni(address="10.0.0.9"),))}
+    )
+    assert failed_hosts_by_check(found) == [("address", "a", "b")]
 
 
 def test_one_host_by_two_names_is_named_once() -> None:
-    one = own(boot="1-2", network="net:[5]")
-    assert named(host_problems({"a": one, "b": one, "c": own(boot="3", network="net:[5]", enis=())})) == [
+    one = make_state(boot="1-2", network="net:[5]")
+    assert failed_hosts_by_check(
+        host_problems({"a": one, "b": one, "c": make_state(boot="3", network="net:[5]", enis=())})
+    ) == [
         ("conf", "c"),
         ("host", "a", "b"),
     ]
@@ -284,16 +297,18 @@ def test_one_host_by_two_names_is_named_once() -> None:
 )
 def test_hosts_with_one_machine_id(boots: str, expected: list[tuple[str, tuple[str, ...]]]) -> None:
     states = {
-        host: own(boot=boot, network=f"net:[{host}]", machine_id="abc")
+        host: make_state(boot=boot, network=f"net:[{host}]", machine_id="abc")
         for host, boot in zip("ab", boots, strict=True)
     }
-    found = [one for one in host_problems(apart(states)) if one.check == "address"]
+    found = [one for one in host_problems(with_own_addresses(states)) if one.check == "address"]
     assert [(one.level, one.hosts) for one in found] == expected
 
 
 def test_hosts_with_one_mac_are_named() -> None:
-    states = apart({host: own(enis=(eni(mac="52:54:00:00:00:01"),)) for host in "ab"})
-    assert named(host_problems(states)) == [("address", "a", "b")]
+    states = with_own_addresses(
+        {host: make_state(enis=(make_eni(mac="52:54:00:00:00:01"),)) for host in "ab"}
+    )
+    assert failed_hosts_by_check(host_problems(states)) == [("address", "a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -301,20 +316,22 @@ def test_hosts_with_one_mac_are_named() -> None:
     [
         {"ephemeral": [60999, 32768]},
         {"ephemeral": [0, 9]},
-        {"enis": [{**to_builtins(eni()), "ports": [9, 1]}]},
-        {"enis": [{**to_builtins(eni()), "tried": [70000]}]},
-        {"enis": [{**to_builtins(eni()), "address": "none"}]},
+        {"enis": [{**to_builtins(make_eni()), "ports": [9, 1]}]},
+        {"enis": [{**to_builtins(make_eni()), "tried": [70000]}]},
+        {"enis": [{**to_builtins(make_eni()), "address": "none"}]},
     ],
 )
 def test_a_state_that_no_host_can_have_is_refused(change: dict[str, object]) -> None:
-    good = to_builtins(own())
-    assert decode_json(json.dumps(good), HostState, "It") == own()
+    good = to_builtins(make_state())
+    assert decode_json(json.dumps(good), HostState, "It") == make_state()
     with pytest.raises(HarpError, match="It is not understood"):
         decode_json(json.dumps(good | change), HostState, "It")
 
 
 def test_of_two_different_builds_both_are_named() -> None:
-    assert named(host_problems(apart({"a": own(), "b": own(build="other")}))) == [
+    assert failed_hosts_by_check(
+        host_problems(with_own_addresses({"a": make_state(), "b": make_state(build="other")}))
+    ) == [
         ("build", "a"),
         ("build", "b"),
     ]
@@ -322,7 +339,9 @@ def test_of_two_different_builds_both_are_named() -> None:
 
 def test_notes_that_all_hosts_have_are_one() -> None:
     note = HostFinding(id="hugepages.present", cause="None.")
-    found = merge_notes(host_problems(apart({name: own(warned=(note,)) for name in "abc"})))
+    found = merge_notes(
+        host_problems(with_own_addresses({name: make_state(warned=(note,)) for name in "abc"}))
+    )
     assert [(one.level, one.hosts) for one in found] == [("warn", ("a", "b", "c"))]
 
 
@@ -351,10 +370,10 @@ def test_the_report_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
         ok=False,
         verdict=Verdict(use=False, text="Do not use HARP yet."),
         problems=(Problem(check="mtu", level="fail", hosts=("b",), cause="Too small.", repair=("do it",)),),
-        hosts={"a": own(), "b": own()},
+        hosts={"a": make_state(), "b": make_state()},
         rates=RATES,
         pair=("a", "b"),
-        compared=(row(1 << 19, 1.4),),
+        compared=(make_row(1 << 19, 1.4),),
     )
     show_report(report, "Socket")
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]

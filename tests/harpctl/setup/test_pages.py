@@ -48,7 +48,7 @@ from harpctl.units import GIB, MIB
 G50 = HugepageArgs(page_size=GIB, count=50)
 
 
-def facts(memory: Memory, cpus: tuple[Cpu, ...] = ()) -> Facts:
+def make_facts(memory: Memory, cpus: tuple[Cpu, ...] = ()) -> Facts:
     return Facts(system=System(), boot=Boot(), memory=memory, cpus=cpus)
 
 
@@ -71,7 +71,7 @@ def test_five_per_gpu_and_ten(gpus: int, pages: int) -> None:
 
 
 def test_fifty_fit_where_they_are_meant_to() -> None:
-    check_memory(facts(two_nodes(474 * GIB)), SetupOptions(), 50)
+    check_memory(make_facts(two_nodes(474 * GIB)), SetupOptions(), 50)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_fifty_fit_where_they_are_meant_to() -> None:
 )
 def test_too_many_are_refused_with_the_number_that_fits(total: int, count: int, fits: int) -> None:
     with pytest.raises(HarpError) as caught:
-        check_memory(facts(Memory(total=total)), SetupOptions(), count)
+        check_memory(make_facts(Memory(total=total)), SetupOptions(), count)
     assert f"--hugepages {fits}" in caught.value.hint
-    check_memory(facts(Memory(total=total)), SetupOptions(), fits)
+    check_memory(make_facts(Memory(total=total)), SetupOptions(), fits)
 
 
 def test_each_node_counts() -> None:
@@ -95,23 +95,23 @@ def test_each_node_counts() -> None:
         nodes=(Node(id=0, memory=100 * GIB, free=0, cpus=()), Node(id=1, memory=10 * GIB, free=0, cpus=())),
     )
     with pytest.raises(HarpError, match="on 2 nodes: 16 leave enough"):
-        check_memory(facts(memory), SetupOptions(), 17)
+        check_memory(make_facts(memory), SetupOptions(), 17)
 
 
 def test_nothing_fits() -> None:
     with pytest.raises(HarpError) as caught:
-        check_memory(facts(Memory(total=4 * GIB)), SetupOptions(), 15)
+        check_memory(make_facts(Memory(total=4 * GIB)), SetupOptions(), 15)
     assert "more memory" in caught.value.hint
 
 
 def test_unknown_memory_is_not_checked_and_given_memory_is() -> None:
-    check_memory(facts(Memory()), SetupOptions(), 5000)
+    check_memory(make_facts(Memory()), SetupOptions(), 5000)
     with pytest.raises(HarpError):
-        check_memory(facts(Memory()), SetupOptions(overrides=Overrides(memory=64 * GIB)), 60)
+        check_memory(make_facts(Memory()), SetupOptions(overrides=Overrides(memory=64 * GIB)), 60)
 
 
 def test_a_processor_without_1g_pages() -> None:
-    host = facts(Memory(total=64 * GIB, has_1g=False), (Cpu(id=0, node=0, core=(0,)),))
+    host = make_facts(Memory(total=64 * GIB, has_1g=False), (Cpu(id=0, node=0, core=(0,)),))
     with pytest.raises(HarpError) as caught:
         check_page_size(host, SetupOptions())
     assert "--page-size 2M" in caught.value.hint
@@ -122,7 +122,7 @@ def test_other_hugepages_count_as_taken() -> None:
     pools = (Pages(size=2 * MIB, total=170 * 512, free=0),)
     memory = Memory(total=192 * GIB, hugepages=pools)
     with pytest.raises(HarpError, match="beside 170 GiB of other hugepages"):
-        check_memory(facts(memory), SetupOptions(), 20)
+        check_memory(make_facts(memory), SetupOptions(), 20)
     entry = BootEntry(title="", source="", args="hugepagesz=2M hugepages=87040")
     host = Facts(system=System(), boot=Boot(entries=(entry,)), memory=Memory(total=192 * GIB))
     with pytest.raises(HarpError, match="beside 170 GiB of other hugepages"):
@@ -145,14 +145,14 @@ def test_a_bare_count_of_somebody_else_is_said() -> None:
 def test_pages_spread_over_nodes() -> None:
     assert spread_pages(50, 2) == [25, 25]
     assert spread_pages(15, 2) == [8, 7]
-    steps = plan_now(facts(two_nodes(474 * GIB, (25, 3))), SetupOptions(), 50).steps
+    steps = plan_now(make_facts(two_nodes(474 * GIB, (25, 3))), SetupOptions(), 50).steps
     assert [(step.path, step.value) for step in steps if isinstance(step, SetControl)] == [
         ("/sys/devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages", "25")
     ]
 
 
 def test_with_enough_pages_none_are_requested_wherever_they_are() -> None:
-    assert plan_now(facts(two_nodes(474 * GIB, (0, 50))), SetupOptions(), 50).steps == ()
+    assert plan_now(make_facts(two_nodes(474 * GIB, (0, 50))), SetupOptions(), 50).steps == ()
 
 
 @pytest.mark.parametrize(

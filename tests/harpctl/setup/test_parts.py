@@ -24,7 +24,7 @@ from harpctl.setup.options import SetupOptions
 from harpctl.setup.plan import chosen_big_tcp, eni_plan, with_record
 from harpctl.setup.unit import NAME, PATH, plan_units, reason_against
 from harpctl.units import GIB, MIB
-from tests.harpctl.machine import build
+from tests.harpctl.machine import build_machine
 from tests.harpctl.setup.test_trees import Silent
 
 MOUNTED = Memory(mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),))
@@ -32,15 +32,15 @@ UNIT = "usr/lib/systemd/system/dev-hugepages.mount"
 LINE = "hugetlbfs /dev/hugepages hugetlbfs pagesize=1024M,nofail 0 0\n"
 
 
-def facts(memory: Memory = MOUNTED, init: str = "systemd") -> Facts:
+def make_facts(memory: Memory = MOUNTED, init: str = "systemd") -> Facts:
     return Facts(system=System(init=init), boot=Boot(), memory=memory)
 
 
-def look(host: Host, options: SetupOptions = SetupOptions()) -> Sources:  # noqa: B008
+def look_at_host(host: Host, options: SetupOptions = SetupOptions()) -> Sources:  # noqa: B008
     return collect_sources(host, (), program=options.program)
 
 
-def put(root: Path, path: str, text: str) -> None:
+def write_file(root: Path, path: str, text: str) -> None:
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, newline="")
@@ -50,24 +50,24 @@ def put(root: Path, path: str, text: str) -> None:
 
 
 def test_systemds_unit_is_enough(tmp_path: Path) -> None:
-    put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
-    assert plan_mount(facts(), look(Host(tmp_path)), SetupOptions()).steps == ()
+    write_file(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
+    assert plan_mount(make_facts(), look_at_host(Host(tmp_path)), SetupOptions()).steps == ()
 
 
 def test_without_the_kernel_arguments_fstab_names_the_size(tmp_path: Path) -> None:
-    put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
-    (step,) = plan_mount(facts(), look(Host(tmp_path)), SetupOptions(kernel_args=False)).steps
+    write_file(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
+    (step,) = plan_mount(make_facts(), look_at_host(Host(tmp_path)), SetupOptions(kernel_args=False)).steps
     assert isinstance(step, WriteFile)
     assert step.data == LINE.encode()
 
 
 def test_a_masked_unit_is_replaced_by_fstab(tmp_path: Path) -> None:
-    put(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
+    write_file(tmp_path, UNIT, "[Mount]\nWhat=hugetlbfs\n")
     mask = tmp_path / "etc/systemd/system/dev-hugepages.mount"
     mask.parent.mkdir(parents=True)
     mask.symlink_to("/dev/null")
-    put(tmp_path, "etc/fstab", "LABEL=root / ext4 defaults 0 1")
-    (step,) = plan_mount(facts(), look(Host(tmp_path)), SetupOptions()).steps
+    write_file(tmp_path, "etc/fstab", "LABEL=root / ext4 defaults 0 1")
+    (step,) = plan_mount(make_facts(), look_at_host(Host(tmp_path)), SetupOptions()).steps
     assert isinstance(step, WriteFile)
     assert step.data == b"LABEL=root / ext4 defaults 0 1\n" + LINE.encode()
 
@@ -99,7 +99,7 @@ def test_something_else_mounted_there_is_refused() -> None:
 # ---- conf files ----
 
 
-def choice(number: int, name: str, **fields: object) -> Choice:
+def make_choice(number: int, name: str, **fields: object) -> Choice:
     eni = Eni(
         name=name,
         mac="52:54:00:12:34:56",
@@ -110,15 +110,17 @@ def choice(number: int, name: str, **fields: object) -> Choice:
     return Choice(number=number, eni=eni, address="10.0.1.5/24", gateway="10.0.1.1", cores=(3, 51), **fields)  # type: ignore[arg-type]
 
 
-def written(root: Path, step: object) -> str:
+def write_step(root: Path, step: object) -> str:
     assert isinstance(step, WriteFile)
-    put(root, step.path.lstrip("/"), step.data.decode())
+    write_file(root, step.path.lstrip("/"), step.data.decode())
     return step.data.decode()
 
 
 def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
-    (step,) = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
-    conf = parse(written(tmp_path, step), "ztcp0.conf")
+    (step,) = plan_confs(
+        make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
+    ).steps
+    conf = parse(write_step(tmp_path, step), "ztcp0.conf")
     assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
         "eth1",
         "52:54:00:12:34:56",
@@ -127,48 +129,66 @@ def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
     )
     assert (conf.pci, conf.numa, conf.speed_mbps, conf.cores) == ("0000:00:06.0", 1, 25000, (3, 51))
     assert conf.page_size == "1G"
-    assert plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
+    assert (
+        plan_confs(make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()).steps
+        == ()
+    )
 
 
 def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
-    (step,) = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
-    text = written(tmp_path, step) + "\n[transport]\npaths = 3\ncongestion = reno\n"
-    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), text)
-    assert plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps == ()
     (step,) = plan_confs(
-        facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions(page_size=2 * MIB)
+        make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
     ).steps
-    conf = parse(written(tmp_path, step), "ztcp0.conf")
+    text = write_step(tmp_path, step) + "\n[transport]\npaths = 3\ncongestion = reno\n"
+    write_file(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), text)
+    assert (
+        plan_confs(make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()).steps
+        == ()
+    )
+    (step,) = plan_confs(
+        make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions(page_size=2 * MIB)
+    ).steps
+    conf = parse(write_step(tmp_path, step), "ztcp0.conf")
     assert (conf.get("paths"), conf.get("congestion"), conf.page_size) == (3, "reno", "2M")
 
 
 def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
-    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n")
-    (step,) = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
-    assert parse(written(tmp_path, step), "ztcp0.conf").get("paths") is None
+    write_file(
+        tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n"
+    )
+    (step,) = plan_confs(
+        make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
+    ).steps
+    assert parse(write_step(tmp_path, step), "ztcp0.conf").get("paths") is None
 
 
 def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     for name in ("ztcp1.conf", "ztcp_eth4.conf"):
-        put(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
-    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
-    steps = plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions()).steps
+        write_file(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
+    write_file(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
+    steps = plan_confs(
+        make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
+    ).steps
     removed = {step.path for step in steps if isinstance(step, RemoveFile)}
     assert removed == {f"{CONF_DIR}/ztcp1.conf", f"{CONF_DIR}/ztcp_eth4.conf"}
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
 
 
 def test_tuning_beside_a_typo_is_not_written_over(tmp_path: Path) -> None:
-    put(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth1\n[transport]\npathes = 5\n")
+    write_file(
+        tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth1\n[transport]\npathes = 5\n"
+    )
     with pytest.raises(HarpError, match=r"ztcp0\.conf:4: unknown key 'pathes'") as caught:
-        plan_confs(facts(), look(Host(tmp_path)), [choice(0, "eth1")], SetupOptions())
+        plan_confs(make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions())
     assert f"mv {CONF_DIR}/ztcp0.conf" in caught.value.hint
 
 
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
     def speed(options: SetupOptions, reported_mbps: int) -> int | None:
-        one = replace(choice(0, "eth1"), eni=replace(choice(0, "eth1").eni, speed_mbps=reported_mbps))
-        (step,) = plan_confs(facts(), look(Host(tmp_path)), [one], options).steps
+        one = replace(
+            make_choice(0, "eth1"), eni=replace(make_choice(0, "eth1").eni, speed_mbps=reported_mbps)
+        )
+        (step,) = plan_confs(make_facts(), look_at_host(Host(tmp_path)), [one], options).steps
         assert isinstance(step, WriteFile)
         return parse(step.data.decode(), "ztcp0.conf").speed_mbps
 
@@ -182,7 +202,7 @@ def test_the_speed_of_an_eni(tmp_path: Path) -> None:
 
 
 def test_the_units_start_what_runs_now(tmp_path: Path) -> None:
-    steps = plan_units(look(Host(tmp_path)), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
+    steps = plan_units(look_at_host(Host(tmp_path)), SetupOptions(program="/opt/my tools/100%/harpctl")).steps
     units = {step.path: step.data.decode() for step in steps if isinstance(step, WriteFile)}
     links = {step.target for step in steps if isinstance(step, MakeLink)}
     assert set(units) == links
@@ -193,7 +213,7 @@ def test_the_units_start_what_runs_now(tmp_path: Path) -> None:
 def test_the_unit_runs_before_jobs_and_after_the_managers(tmp_path: Path) -> None:
     (unit,) = (
         step
-        for step in plan_units(look(Host(tmp_path)), SetupOptions()).steps
+        for step in plan_units(look_at_host(Host(tmp_path)), SetupOptions()).steps
         if getattr(step, "path", "") == PATH
     )
     assert isinstance(unit, WriteFile)
@@ -206,8 +226,8 @@ def test_the_unit_runs_before_jobs_and_after_the_managers(tmp_path: Path) -> Non
 
 def test_a_running_host_starts_it_last_and_stops_it_first(tmp_path: Path) -> None:
     host = Host(tmp_path, Silent())
-    put(tmp_path, "run/systemd/system/x", "")
-    steps = plan_units(look(host), SetupOptions()).steps
+    write_file(tmp_path, "run/systemd/system/x", "")
+    steps = plan_units(look_at_host(host), SetupOptions()).steps
     assert isinstance(steps[-1], Run)
     assert steps[-1].argv == ("systemctl", "--no-block", "restart", NAME)
     assert steps[-1].undo == ("systemctl", "stop", NAME)
@@ -215,12 +235,12 @@ def test_a_running_host_starts_it_last_and_stops_it_first(tmp_path: Path) -> Non
 
 def test_the_units_need_their_program(tmp_path: Path) -> None:
     def reason(options: SetupOptions = SetupOptions(), init: str = "systemd") -> str:  # noqa: B008
-        return reason_against(facts(init=init), look(Host(tmp_path), options), options)
+        return reason_against(make_facts(init=init), look_at_host(Host(tmp_path), options), options)
 
     assert "/usr/local/bin/harpctl" in reason()
     packed = SetupOptions(tool_folder="/usr/local/tfabric/tools/harpctl/1-abc")
     assert reason(packed) == "", "this setup links it"
-    put(tmp_path, "usr/local/bin/harpctl", "")
+    write_file(tmp_path, "usr/local/bin/harpctl", "")
     assert reason() == ""
     assert reason(SetupOptions(program="/usr/bin/harpctl"))
     assert "--no-unit" in reason(SetupOptions(unit=False))
@@ -229,10 +249,10 @@ def test_the_units_need_their_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["usr/local/bin/harpctl", "usr/bin/harpctl", ""])
 def test_an_image_gets_the_unit_with_the_program_that_it_holds(tmp_path: Path, path: str) -> None:
-    root = build(tmp_path / "image", "ubuntu-22.04", "gpu2")
+    root = build_machine(tmp_path / "image", "ubuntu-22.04", "gpu2")
     (root / "usr/local/bin/harpctl").unlink()
     if path:
-        put(root, path, "")
+        write_file(root, path, "")
     unit = root / PATH[1:]
     assert run_setup("--root", str(root)) == ((0, True) if path else (ExitCode.REFUSED, False))
     assert run_setup("--root", str(root), "--no-network") == (0, True)
@@ -241,7 +261,7 @@ def test_an_image_gets_the_unit_with_the_program_that_it_holds(tmp_path: Path, p
 
 
 def test_a_network_that_no_boot_would_bring_back_is_refused(tmp_path: Path) -> None:
-    root = build(tmp_path / "image", "ubuntu-22.04", "gpu2")
+    root = build_machine(tmp_path / "image", "ubuntu-22.04", "gpu2")
     done = CliRunner().invoke(app, ["setup", "--root", str(root), "--no-unit"])
     assert done.exit_code == ExitCode.REFUSED
     assert "Nothing would set the ENIs up at the next boot: --no-unit was given" in done.stderr
@@ -269,7 +289,7 @@ def test_the_choice_of_big_tcp_is_remembered(
 
 
 def test_the_way_in_keeps_what_its_manager_gives_it() -> None:
-    one = choice(0, "eth0")
+    one = make_choice(0, "eth0")
     primary = replace(one, eni=replace(one.eni, is_default_route=True, mtu=1500))
     plan = eni_plan(primary, SetupOptions(force=True), None)
     assert (plan.address, plan.gateway, plan.mtu) == ("", "", None)
@@ -285,7 +305,7 @@ def test_the_way_in_keeps_what_its_manager_gives_it() -> None:
     ],
 )
 def test_the_address_that_an_earlier_setup_chose_stays(own: tuple[str, ...], expected: str) -> None:
-    one = choice(0, "eth1")
+    one = make_choice(0, "eth1")
     earlier = eni_plan(one, SetupOptions(), None)
     found = replace(one, eni=replace(one.eni, addresses=own), address=next(iter(own), ""), gateway="")
     assert with_record(found, earlier, SetupOptions()).address == expected
@@ -295,7 +315,7 @@ def test_the_address_that_an_earlier_setup_chose_stays(own: tuple[str, ...], exp
 
 
 def test_what_an_earlier_setup_chose_stays() -> None:
-    one = choice(0, "eth1")
+    one = make_choice(0, "eth1")
     eni = replace(one, eni=replace(one.eni, mtu=1500))
     assert eni_plan(eni, SetupOptions(), None).mtu == 1500
     earlier = eni_plan(eni, SetupOptions(mtu=8500, channels=4), None)
@@ -304,7 +324,7 @@ def test_what_an_earlier_setup_chose_stays() -> None:
 
 
 def test_a_container_is_shown_what_setup_would_do(tmp_path: Path) -> None:
-    root = build(tmp_path / "image", "ubuntu-22.04", "gpu2")
+    root = build_machine(tmp_path / "image", "ubuntu-22.04", "gpu2")
     (root / ".dockerenv").touch()
     assert run_setup("--root", str(root))[0] == 5
     result = CliRunner().invoke(app, ["setup", "--root", str(root), "--dry-run"])

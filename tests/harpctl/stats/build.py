@@ -59,7 +59,7 @@ NAMESPACE = 4026531836
 HEADER_BYTES = 16384
 
 
-def entry(table: str, row: Row, sequence: int = 2) -> bytes:
+def pack_entry(table: str, row: Row, sequence: int = 2) -> bytes:
     data = struct.pack("=QQ", sequence, int(row.get("id", 1)))
     for field in FIELDS[table]:
         value = row.get(field.name, "" if field.kind == "T" else 0)
@@ -70,7 +70,7 @@ def entry(table: str, row: Row, sequence: int = 2) -> bytes:
     return data
 
 
-def page(
+def pack_page(
     pid: int,
     rows: Mapping[str, Sequence[Row]],
     *,
@@ -86,8 +86,8 @@ def page(
     at = HEADER_BYTES
     tables, data = b"", b""
     for name in FIELDS:
-        entries = [entry(name, row, sequence) for row in rows.get(name, ())]
-        size = len(entry(name, {}))
+        entries = [pack_entry(name, row, sequence) for row in rows.get(name, ())]
+        size = len(pack_entry(name, {}))
         tables += TABLE.pack(at + len(data), size, 4096, len(entries), missing)
         data += b"".join(entries)
     head = HEADER.pack(
@@ -97,7 +97,7 @@ def page(
     return ((head + tables).ljust(512, b"\0") + SCHEMA.encode()).ljust(HEADER_BYTES, b"\0") + data
 
 
-def put(root: Path, pid: int, data: bytes, number: int | None = None) -> Path:
+def write_page(root: Path, pid: int, data: bytes, number: int | None = None) -> Path:
     """Write a file where a host below a root has it."""
     folder = root / "run" / "harp"
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def put(root: Path, pid: int, data: bytes, number: int | None = None) -> Path:
     return file
 
 
-def run(root: Path, pid: int, state: str = "S", start: int = START, **environment: str) -> None:
+def make_process(root: Path, pid: int, state: str = "S", start: int = START, **environment: str) -> None:
     """Make a process of that host."""
     folder = root / "proc" / str(pid)
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,42 +12,42 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
 from harpctl.stats import files
 from harpctl.stats.files import find_one, find_processes
-from tests.harpctl.stats.build import START, page, put, run
+from tests.harpctl.stats.build import START, make_process, pack_page, write_page
 
 
-def states(root: Path) -> dict[int, str]:
+def states_below(root: Path) -> dict[int, str]:
     return {process.pid: process.state for process in find_processes(Host(root)).processes}
 
 
 def test_states(tmp_path: Path) -> None:
     for pid in (10, 11, 12, 13, 14):
-        put(tmp_path, pid, page(pid, {}, age_s=5.0 if pid == 12 else 0.0))
-    run(tmp_path, 10)
-    run(tmp_path, 11, state="T")
-    run(tmp_path, 12)
-    run(tmp_path, 13, start=START + 1)  # another process has the number now
-    assert states(tmp_path) == {10: "running", 11: "stopped", 12: "late", 13: "gone", 14: "gone"}
+        write_page(tmp_path, pid, pack_page(pid, {}, age_s=5.0 if pid == 12 else 0.0))
+    make_process(tmp_path, 10)
+    make_process(tmp_path, 11, state="T")
+    make_process(tmp_path, 12)
+    make_process(tmp_path, 13, start=START + 1)  # another process has the number now
+    assert states_below(tmp_path) == {10: "running", 11: "stopped", 12: "late", 13: "gone", 14: "gone"}
 
 
 def test_another_namespace(tmp_path: Path) -> None:
-    run(tmp_path, 10)
-    put(tmp_path, 10, page(10, {}, namespace=1))
-    put(tmp_path, 11, page(11, {}, namespace=1, age_s=5.0))
-    assert states(tmp_path) == {10: "running", 11: "elsewhere"}
+    make_process(tmp_path, 10)
+    write_page(tmp_path, 10, pack_page(10, {}, namespace=1))
+    write_page(tmp_path, 11, pack_page(11, {}, namespace=1, age_s=5.0))
+    assert states_below(tmp_path) == {10: "running", 11: "elsewhere"}
     assert find_processes(Host(tmp_path), 10).processes[0].command == ""  # number 10 is another's here
 
 
 def test_the_rank_that_the_launcher_sets(tmp_path: Path) -> None:
-    put(tmp_path, 10, page(10, {}))
-    run(tmp_path, 10, OMPI_COMM_WORLD_RANK="5", SLURM_PROCID="9")
+    write_page(tmp_path, 10, pack_page(10, {}))
+    make_process(tmp_path, 10, OMPI_COMM_WORLD_RANK="5", SLURM_PROCID="9")
     (process,) = find_processes(Host(tmp_path)).processes
     assert (process.rank, process.command) == ("5", "python train.py")
 
 
 def test_the_rest_is_shown_beside_a_bad_file(tmp_path: Path) -> None:
-    put(tmp_path, 10, page(10, {}))
-    run(tmp_path, 10)
-    bad = put(tmp_path, 11, b"nothing")
+    write_page(tmp_path, 10, pack_page(10, {}))
+    make_process(tmp_path, 10)
+    bad = write_page(tmp_path, 11, b"nothing")
     (bad.parent / "notes.txt").write_text("not ours")
     found = find_processes(Host(tmp_path))
     assert [process.pid for process in found.processes] == [10]
@@ -59,8 +59,8 @@ def test_the_rest_is_shown_beside_a_bad_file(tmp_path: Path) -> None:
 def test_one_users_files_hide_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILES_MAX", 2)
     for pid in (10, 11, 12, 13, 20):
-        run(tmp_path, pid)
-        path = put(tmp_path, pid, page(pid, {}))
+        make_process(tmp_path, pid)
+        path = write_page(tmp_path, pid, pack_page(pid, {}))
         os.chown(path, 1000 if pid < 20 else 2000, -1)
     found = files.find_processes(Host(tmp_path))
     assert [process.pid for process in found.processes] == [10, 11, 20]
@@ -72,7 +72,7 @@ def test_one_users_files_hide_nobody_elses(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    put(tmp_path, 10, b"").unlink()
+    write_page(tmp_path, 10, b"").unlink()
     (tmp_path / "run" / "harp" / "10-4711.stats").mkdir()  # as little to be opened as another user's
     with pytest.raises(HarpError) as caught:
         find_one(Host(tmp_path), 10)
@@ -83,7 +83,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     ("pid", "message"), [(10, "Process 10 has no statistics file."), (9, "There is no process 9.")]
 )
 def test_no_file(tmp_path: Path, pid: int, message: str) -> None:
-    run(tmp_path, 10)
+    make_process(tmp_path, 10)
     with pytest.raises(HarpError) as caught:
         find_one(Host(tmp_path), pid)
     assert caught.value.message == message

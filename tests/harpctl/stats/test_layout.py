@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harpctl.errors import ExitCode, HarpError
 from harpctl.stats import layout
-from tests.harpctl.stats.build import SCHEMA, page
+from tests.harpctl.stats.build import SCHEMA, pack_page
 
 ROWS: dict[str, list[layout.Row]] = {
     "engine": [{"name": "eth1+eth2", "tx_bytes": 5, "drop_CRC": 7}],
@@ -20,7 +20,7 @@ ROWS: dict[str, list[layout.Row]] = {
 }
 
 
-def read(tmp_path: Path, data: bytes) -> layout.Page:
+def read_data(tmp_path: Path, data: bytes) -> layout.Page:
     file = tmp_path / "x.stats"
     file.write_bytes(data)
     with file.open("rb") as opened:
@@ -28,7 +28,7 @@ def read(tmp_path: Path, data: bytes) -> layout.Page:
 
 
 def test_what_is_in_it(tmp_path: Path) -> None:
-    found = read(tmp_path, page(77, ROWS, missing=2))
+    found = read_data(tmp_path, pack_page(77, ROWS, missing=2))
     assert (found.pid, found.version, found.host, found.torn) == (77, "9.9", "here", 0)
     assert found.missing["path"] == 2
     (engine,) = found.tables["engine"]
@@ -43,22 +43,22 @@ def test_an_entry_that_is_written_for_ever_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "PAUSE_S", 0)
-    found = read(tmp_path, page(77, {"engine": ROWS["engine"]}, sequence=3))
+    found = read_data(tmp_path, pack_page(77, {"engine": ROWS["engine"]}, sequence=3))
     assert found.tables["engine"] == []
     assert found.torn == 1
 
 
 def test_an_entry_that_is_written_now_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.stats"
-    file.write_bytes(page(77, {"engine": ROWS["engine"]}, sequence=3))
-    monkeypatch.setattr("time.sleep", lambda _s: file.write_bytes(page(77, {"engine": ROWS["engine"]})))
+    file.write_bytes(pack_page(77, {"engine": ROWS["engine"]}, sequence=3))
+    monkeypatch.setattr("time.sleep", lambda _s: file.write_bytes(pack_page(77, {"engine": ROWS["engine"]})))
     with file.open("rb") as opened:
         found = layout.read_page(opened, "x.stats")
     assert found.torn == 0
     assert found.tables["engine"][0]["tx_bytes"] == 5
 
 
-GOOD = page(77, ROWS)
+GOOD = pack_page(77, ROWS)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ GOOD = page(77, ROWS)
     [
         (b"", "it is empty"),
         (b"#!/bin/sh\n" * 99, "it does not begin as one"),
-        (page(77, ROWS, version=9), "it has format 9, and this harpctl knows 1"),
+        (pack_page(77, ROWS, version=9), "it has format 9, and this harpctl knows 1"),
         (GOOD[:-8], "it is cut off"),
         (GOOD[:700], "its schema is damaged"),
         (GOOD.replace(b"table eni\n", b"tablet eni"), "its schema is damaged"),
@@ -76,7 +76,7 @@ GOOD = page(77, ROWS)
 )
 def test_damage_is_reported(tmp_path: Path, data: bytes, why: str) -> None:
     with pytest.raises(HarpError) as caught:
-        read(tmp_path, data)
+        read_data(tmp_path, data)
     assert caught.value.message == f"x.stats is no statistics file that can be read here: {why}."
     assert caught.value.exit_code == ExitCode.WRONG_DATA
 
@@ -92,7 +92,7 @@ def test_schema() -> None:
 def test_a_hostile_schema_is_damage(tmp_path: Path, line: str) -> None:
     data = GOOD.replace(b"T name 16 interfaces", line.encode().ljust(20), 1)
     with pytest.raises(HarpError, match="its schema is damaged"):
-        read(tmp_path, data)
+        read_data(tmp_path, data)
 
 
 def test_tables_larger_than_those_of_harp_are_not_read(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_tables_larger_than_those_of_harp_are_not_read(tmp_path: Path) -> None:
     at, *_rest = layout.TABLE.unpack_from(head, layout.HEADER.size)
     layout.TABLE.pack_into(head, layout.HEADER.size, at, 64 << 10, 1 << 20, 6000, 0)
     with pytest.raises(HarpError, match="larger than any of HARP"):
-        read(tmp_path, bytes(head))
+        read_data(tmp_path, bytes(head))
 
 
 @given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=12), st.integers(0, len(GOOD)))
@@ -109,4 +109,4 @@ def test_any_damage_is_a_page_or_a_sentence(
 ) -> None:
     data = (GOOD[:at] + junk + GOOD[at + len(junk) :])[: max(length, at)]
     with contextlib.suppress(HarpError):
-        read(tmp_path_factory.mktemp("page"), data)
+        read_data(tmp_path_factory.mktemp("page"), data)

@@ -20,12 +20,14 @@ from harpctl.stats.files import Found, find_processes
 from harpctl.stats.layout import Row
 from harpctl.stats.sample import PathRate, Sample, rate_text, sample_of, worst_path
 from harpctl.stats.top import make_views
-from tests.harpctl.stats.build import page, put, run
+from tests.harpctl.stats.build import make_process, pack_page, write_page
 
 ENIS: list[Row] = [{"id": 2, "name": "eth1"}, {"id": 3, "name": "eth2"}]
 
 
-def rows(sent: int, packets: int, lost: int, state: str = "up", **session: int | str) -> dict[str, list[Row]]:
+def make_rows(
+    sent: int, packets: int, lost: int, state: str = "up", **session: int | str
+) -> dict[str, list[Row]]:
     """Return a process with a session of two paths; the second loses, and has the state."""
     one: Row = {
         "id": 4,
@@ -54,25 +56,27 @@ def rows(sent: int, packets: int, lost: int, state: str = "up", **session: int |
     }
 
 
-def reading(
+def make_reading(
     root: Path, pages: dict[int, dict[str, list[Row]]], *, age_s: float = 0.0, now_s: float | None = None
 ) -> Found:
     for pid, tables in pages.items():
-        run(root, pid)
-        put(root, pid, page(pid, tables, age_s=age_s, now_s=now_s))
+        make_process(root, pid)
+        write_page(root, pid, pack_page(pid, tables, age_s=age_s, now_s=now_s))
     return find_processes(Host(root))
 
 
-def sampled(
+def take_sample(
     root: Path, before: dict[int, dict[str, list[Row]]], after: dict[int, dict[str, list[Row]]]
 ) -> Sample:
     """Sample two readings that were written exactly a second apart."""
     now_s = time.monotonic()
-    return sample_of(reading(root, before, age_s=1.0, now_s=now_s), reading(root, after, now_s=now_s))
+    return sample_of(
+        make_reading(root, before, age_s=1.0, now_s=now_s), make_reading(root, after, now_s=now_s)
+    )
 
 
 def test_rates(tmp_path: Path) -> None:
-    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(125_000_000, 1000, 0)})
+    sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(125_000_000, 1000, 0)})
     (process,) = sample.processes
     assert process.out_bps == pytest.approx(1e9)
     assert (process.problem, process.severity) == ("", 0)
@@ -80,20 +84,21 @@ def test_rates(tmp_path: Path) -> None:
 
 
 def test_a_new_entry_has_no_rate(tmp_path: Path) -> None:
-    after = rows(125_000_000, 1000, 0)
+    after = make_rows(125_000_000, 1000, 0)
     after["session"][0]["id"] = 99
-    assert sampled(tmp_path, {10: rows(0, 0, 0)}, {10: after}).processes[0].out_bps == 0
+    assert take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: after}).processes[0].out_bps == 0
 
 
 def test_the_worst_comes_first(tmp_path: Path) -> None:
-    before = {pid: rows(0, 0, 0) for pid in (10, 11, 12, 13)}
+    before = {pid: make_rows(0, 0, 0) for pid in (10, 11, 12, 13)}
     after = {
-        10: rows(1000, 1000, 0),
-        11: rows(1000, 1000, 20),
-        12: rows(1000, 1000, 0, state="silent", outstanding=3),
-        13: rows(1000, 1000, 0) | {"session": [{"id": 4, "host": "n1", "state": "failed", "peer_pid": 8}]},
+        10: make_rows(1000, 1000, 0),
+        11: make_rows(1000, 1000, 20),
+        12: make_rows(1000, 1000, 0, state="silent", outstanding=3),
+        13: make_rows(1000, 1000, 0)
+        | {"session": [{"id": 4, "host": "n1", "state": "failed", "peer_pid": 8}]},
     }
-    sample = sampled(tmp_path, before, after)
+    sample = take_sample(tmp_path, before, after)
     assert [process.pid for process in sample.processes] == [13, 12, 11, 10]
     assert sample.processes[0].problem == "n1 process 8: the session has failed: the job's log has the reason"
     assert sample.processes[1].problem == "n1 process 8: eth2 to 10.0.1.1:9: the path is silent"
@@ -102,28 +107,28 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_stall_and_its_reason(tmp_path: Path) -> None:
-    after = rows(0, 0, 0, stall="no packet gets through", stall_eni="eth2", stalled_ns=12 * 10**9)
-    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: after})
+    after = make_rows(0, 0, 0, stall="no packet gets through", stall_eni="eth2", stalled_ns=12 * 10**9)
+    sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: after})
     assert sample.processes[0].problem == (
         "n1 process 8: NCCL has waited for 12 s: no packet gets through (eth2)"
     )
 
 
 def test_dormant_paths_are_not_wrong(tmp_path: Path) -> None:
-    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 0, 0, state="dormant")})
+    sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(0, 0, 0, state="dormant")})
     assert sample.processes[0].problem == ""
 
 
 def test_those_that_ended_are_counted(tmp_path: Path) -> None:
-    before = reading(tmp_path, {10: rows(0, 0, 0)}, age_s=1.0)
-    put(tmp_path, 11, page(11, rows(0, 0, 0)))
-    after = reading(tmp_path, {10: rows(0, 0, 0)})
+    before = make_reading(tmp_path, {10: make_rows(0, 0, 0)}, age_s=1.0)
+    write_page(tmp_path, 11, pack_page(11, make_rows(0, 0, 0)))
+    after = make_reading(tmp_path, {10: make_rows(0, 0, 0)})
     assert (sample_of(before, after).ended, len(sample_of(before, after).processes)) == (1, 1)
     assert sample_of(before, after, with_ended=True).processes[0].state == "gone"
 
 
 def test_tables(tmp_path: Path) -> None:
-    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(125_000_000, 1000, 20)})
+    sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(125_000_000, 1000, 20)})
     console = Console(width=200)
     with console.capture() as drawn:
         for view in make_views(sample, with_paths=True):
@@ -144,13 +149,15 @@ def test_nothing_to_show(tmp_path: Path) -> None:
 def test_a_terminal_is_refreshed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(top, "OUT", Console(file=shown, force_terminal=True, width=200))
-    samples = [sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 1000, lost)}) for lost in (0, 20)]
+    samples = [
+        take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(0, 1000, lost)}) for lost in (0, 20)
+    ]
     top.watch_samples(iter(samples), 2, with_paths=False)
     assert "eth2 to 10.0.1.1:9: 2 % lost" in shown.getvalue()
 
 
 def test_a_log_has_a_time_for_each_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sample = sampled(tmp_path, {10: rows(0, 0, 0)}, {10: rows(0, 1000, 20)})
+    sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(0, 1000, 20)})
     top.log_samples(iter([sample] * 3), 2, with_paths=False)
     lines = capsys.readouterr().out.splitlines()
     assert (
@@ -221,8 +228,8 @@ def test_the_broken_interface_is_named(shape: tuple[str, ...], said: str) -> Non
 def test_what_another_user_put_into_a_process_does_not_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(tmp_path, 10, page(10, rows(0, 1000, 20)))
-    run(tmp_path, 10, RANK="0\x1b]0;PWN\x07\x1b[2J")
+    write_page(tmp_path, 10, pack_page(10, make_rows(0, 1000, 20)))
+    make_process(tmp_path, 10, RANK="0\x1b]0;PWN\x07\x1b[2J")
     (tmp_path / "proc/10/cmdline").write_text("train\x1b]0;OWN\x07\0")
     found = find_processes(Host(tmp_path))
     sample = sample_of(found, found)

@@ -32,8 +32,8 @@ def pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(build, "START", int(fields[19]))
     monkeypatch.setenv("HARP_STATS_DIR", str(tmp_path / "run" / "harp"))
     row: Row = {"host": "node7", "state": "open", "stall": "peer stopped", "stalled_ns": 12 * 10**9}
-    data = build.page(os.getpid(), {"session": [row]}, namespace=Path("/proc/self/ns/pid").stat().st_ino)
-    build.put(tmp_path, os.getpid(), data)
+    data = build.pack_page(os.getpid(), {"session": [row]}, namespace=Path("/proc/self/ns/pid").stat().st_ino)
+    build.write_page(tmp_path, os.getpid(), data)
     (tmp_path / "bin").mkdir()
     ssh = tmp_path / "bin" / "ssh"
     ssh.write_text(FAKE_SSH)
@@ -56,7 +56,7 @@ def test_a_host_that_does_not_answer_hides_nothing() -> None:
 
 
 def test_one_sample_of_each_host(pid: int, tmp_path: Path) -> None:
-    build.put(tmp_path, pid + 1, b"nothing")
+    build.write_page(tmp_path, pid + 1, b"nothing")
     done = CliRunner().invoke(app, ["top", "-H", "here,down", "--json", "--interval", "0.3"])
     here, down = json.loads(done.stdout)
     (process,) = here["answer"]["processes"]

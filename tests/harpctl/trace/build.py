@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     peer: int = 0
 
 
-def _row(table: str, row: Row) -> bytes:
+def _pack_row(table: str, row: Row) -> bytes:
     data = struct.pack("=Qq", 2, 1)
     for field in FIELDS[table]:
         value = row[field.name]
@@ -66,7 +66,7 @@ def _row(table: str, row: Row) -> bytes:
     return data
 
 
-def _ring(entries: list[Entry], rare: int) -> tuple[bytes, bytes]:
+def _pack_ring(entries: list[Entry], rare: int) -> tuple[bytes, bytes]:
     """Return heads and entries."""
     parts: dict[str, list[bytes]] = {part: [] for part in PARTS}
     for entry in entries:
@@ -86,7 +86,7 @@ def _ring(entries: list[Entry], rare: int) -> tuple[bytes, bytes]:
     return heads, data
 
 
-def recording(
+def pack_recording(
     host: str,
     pid: int,
     peer: str,
@@ -107,10 +107,10 @@ def recording(
     }
     tables, data = b"", b""
     for name, row in rows.items():
-        packed = _row(name, row)
+        packed = _pack_row(name, row)
         tables += TABLE.pack(HEADER_BYTES + len(data), len(packed), 1, 1, 0)
         data += packed
-    heads, ring = _ring(entries, rare)
+    heads, ring = _pack_ring(entries, rare)
     at = HEADER_BYTES + len(data) + len(heads)
     rings = RINGS.pack(
         at, len(ring), 1, 0, HEAD.size, ENTRY.size, EVENTS_AT, len(EVENTS), -len(heads), fd, 0,

@@ -14,13 +14,13 @@ from harpctl.errors import ExitCode
 from harpctl.trace.clock import clock_between
 from harpctl.trace.history import History, counts_of, describe_losses, history_of, side_of
 from harpctl.trace.rings import read_recording
-from tests.harpctl.trace.build import Entry, recording
+from tests.harpctl.trace.build import Entry, pack_recording
 
 AHEAD_NS = 5_000_000_000  # the lead of the second host's clock
 MARK = 1000
 
 
-def sender(late_ns: int = 0) -> list[Entry]:
+def sender_events(late_ns: int = 0) -> list[Entry]:
     """Return the events of a side that sends ten packets, of which the fifth gets lost."""
     return [
         Entry(900, "SESSION_OPEN", number=MARK, a=1),
@@ -31,7 +31,7 @@ def sender(late_ns: int = 0) -> list[Entry]:
     ]
 
 
-def receiver() -> list[Entry]:
+def receiver_events() -> list[Entry]:
     return [
         Entry(AHEAD_NS + 950, "SESSION_OPEN", number=MARK, a=1),
         Entry(AHEAD_NS + 1100, "RX_GAP", number=MARK + 5, a=1),
@@ -39,13 +39,13 @@ def receiver() -> list[Entry]:
     ]
 
 
-def write(folder: Path, name: str, data: bytes) -> Path:
+def write_file(folder: Path, name: str, data: bytes) -> Path:
     file = folder / name
     file.write_bytes(data)
     return file
 
 
-def history(*files: Path) -> History:
+def merge_files(*files: Path) -> History:
     recordings = []
     for path in files:
         with path.open("rb") as file:
@@ -53,7 +53,7 @@ def history(*files: Path) -> History:
     return history_of(recordings)
 
 
-def trace(*words: object) -> tuple[int, str]:
+def run_trace(*words: object) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["trace", *map(str, words)])
     return done.exit_code, done.output
 
@@ -61,12 +61,12 @@ def trace(*words: object) -> tuple[int, str]:
 @pytest.fixture
 def ends(tmp_path: Path) -> tuple[Path, Path]:
     """Both ends' dumps."""
-    one = write(tmp_path, "one.trace", recording("here", 1, "there", MARK, sender()))
-    return one, write(tmp_path, "two.trace", recording("there", 2, "here", MARK, receiver()))
+    one = write_file(tmp_path, "one.trace", pack_recording("here", 1, "there", MARK, sender_events()))
+    return one, write_file(tmp_path, "two.trace", pack_recording("there", 2, "here", MARK, receiver_events()))
 
 
 def test_one_side_is_shown_in_its_order(ends: tuple[Path, Path]) -> None:
-    found = history(ends[0])
+    found = merge_files(ends[0])
     assert [entry.event.kind.name for entry in found.events] == [
         "SESSION_OPEN", "TX_DATA", "RX_ACK", "LOST", "TX_AGAIN",
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def test_one_side_is_shown_in_its_order(ends: tuple[Path, Path]) -> None:
 
 
 def test_two_sides_are_shown_on_one_clock(ends: tuple[Path, Path]) -> None:
-    found = history(*ends)
+    found = merge_files(*ends)
     assert found.clock
     assert (found.clock.ahead_ns, found.clock.error_ns) == (AHEAD_NS, 100)
     assert [(entry.side, entry.event.kind.name) for entry in found.events] == [
@@ -88,7 +88,7 @@ def test_two_sides_are_shown_on_one_clock(ends: tuple[Path, Path]) -> None:
 
 
 def test_the_loss_is_named(ends: tuple[Path, Path]) -> None:
-    found = history(*ends)
+    found = merge_files(*ends)
     (path,) = counts_of(found)
     assert (path.sent, path.lost, path.resent, path.gaps) == (11, 1, 1, 1)
     (sentence,) = describe_losses(found)
@@ -100,37 +100,43 @@ def test_the_loss_is_named(ends: tuple[Path, Path]) -> None:
 
 @pytest.mark.parametrize("late_ns", [0, 1000, 10**7])
 def test_the_clocks_differ_by_no_more_than_is_stated(tmp_path: Path, late_ns: int) -> None:
-    one = write(tmp_path, "one", recording("here", 1, "there", MARK, sender(late_ns)))
-    two = write(tmp_path, "two", recording("there", 2, "here", MARK, receiver()))
-    clock = history(one, two).clock
+    one = write_file(tmp_path, "one", pack_recording("here", 1, "there", MARK, sender_events(late_ns)))
+    two = write_file(tmp_path, "two", pack_recording("there", 2, "here", MARK, receiver_events()))
+    clock = merge_files(one, two).clock
     assert clock
     assert abs(clock.ahead_ns - AHEAD_NS) <= clock.error_ns == 100 + late_ns // 2
 
 
 def test_without_common_packets_the_time_of_day_is_taken(tmp_path: Path) -> None:
-    one = write(tmp_path, "one", recording("here", 1, "there", MARK, sender()))
-    two = write(tmp_path, "two", recording("there", 2, "here", MARK + 1, receiver()[1:], created_ns=AHEAD_NS))
-    sides = [side_of(side.recording) for side in history(one, two).sides]
+    one = write_file(tmp_path, "one", pack_recording("here", 1, "there", MARK, sender_events()))
+    two = write_file(
+        tmp_path,
+        "two",
+        pack_recording("there", 2, "here", MARK + 1, receiver_events()[1:], created_ns=AHEAD_NS),
+    )
+    sides = [side_of(side.recording) for side in merge_files(one, two).sides]
     clock = clock_between(sides[0].recording, sides[0].events, sides[1].recording, sides[1].events)
     assert (clock.ahead_ns, clock.error_ns) == (AHEAD_NS, -1)
-    assert "time of day" in trace(one, two)[1]
+    assert "time of day" in run_trace(one, two)[1]
 
 
 def test_events_of_one_moment_keep_their_order(tmp_path: Path) -> None:
     names = ["TX_DATA", "LOST", "TX_DATA", "PATH_STATE", "LOST", "TX_DATA", "TX_DATA", "PTO"]
     for rare in (0, 253):  # the count of what is rare is one byte
         entries = [Entry(5, "LOST")] * rare + [Entry(5, name) for name in names]
-        found = history(
-            write(tmp_path, "one", recording("here", 1, "there", MARK, entries[-120:], rare=rare))
+        found = merge_files(
+            write_file(tmp_path, "one", pack_recording("here", 1, "there", MARK, entries[-120:], rare=rare))
         )
         assert [entry.event.kind.name for entry in found.events][-len(names) :] == names
 
 
 def test_a_ring_that_has_wrapped_keeps_the_last(tmp_path: Path) -> None:
     entries = [Entry(1000 + i, "TX_DATA", number=i, packets=1) for i in range(200)]
-    found = history(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
+    found = merge_files(write_file(tmp_path, "one", pack_recording("here", 1, "there", MARK, entries)))
     assert [entry.event.number for entry in found.events] == list(range(200 - 128, 200))
-    living = history(write(tmp_path, "two", recording("here", 1, "there", MARK, entries, dumped_ns=0)))
+    living = merge_files(
+        write_file(tmp_path, "two", pack_recording("here", 1, "there", MARK, entries, dumped_ns=0))
+    )
     assert [entry.event.number for entry in living.events] == list(range(200 - 64, 200))
 
 
@@ -143,14 +149,14 @@ def test_an_entry_of_two_sessions_in_turn(tmp_path: Path) -> None:
         Entry(5, "PTO"),
         Entry(6, "NO_PASS", peer=0xFFFF),
     ]
-    found = history(write(tmp_path, "one", recording("here", 1, "there", MARK, entries)))
+    found = merge_files(write_file(tmp_path, "one", pack_recording("here", 1, "there", MARK, entries)))
     assert [entry.mark for entry in found.events] == [0, 77, 77, MARK, MARK, 0]
 
 
 def test_a_file_that_is_cut_off_is_shown_as_far_as_it_goes(ends: tuple[Path, Path], tmp_path: Path) -> None:
     data = ends[0].read_bytes()
-    part = write(tmp_path, "part", data[: len(data) - 128 * 32 * 2 - 120 * 32])  # most of FLOW is gone
-    code, output = trace(part, "--all")
+    part = write_file(tmp_path, "part", data[: len(data) - 128 * 32 * 2 - 120 * 32])  # most of FLOW is gone
+    code, output = run_trace(part, "--all")
     assert code == ExitCode.WRONG_DATA
     assert "This file is cut off" in output
     assert "sends packets 1000+10" in output
@@ -171,46 +177,46 @@ def test_what_is_no_dump_is_reported(
     ends: tuple[Path, Path], tmp_path: Path, begins: bytes, keeps: int | None, sentence: str
 ) -> None:
     data = ends[0].read_bytes()
-    code, output = trace(write(tmp_path, "bad", (begins + data[len(begins) :])[:keeps]))
+    code, output = run_trace(write_file(tmp_path, "bad", (begins + data[len(begins) :])[:keeps]))
     assert code == ExitCode.WRONG_DATA
     assert sentence in " ".join(output.split())
 
 
 def test_rings_in_the_memory_of_a_process_that_is_gone(tmp_path: Path) -> None:
-    data = recording("here", 2**22 + 1, "there", MARK, sender(), dumped_ns=0, fd=3)
-    code, output = trace(write(tmp_path, "live", data))
+    data = pack_recording("here", 2**22 + 1, "there", MARK, sender_events(), dumped_ns=0, fd=3)
+    code, output = run_trace(write_file(tmp_path, "live", data))
     assert code == ExitCode.MISSING
     assert "in the memory of process" in output
 
 
 def test_no_such_file() -> None:
-    code, output = trace("/nowhere/at/all.trace")
+    code, output = run_trace("/nowhere/at/all.trace")
     assert code == ExitCode.MISSING
     assert "There is no file" in output
 
 
 def test_json_and_text_agree(ends: tuple[Path, Path]) -> None:
-    code, output = trace(*ends, "--json")
+    code, output = run_trace(*ends, "--json")
     assert code == 0
     document = json.loads(output)
     assert [side["host"] for side in document["sides"]] == ["here", "there"]
     assert document["paths"][0]["lost"] == 1
     assert len(document["events"]) == 8
-    code, output = trace(*ends)
+    code, output = run_trace(*ends)
     assert code == 0
     assert "within 0.1 us" in output
     assert "lost 1 packets from 1004 on" in output
     assert "sends packets" not in output
-    assert "sends packets" in trace(*ends, "--all")[1]
-    assert "lost 1 packets" not in trace(*ends, "--last", 1)[1]
+    assert "sends packets" in run_trace(*ends, "--all")[1]
+    assert "lost 1 packets" not in run_trace(*ends, "--last", 1)[1]
 
 
 def test_a_picture(ends: tuple[Path, Path], tmp_path: Path) -> None:
     picture = tmp_path / "history.png"
-    assert trace(*ends, "--plot", picture)[0] == 0
+    assert run_trace(*ends, "--plot", picture)[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert trace(*ends, "--plot", tmp_path / "part.png", "--span", 0.0001)[0] == 0
+    assert run_trace(*ends, "--plot", tmp_path / "part.png", "--span", 0.0001)[0] == 0
     assert (tmp_path / "part.png").read_bytes() != picture.read_bytes()
-    code, output = trace(ends[1], "--plot", picture)
+    code, output = run_trace(ends[1], "--plot", picture)
     assert code == ExitCode.WRONG_DATA
     assert "nothing to draw" in output

@@ -21,7 +21,7 @@ from harpctl.records import decode_json
 from harplab.preflight.rates import rate_problems, run_rounds
 from harplab.preflight.rounds import plan_rounds
 from harplab.preflight.worth import judge_worth
-from tests.harpctl.preflight.build import eni, own, row
+from tests.harpctl.preflight.build import make_eni, make_row, make_state
 
 HOSTS = [f"gpu{number}" for number in range(6)]
 
@@ -46,7 +46,7 @@ REPORT = json.dumps({"results": [{"window": {"connections": CONNECTIONS}}]})
 
 
 def test_the_rates_of_a_pair_are_those_of_rank_0s_report() -> None:
-    states = {"a": own(enis=(eni(), eni(name="eth2"))), "b": own()}
+    states = {"a": make_state(enis=(make_eni(), make_eni(name="eth2"))), "b": make_state()}
     asked: list[dict[str, RateRequest]] = []
 
     def ask(requests: Mapping[str, RateRequest], _seconds: float) -> dict[str, tuple[Outcome, ...]]:
@@ -74,7 +74,7 @@ def test_an_agents_report_arrives_as_harp_perf_wrote_it(
     for name in ("HARP_DEVICES", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "")  # this undoes what the agent sets
     monkeypatch.setattr(signal, "alarm", lambda _seconds: 0)
-    monkeypatch.setattr(agent, "describe_host", lambda: own(perf=str(perf), enis=()))
+    monkeypatch.setattr(agent, "describe_host", lambda: make_state(perf=str(perf), enis=()))
     request = RateRequest(rank=0, meetings=("127.0.0.1:1",), time_s=0.1, limit_s=30)
     answers = io.BytesIO()
     agent.serve_agent(0, 60, io.BytesIO(msgspec.json.encode(request) + b"\n"), answers)
@@ -96,7 +96,7 @@ def test_an_agents_report_arrives_as_harp_perf_wrote_it(
 def test_a_pair_that_can_not_be_measured_is_a_fault(
     outcomes: dict[str, tuple[Outcome, ...]], cause: str
 ) -> None:
-    states = {"a": own(), "b": own()}
+    states = {"a": make_state(), "b": make_state()}
     _planned, _done, found, faults = run_rounds(states, lambda *_: outcomes, 1.0, Deadline(60))
     assert found == []
     assert [(one.check, one.source, one.target) for one in faults] == [("rate", "a", "b")]
@@ -129,7 +129,7 @@ def test_rates_that_scatter_are_no_fault() -> None:
     assert rate_problems(rates_of({"gpu0>": 1.0}, HOSTS[:2])) == [], "of two, which one?"
 
 
-ROWS = [row(8, 0.9), row(65536, 1.0), row(1 << 19, 1.4), row(1 << 20, 2.0)]
+ROWS = [make_row(8, 0.9), make_row(65536, 1.0), make_row(1 << 19, 1.4), make_row(1 << 20, 2.0)]
 
 
 def test_what_it_is_worth() -> None:

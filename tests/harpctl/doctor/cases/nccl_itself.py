@@ -14,7 +14,7 @@ from tests.harpctl.doctor.world import World
 NCCL = "/usr/lib/x86_64-linux-gnu/libnccl.so.2"
 
 
-def _build(world: World, text: str) -> None:
+def _build_library(world: World, text: str) -> None:
     """Put a library with a constant at NCCL's place."""
     code = f'const char text[] = "{text}";\n'
     target = world.root / NCCL.lstrip("/")
@@ -31,12 +31,12 @@ def _build(world: World, text: str) -> None:
     "export NCCL_NET=Socket  # in jobs whose data has to be encrypted",
 )
 def can_encrypt(world: World) -> None:
-    _build(world, "ncclCrypt: OpenSSL HKDF failed")
+    _build_library(world, "ncclCrypt: OpenSSL HKDF failed")
 
 
 def can_not_encrypt(world: World) -> None:
     """As the wheels of PyPI are."""
-    _build(world, "ncclCrypt: TLS connection requested without TLS support")
+    _build_library(world, "ncclCrypt: TLS connection requested without TLS support")
 
 
 @case("nccl.gdrcopy", "ok", f"NCCL 2.32.3 ({NCCL}) writes `WARN RMA/Socket : rma_socket requires GDRCopy`")

@@ -12,7 +12,7 @@ from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import World
 
 
-def _peer(world: World, **changes: object) -> None:
+def _set_probe(world: World, **changes: object) -> None:
     world.options = DoctorOptions(peers=("10.0.1.99",))
     assert world.machine
     world.machine.reached = replace(world.machine.reached, **changes)
@@ -23,7 +23,7 @@ NFT = f"{RULE}  # on 10.0.1.99, if it filters"
 GROUP = "allow {} 32768-60999 from {} in the security group of 10.0.1.99"
 
 
-def _allow(kind: str, source: str) -> tuple[str, str]:
+def _commands_to_allow(kind: str, source: str) -> tuple[str, str]:
     return NFT.format(kind, source), GROUP.format(kind, source)
 
 
@@ -47,9 +47,9 @@ def peer_of_another_family(world: World) -> None:
     world.options = DoctorOptions(peers=("fd00::9",))
 
 
-@case("peer.udp", "fail", "eth1 (10.0.1.11) to 10.0.1.99: no answer", *_allow("udp", "10.0.1.11"))
+@case("peer.udp", "fail", "eth1 (10.0.1.11) to 10.0.1.99: no answer", *_commands_to_allow("udp", "10.0.1.11"))
 def silent_peer(world: World) -> None:
-    _peer(world, udp=SILENT, full="", ports={}, tcp={})
+    _set_probe(world, udp=SILENT, full="", ports={}, tcp={})
 
 
 @case(
@@ -59,7 +59,7 @@ def silent_peer(world: World) -> None:
     "harpctl setup --mtu 1500  # on both hosts, or raise it on the way",
 )
 def black_hole(world: World) -> None:
-    _peer(world, full=SILENT, passed=1500)
+    _set_probe(world, full=SILENT, passed=1500)
 
 
 @case(
@@ -69,7 +69,7 @@ def black_hole(world: World) -> None:
     "harpctl setup --mtu 1450  # on both hosts, or raise it on the way",
 )
 def reported_too_big(world: World) -> None:
-    _peer(world, full=TOO_BIG, passed=1450)
+    _set_probe(world, full=TOO_BIG, passed=1450)
 
 
 @case(
@@ -79,7 +79,7 @@ def reported_too_big(world: World) -> None:
     "harpctl doctor --serve --port 17700  # on the peer, then again here",
 )
 def no_responder(world: World) -> None:
-    _peer(world, udp=REFUSED, full=REFUSED)
+    _set_probe(world, udp=REFUSED, full=REFUSED)
 
 
 @case(
@@ -87,18 +87,18 @@ def no_responder(world: World) -> None:
     "fail",
     "UDP does not reach 3 of 28232 ports, 40000-40001, 50000: eth1 (10.0.1.11) to 10.0.1.99, eth2 (10.0.2.12)"
     " to 10.0.1.99.",
-    *_allow("udp", "10.0.1.11"),
-    *_allow("udp", "10.0.2.12"),
+    *_commands_to_allow("udp", "10.0.1.11"),
+    *_commands_to_allow("udp", "10.0.2.12"),
 )
 def closed_ports(world: World) -> None:
-    _peer(world)
+    _set_probe(world)
     assert world.machine
     world.machine.swept = Sweep(udp=((40000, 40001), (50000, 50000)))
 
 
 @case("peer.ports", "skip", "Not all ports were tried: 90 s were used up.")
 def no_time_for_ports(world: World) -> None:
-    _peer(world)
+    _set_probe(world)
     assert world.machine
     world.machine.swept = Sweep(why_not="90 s were used up")
 
@@ -108,20 +108,20 @@ def no_time_for_ports(world: World) -> None:
     "fail",
     "TCP does not reach 40 of 28232 ports, 40000, 40002, 40004, 40006, 40008, 40010, 40012, 40014 and 32 more"
     " ranges: eth1",
-    *_allow("tcp", "10.0.1.11"),
-    *_allow("tcp", "10.0.2.12"),
+    *_commands_to_allow("tcp", "10.0.1.11"),
+    *_commands_to_allow("tcp", "10.0.2.12"),
 )
 def closed_tcp_ports(world: World) -> None:
-    _peer(world)
+    _set_probe(world)
     assert world.machine
     world.machine.swept = Sweep(tcp=tuple((port, port) for port in range(40000, 40080, 2)))
 
 
-@case("peer.ports", "warn", "UDP port 60999 is silent", *_allow("udp", "10.0.1.11"))
+@case("peer.ports", "warn", "UDP port 60999 is silent", *_commands_to_allow("udp", "10.0.1.11"))
 def dropped_port(world: World) -> None:
-    _peer(world, udp=REFUSED, ports={32768: REFUSED, 60999: SILENT})
+    _set_probe(world, udp=REFUSED, ports={32768: REFUSED, 60999: SILENT})
 
 
-@case("peer.tcp", "fail", "TCP port 60999: no answer", *_allow("tcp", "10.0.1.11"))
+@case("peer.tcp", "fail", "TCP port 60999: no answer", *_commands_to_allow("tcp", "10.0.1.11"))
 def dropped_tcp(world: World) -> None:
-    _peer(world, udp=REFUSED, tcp={17700: REFUSED, 60999: SILENT})
+    _set_probe(world, udp=REFUSED, tcp={17700: REFUSED, 60999: SILENT})

@@ -9,7 +9,7 @@ from harpctl.facts.model import Library
 from harpctl.facts.plugin_files import Copy
 from harpctl.plugin.search import Taken
 from tests.harpctl.doctor.cases.case import case
-from tests.harpctl.doctor.world import HARP, LIBRARY, World, plugin
+from tests.harpctl.doctor.world import HARP, LIBRARY, World, make_copy
 
 PARKED = "/usr/lib/x86_64-linux-gnu/bak.libnccl-net.so"
 SECOND = "/usr/lib/x86_64-linux-gnu/libnccl-net-harp.so"
@@ -22,7 +22,7 @@ def not_installed(world: World) -> None:
 
 @case("plugin.installed", "warn", f"disabled as {PARKED}", "harpctl enable")
 def turned_off(world: World) -> None:
-    world.copies = (plugin(PARKED, "bak."),)
+    world.copies = (make_copy(PARKED, "bak."),)
 
 
 @case(
@@ -33,8 +33,8 @@ def turned_off(world: World) -> None:
     "harpctl install --name harp",
 )
 def another_plugin_first(world: World) -> None:
-    other = plugin("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
-    world.copies = (other, plugin())
+    other = make_copy("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
+    world.copies = (other, make_copy())
 
 
 @case(
@@ -45,16 +45,16 @@ def another_plugin_first(world: World) -> None:
     "export NCCL_NET_PLUGIN=harp",
 )
 def beside_another_plugin(world: World) -> None:
-    other = plugin("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
-    world.copies = (other, replace(plugin(SECOND), name="libnccl-net-harp.so"))
+    other = make_copy("/opt/x/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
+    world.copies = (other, replace(make_copy(SECOND), name="libnccl-net-harp.so"))
 
 
-def _taken(copy: Copy | None, why: str) -> tuple[Taken, ...]:
+def _make_taken(copy: Copy | None, why: str) -> tuple[Taken, ...]:
     library = Library(path="/opt/env/lib/libnccl.so.2", version="2.21.5")
     return (Taken(library=library, loader="/opt/env/lib/libtorch_cuda.so", copy=copy, why=why),)
 
 
-OTHER = plugin("/opt/env/lib/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
+OTHER = make_copy("/opt/env/lib/libnccl-net.so", elf=replace(HARP, name="AWS Libfabric"))
 
 
 @case(
@@ -66,23 +66,23 @@ OTHER = plugin("/opt/env/lib/libnccl-net.so", elf=replace(HARP, name="AWS Libfab
     "export NCCL_NET_PLUGIN=harp",
 )
 def another_plugin_in_the_environment(world: World) -> None:
-    world.taken = _taken(OTHER, "by the RPATH of x")
+    world.taken = _make_taken(OTHER, "by the RPATH of x")
 
 
 @case("plugin.search", "fail", "by LD_LIBRARY_PATH.", "export NCCL_NET_PLUGIN=harp")
 def another_plugin_in_the_library_path(world: World) -> None:
-    world.taken = _taken(OTHER, "by LD_LIBRARY_PATH")
-    world.copies = (plugin(), replace(plugin(SECOND), name="libnccl-net-harp.so"))
+    world.taken = _make_taken(OTHER, "by LD_LIBRARY_PATH")
+    world.copies = (make_copy(), replace(make_copy(SECOND), name="libnccl-net-harp.so"))
 
 
 @case("plugin.search", "fail", "takes no plugin: the loader's cache does not have it.", "ldconfig")
 def old_cache(world: World) -> None:
-    world.taken = _taken(None, "")
+    world.taken = _make_taken(None, "")
 
 
 @case("plugin.installed", "fail", f"HARP is installed as {SECOND}", "export NCCL_NET_PLUGIN=harp")
 def only_the_second_name(world: World) -> None:
-    world.copies = (replace(plugin(SECOND), name="libnccl-net-harp.so"),)
+    world.copies = (replace(make_copy(SECOND), name="libnccl-net-harp.so"),)
 
 
 @case(
@@ -93,7 +93,7 @@ def only_the_second_name(world: World) -> None:
 )
 def only_for_one_user(world: World) -> None:
     world.write("/root/.nccl.conf", "NCCL_NET_PLUGIN=/opt/net.so\n")
-    world.copies = (replace(plugin("/opt/net.so"), name="net.so", aliases=("/opt/net.so",)),)
+    world.copies = (replace(make_copy("/opt/net.so"), name="net.so", aliases=("/opt/net.so",)),)
 
 
 @case("nccl.net_plugin", "fail", "look for harp and libnccl-net-harp.so", "harpctl install --name harp")
@@ -104,7 +104,7 @@ def second_name_is_not_there(world: World) -> None:
 @case("nccl.net_plugin", "fail", "look for harp and libnccl-net-harp.so", "harpctl enable")
 def second_name_is_turned_off(world: World) -> None:
     world.write("/etc/nccl.conf", "NCCL_NET_PLUGIN=harp\n")
-    parked = plugin(SECOND.replace("libnccl", "bak.libnccl"), "bak.")
+    parked = make_copy(SECOND.replace("libnccl", "bak.libnccl"), "bak.")
     world.copies = (*world.copies, replace(parked, name="libnccl-net-harp.so"))
 
 
@@ -134,7 +134,7 @@ def older_than_the_variable(world: World) -> None:
 
 @case("plugin.once", "warn", f"Beside {LIBRARY} there is {PARKED}", f"harpctl edit {PARKED} --delete")
 def plugin_twice(world: World) -> None:
-    world.copies = (plugin(), plugin(PARKED, "bak."))
+    world.copies = (make_copy(), make_copy(PARKED, "bak."))
 
 
 @case("plugin.readable", "fail", "has mode 0600", f"chmod a+r {LIBRARY}", is_safe=True)
@@ -144,22 +144,22 @@ def unreadable_plugin(world: World) -> None:
 
 @case("plugin.sound", "fail", "is cut off", "harpctl install")
 def damaged_plugin(world: World) -> None:
-    world.copies = (plugin(elf=None, problem=f"{LIBRARY} is cut off: it has 12 of at least 99 bytes."),)
+    world.copies = (make_copy(elf=None, problem=f"{LIBRARY} is cut off: it has 12 of at least 99 bytes."),)
 
 
 @case("plugin.fits", "fail", "is for aarch64, and this host is x86_64", "harpctl install")
 def other_machine(world: World) -> None:
-    world.copies = (plugin(elf=replace(HARP, machine="aarch64")),)
+    world.copies = (make_copy(elf=replace(HARP, machine="aarch64")),)
 
 
 @case("plugin.fits", "fail", "needs glibc 2.38, and this host has 2.31", "harpctl install")
 def newer_glibc(world: World) -> None:
-    world.copies = (plugin(elf=replace(HARP, glibc="2.38")),)
+    world.copies = (make_copy(elf=replace(HARP, glibc="2.38")),)
 
 
 @case("plugin.soname", "warn", "has the SONAME libnccl-net.so: ldconfig links", "harpctl install")
 def has_soname(world: World) -> None:
-    world.copies = (plugin(elf=replace(HARP, soname="libnccl-net.so")),)
+    world.copies = (make_copy(elf=replace(HARP, soname="libnccl-net.so")),)
 
 
 @case("plugin.loads", "fail", "does not load: libcuda.so.1: cannot open", "harpctl install")

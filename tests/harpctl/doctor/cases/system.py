@@ -32,7 +32,7 @@ def no_gpus(world: World) -> None:
 
 @case("system.journal", "fail", "`harpctl setup` of 2026-11-21T15:00:00Z", "harpctl rollback")
 def interrupted(world: World) -> None:
-    _journal(world)
+    _write_journal(world)
 
 
 @case("system.arguments", "fail", "No boot entry asks for hugepages of 1 GiB", "harpctl setup")
@@ -48,7 +48,7 @@ def one_entry_without(world: World) -> None:
     world.change("boot", entries=(*world.facts.boot.entries, entry))
 
 
-def _journal(world: World, *records: dict[str, object]) -> None:
+def _write_journal(world: World, *records: dict[str, object]) -> None:
     begin = {
         "record": "begin",
         "format": 1,
@@ -64,7 +64,7 @@ def _journal(world: World, *records: dict[str, object]) -> None:
 @case("system.reboot", "warn", "the next boot brings 20; set up at 2026-11-21T15:00:00Z.", "reboot")
 def reboot_needed_since(world: World) -> None:
     reboot_needed(world)
-    _journal(world, {"record": "done"})
+    _write_journal(world, {"record": "done"})
 
 
 @case("system.reboot", "warn", "booted with 4 hugepages of 1 GiB, and the next boot brings 20", "reboot")
