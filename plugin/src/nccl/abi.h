@@ -19,8 +19,8 @@
 
 /* ---- constants ---- */
 
-/* What every function of a table returns. REMOTE_ERROR: since NCCL 2.13. TIMEOUT: since 2.32. A plugin must
- * not return IN_PROGRESS. */
+/* Every function of a table returns one of these. NCCL knows REMOTE_ERROR since 2.13, TIMEOUT since 2.32. A
+ * plugin must not return IN_PROGRESS. */
 enum harp_nccl_result {
   HARP_NCCL_SUCCESS = 0,
   HARP_NCCL_UNHANDLED_CUDA_ERROR = 1,
@@ -34,26 +34,26 @@ enum harp_nccl_result {
 };
 
 enum {
-  /* Bytes of a listen handle: up to NCCL 2.11, which loads v4 at most, and since 2.12. */
+  /* A listen handle has 64 bytes up to NCCL 2.11, which loads v4 at most, and 128 since 2.12. */
   HARP_NCCL_HANDLE_BYTES_V4 = 64,
   HARP_NCCL_HANDLE_BYTES = 128,
 
-  /* Outstanding requests of a comm and receive of a group: up to NCCL 2.18 (v4 to v6), and since 2.19. */
+  /* NCCL keeps 8 requests for each comm and receive of a group up to 2.18 (v4 to v6), and 32 since 2.19. */
   HARP_NCCL_REQUESTS_MAX_V6 = 8,
   HARP_NCCL_REQUESTS_MAX = 32,
 
-  /* What *request holds before irecv (v9, 2.24): the GPU finds the data by itself. */
+  /* *request holds this before irecv (v9, 2.24) where the GPU finds the data by itself. */
   HARP_NCCL_RECV_COMPLETION_IS_OPTIONAL = 1,
 
-  /* Physical devices in a virtual one: v9 to v11, and v12. */
+  /* A virtual device has 4 physical devices at most in v9 to v11, and 8 in v12. */
   HARP_NCCL_VDEVICES_MAX_V9 = 4,
   HARP_NCCL_VDEVICES_MAX = 8,
 
-  HARP_NCCL_DEVICES_MAX = 128, /* net devices that NCCL supports */
-  HARP_NCCL_STEPS = 8, /* slots of a connection's buffer: the most messages that NCCL keeps in flight */
+  HARP_NCCL_DEVICES_MAX = 128, /* NCCL supports no more net devices. */
+  HARP_NCCL_STEPS = 8,         /* A connection's buffer has 8 slots, so NCCL keeps 8 messages in flight. */
 };
 
-/* Kinds of memory: bits of `ptrSupport`, and the `type` of regMr. */
+/* A kind of memory is a bit of `ptrSupport`, and the `type` of regMr. */
 enum harp_nccl_ptr { HARP_NCCL_PTR_HOST = 1, HARP_NCCL_PTR_CUDA = 2, HARP_NCCL_PTR_DMABUF = 4 };
 
 /* The largest message that NCCL sends through a plugin of v8 or older, and the largest maxP2pBytes that a
@@ -61,15 +61,16 @@ enum harp_nccl_ptr { HARP_NCCL_PTR_HOST = 1, HARP_NCCL_PTR_CUDA = 2, HARP_NCCL_P
 #define HARP_NCCL_P2P_BYTES_V8  ((size_t)1 << 30)
 #define HARP_NCCL_P2P_BYTES_MAX ((size_t)1 << 40)
 
-/* What `*request` may hold before irecv since v9: a hint that `done` may be reported early, because the GPU
- * itself polls the arriving lines. A plugin may ignore the hint. MULTI: CollNet only. */
+/* `*request` may hold one of these before irecv since v9. The first is a hint that `done` may be reported
+ * early, because the GPU itself polls the arriving lines; a plugin may ignore it. Only CollNet uses the
+ * second. */
 #define HARP_NCCL_OPTIONAL_RECV_COMPLETION ((void *)0x1)
 #define HARP_NCCL_MULTI_REQUEST            ((void *)0x2)
 
-#define HARP_NCCL_UNDEFINED (-1) /* traffic class, rail, plane or attribute that is not set */
+#define HARP_NCCL_UNDEFINED (-1) /* The traffic class, rail, plane or attribute is not set. */
 
 enum harp_nccl_device_type {
-  HARP_NCCL_DEVICE_HOST = 0, /* the proxy thread moves the data; the only one that HARP implements */
+  HARP_NCCL_DEVICE_HOST = 0, /* The proxy thread moves the data. HARP implements no other. */
   HARP_NCCL_DEVICE_UNPACK = 1,
   HARP_NCCL_DEVICE_GIN_PROXY = 2,
   HARP_NCCL_DEVICE_GIN_GDAKI = 3,
@@ -83,14 +84,15 @@ enum { HARP_NCCL_DEVICE_VERSION_INVALID = 0, HARP_NCCL_DEVICE_VERSION_UNPACK = 7
 enum harp_nccl_log_level {
   HARP_NCCL_LOG_NONE = 0,
   HARP_NCCL_LOG_VERSION = 1,
-  HARP_NCCL_LOG_WARN = 2, /* NCCL also keeps the text as the process's last error, whether printed or not */
+  HARP_NCCL_LOG_WARN =
+      2, /* NCCL also keeps the text as the process's last error, whether it is printed or not. */
   HARP_NCCL_LOG_INFO = 3,
   HARP_NCCL_LOG_ABORT = 4,
   HARP_NCCL_LOG_TRACE = 5,
   HARP_NCCL_LOG_ATTN = 6,
 };
 
-/* Bits of a log line's `flags`: the part of NCCL that logs. A net plugin uses INIT and NET. */
+/* A bit of a log line's `flags` names the part of NCCL that logs. A net plugin uses INIT and NET. */
 #define HARP_NCCL_LOG_INIT       0x1UL
 #define HARP_NCCL_LOG_COLL       0x2UL
 #define HARP_NCCL_LOG_P2P        0x4UL
@@ -111,8 +113,8 @@ enum harp_nccl_log_level {
 #define HARP_NCCL_LOG_ALLOC_HOST 0x20000UL
 #define HARP_NCCL_LOG_ALL        (~0UL)
 
-/* Writes one line, from any thread, under a process-wide mutex: not for the data path. `where` is a file for
- * a WARN, a function for a TRACE, else unused. */
+/* Writes one line, from any thread, under a process-wide mutex: the data path must not call it. `where` is a
+ * file for a WARN, a function for a TRACE, else unused. */
 typedef void (*harp_nccl_logger)(enum harp_nccl_log_level level, unsigned long flags, const char *where,
                                  int line, const char *fmt, ...) HARP_PRINTF(5, 6);
 
@@ -130,17 +132,17 @@ enum harp_nccl_profiler_type {
 
 /* The `data` at the start of such an event. */
 struct harp_nccl_profiler_socket {
-  uint8_t type; /* 1: a transfer */
+  uint8_t type; /* 1 is a transfer. */
   union {
     struct {
       int fd;
-      int op; /* 0: send, 1: receive */
+      int op; /* 0 is a send, 1 a receive. */
       size_t length;
     } sock;
   };
 };
 
-/* Records an event under the message's `phandle` (v10 on). May be NULL; its use is optional. */
+/* Records an event under the message's `phandle` (v10 on). The pointer may be NULL; its use is optional. */
 typedef enum harp_nccl_result (*harp_nccl_profiler)(void **event, int type, void *phandle, int64_t plugin_id,
                                                     void *data);
 
@@ -156,7 +158,7 @@ struct harp_nccl_vdevice_props_v12 {
 };
 
 struct harp_nccl_comm_config_v10 {
-  int trafficClass; /* HARP_NCCL_UNDEFINED when not set */
+  int trafficClass; /* It is HARP_NCCL_UNDEFINED where it is not set. */
 };
 
 struct harp_nccl_comm_attr_v11 {
@@ -168,12 +170,12 @@ struct harp_nccl_comm_attr_v11 {
 struct harp_nccl_attr_v11 {
   struct harp_nccl_comm_attr_v11 sendCommAttr;
   struct harp_nccl_comm_attr_v11 recvCommAttr;
-  uint32_t op; /* these three are bit masks */
+  uint32_t op; /* This and the next two are bit masks. */
   uint32_t algo;
   uint32_t proto;
 };
 
-/* What connect and accept of a plugin with device offload return for the GPU. A HOST plugin does not write
+/* connect and accept of a plugin with device offload return this for the GPU. A HOST plugin does not write
  * the pointer to it, which may be NULL. */
 struct harp_nccl_device_handle_v7 {
   enum harp_nccl_device_type netDeviceType;
@@ -361,25 +363,26 @@ HARP_NCCL_AT(properties_v11, maxMultiRequestSize, 104);
 HARP_NCCL_SIZE(properties_v11, 112);
 
 struct harp_nccl_properties_v12 {
-  char *name;      /* the strings stay valid until the plugin is unloaded */
-  char *pciPath;   /* real path in sysfs ending in a PCI address, or NULL */
-  uint64_t guid;   /* equal guid and port: the same physical port */
-  int ptrSupport;  /* bits of enum harp_nccl_ptr */
-  int regIsGlobal; /* a registration serves every comm */
-  int forceFlush;  /* flush received GPU memory even where NCCL would not */
-  int speed;       /* Mbit/s */
+  char *name;      /* This and the next stay valid until the plugin is unloaded. */
+  char *pciPath;   /* A real path in sysfs that ends in a PCI address, or NULL. */
+  uint64_t guid;   /* Devices of one guid and port share a physical port. */
+  int ptrSupport;  /* It consists of bits of enum harp_nccl_ptr. */
+  int regIsGlobal; /* A registration serves every comm. */
+  int forceFlush;  /* NCCL flushes received GPU memory even where it would not otherwise. */
+  int speed;       /* The unit is Mbit/s. */
   int port;
-  float latency; /* µs */
+  float latency; /* The unit is µs. */
   int maxComms;
-  int maxRecvs; /* receives in a group; 1: never grouped */
+  int maxRecvs; /* A group has no more receives; 1 means no groups. */
   enum harp_nccl_device_type netDeviceType;
   int netDeviceVersion;
-  struct harp_nccl_vdevice_props_v12 vProps; /* the physical devices in this one; itself when plain */
-  size_t maxP2pBytes;                        /* the most bytes of one message */
+  struct harp_nccl_vdevice_props_v12
+      vProps;         /* It holds the physical devices in this one: itself where it is not virtual. */
+  size_t maxP2pBytes; /* One message has no more bytes. */
   size_t maxCollBytes;
   int maxMultiRequestSize;
-  int16_t railId;  /* HARP_NCCL_UNDEFINED when unknown */
-  int16_t planeId; /* likewise */
+  int16_t railId; /* This and the next are HARP_NCCL_UNDEFINED where unknown. */
+  int16_t planeId;
 };
 HARP_NCCL_AT(properties_v12, name, 0);
 HARP_NCCL_AT(properties_v12, pciPath, 8);
@@ -406,15 +409,15 @@ HARP_NCCL_SIZE(properties_v12, 128);
  * Rules of all versions:
  *  - connect and accept return SUCCESS with a NULL comm for "not yet, call again" (v4 may block instead), and
  *    get the same handle buffer at each call;
- *  - isend, irecv and iflush always write `*request`, which has a stale value on entry; NULL: not now;
+ *  - isend, irecv and iflush always write `*request`, which has a stale value on entry; NULL means not now;
  *  - test always writes `*done`, and, on done of a receive, `sizes[0..n-1]` where sizes isn't NULL;
  *  - a request is invalid once reported done; messages match in FIFO order per comm;
  *  - a receive may be larger than its message;
  *  - NCCL calls deregMr, frees the buffer, then closes the comm: no access to a buffer after deregMr.
  *
- * May be NULL: regMrDmaBuf, getDeviceMr, irecvConsumed, makeVDevice, setNetAttr. Not `finalize`. */
+ * regMrDmaBuf, getDeviceMr, irecvConsumed, makeVDevice and setNetAttr may be NULL, `finalize` may not. */
 
-/* NCCL 2.13.4: regMrDmaBuf. */
+/* NCCL 2.13.4 added regMrDmaBuf. */
 struct harp_nccl_net_v6 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log);
@@ -457,7 +460,7 @@ HARP_NCCL_AT(net_v6, closeRecv, 120);
 HARP_NCCL_AT(net_v6, closeListen, 128);
 HARP_NCCL_SIZE(net_v6, 136);
 
-/* NCCL 2.19.1: device offload in connect and accept. */
+/* NCCL 2.19.1 added device offload to connect and accept. */
 struct harp_nccl_net_v7 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log);
@@ -506,7 +509,7 @@ HARP_NCCL_AT(net_v7, getDeviceMr, 136);
 HARP_NCCL_AT(net_v7, irecvConsumed, 144);
 HARP_NCCL_SIZE(net_v7, 152);
 
-/* NCCL 2.20.3: size_t in regMr. */
+/* NCCL 2.20.3 made the size of regMr a size_t. */
 struct harp_nccl_net_v8 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log);
@@ -555,7 +558,7 @@ HARP_NCCL_AT(net_v8, getDeviceMr, 136);
 HARP_NCCL_AT(net_v8, irecvConsumed, 144);
 HARP_NCCL_SIZE(net_v8, 152);
 
-/* NCCL 2.24.3: size_t messages, virtual devices, limits in the properties. */
+/* NCCL 2.24.3 added messages of size_t, virtual devices, and limits to the properties. */
 struct harp_nccl_net_v9 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log);
@@ -606,7 +609,7 @@ HARP_NCCL_AT(net_v9, irecvConsumed, 144);
 HARP_NCCL_AT(net_v9, makeVDevice, 152);
 HARP_NCCL_SIZE(net_v9, 160);
 
-/* NCCL 2.26.2: profiler callback and handles, comm config in connect. */
+/* NCCL 2.26.2 added the profiler's callback and handles, and the comm's configuration to connect. */
 struct harp_nccl_net_v10 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log, harp_nccl_profiler profiler);
@@ -657,7 +660,7 @@ HARP_NCCL_AT(net_v10, irecvConsumed, 144);
 HARP_NCCL_AT(net_v10, makeVDevice, 152);
 HARP_NCCL_SIZE(net_v10, 160);
 
-/* NCCL 2.28.3: a context per communicator, finalize, setNetAttr. */
+/* NCCL 2.28.3 added a context for each communicator, finalize and setNetAttr. */
 struct harp_nccl_net_v11 {
   const char *name;
   enum harp_nccl_result (*init)(void **ctx, uint64_t commId, struct harp_nccl_comm_config_v10 *config,
@@ -713,7 +716,7 @@ HARP_NCCL_AT(net_v11, finalize, 160);
 HARP_NCCL_AT(net_v11, setNetAttr, 168);
 HARP_NCCL_SIZE(net_v11, 176);
 
-/* NCCL 2.30.3: wider virtual devices, rail and plane. */
+/* NCCL 2.30.3 added larger virtual devices, rail and plane. */
 struct harp_nccl_net_v12 {
   const char *name;
   enum harp_nccl_result (*init)(void **ctx, uint64_t commId, struct harp_nccl_comm_config_v10 *config,

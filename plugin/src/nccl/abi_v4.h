@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary interface between NCCL and a net plugin in versions 4 and 5, for NCCL 2.8 to 2.12: what newer
- * versions have otherwise. See abi.h. */
+/* The binary interface between NCCL 2.8 to 2.12 and a net plugin in versions 4 and 5, as far as newer
+ * versions differ from it. See abi.h. */
 #ifndef HARP_NCCL_ABI_V4_H
 #define HARP_NCCL_ABI_V4_H
 
@@ -24,7 +24,7 @@ HARP_NCCL_AT(properties_v4, port, 32);
 HARP_NCCL_AT(properties_v4, maxComms, 36);
 HARP_NCCL_SIZE(properties_v4, 40);
 
-/* NCCL 2.8.3: connect and accept may block; no tags, no groups, handles of 64 bytes. */
+/* In NCCL 2.8.3 connect and accept may block; there are no tags and no groups, and handles have 64 bytes. */
 struct harp_nccl_net_v4 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log);
@@ -61,7 +61,7 @@ HARP_NCCL_AT(net_v4, closeRecv, 112);
 HARP_NCCL_AT(net_v4, closeListen, 120);
 HARP_NCCL_SIZE(net_v4, 128);
 
-/* NCCL 2.12.7: tags, grouped receives; connect and accept must not block from here on. */
+/* NCCL 2.12.7 added tags and grouped receives; connect and accept must not block from here on. */
 struct harp_nccl_net_v5 {
   const char *name;
   enum harp_nccl_result (*init)(harp_nccl_logger log);

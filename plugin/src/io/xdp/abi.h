@@ -13,7 +13,7 @@ enum {
   HARP_AF_XDP = 44,
   HARP_SOL_XDP = 283,
 
-  /* setsockopt and getsockopt */
+  /* The options of setsockopt and getsockopt. A version is the first Linux that has it. */
   HARP_XDP_SO_MMAP_OFFSETS = 1,
   HARP_XDP_SO_RX_RING = 2,
   HARP_XDP_SO_TX_RING = 3,
@@ -23,18 +23,18 @@ enum {
   HARP_XDP_SO_OPTIONS = 8,       /* Linux 5.3 */
   HARP_XDP_SO_TX_SKB_BUDGET = 9, /* Linux 6.17 */
 
-  /* flags of bind */
+  /* The flags of bind. */
   HARP_XDP_BIND_COPY = 1 << 1,
   HARP_XDP_BIND_ZEROCOPY = 1 << 2,
   HARP_XDP_BIND_NEED_WAKEUP = 1 << 3, /* Linux 5.4 */
   HARP_XDP_BIND_SG = 1 << 4,          /* Linux 6.6 */
 
-  HARP_XDP_OPTION_ZEROCOPY = 1,   /* a bit in XDP_OPTIONS */
-  HARP_XDP_RING_NEED_WAKEUP = 1,  /* a bit in a ring's flags */
-  HARP_XDP_PACKET_CONTINUES = 1,  /* a bit in a descriptor's options: the next one continues the packet */
-  HARP_XDP_PACKET_HEADROOM = 256, /* the kernel's own, before what UMEM registration requires */
+  HARP_XDP_OPTION_ZEROCOPY = 1,   /* It is a bit in XDP_OPTIONS. */
+  HARP_XDP_RING_NEED_WAKEUP = 1,  /* It is a bit in a ring's flags. */
+  HARP_XDP_PACKET_CONTINUES = 1,  /* A bit in a descriptor's options: the next one continues the packet. */
+  HARP_XDP_PACKET_HEADROOM = 256, /* The kernel adds this to the headroom of UMEM. */
 
-  /* bpf(2) */
+  /* The commands, types and flags of bpf(2). */
   HARP_BPF_MAP_CREATE = 0,
   HARP_BPF_MAP_LOOKUP = 1,
   HARP_BPF_MAP_UPDATE = 2,
@@ -44,19 +44,19 @@ enum {
   HARP_BPF_PROG_FD_BY_ID = 13,
   HARP_BPF_MAP_FD_BY_ID = 14,
   HARP_BPF_OBJ_INFO = 15,
-  HARP_BPF_LINK_CREATE = 28, /* Linux 5.9 for XDP */
+  HARP_BPF_LINK_CREATE = 28, /* XDP programs have it since Linux 5.9. */
   HARP_BPF_LINK_FD_BY_ID = 30,
   HARP_BPF_LINK_NEXT_ID = 31,
   HARP_BPF_MAP_HASH = 1,
   HARP_BPF_MAP_XSKMAP = 17,
   HARP_BPF_PROG_XDP = 6,
   HARP_BPF_ATTACH_XDP = 37,
-  HARP_BPF_XDP_HAS_FRAGS = 1 << 5, /* prog_flags, Linux 5.18 */
-  HARP_XDP_MODE_SKB = 1 << 1,      /* generic */
-  HARP_XDP_MODE_DRV = 1 << 2,      /* native */
+  HARP_BPF_XDP_HAS_FRAGS = 1 << 5, /* A bit of prog_flags since Linux 5.18. */
+  HARP_XDP_MODE_SKB = 1 << 1,      /* The kernel calls it generic. */
+  HARP_XDP_MODE_DRV = 1 << 2,      /* The kernel calls it native. */
 };
 
-/* mmap offsets of the rings */
+/* The offsets by which mmap selects a ring. */
 #define HARP_XDP_PGOFF_RX         0ull
 #define HARP_XDP_PGOFF_TX         0x80000000ull
 #define HARP_XDP_PGOFF_FILL       0x100000000ull
@@ -87,7 +87,7 @@ struct harp_xdp_descriptor {
 /* One instruction of an XDP program. */
 struct harp_bpf_insn {
   uint8_t code;
-  uint8_t registers; /* destination in the low half, source in the high half */
+  uint8_t registers; /* The low half is the destination, the high half the source. */
   int16_t offset;
   int32_t immediate;
 };
