@@ -244,9 +244,6 @@ static inline void *harp_sender_idle_flight(const struct harp_sender *s, unsigne
   return harp_flight_count(f) ? NULL : f->ring;
 }
 
-/* Returns whether no path answers: each is silent, or not in use. */
-bool harp_sender_is_silent(const struct harp_sender *s);
-
 /* Returns how many bytes are in flight on a path. */
 static inline uint32_t harp_sender_inflight_bytes(const struct harp_sender *s, unsigned path) {
   return s->paths[path].inflight_bytes;
