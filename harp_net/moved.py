@@ -86,11 +86,11 @@ class StatisticsFile:
             return
         at, size, _most, used, _missing = TABLE.unpack(os.pread(self._fd, TABLE.size, place))
         for number in range(min(used, FILE_BYTES_MAX // max(size, HEAD.size))):
-            entry = self._stable(size, at + number * size)
+            entry = self._read_stable(size, at + number * size)
             if entry:
                 yield number, HEAD.unpack_from(entry)[1], entry, fields
 
-    def _stable(self, size: int, at: int) -> bytes:
+    def _read_stable(self, size: int, at: int) -> bytes:
         """Return a copy of an entry that nobody wrote meanwhile; empty where none was had."""
         for _try in range(TRIES):
             first, second = os.pread(self._fd, size, at), os.pread(self._fd, size, at)
@@ -137,16 +137,16 @@ class Moved:
         for directory in self._directories:
             with contextlib.suppress(OSError):
                 for path in directory.glob("*.stats"):
-                    self._open(path)
+                    self._open_file(path)
         for name, file in self._files.items():
-            self._read(name, file)
+            self._read_counters(name, file)
 
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
             file.close()
 
-    def _open(self, path: Path) -> None:
+    def _open_file(self, path: Path) -> None:
         """Open a file that is the job's and not open yet. One that is not complete yet is tried again.
 
         Its name begins with the process id. Thousands may be left of processes that were killed.
@@ -165,7 +165,7 @@ class Moved:
         except OSError:
             return False  # another user's, or it has ended
 
-    def _read(self, name: File, file: StatisticsFile) -> None:
+    def _read_counters(self, name: File, file: StatisticsFile) -> None:
         for number, id_, entry, fields in file.entries("session"):
             own = id_ or self._ids.get((name, number), 0)  # the id of the session that has ended
             self._ids[name, number] = own

@@ -65,27 +65,27 @@ class _Path:
         self.first = min(sent, default=0)
         self.points: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for entry in own:
-            self._add(entry)
+            self._add_event(entry)
         for entry in events:
             if entry.side != sender and entry.event.kind.name in {"TX_ACK", "RX_GAP"}:
-                self._at(f"far {entry.event.kind.name}", entry, entry.event.number)
+                self._add_point(f"far {entry.event.kind.name}", entry, entry.event.number)
 
-    def _at(self, what: str, entry: HistoryEvent, value: float) -> None:
+    def _add_point(self, what: str, entry: HistoryEvent, value: float) -> None:
         if entry.at_ns >= self.begin_ns:
             self.points[what].append(((entry.at_ns - self.begin_ns) / 1e6, value))
 
-    def _add(self, entry: HistoryEvent) -> None:
+    def _add_event(self, entry: HistoryEvent) -> None:
         event, name = entry.event, entry.event.kind.name
         if name in SENDING or name in MARKS or name == "RX_ACK":
-            self._at(name, entry, event.number + (event.count - 1 if name == "TX_DATA" else 0))
+            self._add_point(name, entry, event.number + (event.count - 1 if name == "TX_DATA" else 0))
         if name == "RX_ACK":
-            self._at("window", entry, event.b / 1024)
+            self._add_point("window", entry, event.b / 1024)
         elif name == "WINDOW":
-            self._at("window", entry, event.a / 1024)
+            self._add_point("window", entry, event.a / 1024)
         elif name == "PTO":
-            self._at("timeout", entry, 0)
+            self._add_point("timeout", entry, 0)
         elif name == "PATH_STATE":
-            self._at(f"state {event.word('b')}", entry, 0)
+            self._add_point(f"state {event.word('b')}", entry, 0)
 
     def numbers(self, what: str) -> tuple[list[float], list[float]]:
         """Return times and packet numbers of a kind."""

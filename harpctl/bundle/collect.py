@@ -61,31 +61,31 @@ class Bundle:
         """Add plain data, cleaned."""
         self.add(name, to_json(self.scrubber.data(data)))
 
-    def miss(self, what: str, why: str) -> None:
+    def add_missing(self, what: str, why: str) -> None:
         """Note what could not be read."""
         self.unread.append({"what": self.scrubber.text(what), "why": self.scrubber.text(why)})
 
-    def attempt(self, name: str, make: Callable[[], object]) -> None:
+    def add_output(self, name: str, make: Callable[[], object]) -> None:
         """Add the output of a part of harpctl; where it fails, only that part is missing."""
         try:
             self.add_json(name, make())
         except HarpError as error:
-            self.miss(name, str(error.message))
+            self.add_missing(name, str(error.message))
         except Exception as error:  # noqa: BLE001
-            self.miss(name, f"a defect of harpctl: {type(error).__name__}")
+            self.add_missing(name, f"a defect of harpctl: {type(error).__name__}")
 
     def add_page(self, name: str, path: str) -> None:
         """Add a statistics file or a dump, if it is one."""
         file = self.host.open_file(path)
         if file is None:
-            self.miss(path, f"it is not readable: {AS_ROOT}")
+            self.add_missing(path, f"it is not readable: {AS_ROOT}")
             return
         with file:
             data = file.read(min(FILE_BYTES_MAX, max(self._room, 0)) + 1)
         if not data.startswith(MAGIC):
-            self.miss(path, "it does not begin as a file of HARP does")
+            self.add_missing(path, "it does not begin as a file of HARP does")
         elif len(data) > FILE_BYTES_MAX or len(data) > self._room:
-            self.miss(path, "there is no room for it in the bundle")
+            self.add_missing(path, "there is no room for it in the bundle")
         else:
             self.add(name, data)
 
@@ -105,7 +105,7 @@ def _read_environments(bundle: Bundle) -> dict[int, dict[str, str]]:
         if any(key.startswith(allow.PREFIXES) for key in environment) and len(found) < PROCESSES_MAX:
             found[int(name)] = environment
     if refused:
-        bundle.miss(f"the environment of {refused} processes", f"they are not readable: {AS_ROOT}")
+        bundle.add_missing(f"the environment of {refused} processes", f"they are not readable: {AS_ROOT}")
     return found
 
 
@@ -125,7 +125,7 @@ def _add_pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
             and not os.access(folder, os.R_OK)
             and host.is_real
         ):
-            bundle.miss(folder, f"it is not readable: {AS_ROOT}")
+            bundle.add_missing(folder, f"it is not readable: {AS_ROOT}")
         names = [
             name
             for name in host.list_dir(folder)
@@ -144,7 +144,7 @@ def _add_dumps(bundle: Bundle, folder: str, names: list[str]) -> None:
     for name in newest[:DUMPS_MAX]:
         bundle.add_page(f"dumps/{name}", f"{folder}/{name}")
     if older := len(newest[DUMPS_MAX:]):
-        bundle.miss(f"{older} dumps in {folder}", f"only the {DUMPS_MAX} newest are included")
+        bundle.add_missing(f"{older} dumps in {folder}", f"only the {DUMPS_MAX} newest are included")
 
 
 def _add_confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
@@ -153,7 +153,7 @@ def _add_confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
         for path in find_confs(bundle.host, folder) if folder.startswith("/") else ():
             text = bundle.host.read_text(path)
             if text is None:
-                bundle.miss(path, f"it is not readable: {AS_ROOT}")
+                bundle.add_missing(path, f"it is not readable: {AS_ROOT}")
                 continue
             name = f"confs/{'' if not number else f'{number}-'}{path.rpartition('/')[2]}"
             text = f"# {path}\n{allow.conf(text, bundle.scrubber)}"
@@ -177,24 +177,24 @@ def gather_bundle(host: Host) -> Bundle:
     facts = collect_facts(host)
     environments = [own, *processes.values()]
     _add_confs(bundle, environments)  # before what may quote them
-    bundle.attempt(
+    bundle.add_output(
         "doctor.json",
         lambda: [to_plain(one) for one in run_checks(real_context(host, facts, DoctorOptions()))],
     )
-    bundle.attempt("facts.json", lambda: allow.facts(facts))
-    bundle.attempt("status.json", lambda: _read_status(host))
-    bundle.attempt(
+    bundle.add_output("facts.json", lambda: allow.facts(facts))
+    bundle.add_output("status.json", lambda: _read_status(host))
+    bundle.add_output(
         "environment.json",
         lambda: {
             "settings": allow.settings(set_),
             "processes": {str(pid): allow.variables(found) for pid, found in processes.items()},
         },
     )
-    bundle.attempt("versions.json", lambda: _read_versions(bundle.host))
+    bundle.add_output("versions.json", lambda: _read_versions(bundle.host))
     found = find_processes(host)
     for unread in found.unread:
-        bundle.miss(unread.file, unread.error)
-    bundle.attempt("statistics.json", lambda: _without_commands(make_document(found)))
+        bundle.add_missing(unread.file, unread.error)
+    bundle.add_output("statistics.json", lambda: _without_commands(make_document(found)))
     _add_pages(bundle, environments)
     return bundle
 

@@ -165,7 +165,7 @@ def _check_plan(plan: Plan, host: Host, guard: Guard | None) -> None:
                     "This is a defect of harpctl: with --root no command may run. Please report it.",
                 )
             for path in written_paths(step):
-                host.resolved(path)  # raises for a link that leads nowhere but to itself
+                host.resolve_links(path)  # raises for a link that leads nowhere but to itself
                 new = len(step.data) if isinstance(step, WriteFile) else 0
                 room[path] = room.get(path, 0) + new + BLOCK_BYTES
                 room[store.JOURNAL] += 2 * (
@@ -190,5 +190,5 @@ def _check_room(host: Host, room: dict[str, int]) -> None:
 
 
 def _file_bytes(host: Host, path: str) -> int:
-    status = host.stat(host.resolved(path))
+    status = host.stat(host.resolve_links(path))
     return status.st_size if status is not None else 0

@@ -70,7 +70,7 @@ class _Imagined:
         return self._changed[place] if place in self._changed else read_state(self._host, place)
 
     def place(self, path: str, *, follow: bool = False) -> str:
-        return self._host.resolved(path) if follow else self._host.placed(path)
+        return self._host.resolve_links(path) if follow else self._host.resolve_folders(path)
 
     def put(self, path: str, state: State, data: bytes) -> str:
         """Imagine a state at a place; return the diff from what is there now."""

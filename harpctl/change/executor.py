@@ -69,9 +69,9 @@ class Executor:
             return
         for step in group.steps:
             if find_need(step, self._host) is not Need.NO:
-                self._do(step)
+                self._do_step(step)
 
-    def _do(self, step: AnyStep) -> None:
+    def _do_step(self, step: AnyStep) -> None:
         self._count += 1
         ready = self._prepare(step)
         self._transaction.add(
@@ -94,8 +94,8 @@ class Executor:
         raise AssertionError(step)
 
     @_prepare.register
-    def _write_file(self, step: WriteFile) -> _Ready:
-        path = self._host.resolved(step.path)
+    def _prepare_file(self, step: WriteFile) -> _Ready:
+        path = self._host.resolve_links(step.path)
         was = self._saved_state(path)
         mode, owner = mode_of(step, was), (was.uid, was.gid) if isinstance(was, File) else None
         ours = File(sha256=digest(step.data), mode=mode, size=len(step.data))
@@ -103,46 +103,46 @@ class Executor:
         return self._with_folders(path, PutBack(path=path, was=was, ours=ours), act)
 
     @_prepare.register
-    def _remove_file(self, step: RemoveFile) -> _Ready:
-        path = self._host.placed(step.path)
+    def _prepare_removal(self, step: RemoveFile) -> _Ready:
+        path = self._host.resolve_folders(step.path)
         undo = PutBack(path=path, was=self._saved_state(path), ours=Absent())
         return _Ready((undo,), partial(self._host.remove, step.path))
 
     @_prepare.register
-    def _make_link(self, step: MakeLink) -> _Ready:
-        path = self._host.placed(step.path)
+    def _prepare_link(self, step: MakeLink) -> _Ready:
+        path = self._host.resolve_folders(step.path)
         undo = PutBack(path=path, was=self._saved_state(path), ours=Link(target=step.target))
         return self._with_folders(path, undo, partial(self._host.make_link, step.path, step.target))
 
     @_prepare.register
-    def _rename(self, step: Rename) -> _Ready:
-        path, to = self._host.placed(step.path), self._host.placed(step.to)
+    def _prepare_rename(self, step: Rename) -> _Ready:
+        path, to = self._host.resolve_folders(step.path), self._host.resolve_folders(step.to)
         if self._host.stat(path) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if self._host.stat(to) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
-        undo = MoveBack(path=to, to=path, what=self._state(path))
+        undo = MoveBack(path=to, to=path, what=self._read_state(path))
         return self._with_folders(to, undo, partial(self._host.rename, step.path, step.to))
 
     @_prepare.register
-    def _set_control(self, step: SetControl) -> _Ready:
+    def _prepare_control(self, step: SetControl) -> _Ready:
         undo = SetBack(
-            path=self._host.resolved(step.path),
+            path=self._host.resolve_links(step.path),
             was=self._host.read_text(step.path) or "",
             ours=step.value,
             may_fall_short=step.may_fall_short,
         )
-        return _Ready((undo,), partial(self._set, step))
+        return _Ready((undo,), partial(self._write_control, step))
 
     @_prepare.register
-    def _set_sizes(self, step: SetSizes) -> _Ready:
+    def _prepare_sizes(self, step: SetSizes) -> _Ready:
         sizes = self._host.link_sizes(step.interface)
         was = {size: value for size, value in sizes.items() if size in SETTABLE}
         undo = SetSizesBack(interface=step.interface, was=was, ours={**was, **step.sizes})
         return _Ready((undo,), partial(self._host.set_link_sizes, step.interface, step.sizes))
 
     @_prepare.register
-    def _run_command(self, step: Run) -> _Ready:
+    def _prepare_command(self, step: Run) -> _Ready:
         undo: list[Undo] = []
         if step.undo:
             undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
@@ -151,7 +151,7 @@ class Executor:
             undo.append(
                 PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s)
             )
-        return _Ready(tuple(undo), partial(self._run, step))
+        return _Ready(tuple(undo), partial(self._run_command, step))
 
     def _with_folders(self, path: str, undo: Undo, act: Callable[[], None]) -> _Ready:
         folders: list[str] = []
@@ -161,7 +161,7 @@ class Executor:
             folder = folder.rpartition("/")[0]
         return _Ready((undo, *(RemoveFolder(path=made) for made in reversed(folders))), act, tuple(folders))
 
-    def _state(self, path: str) -> State:
+    def _read_state(self, path: str) -> State:
         """Return what is moved; what can't be read is moved all the same."""
         try:
             return read_state(self._host, path)[0]
@@ -174,7 +174,7 @@ class Executor:
             self._journal.save(data)
         return state
 
-    def _set(self, step: SetControl) -> None:
+    def _write_control(self, step: SetControl) -> None:
         self._host.write_control(step.path, step.value)
         reads = self._host.read_word(step.path)
         self._transaction.add(After(step=self._count, reads=reads))
@@ -187,7 +187,7 @@ class Executor:
             )
         self._progress.print(f"{step.path}: {reads} of {step.value}")
 
-    def _run(self, step: Run) -> None:
+    def _run_command(self, step: Run) -> None:
         if step.argv:
             done = self._host.run(step.argv, step.timeout_s)
             if done.code != 0:

@@ -149,7 +149,7 @@ class Transaction:
         self._host.append(self.path, _record_line(record))
         self.records.append(record)
 
-    def shas(self) -> set[str]:
+    def saved_names(self) -> set[str]:
         """Return the names of all bytes that undoing it may need."""
         text = self._host.read_text(self.path) or ""
         return {name for name in self._host.list_dir(store.BLOBS) if name in text}
@@ -220,7 +220,7 @@ class Journal:
 
     def drop_unused(self) -> None:
         """Remove kept bytes that no transaction needs, and what a crash left half-written. Raises OSError."""
-        used = set[str]().union(*(transaction.shas() for transaction in self.transactions()))
+        used = set[str]().union(*(transaction.saved_names() for transaction in self.transactions()))
         for path in [store.RESERVE, *store.leftovers(self._host)]:
             self._host.remove(path)
         for name in self._host.list_dir(store.BLOBS):

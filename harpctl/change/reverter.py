@@ -95,63 +95,63 @@ class Reverter:
         begun = transaction.undo_begun(before.step)
         retried = begun is not None
         try:
-            foreign = begun.foreign if begun else self._foreign(before, after)
+            foreign = begun.foreign if begun else self._find_foreign(before, after)
         except (HarpError, OSError) as error:
-            self._keep(transaction, before, [_Foreign("", _reason_of(error))])
+            self._keep_foreign(transaction, before, [_Foreign("", _reason_of(error))])
             return
-        self._record(transaction, Undoing(step=before.step, foreign=foreign))
-        step = _StepUndo(before, after, foreign, retried or after is None or self._rebooted(before))
+        self._write_record(transaction, Undoing(step=before.step, foreign=foreign))
+        step = _StepUndo(before, after, foreign, retried or after is None or self._was_rebooted(before))
         reverted = RevertedStep(transaction=transaction.id, step=before.title)
         problems = []
         for undo in before.undo:
             try:
-                self._do(undo, step, reverted)
+                self._do_undo(undo, step, reverted)
             except _Foreign as problem:
                 problems.append(problem)
             except (HarpError, OSError) as error:
                 problems.append(_Foreign(_path_of(undo), _reason_of(error)))
         if problems:
-            self._keep(transaction, before, problems)
+            self._keep_foreign(transaction, before, problems)
             return
         self.reverted.append(reverted)
         for command in step.again:
             self._again.setdefault(command.again, []).append((transaction, before, command.timeout_s))
         if not step.again:
-            self._record(transaction, Undone(step=before.step))
+            self._write_record(transaction, Undone(step=before.step))
 
     def run_again(self) -> None:
         """Rebuild what could not be put back, now that what it is built from has been."""
         for argv, waiting in self._again.items():
-            problem = self._run(argv, max(timeout_s for _t, _b, timeout_s in waiting))
+            problem = self._run_command(argv, max(timeout_s for _t, _b, timeout_s in waiting))
             for transaction, before, _timeout_s in waiting:
                 if problem:
-                    self._keep(transaction, before, [_Foreign("", problem)])
+                    self._keep_foreign(transaction, before, [_Foreign("", problem)])
                 else:
-                    self._record(transaction, Undone(step=before.step))
+                    self._write_record(transaction, Undone(step=before.step))
         self._again.clear()
 
     # ---- the primitives ----
 
     @functools.singledispatchmethod
-    def _do(self, undo: Undo, step: _StepUndo, reverted: RevertedStep) -> None:
+    def _do_undo(self, undo: Undo, step: _StepUndo, reverted: RevertedStep) -> None:
         raise AssertionError(undo, step, reverted)
 
-    @_do.register
+    @_do_undo.register
     def _put_back(self, undo: PutBack, _step: _StepUndo, reverted: RevertedStep) -> None:
-        now, _data = self._look(undo.path)
-        renamed = self._renamed(undo.path, undo.ours) if isinstance(now, Absent) else ""
+        now, _data = self._read_imagined(undo.path)
+        renamed = self._find_renamed(undo.path, undo.ours) if isinstance(now, Absent) else ""
         if renamed:
-            self._put(renamed, Absent(), reverted)
+            self._put_state(renamed, Absent(), reverted)
         if self._force or renamed or same_content(now, undo.ours) or same_content(now, undo.was):
-            self._put(undo.path, undo.was, reverted)
+            self._put_state(undo.path, undo.was, reverted)
         else:
             raise _Foreign(undo.path, "somebody changed it since", undo.was)
 
-    @_do.register
+    @_do_undo.register
     def _move_back(self, undo: MoveBack, _step: _StepUndo, reverted: RevertedStep) -> None:
-        here, there = self._look(undo.path), self._look(undo.to)
+        here, there = self._read_imagined(undo.path), self._read_imagined(undo.to)
         if isinstance(here[0], Absent):
-            if isinstance(there[0], Absent) and (renamed := self._renamed(undo.path, undo.what)):
+            if isinstance(there[0], Absent) and (renamed := self._find_renamed(undo.path, undo.what)):
                 self._move_back(msgspec.structs.replace(undo, path=renamed), _step, reverted)
                 return
             if isinstance(there[0], Absent):
@@ -165,10 +165,11 @@ class Reverter:
         else:
             self._host.rename(undo.path, undo.to)
 
-    @_do.register
+    @_do_undo.register
     def _set_back(self, undo: SetBack, step: _StepUndo, reverted: RevertedStep) -> None:
         now = self._host.read_text(undo.path)
-        if self._rebooted(step.before) and (now or "").strip() != undo.ours.strip():  # else the boot set it again
+        is_set_again = (now or "").strip() == undo.ours.strip()  # by a boot unit, or the boot loader's arguments
+        if self._was_rebooted(step.before) and not is_set_again:
             self.notes.append(f"{undo.path}: what was set is gone since the host was booted again.")
             return
         if now is None or now == undo.was:
@@ -186,7 +187,7 @@ class Reverter:
             raise _Foreign(undo.path, f"it reads {now} after {undo.was.strip()} was written")
         self.notes.append(f"{undo.path} reads {now} still; the kernel takes the rest back when it is free.")
 
-    @_do.register
+    @_do_undo.register
     def _set_sizes_back(self, undo: SetSizesBack, _step: _StepUndo, reverted: RevertedStep) -> None:
         sizes = self._host.link_sizes(undo.interface)
         now = {size: sizes.get(size) for size in undo.was}
@@ -204,7 +205,7 @@ class Reverter:
         if not self._dry_run:
             self._host.set_link_sizes(undo.interface, undo.was)
 
-    @_do.register
+    @_do_undo.register
     def _remove_folder(self, undo: RemoveFolder, _step: _StepUndo, reverted: RevertedStep) -> None:
         if not self._host.is_dir(undo.path) or self._host.is_link(undo.path):
             return
@@ -222,9 +223,9 @@ class Reverter:
         else:
             reverted.actions.append(f"remove the directory {undo.path}")
 
-    @_do.register
+    @_do_undo.register
     def _run_back(self, undo: RunBack, step: _StepUndo, reverted: RevertedStep) -> None:
-        problem = self._run(undo.argv, undo.timeout_s)
+        problem = self._run_command(undo.argv, undo.timeout_s)
         if not problem:
             reverted.actions.append(f"run `{' '.join(undo.argv)}`")
         elif self._host.runs_commands and (self._force or (undo.fleeting and step.may_be_undone)):
@@ -232,7 +233,7 @@ class Reverter:
         else:
             raise _Foreign("", problem)
 
-    @_do.register
+    @_do_undo.register
     def _put_output_back(self, undo: PutOutputBack, step: _StepUndo, reverted: RevertedStep) -> None:
         if step.foreign and undo.again:
             if not self._host.runs_commands:
@@ -249,14 +250,14 @@ class Reverter:
         )
         for path in sorted(paths, reverse=True):
             if path not in step.foreign or self._force:
-                self._put(path, undo.was.get(path, Absent()), reverted)
+                self._put_state(path, undo.was.get(path, Absent()), reverted)
         if step.foreign and not self._force:
             path = step.foreign[0]
             raise _Foreign(path, "somebody changed it since", undo.was.get(path, Absent()))
 
     # ---- what somebody changed, of what can't be foretold ----
 
-    def _foreign(self, before: Before, after: After | None) -> tuple[str, ...]:
+    def _find_foreign(self, before: Before, after: After | None) -> tuple[str, ...]:
         """Find the control files and outputs of commands that somebody changed since a step was done."""
         found = []
         for undo in before.undo:
@@ -275,7 +276,7 @@ class Reverter:
             | set(after.output if after else ())
         )
         for path in sorted(paths):
-            now, _data = self._look(path)
+            now, _data = self._read_imagined(path)
             if same_content(now, undo.was.get(path, Absent())):
                 continue
             if after is not None:
@@ -295,7 +296,7 @@ class Reverter:
 
     # ---- the host ----
 
-    def _renamed(self, path: str, what: State) -> str:
+    def _find_renamed(self, path: str, what: State) -> str:
         """Return the path by which somebody calls a file that was at a path, in the same directory; ""."""
         folder = path.rpartition("/")[0]
         if not isinstance(what, File) or not what.size:
@@ -305,17 +306,17 @@ class Reverter:
             status = self._host.stat(other)
             if status is None or not stat.S_ISREG(status.st_mode) or status.st_size != what.size:
                 continue
-            if same_content(self._look(other)[0], what):
+            if same_content(self._read_imagined(other)[0], what):
                 return other
         return ""
 
-    def _look(self, path: str) -> tuple[State, bytes]:
+    def _read_imagined(self, path: str) -> tuple[State, bytes]:
         return self._imagined[path] if path in self._imagined else read_state(self._host, path)
 
-    def _put(self, path: str, was: State, reverted: RevertedStep) -> None:
+    def _put_state(self, path: str, was: State, reverted: RevertedStep) -> None:
         if not self._dry_run:
             self._host.remove(self._host.temporary(path))  # a writer that was killed has left it
-        now, data = self._look(path)
+        now, data = self._read_imagined(path)
         if now == was:
             return
         original = self._journal.saved(was.sha256) if isinstance(was, File) else b""
@@ -326,7 +327,7 @@ class Reverter:
         else:
             restore_state(self._host, path, was, original)
 
-    def _run(self, argv: tuple[str, ...], timeout_s: float) -> str:
+    def _run_command(self, argv: tuple[str, ...], timeout_s: float) -> str:
         """Run a command; return what went wrong, "" when nothing did."""
         if not self._host.runs_commands:
             return f"`{' '.join(argv)}` can't be run for a directory tree"
@@ -335,10 +336,10 @@ class Reverter:
         done = self._host.run(argv, timeout_s)
         return "" if done.code == 0 else f"`{' '.join(argv)}` failed: {done.last_line}"
 
-    def _rebooted(self, before: Before) -> bool:
+    def _was_rebooted(self, before: Before) -> bool:
         return boot_id(self._host) != before.boot
 
-    def _record(self, transaction: Transaction, record: Undoing | Undone | Left) -> None:
+    def _write_record(self, transaction: Transaction, record: Undoing | Undone | Left) -> None:
         """Record it, if that can be done: on a full disk the undoing matters more than its record."""
         if self._dry_run:
             return
@@ -348,7 +349,7 @@ class Reverter:
             transaction.records.append(record)
             self.notes.append(f"The journal could not be written: {_reason_of(error)}.")
 
-    def _keep(self, transaction: Transaction, before: Before, problems: list[_Foreign]) -> None:
+    def _keep_foreign(self, transaction: Transaction, before: Before, problems: list[_Foreign]) -> None:
         for problem in problems:
             saved = f"{BLOBS}/{problem.was.sha256}" if isinstance(problem.was, File) else ""
             self.kept.append(
@@ -358,25 +359,25 @@ class Reverter:
                     path=problem.path,
                     reason=problem.reason,
                     saved=saved,
-                    diff=self._difference(problem),
+                    diff=self._diff_from_original(problem),
                 )
             )
-        self._record(transaction, Left(step=before.step, reason="; ".join(p.reason for p in problems)))
+        self._write_record(transaction, Left(step=before.step, reason="; ".join(p.reason for p in problems)))
 
-    def _difference(self, problem: _Foreign) -> str:
+    def _diff_from_original(self, problem: _Foreign) -> str:
         """Return the diff from the original to what is there now; "" where either can't be read."""
         if problem.was is None:
             return ""
         try:
             original = self._journal.saved(problem.was.sha256) if isinstance(problem.was, File) else b""
-            return file_diff(problem.path, (problem.was, original), self._look(problem.path))
+            return file_diff(problem.path, (problem.was, original), self._read_imagined(problem.path))
         except (HarpError, OSError):
             return ""
 
 
 def matching_files(host: Host, patterns: tuple[str, ...]) -> list[str]:
     """Return the files that fit any of the patterns, links resolved."""
-    return sorted({host.resolved(path) for pattern in patterns for path in host.glob(pattern)})
+    return sorted({host.resolve_links(path) for pattern in patterns for path in host.glob(pattern)})
 
 
 def _path_of(undo: Undo) -> str:

@@ -144,7 +144,7 @@ def find_need(step: AnyStep, host: Host) -> Need:
 
 def _step_holds(step: WriteFile | RemoveFile | MakeLink | Rename | SetControl | SetSizes, host: Host) -> bool:
     if isinstance(step, WriteFile):
-        status = host.stat(host.resolved(step.path))
+        status = host.stat(host.resolve_links(step.path))
         same = host.is_file(step.path) and host.read_bytes(step.path) == step.data
         return same and step.mode in {None, status.st_mode & 0o7777 if status else None}
     if isinstance(step, RemoveFile):

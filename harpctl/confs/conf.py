@@ -133,14 +133,14 @@ class _Reader:
         if not line or line[0] in "#;":
             return
         if line[0] == "[":
-            self._open(line)
+            self._open_section(line)
             return
         name, equals, value = line.partition("=")
         if not equals or not name:
             raise _conf_error(f"{self._at}: '{_quote_for_message(line)}': expected key = value")
-        self._set(number, name.strip(" \t"), value.strip(" \t"))
+        self._set_value(number, name.strip(" \t"), value.strip(" \t"))
 
-    def _open(self, line: str) -> None:
+    def _open_section(self, line: str) -> None:
         if line[-1] != "]":
             raise _conf_error(
                 f"{self._at}: '{_quote_for_message(line)}': expected ] at the end of the section's line"
@@ -154,7 +154,7 @@ class _Reader:
         self._seen.add(name)
         self._section = name
 
-    def _set(self, number: int, name: str, value: str) -> None:
+    def _set_value(self, number: int, name: str, value: str) -> None:
         shown = f"key '{_quote_for_message(name)}' = '{_quote_for_message(value)}'"
         if not self._section:
             raise _conf_error(f"{self._at}: {shown}: expected a [section] line before it")

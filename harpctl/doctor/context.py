@@ -24,7 +24,7 @@ from harpctl.host.host import Host
 from harpctl.network.model import Interfaces, decode
 from harpctl.plugin.choice import Family, named_files
 from harpctl.plugin.compat import Platform, platform_of
-from harpctl.plugin.search import Sight, Taken, find_taken, look_for_plugins
+from harpctl.plugin.search import Taken, TakenByJobs, find_taken, look_for_plugins
 from harpctl.plugin.settings import SetVariable, all_settings
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.mount import MOUNT_POINT
@@ -111,19 +111,19 @@ class Context:
         return tuple(setting for setting in found if setting.name.startswith(("NCCL_", "HARP_")))
 
     @functools.cached_property
-    def sight(self) -> Sight:
+    def by_jobs(self) -> TakenByJobs:
         """Return what jobs from here take."""
         return look_for_plugins(self.host, self.copies, self.settings, self.platform, self.taken)
 
     @property
     def family(self) -> Family:
         """Return whether jobs from here use NCCL or RCCL."""
-        return self.sight.family
+        return self.by_jobs.family
 
     @property
     def nccl_copy(self) -> Copy | None:
         """Return the file that NCCL takes; None where there is none."""
-        return self.sight.copy
+        return self.by_jobs.copy
 
     @functools.cached_property
     def taken(self) -> tuple[Taken, ...]:

@@ -37,8 +37,8 @@ def _command_to_repair(setting: SetVariable, context: Context) -> str:
             f"harpctl install --name {SUFFIX}  # and {PLUGIN_VARIABLE}={SUFFIX}:"
             f" an {family.word} here takes no path"
         )
-    if context.sight.packaged and setting.source == ENVIRONMENT:
-        return f"export {PLUGIN_VARIABLE}={context.sight.packaged.path}"
+    if context.by_jobs.packaged and setting.source == ENVIRONMENT:
+        return f"export {PLUGIN_VARIABLE}={context.by_jobs.packaged.path}"
     return f"harpctl install --name {SUFFIX if family.suffixed in files else 'plain'}"
 
 
@@ -79,7 +79,9 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     libraries = (one for one in context.facts.libraries if family_of([one]) is family)
     releases = {library.version for library in libraries if library.version}
     settled = (
-        deciding_setting(context.settings, family) if context.sight.is_led_to_harp(context.platform) else None
+        deciding_setting(context.settings, family)
+        if context.by_jobs.is_led_to_harp(context.platform)
+        else None
     )
     for setting in _heeded_settings(context, PLUGIN_VARIABLE):
         if setting is settled and (context.taken or not releases):

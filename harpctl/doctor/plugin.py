@@ -44,8 +44,8 @@ def _second_copy(context: Context) -> Copy | None:
 
 def _taken_now(context: Context) -> str:
     """Return which file NCCL takes and why; "" where it takes none."""
-    copy, sight = context.nccl_copy, context.sight
-    return explain_choice(copy, context.settings, sight.family, sight.why) if copy else ""
+    copy, by_jobs = context.nccl_copy, context.by_jobs
+    return explain_choice(copy, context.settings, by_jobs.family, by_jobs.why) if copy else ""
 
 
 def _choose_second(second: Copy, context: Context) -> Iterator[CheckResult]:
@@ -72,7 +72,7 @@ def _choose_packaged(packaged: Copy, context: Context) -> Iterator[CheckResult]:
 @check("plugin.installed", "HARP's plugin is found under its plain name, or as the file that is chosen")
 def check_installed(context: Context) -> Iterator[CheckResult]:
     """Look for the file; a host that only starts containers needs none, so this is a warning there."""
-    second, packaged, plain = _second_copy(context), context.sight.packaged, context.family.plain
+    second, packaged, plain = _second_copy(context), context.by_jobs.packaged, context.family.plain
     there = [copy for copy in installed_copies(context) if copy.is_harp or copy.problem or copy.name == plain]
     if second and context.nccl_copy is None:
         yield from _choose_second(second, context)
@@ -106,7 +106,7 @@ def check_first(context: Context) -> Iterator[CheckResult]:
     if second := _second_copy(context):
         yield from _choose_second(second, context)
         return
-    if packaged := context.sight.packaged:
+    if packaged := context.by_jobs.packaged:
         yield from _choose_packaged(packaged, context)
         return
     ours = next((copy.path for copy in installed_copies(context) if copy.is_harp), "")

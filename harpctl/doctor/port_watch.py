@@ -63,7 +63,7 @@ class PortWatch:
         """Begin to watch; None where this process may not, or watches too much already."""
         now = time.monotonic()
         self._watches = [one for one in self._watches if one.until > now]
-        if len(self._watches) >= WATCHES_MAX or not self._open(address):
+        if len(self._watches) >= WATCHES_MAX or not self._open_sockets(address):
             return None
         bits = bytearray(PORT_BYTES)
         watch = Watch(
@@ -82,7 +82,7 @@ class PortWatch:
         self._watches = [one for one in self._watches if one is not watch]
         return not self._watches
 
-    def _open(self, address: str) -> bool:
+    def _open_sockets(self, address: str) -> bool:
         try:
             for protocol in (socket.IPPROTO_UDP, socket.IPPROTO_TCP):
                 if (address, protocol) not in self._sockets:
@@ -98,14 +98,14 @@ class PortWatch:
             with contextlib.suppress(BlockingIOError):
                 for _ in range(most):
                     packet, sender = one.recvfrom(256)
-                    self._note(address, protocol, packet, str(sender[0]).partition("%")[0])
+                    self._record_packet(address, protocol, packet, str(sender[0]).partition("%")[0])
 
     @property
     def sockets(self) -> list[socket.socket]:
         """Return the sockets to wait for."""
         return list(self._sockets.values())
 
-    def _note(self, address: str, protocol: int, packet: bytes, source: str) -> None:
+    def _record_packet(self, address: str, protocol: int, packet: bytes, source: str) -> None:
         at = 0 if is_ipv6(address) else (packet[0] & 15) * 4
         if len(packet) < at + UDP_PAYLOAD_AT:
             return

@@ -53,7 +53,7 @@ class Responder:
         self._counted = time.monotonic()
         try:
             for address in addresses:
-                self._listen(address, port)
+                self._listen_on(address, port)
         except OSError as error:
             self._stack.close()
             raise HarpError(
@@ -71,7 +71,7 @@ class Responder:
         self._stack.close()
         self._selector.close()
 
-    def _listen(self, address: str, port: int) -> None:
+    def _listen_on(self, address: str, port: int) -> None:
         udp = self._stack.enter_context(socket.socket(family(address), socket.SOCK_DGRAM))
         forbid_fragments(udp)
         udp.bind((address, port))

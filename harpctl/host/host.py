@@ -83,11 +83,11 @@ class Host:
             done.append(part)
         return Path("/".join((top, *done)) or "/")
 
-    def resolved(self, path: str) -> str:
+    def resolve_links(self, path: str) -> str:
         """Return the path on the host that all links in `path` lead to. Raises OSError as `real`."""
         return self._of_host(self.real(path))
 
-    def placed(self, path: str) -> str:
+    def resolve_folders(self, path: str) -> str:
         """Return the path on the host with its folders' links resolved, but not itself. Raises OSError."""
         return self._of_host(self.real(path, follow=False))
 
@@ -105,7 +105,7 @@ class Host:
     def leads_to(self, path: str) -> str | None:
         """Return the path on the host that all links in `path` lead to; None when they can't be followed."""
         try:
-            return self.resolved(path)
+            return self.resolve_links(path)
         except OSError:
             return None
 
@@ -223,12 +223,14 @@ class Host:
         found = [""]
         for part in filter(None, pattern.split("/")):
             if any(mark in part for mark in "*?["):
-                found = [f"{base}/{name}" for base in found for name in self._fitting(base or "/", part)]
+                found = [
+                    f"{base}/{name}" for base in found for name in self._matching_paths(base or "/", part)
+                ]
             else:
                 found = [f"{base}/{part}" for base in found]
         return sorted(path or "/" for path in found if self.stat(path or "/") is not None)
 
-    def _fitting(self, folder: str, pattern: str) -> Iterator[str]:
+    def _matching_paths(self, folder: str, pattern: str) -> Iterator[str]:
         for name in self.list_dir(folder):
             if fnmatch.fnmatchcase(name, pattern) and not (name.startswith(".") and pattern[0] != "."):
                 yield name

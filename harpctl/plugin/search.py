@@ -65,7 +65,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
         return RCCL if self.library.is_rccl else NCCL
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class TakenByJobs(msgspec.Struct, frozen=True, kw_only=True):
     """What jobs from here take."""
 
     family: Family  # the jobs' library: RCCL where no NCCL is here
@@ -87,16 +87,16 @@ def look_for_plugins(
     settings: Sequence[SetVariable],
     platform: Platform,
     taken: tuple[Taken, ...],
-) -> Sight:
+) -> TakenByJobs:
     """Find out what jobs from here take, of which `taken` is what find_taken has returned."""
     family = family_of([one.library for one in taken])
     copy, why = _taken_unseen(host, copies, settings, platform, family)
     if is_loadable_harp(copy, platform):
-        return Sight(family=family, taken=taken, copy=copy, why=why)
+        return TakenByJobs(family=family, taken=taken, copy=copy, why=why)
     if taken and all(is_loadable_harp(one.copy, platform) for one in taken):
-        return Sight(family=family, taken=taken, copy=taken[0].copy, why=taken[0].why)
+        return TakenByJobs(family=family, taken=taken, copy=taken[0].copy, why=taken[0].why)
     packaged = next((one for one in packaged_copies(host) if is_loadable_harp(one, platform)), None)
-    return Sight(family=family, taken=taken, copy=copy, why=why, packaged=packaged)
+    return TakenByJobs(family=family, taken=taken, copy=copy, why=why, packaged=packaged)
 
 
 def _taken_unseen(

@@ -22,7 +22,7 @@ from harpctl.plugin.choice import (
     second_name_hint,
 )
 from harpctl.plugin.compat import Platform, abi_picked, incompatibility, platform_of
-from harpctl.plugin.search import Sight, Taken, find_taken, look_for_plugins
+from harpctl.plugin.search import Taken, TakenByJobs, find_taken, look_for_plugins
 from harpctl.plugin.settings import PLUGIN_VARIABLE, SetVariable, find_settings
 from harpctl.plugin.source import own_path
 
@@ -88,15 +88,15 @@ def export_hint(path: str) -> str:
 
 
 def _decide_state(
-    sight: Sight, copies: tuple[Copy, ...], platform: Platform, decides: SetVariable | None
+    by_jobs: TakenByJobs, copies: tuple[Copy, ...], platform: Platform, decides: SetVariable | None
 ) -> tuple[str, str, Copy | None]:
     """Return the state, its sentence, and the copy that it describes."""
-    winner, family = sight.copy, sight.family
+    winner, family = by_jobs.copy, by_jobs.family
     if winner is not None and (winner.elf is None or winner.problem):
         return BROKEN, f"{family.word} finds no network plugin: {winner.problem}", winner
     if winner is not None and winner.elf is not None and (unfit := incompatibility(winner.elf, platform)):
         return BROKEN, f"{family.word} cannot load {winner.path}: it {unfit}.", winner
-    by = f", {sight.why}" if sight.why else ""
+    by = f", {by_jobs.why}" if by_jobs.why else ""
     if winner is not None and winner.is_harp:
         return ENABLED, f"{winner.what} is enabled: {winner.path}{by}.", winner
     copy = find_unchosen(copies, platform, family)
@@ -104,16 +104,16 @@ def _decide_state(
     if copy is not None and (decides or copy.name == family.suffixed):
         why = find_obstacle(decides, copies, platform, (), family) if decides else second_name_hint(family)
         return BESIDE, f"{copy.what} is installed as {copy.path}{beside}. {why}", copy
-    if copy := sight.packaged:
+    if copy := by_jobs.packaged:
         how = f"Nothing leads to it: {export_hint(copy.path)}"
         return BESIDE, f"{copy.what} is in this Python environment as {copy.path}{beside}. {how}", copy
-    return _without_harp(sight, copies)
+    return _without_harp(by_jobs, copies)
 
 
-def _without_harp(sight: Sight, copies: tuple[Copy, ...]) -> tuple[str, str, Copy | None]:
-    winner, family = sight.copy, sight.family
+def _without_harp(by_jobs: TakenByJobs, copies: tuple[Copy, ...]) -> tuple[str, str, Copy | None]:
+    winner, family = by_jobs.copy, by_jobs.family
     if winner is not None:
-        by = f", {sight.why}" if sight.why else ""
+        by = f", {by_jobs.why}" if by_jobs.why else ""
         return FOREIGN, f"{family.word} finds {winner.what}, not HARP: {winner.path}{by}.", winner
     parked = next((copy for copy in copies if copy.form != INSTALLED and copy.is_harp), None)
     if parked is not None:
@@ -159,17 +159,17 @@ def _of_environment(host: Host) -> list[str]:
 def read_status(host: Host) -> Status:
     """Look at the plugin, NCCL's libraries, conf files and settings of a host. Needs no root."""
     platform, copies, settings = platform_of(host), find_all(host), find_settings(host)
-    sight = look_for_plugins(host, copies, settings, platform, find_taken(host, copies, settings, platform))
-    winner, family, found = sight.copy, sight.family, sight.taken
+    by_jobs = look_for_plugins(host, copies, settings, platform, find_taken(host, copies, settings, platform))
+    winner, family, found = by_jobs.copy, by_jobs.family, by_jobs.taken
     decides = deciding_setting(settings, family)
-    state, summary, spoken = _decide_state(sight, copies, platform, decides)
+    state, summary, spoken = _decide_state(by_jobs, copies, platform, decides)
     notes = _status_notes(winner, copies, platform, family)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
     if state in {ABSENT, FOREIGN} and (path := own_path(host)):
         notes.append(f"This harpctl has it; for jobs from here, without root: {export_hint(path)}")
     releases = {t.library.version for t in found if t.library.version and t.family is family}
-    settled = decides if sight.is_led_to_harp(platform) else None
+    settled = decides if by_jobs.is_led_to_harp(platform) else None
     obstacles = (
         find_obstacle(one, copies, platform, releases, family)
         for one in settings
@@ -189,7 +189,7 @@ def read_status(host: Host) -> Status:
         version=spoken.elf.version if spoken and spoken.elf else "",
         build=spoken.elf.build if spoken and spoken.elf else "",
         files=tuple(
-            _describe_file(copy, copy is winner) for copy in _with_seen(copies, winner, sight.packaged)
+            _describe_file(copy, copy is winner) for copy in _with_seen(copies, winner, by_jobs.packaged)
         ),
         libraries=tuple(libraries),
         conf_files=tuple(find_confs(host)),

@@ -137,14 +137,14 @@ class Agents:
 
     def __enter__(self) -> Agents:
         try:
-            self._all(lambda agent: agent.open(self._remote, self._words, self._deadline.left()))
+            self._run_for_all(lambda agent: agent.open(self._remote, self._words, self._deadline.left()))
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._all(Agent.close)
+        self._run_for_all(Agent.close)
 
     @property
     def states(self) -> dict[str, HostState]:
@@ -166,10 +166,10 @@ class Agents:
             if answer is not None:
                 found[agent.host] = answer
 
-        self._all(one)
+        self._run_for_all(one)
         return found
 
-    def _all(self, do: Callable[[Agent], None]) -> None:
+    def _run_for_all(self, do: Callable[[Agent], None]) -> None:
         agents: Iterable[Agent] = self._agents.values()
         with ThreadPoolExecutor(max(len(self._agents), 1)) as pool:
             list(pool.map(do, agents))

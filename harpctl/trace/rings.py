@@ -64,14 +64,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     def text(self) -> str:
         """Return the event in words."""
-        return FIELD.sub(self._written, self.kind.text)
+        return FIELD.sub(self._write_field, self.kind.text)
 
     def word(self, field: str) -> str:
         """Return a field as the event's text writes it."""
         uses = (match for match in FIELD.finditer(self.kind.text) if match[1] == field)
-        return next((self._written(match) for match in uses), str(getattr(self, field)))
+        return next((self._write_field(match) for match in uses), str(getattr(self, field)))
 
-    def _written(self, match: re.Match[str]) -> str:
+    def _write_field(self, match: re.Match[str]) -> str:
         value = getattr(self, match[1], "?")
         words = match[2].split("|") if match[2] else []
         return words[value] if isinstance(value, int) and value < len(words) else str(value)

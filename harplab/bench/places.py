@@ -66,9 +66,9 @@ class LabHosts:
         return f"{self._folder.name}/meet-{self._runs}"
 
     def command(self, rank: int, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        return self._lab.command(rank, [*self._pinning(rank), *with_env(env, argv)])
+        return self._lab.command(rank, [*self._pinning_words(rank), *with_env(env, argv)])
 
-    def _pinning(self, rank: int) -> list[str]:
+    def _pinning_words(self, rank: int) -> list[str]:
         """Keep a rank to its core, or off the one core that handles what arrives at its host."""
         steered = self._lab.spec.rps_cores
         if self._cores or steered < 2:
@@ -128,8 +128,8 @@ class SshHosts(RemoteHosts):
         """Copy harp-perf, the plugin and the NCCL that it wraps to every host, each once."""
         env = dict(program.env)
         if "NCCL_LIB" in env:
-            env["NCCL_LIB"] = self._copy(Path(env["NCCL_LIB"]))
-        return Program(Path(self._copy(program.perf)), Path(self._copy(program.plugin)), env)
+            env["NCCL_LIB"] = self._copy_file(Path(env["NCCL_LIB"]))
+        return Program(Path(self._copy_file(program.perf)), Path(self._copy_file(program.plugin)), env)
 
     def env(self, rank: int) -> dict[str, str]:
         del rank
@@ -143,5 +143,5 @@ class SshHosts(RemoteHosts):
         return f"{host}:{self._port_first + self._runs % self._port_count}"
 
     def cpu(self) -> CpuTimes:
-        times = [parse_proc_stat(self._remote(host, "cat /proc/stat")) for host in self._folders]
+        times = [parse_proc_stat(self._run_remote(host, "cat /proc/stat")) for host in self._folders]
         return CpuTimes(sum(t.busy_s for t in times), sum(t.interrupt_s for t in times))

@@ -73,7 +73,7 @@ class CompetingFlow:
 
     def __enter__(self) -> CompetingFlow:
         argv = ["receive", self._lab.address(self._receiver), str(FLOW_PORT), str(self._interval_ms)]
-        self._receiving = self._start(self._receiver, argv)
+        self._receiving = self._start_child(self._receiver, argv)
         if _output_of(self._receiving).readline().strip() != b"ready":
             self._stack.close()
             raise HarpError("The flow of TCP could not be started.")
@@ -85,7 +85,7 @@ class CompetingFlow:
     def send(self) -> None:
         """Begin to send."""
         argv = ["send", self._lab.address(self._receiver), str(FLOW_PORT), self._lab.spec.congestion]
-        self._start(self._sender, argv)
+        self._start_child(self._sender, argv)
 
     def finish(self, start_ns: int) -> Samples:
         """End the flow and return its samples from a time on."""
@@ -96,7 +96,7 @@ class CompetingFlow:
         late = round((report.start_ns - start_ns) / 1e6 / report.interval_ms)
         return Samples(report.interval_ms / 1000, [0] * max(late, 0) + report.samples[max(-late, 0) :])
 
-    def _start(self, host: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start_child(self, host: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
         argv = self._lab.command(host, [sys.executable, "-I", str(FLOW_PROGRAM), *words])
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

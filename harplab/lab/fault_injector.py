@@ -50,15 +50,15 @@ class FaultInjector:
         """Start it, and let it have the port; frames are lost for some microseconds."""
         program = built_file("fault_injector", "harplab")
         self.withdraw()  # what somebody has left who was killed
-        self._batch(
+        self._run_batch(
             f"link add {self._switch_end} type veth peer name {self._injector_end}",
             f"link set {self._injector_end} mtu {MTU_BYTES} up",
             f"link set {self._switch_end} mtu {MTU_BYTES} up",
         )
         try:
             self._wait_link_up()
-            self._start(program)
-            self._batch(
+            self._start_program(program)
+            self._run_batch(
                 f"link set {self._port} nomaster", f"link set {self._switch_end} master {self._bridge}"
             )
         except BaseException:
@@ -84,16 +84,16 @@ class FaultInjector:
     def withdraw(self) -> None:
         """Return the port to its bridge, and end the program; nothing happens where it is not in."""
         with contextlib.suppress(HarpError):
-            self._batch(
+            self._run_batch(
                 f"link set {self._switch_end} nomaster", f"link set {self._port} master {self._bridge}"
             )
         with contextlib.suppress(HarpError):
             self.send("end")
         with contextlib.suppress(HarpError):
-            self._batch(f"link delete {self._switch_end}")
+            self._run_batch(f"link delete {self._switch_end}")
         self._control.unlink(missing_ok=True)
 
-    def _batch(self, *lines: str) -> None:
+    def _run_batch(self, *lines: str) -> None:
         text = "".join(f"{line}\n" for line in lines)
         self._run(Command(("ip", "-netns", self._fabric, "-batch", "-"), text))
 
@@ -106,7 +106,7 @@ class FaultInjector:
                 raise HarpError(f"{self._switch_end} in {self._fabric} does not come up.")
             time.sleep(POLL_S)
 
-    def _start(self, program: Path) -> None:
+    def _start_program(self, program: Path) -> None:
         self._control.parent.mkdir(parents=True, exist_ok=True)
         self._control.unlink(missing_ok=True)
         words = (str(program), str(self._control), str(next(_seeds)), self._port, self._injector_end)

@@ -138,13 +138,13 @@ class Faults:
         for one in DIRECTIONS if direction == BOTH else (direction,):
             state[one] = msgspec.structs.replace(state[one], **changes)
             state[one].check()
-        self._make(state)
+        self._apply_state(state)
         return self
 
     def clear(self) -> Faults:
         """End all of them."""
-        self._injector().withdraw()
-        self._drop(dict.fromkeys(DIRECTIONS, 0.0))
+        self._open_injector().withdraw()
+        self._set_drops(dict.fromkeys(DIRECTIONS, 0.0))
         self._file.unlink(missing_ok=True)
         return self
 
@@ -161,15 +161,15 @@ class Faults:
             with contextlib.suppress(HarpError):
                 listed = self._run(show_drops(self._spec, self._prefix, self._host, self._eni, direction))
                 dropped[direction] = read_drops(listed)
-        injector = self._injector()
+        injector = self._open_injector()
         return merge_counts(injector.send() if injector.is_inserted else {}, dropped)
 
     def total(self, name: str) -> int:
         """Add up a count of both ways."""
         return sum(direction.get(name, 0) for direction in self.counts().values())
 
-    def _make(self, state: Both) -> None:
-        before, injector = self.state(), self._injector()
+    def _apply_state(self, state: Both) -> None:
+        before, injector = self.state(), self._open_injector()
         if any(faults.needs_injector for faults in state.values()) and not self._spec.has_fabric:
             raise HarpError(
                 "Without a switch between the hosts only drop and blackhole are possible.",
@@ -178,7 +178,7 @@ class Faults:
             )
         shares = {direction: faults.dropped for direction, faults in state.items()}
         if shares != {direction: faults.dropped for direction, faults in before.items()}:
-            self._drop(shares)
+            self._set_drops(shares)
         if any(faults.needs_injector for faults in state.values()) and not injector.is_inserted:
             injector.insert()
         if injector.is_inserted:
@@ -186,11 +186,11 @@ class Faults:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(state))
 
-    def _drop(self, shares: dict[str, float]) -> None:
+    def _set_drops(self, shares: dict[str, float]) -> None:
         for direction, share in shares.items():
             self._run(plan_drops(self._spec, self._prefix, self._host, self._eni, direction, share))
 
-    def _injector(self) -> FaultInjector:
+    def _open_injector(self) -> FaultInjector:
         port = port_name(self._host, eni_name(self._eni))
         return FaultInjector(
             self._run,

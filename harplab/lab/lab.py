@@ -196,7 +196,7 @@ class Lab:
         require_lab(self.spec)
         try:
             with _machine_lock():
-                self._sweep()
+                self._remove_stale()
                 with _congestion_control(self.spec.congestion):
                     for command in plan_namespaces(self.spec, self.prefix):
                         self._run(command)
@@ -247,7 +247,7 @@ class Lab:
         self._check_eni(host, eni)
         self._run(ip_inside(self.hosts[host], "link", "set", eni_name(eni), "up" if up else "down"))
         if up:
-            self._reroute(host, eni)
+            self._restore_routes(host, eni)
 
     def link_down(self, host: int, eni: int = 0) -> None:
         """Take a host's ENI down; its address stays, its routes go."""
@@ -281,7 +281,7 @@ class Lab:
         self._check_eni(host, eni)
         _, _, *rest = address_words(self.spec, host, eni)
         self._run(ip_inside(self.hosts[host], "address", "replace", *rest))
-        self._reroute(host, eni)
+        self._restore_routes(host, eni)
 
     def cap(self, host: int, eni: int, cap_mbps: float | None) -> None:
         """Set the cap of an ENI, None for none, in both directions; flows keep theirs, the queue is lost."""
@@ -331,7 +331,7 @@ class Lab:
         port = port_name(host, eni_name(eni))
         self._run(ip_inside(fabric_name(self.prefix), "link", "set", port, state))
 
-    def _reroute(self, host: int, eni: int) -> None:
+    def _restore_routes(self, host: int, eni: int) -> None:
         for command in plan_reroute(self.spec, self.hosts[host], host, eni):
             self._run(command)
 
@@ -358,7 +358,7 @@ class Lab:
                 self.notes.append(f"TCP in this lab uses {got}, not {self.spec.congestion}.")
                 return
 
-    def _sweep(self) -> None:
+    def _remove_stale(self) -> None:
         for name in stale_namespaces(namespaces_there(self._run), _is_alive):
             remove_namespace(name, self._run)
             if found := NAME.match(name):

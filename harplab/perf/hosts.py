@@ -89,14 +89,14 @@ class RemoteHosts:
     def __enter__(self: H) -> H:
         try:
             for host in dict.fromkeys(self._hosts):
-                self._folders[host] = self._remote(host, "mktemp -d /tmp/harp-bench.XXXXXX").strip()
+                self._folders[host] = self._run_remote(host, "mktemp -d /tmp/harp-bench.XXXXXX").strip()
         except BaseException:
-            self._remove()
+            self._remove_folders()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove()
+        self._remove_folders()
 
     def count(self) -> int:
         return len(self._hosts)
@@ -109,18 +109,18 @@ class RemoteHosts:
     def packets(self) -> PacketCounts | None:
         return None
 
-    def _copy(self, file: Path) -> str:
+    def _copy_file(self, file: Path) -> str:
         """Copy a file to each host's folder; return its path there with FOLDER for the folder."""
         if file not in self._placed:
             name = f"{len(self._placed)}-{file.name}"
             for host, folder in self._folders.items():
                 target = shlex.quote(f"{folder}/{name}")
                 with file.open("rb") as source:
-                    self._remote(host, f"cat > {target} && chmod 755 {target}", source)
+                    self._run_remote(host, f"cat > {target} && chmod 755 {target}", source)
             self._placed[file] = f"{FOLDER}/{name}"
         return self._placed[file]
 
-    def _remote(self, host: str, command: str, stdin: IO[bytes] | None = None) -> str:
+    def _run_remote(self, host: str, command: str, stdin: IO[bytes] | None = None) -> str:
         done = asyncio.run(run_command(host, command, SSH_TIMEOUT_S, stdin or subprocess.DEVNULL))
         if done.code != 0:
             late = f"it did not end within {SSH_TIMEOUT_S} s"
@@ -128,8 +128,8 @@ class RemoteHosts:
             raise HarpError(f"`{command}` on {host} failed: {reason}", remedy_of(host, done.err))
         return done.out
 
-    def _remove(self) -> None:
+    def _remove_folders(self) -> None:
         for host, folder in self._folders.items():
             with contextlib.suppress(HarpError):
-                self._remote(host, f"rm -rf {shlex.quote(folder)}")
+                self._run_remote(host, f"rm -rf {shlex.quote(folder)}")
         self._folders.clear()

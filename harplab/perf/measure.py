@@ -100,7 +100,7 @@ class SideMeter:
         """Measure once what a run costs that moves one message for each connection."""
         idle = dataclasses.replace(self._job, sizes_bytes=self._job.sizes_bytes[:1], iterations=1)
         self._step(f"start-up {self.side.name}")
-        done = self._perf(idle, self.side.settings[0])
+        done = self._run_perf(idle, self.side.settings[0])
         self._startups_s.append(done.cpu.busy_s)
         self._messages_per_iteration = max(_only_result(done, idle).messages, 1)
 
@@ -116,7 +116,7 @@ class SideMeter:
             tries = []
             for _ in range(TRIALS):
                 self._step(f"{short_size(size_bytes)} {self.side.name} trying {setting_text(candidate)}")
-                tries.append(_only_result(self._perf(trial, candidate), trial))
+                tries.append(_only_result(self._run_perf(trial, candidate), trial))
             results.append(min(tries, key=time_us))
         times = [time_us(result) for result in results]
         best = times.index(min(times))
@@ -131,12 +131,12 @@ class SideMeter:
         """Measure once."""
         self._step(f"{short_size(job.sizes_bytes[0])} {self.side.name} {label}")
         before = self._hosts.packets()
-        done = take(lambda: self._perf(job, into.setting), _is_wrong)
+        done = take(lambda: self._run_perf(job, into.setting), _is_wrong)
         into.packets.append(packets_since(before, self._hosts.packets()))
         into.results.append(_only_result(done, job))
         into.cpu.append(cpu_s_per_gb(done, statistics.median(self._startups_s[1:])))
 
-    def _perf(self, job: PerfJob, setting: dict[str, str]) -> PerfRun:
+    def _run_perf(self, job: PerfJob, setting: dict[str, str]) -> PerfRun:
         program = self.side.program
         return self._run(self._hosts, dataclasses.replace(program, env={**program.env, **setting}), job)
 

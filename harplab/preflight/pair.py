@@ -46,7 +46,7 @@ class PairHosts(RemoteHosts):
         """See Hosts."""
         if program.plugin == OWN_PLUGIN:
             return program
-        return Program(program.perf, Path(self._copy(program.plugin)), program.env)
+        return Program(program.perf, Path(self._copy_file(program.plugin)), program.env)
 
     def env(self, rank: int) -> dict[str, str]:
         """See Hosts."""

@@ -128,7 +128,7 @@ def test_files_of_processes_that_were_killed_are_not_opened(
     (tmp_path / f"{os.getpid()}-18.stats").write_bytes(b"HARPSTAT")
     moved = Moved([tmp_path], b"PATH=")
     for path in tmp_path.iterdir():
-        moved._open(path)
+        moved._open_file(path)
     assert opened == [f"{os.getpid()}-18.stats"]
 
 

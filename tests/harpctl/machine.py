@@ -156,23 +156,23 @@ class _Sys:
 
     def write(self) -> None:
         """Write all of it."""
-        self._memory()
-        self._cpus()
+        self._write_memory()
+        self._write_cpus()
         for number in range(self.shape.gpus):
-            self._gpu(number)
+            self._write_gpu(number)
         for number in range(self.shape.enis + 1):
-            self._eni(number)
-        self._loopback()
-        self._routes()
-        self._mounts()
-        self._process()
+            self._write_eni(number)
+        self._write_loopback()
+        self._write_routes()
+        self._write_mounts()
+        self._write_process()
 
-    def _put(self, path: str, text: str | int) -> None:
+    def _write_file(self, path: str, text: str | int) -> None:
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n" if not str(text).endswith("\n") else str(text))
 
-    def _link(self, path: str, target: str) -> None:
+    def _make_link(self, path: str, target: str) -> None:
         """Make a relative link to a path of the tree, as sysfs does."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -181,40 +181,40 @@ class _Sys:
 
     # ---- memory and processors ----
 
-    def _pages(self, folder: str, kib: int, count: int) -> None:
+    def _write_pages(self, folder: str, kib: int, count: int) -> None:
         for name, value in (("nr", count), ("free", count), ("surplus", 0)):
-            self._put(f"{folder}/hugepages-{kib}kB/{name}_hugepages", value)
+            self._write_file(f"{folder}/hugepages-{kib}kB/{name}_hugepages", value)
 
-    def _memory(self) -> None:
+    def _write_memory(self) -> None:
         shape = self.shape
         pages = sum(shape.hugepages.values())
         total, taken = shape.memory_gib * KIB_PER_GIB, pages * KIB_PER_GIB
         default_kib = KIB_PER_GIB if pages else 2048
         free = total - taken
-        self._put(
+        self._write_file(
             "proc/meminfo",
             f"MemTotal:       {total} kB\nMemFree:        {free - 8 * KIB_PER_GIB} kB\n"
             f"MemAvailable:   {free - 4 * KIB_PER_GIB} kB\n"
             f"HugePages_Total:   {pages:5}\nHugePages_Free:    {pages:5}\nHugePages_Rsvd:        0\n"
             f"HugePages_Surp:        0\nHugepagesize:    {default_kib} kB\nHugetlb:        {taken} kB\n",
         )
-        self._pages("sys/kernel/mm/hugepages", 2048, 0)
+        self._write_pages("sys/kernel/mm/hugepages", 2048, 0)
         if shape.has_1g:
-            self._pages("sys/kernel/mm/hugepages", KIB_PER_GIB, pages)
-        self._put("sys/devices/system/node/online", _cpu_list(list(range(shape.nodes))))
+            self._write_pages("sys/kernel/mm/hugepages", KIB_PER_GIB, pages)
+        self._write_file("sys/devices/system/node/online", _cpu_list(list(range(shape.nodes))))
         for node in range(shape.nodes):
             base = f"sys/devices/system/node/node{node}"
             kib, own = total // shape.nodes, shape.hugepages.get(node, 0)
             free = kib - own * KIB_PER_GIB - 4 * KIB_PER_GIB
-            self._put(
+            self._write_file(
                 f"{base}/meminfo",
                 f"Node {node} MemTotal:       {kib} kB\nNode {node} MemFree:        {free} kB\n"
                 f"Node {node} HugePages_Total: {own:5}\nNode {node} HugePages_Free:  {own:5}\n",
             )
-            self._put(f"{base}/cpulist", _cpu_list(self._node_cpus(node)))
-            self._pages(f"{base}/hugepages", 2048, 0)
+            self._write_file(f"{base}/cpulist", _cpu_list(self._node_cpus(node)))
+            self._write_pages(f"{base}/hugepages", 2048, 0)
             if shape.has_1g:
-                self._pages(f"{base}/hugepages", KIB_PER_GIB, own)
+                self._write_pages(f"{base}/hugepages", KIB_PER_GIB, own)
 
     def _node_cpus(self, node: int) -> list[int]:
         """Return a node's processors: a share of the first half, and their hardware threads in the second."""
@@ -223,21 +223,21 @@ class _Sys:
         first = list(range(node * share, (node + 1) * share))
         return first + [cpu + half for cpu in first]
 
-    def _cpus(self) -> None:
+    def _write_cpus(self) -> None:
         half = self.shape.cpus // 2
         page_flag = "pdpe1gb " if self.shape.has_1g else ""
         info = []
         for cpu in range(self.shape.cpus):
             core = cpu % half
-            self._put(
+            self._write_file(
                 f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{core},{core + half}"
             )
             info.append(
                 f"processor\t: {cpu}\nvendor_id\t: GenuineIntel\n"
                 f"flags\t\t: fpu pse sse2 ht {page_flag}rdtscp lm avx2 hypervisor\n\n"
             )
-        self._put("proc/cpuinfo", "".join(info))
-        self._put("sys/devices/system/cpu/online", f"0-{self.shape.cpus - 1}")
+        self._write_file("proc/cpuinfo", "".join(info))
+        self._write_file("sys/devices/system/cpu/online", f"0-{self.shape.cpus - 1}")
 
     # ---- devices ----
 
@@ -263,14 +263,14 @@ class _Sys:
 
     def _pci_files(self, path: str, address: str, ids: tuple[str, str, str], node: int) -> None:
         for name, text in zip(("class", "vendor", "device"), ids, strict=True):
-            self._put(f"{path}/{name}", text)
-        self._put(f"{path}/numa_node", node)
-        self._link(f"sys/bus/pci/devices/{address}", path)
+            self._write_file(f"{path}/{name}", text)
+        self._write_file(f"{path}/numa_node", node)
+        self._make_link(f"sys/bus/pci/devices/{address}", path)
 
-    def _gpu(self, number: int) -> None:
+    def _write_gpu(self, number: int) -> None:
         self._pci_device(number, self.shape.gpus, 0, ("0x030200", "0x10de", "0x20b0"))
 
-    def _eni(self, number: int) -> None:
+    def _write_eni(self, number: int) -> None:
         driver = self.shape.driver
         ids = ("0x020000", "0x1d0f", "0xec20") if driver == "ena" else ("0x020000", "0x1af4", "0x1000")
         if number == 0:
@@ -282,10 +282,10 @@ class _Sys:
         bus = "virtio" if driver == "virtio_net" else "pci"
         (self.folder / f"sys/bus/{bus}/drivers/{driver}").mkdir(parents=True, exist_ok=True)
         (self.folder / device).mkdir(exist_ok=True)
-        self._link(f"{device}/driver", f"sys/bus/{bus}/drivers/{driver}")
-        self._interface(number, device)
+        self._make_link(f"{device}/driver", f"sys/bus/{bus}/drivers/{driver}")
+        self._write_interface(number, device)
 
-    def _interface(self, number: int, device: str) -> None:
+    def _write_interface(self, number: int, device: str) -> None:
         name, shape = f"eth{number}", self.shape
         net = f"{device}/net/{name}"
         is_up = number <= shape.addressed
@@ -303,23 +303,23 @@ class _Sys:
             values["carrier"] = 1
             values["speed"] = -1 if shape.driver == "virtio_net" else 25000
         for key, value in values.items():
-            self._put(f"{net}/{key}", value)
+            self._write_file(f"{net}/{key}", value)
         for queue in range(8):
             (self.folder / f"{net}/queues/rx-{queue}").mkdir(parents=True)
             (self.folder / f"{net}/queues/tx-{queue}").mkdir(parents=True)
-        self._link(f"{net}/device", device)
-        self._link(f"sys/class/net/{name}", net)
+        self._make_link(f"{net}/device", device)
+        self._make_link(f"sys/class/net/{name}", net)
 
-    def _loopback(self) -> None:
+    def _write_loopback(self) -> None:
         net = "sys/devices/virtual/net/lo"
         words = "address=00:00:00:00:00:00 mtu=65536 operstate=unknown ifindex=1 iflink=1 type=772 flags=0x9"
         for word in words.split():
-            self._put(f"{net}/{word.split('=')[0]}", word.split("=")[1])
-        self._link("sys/class/net/lo", net)
+            self._write_file(f"{net}/{word.split('=')[0]}", word.split("=")[1])
+        self._make_link("sys/class/net/lo", net)
 
     # ---- addresses and routes ----
 
-    def _routes(self) -> None:
+    def _write_routes(self) -> None:
         """Write the files of /proc: eth0 10.0.0.10/24, ethN 10.0.N.1N/24, a default route by each of two."""
         shape = self.shape
         lines = ["Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"]
@@ -333,7 +333,7 @@ class _Sys:
         lines.insert(1, "eth0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n")
         if shape.addressed and shape.enis:
             lines.append("eth1\t00000000\t0101000A\t0003\t0\t0\t101\t00000000\t0\t0\t0\n")
-        self._put("proc/net/route", "".join(lines))
+        self._write_file("proc/net/route", "".join(lines))
         trie = "  +-- 0.0.0.0/0 3 0 5\n"
         for local in locals_:
             ip, prefix = local.split("/")
@@ -342,16 +342,16 @@ class _Sys:
                 f"     +-- {subnet}/{prefix} 2 0 2\n        |-- {subnet}\n           /{prefix} link UNICAST\n"
             )
             trie += f"        |-- {ip}\n           /32 host LOCAL\n"
-        self._put("proc/net/fib_trie", f"Main:\n{trie}Local:\n{trie}")
+        self._write_file("proc/net/fib_trie", f"Main:\n{trie}Local:\n{trie}")
         links.append("00000000000000000000000000000001 01 80 10 80       lo")
-        self._put("proc/net/if_inet6", "\n".join(links) + "\n")
+        self._write_file("proc/net/if_inet6", "\n".join(links) + "\n")
         for name in ("all", "default", "lo", *(f"eth{n}" for n in range(shape.enis + 1))):
             for key, value in (("rp_filter", 1), ("arp_ignore", 0), ("arp_announce", 0)):
-                self._put(f"proc/sys/net/ipv4/conf/{name}/{key}", value)
+                self._write_file(f"proc/sys/net/ipv4/conf/{name}/{key}", value)
 
     # ---- mounts and the process ----
 
-    def _mounts(self) -> None:
+    def _write_mounts(self) -> None:
         size = "1024M" if self.shape.hugepages else "2M"
         lines = [
             "/dev/vda1 / ext4 rw,relatime 0 0",
@@ -364,24 +364,24 @@ class _Sys:
             lines.append("cgroup /sys/fs/cgroup/hugetlb cgroup rw,nosuid,nodev,noexec,relatime,hugetlb 0 0")
         else:
             lines.append("cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec,relatime 0 0")
-        self._put("proc/mounts", "\n".join(lines) + "\n")
+        self._write_file("proc/mounts", "\n".join(lines) + "\n")
 
-    def _process(self) -> None:
+    def _write_process(self) -> None:
         v1 = "5:hugetlb:/\n4:memory:/user.slice\n1:name=systemd:/user.slice/user-0.slice/session-1.scope\n"
         v2 = "0::/user.slice/user-0.slice/session-1.scope\n"
-        self._put("proc/self/cgroup", v1 if self.is_v1 else v2)
+        self._write_file("proc/self/cgroup", v1 if self.is_v1 else v2)
         for size in ("2MB", "1GB"):
             if self.is_v1:
-                self._put(f"sys/fs/cgroup/hugetlb/hugetlb.{size}.limit_in_bytes", NO_LIMIT_V1)
-                self._put(f"sys/fs/cgroup/hugetlb/hugetlb.{size}.usage_in_bytes", 0)
+                self._write_file(f"sys/fs/cgroup/hugetlb/hugetlb.{size}.limit_in_bytes", NO_LIMIT_V1)
+                self._write_file(f"sys/fs/cgroup/hugetlb/hugetlb.{size}.usage_in_bytes", 0)
             else:
                 own = "sys/fs/cgroup/user.slice/user-0.slice/session-1.scope"
-                self._put(f"{own}/hugetlb.{size}.max", "max")
-                self._put(f"{own}/hugetlb.{size}.current", 0)
-        self._put("proc/self/status", f"Name:\tcat\nUid:\t0\t0\t0\t0\nCapEff:\t{ALL_CAPABILITIES}\n")
-        self._put("proc/1/comm", "systemd")
+                self._write_file(f"{own}/hugetlb.{size}.max", "max")
+                self._write_file(f"{own}/hugetlb.{size}.current", 0)
+        self._write_file("proc/self/status", f"Name:\tcat\nUid:\t0\t0\t0\t0\nCapEff:\t{ALL_CAPABILITIES}\n")
+        self._write_file("proc/1/comm", "systemd")
         (self.folder / "run/systemd/system").mkdir(parents=True, exist_ok=True)
-        self._put(
+        self._write_file(
             "proc/self/limits",
             "Limit                     Soft Limit           Hard Limit           Units     \n"
             "Max open files            1024                 262144               files     \n"

@@ -148,7 +148,7 @@ class Job:
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             self._report = folder / "report"
-            stack.callback(self._end)
+            stack.callback(self._end_ranks)
             for rank in range(self.count):
                 inherited = [f"--unset={name}" for name in os.environ if _is_setting(name)]
                 env = [f"{name}={value}" for name, value in self._envs[rank].items()]
@@ -173,7 +173,7 @@ class Job:
                 print(f"---- rank {rank}, exit code {self.ranks[rank].poll()} ----\n{self.log(rank)}")
         self._stack.close()
 
-    def _end(self) -> None:
+    def _end_ranks(self) -> None:
         for child in self.ranks:
             if child.poll() is None:
                 child.kill()

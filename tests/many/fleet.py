@@ -205,9 +205,9 @@ class Fleet:
     def __enter__(self) -> Fleet:
         self.exchange.write_bytes(bytes(HANDLE_BYTES * self.count * self.count))
         with contextlib.ExitStack() as stack:
-            stack.callback(self._end)
+            stack.callback(self._end_ranks)
             for number in range(self.count):
-                self.ranks.append(self._start(number))
+                self.ranks.append(self._start_rank(number))
             self._stack = stack.pop_all()
         return self
 
@@ -219,12 +219,12 @@ class Fleet:
     ) -> None:
         self._stack.close()
 
-    def _start(self, number: int) -> Rank:
+    def _start_rank(self, number: int) -> Rank:
         rank = Rank(self, number)
         self._selector.register(rank.output, selectors.EVENT_READ, rank)
         return rank
 
-    def _end(self) -> None:
+    def _end_ranks(self) -> None:
         for rank in self.ranks:
             rank.end()
         self._selector.close()
@@ -235,51 +235,51 @@ class Fleet:
         """Do rounds for so long; compare what is held, and tell the state, each `compare_s`."""
         self._fault_mean_s = fault_mean_s
         began_s = compared_s = time.monotonic()
-        self._round("all-to-all", 0)
-        self._compare()
-        self._after(0, self._next_fault)
+        self._run_round("all-to-all", 0)
+        self._compare_growth()
+        self._do_after(0, self._next_fault)
         ring = 0
         while time.monotonic() < began_s + seconds:
             (pattern,) = self._draw.choices(list(PATTERNS), list(PATTERNS.values()))
-            ring = self._round(pattern, ring)
+            ring = self._run_round(pattern, ring)
             if time.monotonic() > compared_s + compare_s:
                 compared_s = time.monotonic()
-                self._close(ring)
+                self._close_communicator(ring)
                 ring = 0
                 self._renew_lost()
-                self._compare()
+                self._compare_growth()
                 tell(f"{compared_s - began_s:.0f} s: {self.summary.line()}")
         self._fault_mean_s = 0.0
         while self._timers:
-            self._pump(1.0)
-        self._round("all-to-all", 0)
-        self._close(ring)
+            self._read_lines(1.0)
+        self._run_round("all-to-all", 0)
+        self._close_communicator(ring)
         self._renew_lost()
-        self._compare()
+        self._compare_growth()
 
     def connect_all(self) -> int:
         """Connect each rank to each other one, and close that; return how many connections there were."""
-        self._close(self._open("all-to-all"))
+        self._close_communicator(self._open_communicator("all-to-all"))
         return self.count * (self.count - 1)
 
-    def _round(self, pattern: str, ring: int) -> int:
+    def _run_round(self, pattern: str, ring: int) -> int:
         """Do a round; return the communicator of the ring that stays open."""
-        communicator = ring if pattern == "ring" and ring else self._open(pattern)
+        communicator = ring if pattern == "ring" and ring else self._open_communicator(pattern)
         for _ in range(RUNS):
             if not self._lost:
-                self._run(communicator, pattern)
+                self._move_data(communicator, pattern)
         if pattern == "ring":
             ring = communicator
         else:
-            self._close(communicator)
+            self._close_communicator(communicator)
         self.summary.rounds += 1
         if self._lost:
-            self._close(ring)
+            self._close_communicator(ring)
             ring = 0
             self._renew_lost()
         return ring
 
-    def _pairs(self, pattern: str) -> list[Pair]:
+    def _pairs_of(self, pattern: str) -> list[Pair]:
         everyone = range(self.count)
         if pattern == "ring":
             return [(rank, (rank + 1) % self.count) for rank in everyone]
@@ -290,50 +290,50 @@ class Fleet:
             else sorted(self._draw.sample(every, min(2 * self.count, len(every))))
         )
 
-    def _open(self, pattern: str) -> int:
+    def _open_communicator(self, pattern: str) -> int:
         communicator = next(self._ids)
         words: list[list[str]] = [[] for _ in range(self.count)]
-        for one, other in self._pairs(pattern):
+        for one, other in self._pairs_of(pattern):
             words[one].append(f"s{other}")
             words[other].append(f"r{one}")
-        for rank in self._living():
+        for rank in self._living_ranks():
             rank.send(" ".join(["open", str(communicator), *words[rank.number]]))
-        self._await(f"open {pattern}", f"opened {communicator}")
+        self._await_step(f"open {pattern}", f"opened {communicator}")
         return communicator
 
-    def _run(self, communicator: int, pattern: str) -> None:
+    def _move_data(self, communicator: int, pattern: str) -> None:
         run = next(self._runs)
         count, size = {"ring": (40, 1 << 20), "all-to-all": (4, 1 << 15), "pairs": (20, 1 << 18)}[pattern]
-        for rank in self._living():
+        for rank in self._living_ranks():
             rank.send(f"run {communicator} {run} {count} {size}")
-        for answer in self._await(f"run {pattern}", f"ran {communicator}"):
+        for answer in self._await_step(f"run {pattern}", f"ran {communicator}"):
             self.summary.messages += int(answer[2])
             self.summary.bytes += int(answer[3])
-        for rank in self._living():
+        for rank in self._living_ranks():
             rank.has_worked = True
 
-    def _close(self, communicator: int) -> None:
+    def _close_communicator(self, communicator: int) -> None:
         if not communicator:
             return
-        for rank in self._living():
+        for rank in self._living_ranks():
             rank.send(f"close {communicator}")
-        self._await("close", f"closed {communicator}")
+        self._await_step("close", f"closed {communicator}")
 
     def _renew_lost(self) -> None:
         for number in self._lost:
             self.ranks[number].end()
-            self.ranks[number] = self._start(number)
+            self.ranks[number] = self._start_rank(number)
         self._lost.clear()
 
-    def _compare(self) -> None:
+    def _compare_growth(self) -> None:
         """Compare what each rank holds, that has nothing open, with what it held the first time."""
         deadline_s = time.monotonic() + self.slowness * CLOSED_S
-        while still := [rank for rank in self._living() if held_by(rank.process.pid).threads > 1]:
+        while still := [rank for rank in self._living_ranks() if held_by(rank.process.pid).threads > 1]:
             if time.monotonic() > deadline_s:
                 numbers = [rank.number for rank in still]
-                self._fail(f"ranks {numbers} still have an engine after all was closed", still)
-            self._pump(POLL_S)
-        for rank in self._living():
+                self._fail_ranks(f"ranks {numbers} still have an engine after all was closed", still)
+            self._read_lines(POLL_S)
+        for rank in self._living_ranks():
             now = held_by(rank.process.pid)
             rank.base = rank.base or (now if rank.has_worked else None)
             if rank.base:
@@ -343,28 +343,30 @@ class Fleet:
 
     # ---- waiting ----
 
-    def _living(self) -> list[Rank]:
+    def _living_ranks(self) -> list[Rank]:
         return [rank for rank in self.ranks if rank.number not in self._lost]
 
-    def _await(self, step: str, words: str) -> list[list[str]]:
+    def _await_step(self, step: str, words: str) -> list[list[str]]:
         """Return the answers with these words of all ranks but those that are killed meanwhile."""
         self._step = step
         wanted = words.split()
         hang_s = self.slowness * self.hang_s
         deadline_s = time.monotonic() + hang_s
-        while waiting := [rank for rank in self._living() if not rank.answers]:
+        while waiting := [rank for rank in self._living_ranks() if not rank.answers]:
             if time.monotonic() > deadline_s:
                 silent = [rank.number for rank in waiting]
-                self._fail(f"HANG: no answer to `{step}` within {hang_s:.0f} s from ranks {silent}", waiting)
-            self._pump(1.0)
-        answers = [rank.answers.pop() for rank in self._living()]
+                self._fail_ranks(
+                    f"HANG: no answer to `{step}` within {hang_s:.0f} s from ranks {silent}", waiting
+                )
+            self._read_lines(1.0)
+        answers = [rank.answers.pop() for rank in self._living_ranks()]
         assert all(answer[: len(wanted)] == wanted for answer in answers), answers
         for rank in self.ranks:
             rank.answers.clear()
         self._step = ""
         return answers
 
-    def _pump(self, wait_s: float) -> None:
+    def _read_lines(self, wait_s: float) -> None:
         """Take what the ranks say, and do what is due."""
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
@@ -374,7 +376,7 @@ class Fleet:
             rank: Rank = key.data
             lines = rank.read()
             if lines is None:
-                self._fail(f"rank {rank.number} ended with {rank.process.wait()}", [rank])
+                self._fail_ranks(f"rank {rank.number} ended with {rank.process.wait()}", [rank])
             for line in lines or ():
                 self._on_line(rank, line)
 
@@ -403,13 +405,13 @@ class Fleet:
         if late_s > self.slowness * (self.error_s if is_connected else 1.5 * self.peer_timeout_s):
             self.summary.unexpected.append(f"rank {rank.number}, {late_s:.1f} s after the kill: {line}")
 
-    def _fail(self, what: str, ranks: list[Rank]) -> None:
+    def _fail_ranks(self, what: str, ranks: list[Rank]) -> None:
         tails = "\n".join(rank.tail() for rank in ranks[:4])
         raise JobError(f"{what}\nat {self._step}, {self.summary.line()}\n{tails}")
 
     # ---- faults ----
 
-    def _after(self, delay_s: float, do: Callable[[], None]) -> None:
+    def _do_after(self, delay_s: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), do))
 
     def _next_fault(self) -> None:
@@ -420,30 +422,30 @@ class Fleet:
         eni = self._draw_faults.randrange(len(self.lab.enis))
         share = self._draw_faults.random()
         if kind == "kill":
-            self._kill(rank)
+            self._kill_rank(rank)
         elif kind == "stop":
-            self._stop(rank, _draw_between(STOP_S, share))
+            self._stop_rank(rank, _draw_between(STOP_S, share))
         elif kind == "loss":
-            self._lose(rank.host, eni, _draw_between(self.loss_s, share))
+            self._lose_packets(rank.host, eni, _draw_between(self.loss_s, share))
         else:
-            self._cut(kind, rank.host, eni, _draw_between(LINK_S, share))
-        self._after(self._draw_faults.expovariate(1 / self._fault_mean_s), self._next_fault)
+            self._cut_link(kind, rank.host, eni, _draw_between(LINK_S, share))
+        self._do_after(self._draw_faults.expovariate(1 / self._fault_mean_s), self._next_fault)
 
-    def _kill(self, rank: Rank) -> None:
+    def _kill_rank(self, rank: Rank) -> None:
         """Kill a rank while all connect or move data; one in a round."""
         if self._lost:
             return
         if not self._step.startswith(("open", "run")):
-            self._after(POLL_S, lambda: self._kill(rank))
+            self._do_after(POLL_S, lambda: self._kill_rank(rank))
             return
         self.summary.faults["kill"] += 1
         self._lost[rank.number] = time.monotonic()
         self._selector.unregister(rank.output)
         rank.process.kill()
-        for other in self._living():
+        for other in self._living_ranks():
             other.send(f"lost {rank.number}")
 
-    def _stop(self, rank: Rank, seconds: float) -> None:
+    def _stop_rank(self, rank: Rank, seconds: float) -> None:
         if len(self._stopped) >= STOPPED_MAX or rank.number in self._stopped or rank.number in self._lost:
             return
         self.summary.faults["stop"] += 1
@@ -456,21 +458,21 @@ class Fleet:
             rank.process.send_signal(signal.SIGCONT)
             rank.stopped_until_s = time.monotonic()
 
-        self._after(seconds, go_on)
+        self._do_after(seconds, go_on)
 
-    def _cut(self, kind: str, host: int, eni: int, seconds: float) -> None:
+    def _cut_link(self, kind: str, host: int, eni: int, seconds: float) -> None:
         """Take the link of an ENI down, or its cable out; another ENI of the host works."""
         take, restore = {
             "down": (self.lab.link_down, self.lab.link_up),
             "unplug": (self.lab.unplug, self.lab.plug),
         }[kind]
-        self._hurt(kind, host, seconds, lambda: take(host, eni), lambda: restore(host, eni))
+        self._inject_fault(kind, host, seconds, lambda: take(host, eni), lambda: restore(host, eni))
 
-    def _lose(self, host: int, eni: int, seconds: float) -> None:
+    def _lose_packets(self, host: int, eni: int, seconds: float) -> None:
         faults = self.lab.faults(host, eni)
-        self._hurt("loss", host, seconds, lambda: faults.drop(LOSS_SHARE), faults.clear)
+        self._inject_fault("loss", host, seconds, lambda: faults.drop(LOSS_SHARE), faults.clear)
 
-    def _hurt(
+    def _inject_fault(
         self, kind: str, host: int, seconds: float, begin: Callable[[], object], end: Callable[[], object]
     ) -> None:
         if host in self._faulty:
@@ -483,7 +485,7 @@ class Fleet:
             end()
             self._faulty.remove(host)
 
-        self._after(seconds, heal)
+        self._do_after(seconds, heal)
 
 
 def _draw_between(bounds: tuple[float, float], share: float) -> float:

@@ -243,19 +243,19 @@ class Builder:
         helpers = ("prove.c", "memory.c") if self.proof.is_concurrent else ("prove.c",)
         self.files = [*(PROOFS_DIR / file for file in (*own, *helpers)), *map(Path, self.proof.sources)]
         self.checked = set(own) if self.proof.is_concurrent else set()
-        self.objects = {file: self._compile(file, folder / "base") for file in self.files}
+        self.objects = {file: self._compile_file(file, folder / "base") for file in self.files}
 
     def _write_reduced(self, shadow: Path) -> None:
         for change in self.proof.reduced:
-            self._write(shadow, change, (SRC_DIR / change.file).read_text())
+            self._write_changed(shadow, change, (SRC_DIR / change.file).read_text())
 
     @staticmethod
-    def _write(shadow: Path, change: Change, text: str) -> None:
+    def _write_changed(shadow: Path, change: Change, text: str) -> None:
         target = shadow / change.file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(change.applied_to(text))
 
-    def _compile(self, file: Path, shadow: Path) -> Path:
+    def _compile_file(self, file: Path, shadow: Path) -> Path:
         source = file if file.is_absolute() else shadow / file
         if not source.is_file():
             source = SRC_DIR / file
@@ -285,12 +285,12 @@ class Builder:
             shutil.copytree(self.folder / "base", shadow, ignore=shutil.ignore_patterns("*.o", "*.d"))
             reduced = shadow / mistake.file
             text = (reduced if reduced.is_file() else SRC_DIR / mistake.file).read_text()
-            self._write(shadow, mistake, text)
+            self._write_changed(shadow, mistake, text)
             changed = [
                 file for file, built in objects.items() if mistake.file in built.with_suffix(".d").read_text()
             ]
             assert changed, f"no object of the proof has {mistake.file}"
-            objects |= {file: self._compile(file, shadow) for file in changed}
+            objects |= {file: self._compile_file(file, shadow) for file in changed}
         program = shadow / "proof"
         _run_tool(["cc", "-Wl,--gc-sections", "-o", str(program), *map(str, objects.values())])
         return program

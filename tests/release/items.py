@@ -146,14 +146,14 @@ class Fuzzing:
         return f"fuzzing: {self.decoder}"
 
     @property
-    def _program(self) -> str:
+    def _build_program(self) -> str:
         return f"build/fuzz/fuzz/fuzz_{self.decoder}"
 
     def prepare(self) -> None:
         """Build it, with clang."""
         if shutil.which("clang") is None:
             raise Unavailable("fuzzing needs clang")
-        _build_targets("VARIANT=fuzz", "CC=clang", self._program)
+        _build_targets("VARIANT=fuzz", "CC=clang", self._build_program)
 
     def run(self, start: int, seconds: float) -> Outcome:
         """Search for so long."""
@@ -161,12 +161,12 @@ class Fuzzing:
         kept = native.TESTS_DIR / "fuzz" / "corpus" / self.decoder
         found.mkdir(parents=True, exist_ok=True)
         argv = [
-            str(native.PLUGIN_DIR / self._program),
+            str(native.PLUGIN_DIR / self._build_program),
             f"-artifact_prefix={self.folder}/",
             "-reduce_inputs=1",
         ]
         if len(list(found.iterdir())) > CORPUS_MAX:
-            self._reduce(argv, found, kept)
+            self._reduce_input(argv, found, kept)
         words = [
             f"-max_total_time={max(1, int(seconds))}",
             f"-seed={start % 2**31 + 1}",
@@ -178,7 +178,7 @@ class Fuzzing:
         return Outcome(_find_number(EXECUTIONS, text), most=most)
 
     @staticmethod
-    def _reduce(argv: list[str], found: Path, kept: Path) -> None:
+    def _reduce_input(argv: list[str], found: Path, kept: Path) -> None:
         merged = found.with_name(f"{found.name}.new")
         shutil.rmtree(merged, ignore_errors=True)
         merged.mkdir()

@@ -69,19 +69,19 @@ class Runner:
         until_s = None if seconds is None else self.clock() + seconds
         failed: dict[str, int] = {}
         left_out: set[str] = set()
-        while item := self._next(left_out):
+        while item := self._next_item(left_out):
             slice_s = self.slice_s if until_s is None else min(self.slice_s, until_s - self.clock())
             if slice_s <= 0:
                 break
             progress = self.record.of(item.name)
-            self._slice(item, progress, slice_s)
+            self._run_slice(item, progress, slice_s)
             save_record(self.file, self.record)
             failed[item.name] = failed.get(item.name, 0) + (self._last == "failed")
             if self._last == "unavailable" or failed[item.name] == FAILURES_MAX:
                 left_out.add(item.name)
         return not any(progress.failures for progress in self.record.items.values())
 
-    def _next(self, left_out: set[str]) -> Item | None:
+    def _next_item(self, left_out: set[str]) -> Item | None:
         """Return the item that is least far, in time where two are equally far."""
 
         def order(item: Item) -> tuple[float, float]:
@@ -95,7 +95,7 @@ class Runner:
         ]
         return min(open_items, key=order, default=None)
 
-    def _slice(self, item: Item, progress: Progress, slice_s: float) -> None:
+    def _run_slice(self, item: Item, progress: Progress, slice_s: float) -> None:
         began_s, start = self.clock(), progress.done + STRIDE * len(progress.failures)
         try:
             item.prepare()
@@ -106,15 +106,15 @@ class Runner:
             progress.unavailable = str(reason)
             self.tell(f"{item.name}: not run: {reason}")
         except HarpError as error:
-            self._fail(item, progress, start, f"{error.message} {error.hint}", began_s)
+            self._record_failure(item, progress, start, f"{error.message} {error.hint}", began_s)
         except Exception:  # noqa: BLE001  a failure of any kind is what is looked for
-            self._fail(item, progress, start, traceback.format_exc(), began_s)
+            self._record_failure(item, progress, start, traceback.format_exc(), began_s)
         else:
             self._last = "passed"
             progress.add(outcome, self.clock() - began_s)
             self.tell(f"{item.name}: {progress.done} of {item.target} {item.unit}")
 
-    def _fail(self, item: Item, progress: Progress, start: int, text: str, began_s: float) -> None:
+    def _record_failure(self, item: Item, progress: Progress, start: int, text: str, began_s: float) -> None:
         self._last = "failed"
         progress.fail(start, text, self.clock() - began_s)
         self.tell(f"{item.name}: FAILED\n{progress.failures[-1].text}")

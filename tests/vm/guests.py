@@ -76,7 +76,7 @@ class Guest:
         conf = f"[eni]\ninterface = {nic}\naddress = {address}\n{more}"
         self.machine.run(f"mkdir -p /run/{folder}; cat >/run/{folder}/ztcp0.conf <<'END'\n{conf}END")
 
-    def _counters(self, nic: str) -> Counter[str]:
+    def _read_counters(self, nic: str) -> Counter[str]:
         listed = self.machine.execute(f"ethtool -S {nic}").text  # nothing where the NIC is gone
         found = {name: re.findall(rf"\b{name}: (\d+)", listed) for name in COUNTERS}
         return Counter({name: int(counts[0]) for name, counts in found.items() if counts})
@@ -95,7 +95,7 @@ class Guest:
 
     def start(self, env: str, words: str, *, meeting: str = MEETING, job: str = "job") -> None:
         """Start harp-perf in the background, where it yields to the test; another job of this name ends."""
-        self._before = {nic: self._counters(nic) for nic in NICS}
+        self._before = {nic: self._read_counters(nic) for nic in NICS}
         perf = f"/mnt/harp-perf --plugin /mnt/libnccl-net.so --nranks 2 --rank {self.rank} --log info {words}"
         self.machine.run(
             f"mkdir -p /run/{job}; cd /run/{job}\n"
@@ -119,7 +119,7 @@ class Guest:
         log = self.log(job)
         grown: Counter[str] = Counter()
         for nic, before in self._before.items():
-            grown += self._counters(nic) - before
+            grown += self._read_counters(nic) - before
         code = int(self.machine.run(f"cat /run/{job}/code"))
         return Ended(code, log, statistics_of(log), grown[COUNTERS[0]], grown[COUNTERS[1]])
 

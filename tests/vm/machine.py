@@ -74,7 +74,7 @@ class Machine:
         self._folder = tempfile.TemporaryDirectory(prefix="harp-vm-")
         self._socket_path = Path(self._folder.name) / "agent"
         self._monitor_path = Path(self._folder.name) / "monitor"
-        self._argv = self._command(disk, keep, payload, direct, shape or gpu_host())
+        self._argv = self._qemu_command(disk, keep, payload, direct, shape or gpu_host())
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._monitor: Monitor | None = None
@@ -82,7 +82,7 @@ class Machine:
         self._received = b""
         self._count = 0
 
-    def _command(
+    def _qemu_command(
         self,
         disk: Path,
         keep: bool,
@@ -126,11 +126,11 @@ class Machine:
 
     def __enter__(self) -> Machine:
         with contextlib.ExitStack() as stack:
-            stack.callback(self._end)
+            stack.callback(self._end_machine)
             self._process = subprocess.Popen(
                 self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
-            self._connect()
+            self._connect_console()
             self._monitor = Monitor(self._monitor_path)  # it answers when all devices are there
             stack.pop_all()
         return self
@@ -138,9 +138,9 @@ class Machine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._end_machine()
 
-    def _end(self) -> None:
+    def _end_machine(self) -> None:
         if self._line is not None:
             self._line.close()
         if self._monitor is not None:
@@ -150,7 +150,7 @@ class Machine:
             self._process.communicate()
         self._folder.cleanup()
 
-    def _failure(self, what: str) -> AssertionError:
+    def _make_failure(self, what: str) -> AssertionError:
         lines = self._console.read_text(errors="replace").splitlines() if self._console.exists() else []
         end = ""
         if self._process is not None and self._process.poll() is not None and self._process.stderr:
@@ -160,7 +160,7 @@ class Machine:
 
     # ---- the serial line ----
 
-    def _connect(self) -> None:
+    def _connect_console(self) -> None:
         end = time.monotonic() + 30
         while time.monotonic() < end:
             line = socket.socket(socket.AF_UNIX)
@@ -172,19 +172,19 @@ class Machine:
             if self._process is None or self._process.poll() is not None:
                 break
             time.sleep(0.05)
-        raise self._failure("qemu gives no serial line")
+        raise self._make_failure("qemu gives no serial line")
 
     def _read_line(self, end: float, what: str) -> str:
         assert self._line is not None
         while b"\n" not in self._received:
             left = end - time.monotonic()
             if left <= 0:
-                raise self._failure(f"{what}: nothing came in time")
+                raise self._make_failure(f"{what}: nothing came in time")
             self._line.settimeout(left)
             with contextlib.suppress(TimeoutError):
                 data = self._line.recv(65536)
                 if not data:
-                    raise self._failure(f"{what}: qemu is gone")
+                    raise self._make_failure(f"{what}: qemu is gone")
                 self._received += data
         line, _newline, self._received = self._received.partition(b"\n")
         return line.decode(errors="replace").strip()
@@ -195,7 +195,7 @@ class Machine:
             if line.startswith(start):
                 return line.removeprefix(start)
 
-    def _send(self, script: str) -> str:
+    def _send_script(self, script: str) -> str:
         assert self._line is not None
         if not self._is_ready:
             self._wait_for("READY ", time.monotonic() + BOOT_TIMEOUT_S, "boot")
@@ -209,7 +209,7 @@ class Machine:
 
     def execute(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Result:
         """Run a shell script as root in the machine; give exit code and output."""
-        token = self._send(script)
+        token = self._send_script(script)
         end = time.monotonic() + timeout_s
         code = int(self._wait_for(f"BEGIN {token} ", end, script))
         data = self._read_line(end, script)
@@ -231,7 +231,7 @@ class Machine:
     def reboot(self) -> None:
         """Reboot through firmware and boot loader, and wait until the machine is back."""
         before = self.run("cat /proc/sys/kernel/random/boot_id").strip()
-        self._send("systemctl reboot")  # it may not live to report its end
+        self._send_script("systemctl reboot")  # it may not live to report its end
         end = time.monotonic() + BOOT_TIMEOUT_S
         while self._wait_for("READY ", end, "reboot") == before:
             pass
@@ -239,8 +239,8 @@ class Machine:
     def power_off(self) -> None:
         """Shut the machine down in order, so that its disk is whole."""
         assert self._process is not None
-        self._send("systemctl poweroff")
+        self._send_script("systemctl poweroff")
         try:
             self._process.wait(BOOT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise self._failure("the machine does not power off") from None
+            raise self._make_failure("the machine does not power off") from None

@@ -20,12 +20,12 @@ class Monitor:
     def __init__(self, path: Path) -> None:
         self._received = b""
         self._events: list[dict[str, Any]] = []
-        self._line = self._connect(path, time.monotonic() + ANSWER_S)
-        self._next(time.monotonic() + ANSWER_S)  # its greeting
+        self._line = self._connect_socket(path, time.monotonic() + ANSWER_S)
+        self._next_message(time.monotonic() + ANSWER_S)  # its greeting
         self.execute("qmp_capabilities")
 
     @staticmethod
-    def _connect(path: Path, end: float) -> socket.socket:
+    def _connect_socket(path: Path, end: float) -> socket.socket:
         while True:
             line = socket.socket(socket.AF_UNIX)
             with contextlib.suppress(OSError):
@@ -35,7 +35,7 @@ class Monitor:
             assert time.monotonic() < end, "qemu gives no monitor"
             time.sleep(POLL_S)
 
-    def _next(self, end: float) -> dict[str, Any]:
+    def _next_message(self, end: float) -> dict[str, Any]:
         while b"\n" not in self._received:
             self._line.settimeout(max(end - time.monotonic(), 0.001))
             data = self._line.recv(65536)
@@ -50,7 +50,7 @@ class Monitor:
         self._line.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
         end = time.monotonic() + ANSWER_S
         while True:
-            message = self._next(end)
+            message = self._next_message(end)
             assert "error" not in message, f"{command} {arguments}: {message['error']['desc']}"
             if "return" in message:
                 return
@@ -60,7 +60,7 @@ class Monitor:
         """Wait until qemu has reported this of a device, since the monitor was opened."""
         end = time.monotonic() + timeout_s
         while not any(e["event"] == event and e["data"].get("device") == device for e in self._events):
-            self._events.append(self._next(end))
+            self._events.append(self._next_message(end))
         self._events.clear()
 
     def close(self) -> None:

@@ -180,8 +180,8 @@ class World:
         self.copies: tuple[Copy, ...] = (make_copy(),)
         self.taken: tuple[Taken, ...] = ()
         self.runner = FakeRunner(dict(STATE))
-        self.confs = {n: self._conf(n) for n in (1, 2)}
-        self.facts = self._facts()
+        self.confs = {n: self._make_conf(n) for n in (1, 2)}
+        self.facts = self._make_facts()
         for folder in ("dev/hugepages", "sys/bus/pci/devices", "usr/local/tfabric/tools/config"):
             (root / folder).mkdir(parents=True)
         self.write("/usr/lib/systemd/system/dev-hugepages.mount", "[Mount]\n")
@@ -200,7 +200,7 @@ class World:
             self.write(f"/proc/sys/net/ipv4/{name}", "4096\t131072\t6291456\n")
 
     @staticmethod
-    def _conf(number: int) -> Conf:
+    def _make_conf(number: int) -> Conf:
         eni = _make_eni(number)
         return Conf(
             interface=eni.name,
@@ -218,7 +218,7 @@ class World:
         )
 
     @staticmethod
-    def _facts() -> Facts:
+    def _make_facts() -> Facts:
         pages = Pages(size=GIB, total=10, free=10)
         return Facts(
             system=System(

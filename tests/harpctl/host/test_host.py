@@ -74,7 +74,7 @@ def test_paths_resolve_as_in_the_kernel(tmp_path: Path) -> None:
         host = Host(root)
         for path, expected in json.loads(oracle.stdout).items():
             if isinstance(expected, str):
-                assert host.resolved(path) == expected, (seed, path)
+                assert host.resolve_links(path) == expected, (seed, path)
                 assert host.exists(path)
                 answers += 1
             elif expected == errno.ELOOP:
@@ -104,7 +104,7 @@ def test_paths(tmp_path: Path, path: str, target: str | None, leads_to: str) -> 
     if target is not None:
         (tmp_path / "link").symlink_to(target)
     host = Host(tmp_path)
-    assert host.resolved(path) == leads_to
+    assert host.resolve_links(path) == leads_to
     assert host.real(path) == tmp_path / leads_to[1:]
 
 
@@ -113,7 +113,7 @@ def test_the_link_itself(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/inner").symlink_to("/nowhere")
     host = Host(tmp_path)
-    assert host.placed("/link/inner") == "/etc/inner"
+    assert host.resolve_folders("/link/inner") == "/etc/inner"
     assert host.is_link("/link/inner")
     assert host.read_link("/link/inner") == "/nowhere"
     assert host.read_link("/etc") is None

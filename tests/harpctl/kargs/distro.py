@@ -38,29 +38,32 @@ class Distro:
             return Completed(tuple(argv), 1)
         self.ran.append(" ".join(argv))
         if argv[0] in {"update-grub", "update-grub2"}:
-            self._generate("/boot/grub/grub.cfg")
+            self._generate_config("/boot/grub/grub.cfg")
         elif argv[0] in {"grub2-mkconfig", "grub-mkconfig"} and argv[1] == "-o":
-            self._generate(argv[2])
+            self._generate_config(argv[2])
         elif argv[0] == "grubby":
-            return Completed(tuple(argv), self._grubby(argv[1:]))
+            return Completed(tuple(argv), self._imitate_grubby(argv[1:]))
         else:
             return Completed(tuple(argv), 127, "", f"{argv[0]}: not found")
         return Completed(tuple(argv), 0)
 
-    def _file(self, path: str) -> Path:
+    def _path_of(self, path: str) -> Path:
         return Host(self.root).real(path)
 
-    def _defaults(self) -> tuple[str, str]:
-        files = [self._file("/etc/default/grub"), *sorted((self.root / "etc/default/grub.d").glob("*.cfg"))]
+    def _read_defaults(self) -> tuple[str, str]:
+        files = [
+            self._path_of("/etc/default/grub"),
+            *sorted((self.root / "etc/default/grub.d").glob("*.cfg")),
+        ]
         script = "".join(f". '{file}'\n" for file in files if file.exists())
         script += 'printf "%s\\0%s" "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"'
         done = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True, timeout=20)
         main, _end, extra = done.stdout.partition("\0")
         return main, extra
 
-    def _generate(self, path: str) -> None:
-        main, extra = self._defaults()
-        config = self._file(path)
+    def _generate_config(self, path: str) -> None:
+        main, extra = self._read_defaults()
+        config = self._path_of(path)
         lines = config.read_text().splitlines(keepends=True)
         for number, line in enumerate(lines):
             if match := re.match(
@@ -70,13 +73,13 @@ class Distro:
                 lines[number] = f"{match[1]}{tail}\n"
         config.write_text("".join(lines))
 
-    def _grubby(self, argv: Sequence[str]) -> int:
+    def _imitate_grubby(self, argv: Sequence[str]) -> int:
         options = dict(word.split("=", 1) for word in argv if "=" in word)
         if "--no-etc-grub-update" in argv and not self.knows_flag:
             return 1
         assert options["--update-kernel"] == "ALL"
         remove, add = options.get("--remove-args", "").split(), options.get("--args", "").split()
-        for env in {self._file("/boot/grub2/grubenv"), *self.root.glob("boot/efi/EFI/*/grubenv")}:
+        for env in {self._path_of("/boot/grub2/grubenv"), *self.root.glob("boot/efi/EFI/*/grubenv")}:
             if env.exists() and (match := re.search(r"^kernelopts=(.*)$", env.read_text(), re.MULTILINE)):
                 text = env.read_text().rstrip("#")
                 text = text.replace(match[0], f"kernelopts={update_args(match[1], remove, add)}")
@@ -97,7 +100,7 @@ class Distro:
             cmdline.write_text(update_args(cmdline.read_text(), remove, add) + "\n")
         if touches_defaults:
             defaults = self.root / "etc/default/grub"
-            line = f'GRUB_CMDLINE_LINUX="{update_args(self._defaults()[0], remove, add)}"'
+            line = f'GRUB_CMDLINE_LINUX="{update_args(self._read_defaults()[0], remove, add)}"'
             defaults.write_text(re.sub(r"(?m)^GRUB_CMDLINE_LINUX=.*$", lambda _: line, defaults.read_text()))
 
 
@@ -124,7 +127,7 @@ def carry_out(group: Group, host: Host) -> None:
 
 def apply_step(step: AnyStep, host: Host) -> None:
     if isinstance(step, WriteFile):
-        status = host.stat(host.resolved(step.path))
+        status = host.stat(host.resolve_links(step.path))
         host.real(step.path).parent.mkdir(exist_ok=True)
         host.write_file(step.path, step.data, status.st_mode & 0o7777 if status else 0o644)
     else:
