@@ -38,7 +38,7 @@ struct box_options {
   int ranks;
   char *namespaces[BOX_RANKS_MAX]; /* the namespaces; rank r has number r modulo their count */
   int namespace_count;
-  int cores[BOX_RANKS_MAX]; /* likewise; none: ranks are not pinned */
+  int cores[BOX_RANKS_MAX]; /* rank r has number r modulo their count; none: ranks are not pinned */
   int core_count;
   enum box_op op;
   enum box_type type;

@@ -134,7 +134,7 @@ static void place(struct box_group *g, int rank, int set, int at) {
   g->places[rank] = at;
 }
 
-/* Whether `a` comes before `b` in the new communicator: by key, then by the rank in the old one. */
+/* Returns whether `a` comes before `b` in the new communicator: by key, then by the rank in the old one. */
 static bool precedes(const struct box_step *s, const struct box_group *from, int a, int b) {
   if (s->keys[a] != s->keys[b]) return s->keys[a] < s->keys[b];
   return from->places[a] < from->places[b];

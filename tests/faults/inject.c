@@ -94,7 +94,7 @@ static bool is_plugins(const void *caller) {
   return (uintptr_t)caller >= plugin_low && (uintptr_t)caller < plugin_high;
 }
 
-/* Whether this call is to fail. */
+/* Returns whether this call is to fail. */
 static bool is_hit(int function, const void *caller) {
   if (!atomic_load(&is_armed) || !is_plugins(caller)) return false;
   int n = 1 + atomic_fetch_add(&calls[function], 1);
@@ -355,8 +355,8 @@ static int count_in(const char *folder) {
   return count;
 }
 
-/* Whether the count in a folder is what it was. Threads that have ended are listed for a moment, and an
- * engine that has messages for a peer outlives their connection by the peer timeout. */
+/* Returns whether the count in a folder is what it was. Threads that have ended are listed for a moment, and
+ * an engine that has messages for a peer outlives their connection by the peer timeout. */
 static bool is_back(const char *folder, int before) {
   struct wait wait = begin_wait();
   while (count_in(folder) > before) {

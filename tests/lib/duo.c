@@ -236,7 +236,7 @@ static void pump(struct duo *d, struct duo_end *e) {
 
 /* ---- what an end receives ---- */
 
-/* Whether a packet that nobody damaged may be dropped for this. */
+/* Returns whether a packet that nobody damaged may be dropped for this. */
 static bool is_expected(struct duo *d, const struct duo_end *e, const struct harp_packet *p,
                         enum harp_drop drop) {
   if (p->type != HARP_PACKET_DATA) return drop == HARP_DROP_WINDOW || (drop == HARP_DROP_FIELD && d->forged);

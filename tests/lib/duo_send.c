@@ -15,7 +15,7 @@ enum {
 
 /* ---- drivers ---- */
 
-/* Whether the driver has no frame for what was chosen to be sent: nothing leaves, and the choice is
+/* Returns whether the driver has no frame for what was chosen to be sent: nothing leaves, and the choice is
  * forgotten. */
 static bool lacks_frame(struct duo *d, struct duo_end *e) {
   if (e->no_frame_until_ns > d->now) return true;
@@ -40,7 +40,7 @@ static uint8_t *next_segment(struct superframe *sf) {
   return sf->frame + sf->count++ * sf->segment_bytes;
 }
 
-/* Whether a packet of so many bytes may follow. */
+/* Returns whether a packet of so many bytes may follow. */
 static bool may_follow(const struct duo *d, const struct superframe *sf, uint32_t bytes) {
   if (sf->count == sf->count_max || bytes > sf->segment_bytes) return false;
   return sf->last_bytes == sf->segment_bytes || d->config.pad;
@@ -125,7 +125,7 @@ static void add_run(struct duo *d, struct duo_end *e, struct superframe *sf, con
     d->data_packets += run->count;
 }
 
-/* Whether an acknowledgement that waits may go at the end of the superframe. */
+/* Returns whether an acknowledgement that waits may go at the end of the superframe. */
 static bool may_ride(const struct duo *d, const struct duo_end *e, const struct superframe *sf) {
   return d->config.ride && e->receiver && sf->count_max > 1 && e->receiver->waiting >> sf->path & 1;
 }

@@ -163,7 +163,7 @@ void duo_stream_check_read(struct duo *d, const struct duo_stream *s, uint32_t m
     duo_fail(d, "stream %u, message %u: a line of %u+%u is read once more", i, k, offset, bytes);
 }
 
-/* Whether all of it is as it was before the receive was posted. */
+/* Returns whether all of it is as it was before the receive was posted. */
 static bool is_poison(const uint8_t *bytes, uint32_t count) {
   return bytes[0] == POISON && !memcmp(bytes, bytes + 1, count - 1);
 }

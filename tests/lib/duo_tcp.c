@@ -31,7 +31,7 @@ static bool has_waiting(const struct duo_tcp_end *p) {
   return p->out_sent < p->out_bytes || p->payload_bytes;
 }
 
-/* Whether the path's connection takes a record. */
+/* Returns whether the path's connection takes a record. */
 static bool is_ready(const struct duo_tcp_end *p) {
   return p->conn && !p->is_connecting && !has_waiting(p);
 }
@@ -214,13 +214,13 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
   flush(d, e, p);
 }
 
-/* Whether an acknowledgement would wait for so many unsent bytes. */
+/* Returns whether an acknowledgement would wait for so many unsent bytes. */
 static bool is_long(const struct duo_end *e, const struct duo_tcp_end *p, uint32_t unsent) {
   if (e->sender->path_count != 2) return unsent; /* but for a path of datagrams, and this one */
   return unsent > harp_sender_bytes_in(e->sender, p->path, ACK_WAIT_NS);
 }
 
-/* Whether it takes an acknowledgement, which then waits for little. */
+/* Returns whether it takes an acknowledgement, which then waits for little. */
 static bool is_clear(const struct duo *d, const struct duo_end *e, const struct duo_tcp_end *p) {
   return is_ready(p) && !is_long(e, p, tcpnet_unsent(&p->conn->net, e->index, d->now));
 }
@@ -280,8 +280,8 @@ static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   e->rides++;
 }
 
-/* Whether large payload has no checksum: then nothing but the comparison of a whole message finds wrong
- * bytes. */
+/* Returns whether large payload has no checksum: then nothing but the comparison of a whole message finds
+ * wrong bytes. */
 static bool is_unchecked(const struct duo *d) {
   return !d->config.tcp.spoil_ppm && d->config.seed % 2;
 }
@@ -359,7 +359,7 @@ void duo_tcp_overwrite(struct duo *d, const struct duo_end *e, const struct duo_
 
 /* ---- what keeps connections going ---- */
 
-/* Whether the connection is watched: for an answer, or until the kernel takes more. */
+/* Returns whether the connection is watched: for an answer, or until the kernel takes more. */
 static bool owes(const struct duo_end *e, const struct duo_tcp_end *p) {
   return p->is_waiting || harp_sender_inflight_bytes(e->sender, p->path);
 }

@@ -24,7 +24,7 @@ static void check_room(struct duo *d, const struct duo_end *e, const struct duo_
   }
 }
 
-/* Whether a byte that a middlebox changed is part of what was taken. */
+/* Returns whether a byte that a middlebox changed is part of what was taken. */
 static bool is_spoiled(const struct duo_end *e, const struct duo_tcp_end *p) {
   return p->conn->net.ways[1 - e->index].spoiled_at < p->came - (p->in.to - p->in.from);
 }

@@ -23,7 +23,8 @@ void duo_window_check(const struct duo *d, const struct duo_end *e, const struct
 /* Begins a sleep of the end with an empty count of its buffers. */
 void duo_window_on_sleep(struct duo_end *e);
 
-/* Whether the buffer of a sleeping end has room for the network's next datagram, which then is in it. */
+/* Returns whether the buffer of a sleeping end has room for the network's next datagram, which then is in it.
+ */
 bool duo_window_holds(struct duo *d, struct duo_end *e);
 
 #endif

@@ -590,8 +590,8 @@ static double packets_held(const struct combination *n) {
   return (bytes_of_us(n->rate, n->rtt_us) + queued) / n->mtu;
 }
 
-/* Whether a congestion control can do well: one packet of each flow fits into pipe and queue, and queue or
- * bucket hold 20 us of the rate. */
+/* Returns whether a congestion control can do well: one packet of each flow fits into pipe and queue, and
+ * queue or bucket hold 20 us of the rate. */
 static bool is_feasible(const struct combination *n) {
   return packets_held(n) >= n->flows && place_bytes(n->place, n->rate) >= bytes_of_us(n->rate, 20);
 }

@@ -200,7 +200,7 @@ static void bring(unsigned path, const struct part *part, uint32_t size) {
   CHECK(take(right, bytes) == HARP_DROP_NONE || is_taken);
 }
 
-/* Whether each line is untouched or right. */
+/* Returns whether each line is untouched or right. */
 static bool is_clean(const uint8_t *buffer, uint32_t size) {
   for (uint32_t at = 0; at < size; at += HARP_LINE_BYTES) {
     uint32_t bytes = HARP_MIN(size - at, (uint32_t)HARP_LINE_BYTES);

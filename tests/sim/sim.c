@@ -93,7 +93,7 @@ _Noreturn static void not_live(void) {
   duo_fail(&duo, "not live");
 }
 
-/* Whether an end announces a small window, or the connections of a network with TCP hold little. */
+/* Returns whether an end announces a small window, or the connections of a network with TCP hold little. */
 static bool has_small_window(void) {
   uint32_t least = duo_tcp_count(&duo) ? duo.config.tcp.room_bytes : UINT32_MAX;
   for (unsigned i = 0; i < DUO_ENDS; i++) {

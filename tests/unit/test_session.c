@@ -172,7 +172,7 @@ static enum harp_drop part(unsigned i, uint64_t number, uint8_t fill, uint32_t s
   return harp_session_on_packet(&rx, wire, &p, &place, HARP_US(1));
 }
 
-/* Whether the i-th part of the buffer is full of a byte. */
+/* Returns whether the i-th part of the buffer is full of a byte. */
 static bool holds(unsigned i, uint8_t fill) {
   for (unsigned k = 0; k < PART_BYTES; k++)
     if (buffer[i * PART_BYTES + k] != fill) return false;

@@ -24,7 +24,7 @@ enum { SEGMENT_BYTES = 1000, SHORT = SEGMENT_BYTES / 2, BYTES = 2 * SEGMENT_BYTE
 
 /* ---- the kernel, as the driver sees it ---- */
 
-static uint16_t full_port;      /* whose sockets take nothing; 0: none */
+static uint16_t full_port;      /* the sockets of this port take nothing; 0: none */
 static int refusal = EAGAIN;    /* their errno */
 static unsigned messages_taken; /* the messages that the next sendmmsg takes there, before it is full */
 static unsigned refusals;       /* so far */
