@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch calls when it is imported (its entry points of the group torch.backends): takes HARP for NCCL.
+"""Makes HARP NCCL's plugin when torch is imported, which calls this (an entry point of torch.backends).
 
 HARP_DISABLE=1 turns it off, as it turns off HARP; so does TORCH_DEVICE_BACKEND_AUTOLOAD=0, which is torch's.
 """

@@ -43,7 +43,7 @@ class Job:
 
     @property
     def ring_bytes(self) -> float:
-        """What leaves a host in a plain all-reduce by a ring."""
+        """Return what leaves a host in a plain all-reduce by a ring."""
         ranks = self.hosts * self.gpus
         return 2 * (ranks - 1) / ranks * FP32 * sum(self.sizes)
 

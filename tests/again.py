@@ -51,7 +51,7 @@ class Ran:
 
     @property
     def is_good(self) -> bool:
-        """Whether all passed."""
+        """Return whether all passed."""
         return self.code == 0
 
     def row(self, number: int) -> str:

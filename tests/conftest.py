@@ -116,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Where the suite runs in several processes, let what only computes yield to what moves data."""
+    """Return where the suite runs in several processes, let what only computes yield to what moves data."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         less = BESIDE if _part_of(item.nodeid) is Part.COMPUTING else 0
         with contextlib.suppress(PermissionError):  # who is not root may only lower it
@@ -189,7 +189,7 @@ def _lab_reason() -> str:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where all tests run, build what the later ones need while the first ones mostly wait."""
+    """Return where all tests run, build what the later ones need while the first ones mostly wait."""
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
         return
     suites = {item.path.relative_to(ROOT / "tests").parts[0] for item in session.items}
@@ -233,19 +233,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The checkout."""
+    """Provide the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether golden files are written anew instead of compared."""
+    """Provide whether golden files are written anew instead of compared."""
     return bool(request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")
 def plugin_file() -> Path:
-    """The plugin as `./harp_setup build` leaves it."""
+    """Provide the plugin as `./harp_setup build` leaves it."""
     file = BUILD_DIR / "libnccl-net.so"
     assert file.is_file(), "build it first: ./harp_setup build"
     return file

@@ -46,7 +46,7 @@ class MakeLink(Step, frozen=True, kw_only=True, tag="link"):
 
 
 class Rename(Step, frozen=True, kw_only=True, tag="rename"):
-    """What was at `path` is at `to`."""
+    """The file at `path` moves to `to`."""
 
     path: str
     to: str

@@ -21,7 +21,7 @@ class PutBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="pu
 
 
 class MoveBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="move back"):
-    """What is at `path` was at `to`; `what` it is, so that it is found where somebody renamed it."""
+    """The file at `path` was at `to`. `what` describes it, so that it is found where somebody renamed it."""
 
     path: str
     to: str

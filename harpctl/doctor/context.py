@@ -112,7 +112,7 @@ class Context:
 
     @functools.cached_property
     def by_jobs(self) -> TakenByJobs:
-        """Return what jobs from here take."""
+        """Return the plugin that jobs started here load, and why."""
         return look_for_plugins(self.host, self.copies, self.settings, self.platform, self.taken)
 
     @property

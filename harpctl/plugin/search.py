@@ -66,7 +66,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakenByJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs from here take."""
+    """The plugin that jobs started here load, and why."""
 
     family: Family  # the jobs' library: RCCL where no NCCL is here
     taken: tuple[Taken, ...]  # by each NCCL and RCCL that is here

@@ -44,7 +44,7 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether all operations ended within the limit of virtual time."""
+        """Return whether all operations ended within the limit of virtual time."""
         return not self.unfinished
 
 

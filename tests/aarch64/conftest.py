@@ -16,7 +16,7 @@ from tests.aarch64.machine import Machine
 
 @pytest.fixture(scope="session")
 def arm(root: Path) -> Iterator[Machine]:
-    """Programs for aarch64, with their compiler in PATH."""
+    """Provide programs for aarch64, with their compiler in PATH."""
     if reason := machine.why_missing():
         pytest.skip(reason)
     try:

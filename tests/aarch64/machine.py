@@ -53,7 +53,7 @@ class Machine(NamedTuple):
 
     @property
     def cross(self) -> native.Cross:
-        """What builds the C tests and starts them."""
+        """Return what builds the C tests and starts them."""
         libraries = self.root / "usr/lib/aarch64-linux-gnu"
         words = (
             f"CC={COMPILER}",

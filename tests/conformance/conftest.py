@@ -36,7 +36,7 @@ def _environment(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(params=abi.VERSIONS, ids=lambda version: f"v{version}")
 def version(request: pytest.FixtureRequest) -> int:
-    """Each version in turn."""
+    """Provide each version in turn."""
     number: int = request.param
     return number
 

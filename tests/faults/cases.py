@@ -148,7 +148,7 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """What `inject` takes behind the plugin's file."""
+        """Return what `inject` takes behind the plugin's file."""
         return [self.mode, self.function, str(self.n), "on" if self.lasts else "once", str(self.error)]
 
 

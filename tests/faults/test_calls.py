@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each call of libc fails, once or for good: every transfer ends, right or with an error that says why.
 
-Of each function two cases; with --faults all of them, which takes half an hour. With --asan the plugin is the
-one of the sanitizers.
+Two cases of each function run; with --faults all run, which takes half an hour. With --asan the plugin of the
+sanitizers runs.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Job:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What rank 0 reported; empty if it did not come to that."""
+        """Return what rank 0 reported; empty if it did not come to that."""
         return read_result(self.outputs[0])
 
     def describe(self) -> str:
@@ -181,7 +181,7 @@ def run_job(
 
 
 def _wait_for_ranks(ranks: Sequence[subprocess.Popen[bytes]], timeout_s: int) -> tuple[int, ...]:
-    """A rank that waits for a dead one is no use: the first to end badly shortens the others' time."""
+    """Wait for all; the first to end badly shortens the others' time, since they may wait for it."""
     codes = []
     for process in ranks:
         try:

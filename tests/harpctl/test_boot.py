@@ -68,7 +68,7 @@ def use_facts(monkeypatch: pytest.MonkeyPatch, *enis: Eni) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host of two ENIs, and a conf file that can't be parsed beside theirs."""
+    """Provide a host of two ENIs, and a conf file that can't be parsed beside theirs."""
     write_file(tmp_path, RECORD, encode(Interfaces(enis=PLANS)).decode())
     for number, plan in enumerate(PLANS):
         write_file(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render(Conf(interface=plan.name)))

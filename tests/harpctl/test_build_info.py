@@ -17,7 +17,7 @@ from harpctl.build_info import build_version
 
 @pytest.fixture
 def tree(root: Path, tmp_path: Path) -> Path:
-    """A source tree with nothing but what determines the version."""
+    """Provide a source tree with nothing but what determines the version."""
     folder = tmp_path / "tree"
     for name in ("plugin/version.sh", "harpctl/__init__.py", ".gitattributes"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -539,7 +539,7 @@ def test_any_json_is_a_plan_or_refused(value: object) -> None:
 
 @pytest.fixture
 def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An sshd on 127.0.0.1 with a /run and keys of its own, and an ssh in the PATH that knows them."""
+    """Provide an sshd on 127.0.0.1 with its own /run and keys, and an ssh in the PATH that knows them."""
     if SSHD is None or os.geteuid() != 0:
         pytest.skip("needs openssh-server and root")
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:

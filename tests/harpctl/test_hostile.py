@@ -95,7 +95,7 @@ def test_what_an_agent_says(said: Any, probed: Any) -> None:
 
 
 def make_report(bytes_: int) -> dict[str, Any]:
-    """Return a report of a connection that brought so much."""
+    """Return a report of a connection over which so many bytes came."""
     (result,) = PERF["results"]
     connection = {**result["window"]["connections"][0], "bytes": bytes_}
     window = {**result["window"], "connections": [connection]}

@@ -26,7 +26,7 @@ main()
 
 @pytest.fixture
 def alone(root: Path, tmp_path: Path) -> list[str]:
-    """The words that run harpctl without what lies beside it in the checkout."""
+    """Provide the words that run harpctl without what lies beside it in the checkout."""
     (tmp_path / "harpctl").symlink_to(root / "harpctl")
     packages = sysconfig.get_paths()["purelib"]
     return [sys.executable, "-I", "-S", "-c", PROGRAM, str(tmp_path), packages]

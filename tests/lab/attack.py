@@ -71,7 +71,7 @@ SIZES = (0, 1, 3, 4, 19, 20, 43, 44, 45, 63, 64, 100, 511, 1000, 1400, 1472)
 
 
 def _scan_ports(address: str, ports: list[int]) -> None:
-    """Half-open connections: a SYN from here, whose answer the kernel resets, and one from elsewhere."""
+    """Leave connections half open: send a SYN, whose answer the kernel resets, and one from elsewhere."""
     from scapy.all import L3RawSocket, conf
     from scapy.layers.inet import IP, TCP
 
@@ -163,7 +163,7 @@ def garbage(address: str, *port_words: str) -> None:
 
 
 def replay(file: str, address: str, source: str) -> None:
-    """All that an eavesdropper can do without computing a CRC."""
+    """Do all that an eavesdropper can do without computing a CRC."""
     rng, plain = random.Random(2), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sent = 0
     for line in Path(file).read_text().splitlines():

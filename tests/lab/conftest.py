@@ -41,13 +41,13 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def xdp_hold(compile_c: Callable[..., Path]) -> Path:
-    """What holds an XDP program on an interface."""
+    """Provide what holds an XDP program on an interface."""
     return compile_c("xdp_hold", *HOLDER_WORDS)
 
 
 @pytest.fixture(scope="session")
 def ll_reader(compile_c: Callable[..., Path]) -> Path:
-    """Both ends of the connection, and the GPU."""
+    """Provide both ends of the connection, and the GPU."""
     return compile_c("ll_reader", "-ldl", "-lpthread")
 
 
@@ -78,7 +78,7 @@ def _driver_of(item: pytest.Function) -> str:
 
 @pytest.fixture
 def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The packet driver of all that the test starts."""
+    """Provide the packet driver of all that the test starts."""
     monkeypatch.setenv("HARP_DRIVER", request.param)
     return str(request.param)
 

@@ -39,7 +39,7 @@ STARVED = "this engine's thread has waited for core 0 for "
 
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The environment of jobs, with a folder of their own in which harpctl finds their statistics."""
+    """Provide the environment of jobs, with a folder of their own in which harpctl finds their statistics."""
     monkeypatch.setenv("HARP_STATS_DIR", str(tmp_path / "stats"))
     return {
         "HARP_STATS_DIR": str(tmp_path / "stats"),
@@ -80,7 +80,7 @@ def _tcp_ports(job: Job) -> str:
 
 
 def _problem_in_top(pid: int) -> str:
-    """What `harpctl top` says of a process."""
+    """Return what `harpctl top` says of a process."""
     before = find_processes(Host())
     time.sleep(0.6)  # engines write four times a second
     return {one.pid: one.problem for one in sample_of(before, find_processes(Host())).processes}[pid]

@@ -35,14 +35,14 @@ SEEN_S = 15.0  # as 2 s are promised; the rest is what a busy machine needs
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the jobs of the test have their files, and harpctl looks for them."""
+    """Provide where the jobs of the test have their files, and harpctl looks for them."""
     monkeypatch.setenv("HARP_STATS_DIR", str(tmp_path / "stats"))
     return tmp_path / "stats"
 
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
-    """A job without end of two hosts with four ENIs each; the parameter is environment."""
+    """Provide a job without end of two hosts with four ENIs each; the parameter is environment."""
     env = {"HARP_STATS_DIR": str(folder), "HARP_DUMP_DIR": "off", **getattr(request, "param", {})}
     meeting = folder.parent / "meeting"
     with Job(

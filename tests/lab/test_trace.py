@@ -33,7 +33,7 @@ ERROR_MAX_NS = 20e6  # the clocks' error, on a busy machine
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the jobs of the test have their files: in memory, as /run is."""
+    """Provide where the jobs of the test have their files: in memory, as /run is."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         monkeypatch.setenv("HARP_STATS_DIR", f"{name}/stats")
         yield Path(name)
@@ -41,7 +41,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, folder: Path) -> Iterator[Job]:
-    """A job without end of two hosts over eni0; the parameter is environment."""
+    """Provide a job without end of two hosts over eni0; the parameter is environment."""
     env = {
         "HARP_STATS_DIR": f"{folder}/stats",
         "HARP_DUMP_DIR": f"{folder}/dumps",

@@ -14,7 +14,9 @@ import pytest
 
 from tests.meta.test_style import tracked_files
 
-FRAGMENT = re.compile(r"(of|for|that|which|since)\b", re.IGNORECASE)
+FRAGMENT = re.compile(r"(of|for|that|which|since|whose|whom|likewise)\b", re.IGNORECASE)
+# A test's docstring states what holds; that of another function says what it does or returns.
+CLAUSE = re.compile(r"(what|where|when|why|how|who|as)\b", re.IGNORECASE)
 C_NAMES = {".c", ".h", ".def"}
 # String and character literals come first, so that what looks like a comment in them is skipped.
 C_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*(.*?)\*/|//([^\n]*)', re.DOTALL)
@@ -42,6 +44,16 @@ def c_comments(text: str) -> Comments:
 
 def python_comments(text: str) -> Comments:
     """Return line and text of each comment and docstring; comments below each other are one."""
+    yield from hash_comments(text)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield node.body[0].lineno, docstring.lstrip()
+
+
+def hash_comments(text: str) -> Comments:
+    """Return line and text of each comment behind a #; those below each other are one."""
     last_line = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
@@ -51,15 +63,19 @@ def python_comments(text: str) -> Comments:
         if not (is_alone and line == last_line + 1):
             yield line, token.string.lstrip("#: ")
         last_line = line
+
+
+def function_docstrings(text: str) -> Comments:
+    """Return line and text of the docstrings of functions but for tests."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("test_"):
             docstring = ast.get_docstring(node)
             if docstring:
                 yield node.body[0].lineno, docstring.lstrip()
 
 
-def find_fragments(comments: Comments) -> list[tuple[int, str]]:
-    return [(line, text) for line, text in comments if FRAGMENT.match(text)]
+def find_fragments(comments: Comments, pattern: re.Pattern[str] = FRAGMENT) -> list[tuple[int, str]]:
+    return [(line, text) for line, text in comments if pattern.match(text)]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +104,19 @@ def test_fragments_of_python_are_found(text: str, lines: list[int]) -> None:
     assert sorted(line for line, _ in find_fragments(python_comments(text))) == lines
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('def f():\n    """What it returns."""\n', [2]),
+        ('def f():\n    """Return what it has."""\n', []),
+        ('def test_f():\n    """What is lost comes again."""\n', []),
+        ('class F:\n    """What a file has."""\n', []),
+    ],
+)
+def test_clauses_for_functions_are_found(text: str, lines: list[int]) -> None:
+    assert [line for line, _ in find_fragments(function_docstrings(text), CLAUSE)] == lines
+
+
 def test_comments_are_sentences(root: Path) -> None:
     found = []
     for file in tracked_files(root):
@@ -99,3 +128,12 @@ def test_comments_are_sentences(root: Path) -> None:
             continue
         found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in find_fragments(comments)]
     assert not found, f"{len(found)} comments begin with a fragment:\n" + "\n".join(found)
+
+
+def test_docstrings_of_functions_begin_with_a_verb(root: Path) -> None:
+    found = []
+    for file in tracked_files(root):
+        if file.suffix == ".py":
+            clauses = find_fragments(function_docstrings(file.read_text()), CLAUSE)
+            found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in clauses]
+    assert not found, f"{len(found)} docstrings begin with a clause:\n" + "\n".join(found)

@@ -103,7 +103,7 @@ def find_table(text: str, *heading: str) -> list[list[str]]:
 
 
 def read_sources() -> str:
-    """All C of the product."""
+    """Return all C of the product."""
     return "".join(
         read_document(path) for path in sorted(SRC.rglob("*")) if path.suffix in {".c", ".h", ".def"}
     )
@@ -210,7 +210,7 @@ def test_variables_of_the_readme_are_those_of_the_source() -> None:
 
 @functools.cache
 def known_words() -> set[str]:
-    """All words of the product and of its tests."""
+    """Return all words of the product and of its tests."""
     parts = ("plugin", "box", "harpctl", "lightcc", "tiacc_training", "tests", "dist", "docs/how-to/grafana")
     listed = subprocess.run(["git", "ls-files", *parts], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines() if not re.search("/(corpus|meta)/", name)]

@@ -38,7 +38,7 @@ def run_line(line: str, root: Path) -> Result:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """An image as it lies on a disk: with no proc and no sys of a machine."""
+    """Provide an image as it lies on a disk: with no proc and no sys of a machine."""
     root = build_machine(tmp_path, "ubuntu-22.04")
     for name in ("proc", "sys"):
         shutil.rmtree(root / name)

@@ -21,7 +21,7 @@ from tests.nccl import box, wheels
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """harp-nccl, as `./harp_setup build` leaves it."""
+    """Provide harp-nccl, as `./harp_setup build` leaves it."""
     if platform.machine() != "x86_64":
         pytest.skip("harp-nccl is for x86-64")
     return find_program(None, "harp-nccl")
@@ -53,13 +53,13 @@ def _build_lab(hosts: int) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="session")
 def two_hosts() -> Iterator[tuple[str, ...]]:
-    """Two namespaces, joined by one ENI."""
+    """Provide two namespaces, joined by one ENI."""
     yield from _build_lab(2)
 
 
 @pytest.fixture(scope="session")
 def four_hosts() -> Iterator[tuple[str, ...]]:
-    """Four namespaces on one bridge."""
+    """Provide four namespaces on one bridge."""
     yield from _build_lab(4)
 
 
@@ -89,7 +89,7 @@ def make_box(
 
 @pytest.fixture(scope="session")
 def named_plugin(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the plugin has both names: its own, and the one for NCCL_NET_PLUGIN=harp."""
+    """Provide a folder in which the plugin has both names: its own, and the one for NCCL_NET_PLUGIN=harp."""
     folder = tmp_path_factory.mktemp("plugin")
     for name in ("libnccl-net.so", "libnccl-net-harp.so"):
         (folder / name).symlink_to(plugin_file)
@@ -98,7 +98,7 @@ def named_plugin(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def harp(named_plugin: Path) -> dict[str, str]:
-    """The environment that puts NCCL of any release on HARP."""
+    """Provide the environment that puts NCCL of any release on HARP."""
     return {
         "LD_LIBRARY_PATH": str(named_plugin),
         "NCCL_NET_PLUGIN": "harp",

@@ -73,13 +73,13 @@ class Receiver:
 
 @pytest.fixture
 def lab(make_lab: MakeLab) -> Lab:
-    """Two hosts with capped ENIs."""
+    """Provide two hosts with capped ENIs."""
     return make_lab(LabSpec(enis=ENIS, cap_mbps=CAP_MBPS))
 
 
 @pytest.fixture
 def receiver(lab: Lab) -> Iterator[Receiver]:
-    """Host 1."""
+    """Provide what counts the bytes that host 1 receives."""
     with subprocess.Popen(lab.command(1, ["sleep", "infinity"])) as sleeper:
         one = Receiver(sleeper.pid)
         poll_until("it is on the host", lambda: one.path.read_text().count("eni") == ENIS)

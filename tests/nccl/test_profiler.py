@@ -20,7 +20,7 @@ V10 = next(release for release in wheels.RELEASES if release.table == 10)
 
 @pytest.fixture(scope="session")
 def profiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plugin profiler.c."""
+    """Provide the plugin profiler.c."""
     library = tmp_path_factory.mktemp("profiler") / "libcount.so"
     source = Path(__file__).with_name("profiler.c")
     argv = ["cc", "-std=gnu11", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(source)]

@@ -39,26 +39,26 @@ JOINED = re.compile(r"NET/HARP: (\S+): connected ")
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Two hosts with capped ENIs."""
+    """Provide two hosts with capped ENIs."""
     with Lab(LabSpec(enis=ENIS, cap_mbps=CAP_MBPS)) as built:
         yield built
 
 
 @pytest.fixture
 def striped(harp: dict[str, str]) -> dict[str, str]:
-    """All ENIs together."""
+    """Provide all ENIs together."""
     return {**harp, "HARP_IFNAME": "eni"}
 
 
 @pytest.fixture
 def separate(striped: dict[str, str]) -> dict[str, str]:
-    """Each ENI by itself."""
+    """Provide each ENI by itself."""
     return {**striped, "HARP_DEVICES": "enis", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV"}
 
 
 @pytest.fixture(scope="module")
 def receiver(lab: Lab) -> Iterator[int]:
-    """A process on host 1, whose counters are its host's."""
+    """Provide a process on host 1, whose counters are its host's."""
     with subprocess.Popen(lab.command(1, ["sleep", "infinity"])) as sleeper:
         poll_until("it is on the host", lambda: len(received_bytes(sleeper.pid)) == ENIS)
         yield sleeper.pid

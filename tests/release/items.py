@@ -137,12 +137,12 @@ class Fuzzing:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return f"fuzz-{self.decoder}"
 
     @property
     def what(self) -> str:
-        """Its name in the table."""
+        """Return its name in the table."""
         return f"fuzzing: {self.decoder}"
 
     @property
@@ -255,7 +255,7 @@ class Damage:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return f"damage-{self.carrier}"
 
     def prepare(self) -> None:
@@ -366,12 +366,12 @@ class Flaps(_InLab):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return f"flaps-{self.carrier}"
 
     @property
     def what(self) -> str:
-        """Its name in the table."""
+        """Return its name in the table."""
         carriers = {"auto": "udp and tcp together"}
         return f"interface flaps over {carriers.get(self.carrier, self.carrier)}"
 

@@ -26,19 +26,19 @@ class Item(Protocol):
 
     @property
     def name(self) -> str:
-        """What the record and the command line call it."""
+        """Return what the record and the command line call it."""
 
     @property
     def what(self) -> str:
-        """What the table calls it."""
+        """Return what the table calls it."""
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """Return the unit in which progress is counted."""
 
     @property
     def target(self) -> int:
-        """How many of them are wanted."""
+        """Return how many units are wanted."""
 
     def prepare(self) -> None:
         """Build what it runs, where that is not built; its time does not count.

@@ -82,14 +82,14 @@ def _move_checked_messages(libraries: Sequence[Path], carrier: str) -> None:
 
 @pytest.fixture(params=list_stored(), ids=lambda one: one.version)
 def release(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The plugin of each release."""
+    """Provide the plugin of each release."""
     one: Stored = request.param
     return one.unpack(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def other_wire() -> Path:
-    """The present plugin with another wire version."""
+    """Provide the present plugin with another wire version."""
     built = native.run_make(OTHER_WIRE)
     assert built.returncode == 0, built.stdout[-native.TAIL_CHARS :]
     return PLUGIN_DIR / OTHER_WIRE

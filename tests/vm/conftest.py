@@ -22,7 +22,7 @@ SPARE_BYTES = 64 * MIB
 
 @pytest.fixture(scope="session")
 def payload(plugin_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A disk with the plugin and harp-perf on it."""
+    """Provide a disk with the plugin and harp-perf on it."""
     folder, size = tmp_path_factory.mktemp("payload"), SPARE_BYTES
     (folder / "tree").mkdir()
     for file in (plugin_file, plugin_file.parent / "harp-perf"):
@@ -70,7 +70,7 @@ def boot_guests(images: tuple[GuestImage, GuestImage], payload: Path, folder: Pa
 
 @pytest.fixture(scope="session")
 def guests(root: Path, payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
-    """Two guests with the newest kernel, for all files that use them."""
+    """Provide two guests with the newest kernel, for all files that use them."""
     image = guest_image(root / ".cache" / "vm")
     with boot_guests((image, image), payload, tmp_path_factory.mktemp("guests")) as both:
         yield both

@@ -224,7 +224,7 @@ class Machine:
 
     @property
     def monitor(self) -> Monitor:
-        """What changes the machine's devices while it runs."""
+        """Return the connection that changes the machine's devices while it runs."""
         assert self._monitor is not None
         return self._monitor
 

@@ -88,7 +88,7 @@ def works_again(guests: Guests, config: str) -> None:
 
 @pytest.fixture(scope="module")
 def vlan(guests: Guests) -> str:
-    """A VLAN over eth2 in both guests."""
+    """Provide a VLAN over eth2 in both guests."""
     for guest in guests:
         guest.machine.run("modprobe 8021q; ip link add link eth2 name vlan7 type vlan id 7")
         guest.bring_up("vlan7", VLAN_SUBNET)

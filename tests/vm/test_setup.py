@@ -40,7 +40,7 @@ find etc boot usr/local \\( -path {TOOL} -o -path boot/grub/grubenv \\) -prune -
 
 @pytest.fixture(scope="module")
 def payload(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A disk with the self-contained file on it."""
+    """Provide a disk with the self-contained file on it."""
     folder = tmp_path_factory.mktemp("payload")
     (folder / "tree").mkdir()
     argv = [sys.executable, "-m", "dist.make", "--out", str(folder / "tree" / "harp_setup.sh")]

@@ -12,7 +12,7 @@ MATRIX_SIZES = (0, 1, 127, 128, 129, 4096, 16_385, 65_536, 1_000_003, 4 * MEBIBY
 
 
 def unconfigured(version: int) -> None:
-    """Init fails; twice, since NCCL may call it again for the next communicator."""
+    """Let init fail twice, since NCCL may call it again for the next communicator."""
     net, threads, files = Net(version), thread_count(), open_files()
     for _ in range(2):
         result = net.init()
@@ -49,7 +49,7 @@ def properties(version: int) -> None:
 
 
 def matrix(version: int) -> None:
-    """Messages from nothing to 64 MiB."""
+    """Move messages from nothing to 64 MiB."""
     net = init_net(Net(version))
     with net.pair() as pair:
         for number, size in enumerate(MATRIX_SIZES):

@@ -93,7 +93,7 @@ def give_up(version: int) -> None:
 
 
 def give_up_beside(version: int) -> None:
-    """The same on an engine that a connection uses, which goes on; so does a connect that is polled."""
+    """Give up on an engine that a connection uses, which goes on; so does a connect that is polled."""
     net = init_net(Net(version))
     with socket.create_server(("127.0.0.1", 0)) as silent, net.pair() as pair:
         forged = _forged_handle(net, silent.getsockname()[1])

@@ -49,7 +49,7 @@ def _write_file(root: Path, path: str, text: str | bytes) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A host with a job, and secrets wherever somebody may have put some."""
+    """Provide a host with a job, and secrets wherever somebody may have put some."""
     root = tmp_path / "host"
     build.write_page(root, 100, build.pack_page(100, {"session": [{"host": "peer", "state": "OPEN"}]}))
     build.make_process(

@@ -31,7 +31,7 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && '
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a host without Python."""
+    """Provide the environment of a host without Python."""
     folder = tmp_path_factory.mktemp("path")
     for name in TOOLS:
         (folder / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name} here"))
@@ -40,7 +40,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All packages, as `make dist` makes them."""
+    """Provide all packages, as `make dist` makes them."""
     run_command("make", "-s", "-C", root, "dist")
     return shutil.copytree(root / "dist" / "out", tmp_path_factory.mktemp("packages") / "out")
 

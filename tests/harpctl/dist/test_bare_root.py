@@ -22,7 +22,7 @@ NAME_IT = "export NCCL_NET_PLUGIN=$(/tmp/venv/bin/python -m harp_net)"
 
 @pytest.fixture
 def host(out: Path, debian: Debian) -> Chroot:
-    """A bare Debian in which a user has installed the wheel into an environment."""
+    """Provide a bare Debian in which a user has installed the wheel into an environment."""
     made: Chroot = debian("bookworm")
     wheel = made.put(only_file_for(out, "harp_net-*.whl"))
     made.run("python3", "-m", "venv", "/tmp/venv", uid=USER)

@@ -39,7 +39,7 @@ def stage(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(stage: Path, tmp_path: Path) -> Path:
-    """The file, made to take a folder of the test for the place where a host keeps the tool."""
+    """Provide the file, made to take a folder of the test for the place where a host keeps the tool."""
     data = assemble(stage)
     for name in (f"harp_tools=/{TOOLS}", "harp_program=/usr/local/bin/harpctl"):
         variable, _equals, path = name.partition("=")
@@ -52,7 +52,7 @@ def file(stage: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def genuine(stage: Path, tmp_path: Path) -> Path:
-    """The file as it is, for tests with --root."""
+    """Provide the file as it is, for tests with --root."""
     target = tmp_path / "genuine.sh"
     target.write_bytes(assemble(stage))
     return target

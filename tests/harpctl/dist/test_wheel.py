@@ -42,7 +42,7 @@ def lab(out: Path) -> Path:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """The programs of an empty environment."""
+    """Provide the programs of an empty environment."""
     venv.create(tmp_path / "venv", with_pip=True)
     return tmp_path / "venv" / "bin"
 

@@ -273,7 +273,7 @@ def _run_in_site(run_case: Case, folder: Path, number: int) -> None:
 def under_way(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[None]]]:
-    """Every case that is selected, on a site of its own."""
+    """Provide every case that is selected, on a site of its own."""
     items = [item for item in request.session.items if item.path == request.path]
     selected = {item.callspec.params["name"] for item in items if isinstance(item, pytest.Function)}
     with ThreadPoolExecutor(AT_ONCE) as pool:

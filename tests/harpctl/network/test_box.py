@@ -42,7 +42,7 @@ def _run_case(case: str, folder: Path, root: Path) -> Done:
 def boxes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path
 ) -> Iterator[dict[str, Future[Done]]]:
-    """Every case that is selected and can run, under way."""
+    """Provide every case that is selected and can run, under way."""
     items = [item for item in request.session.items if item.path == request.path]
     selected = {item.callspec.params["case"] for item in items if isinstance(item, pytest.Function)}
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -57,7 +57,7 @@ def _facts_when_done() -> Facts:
 
 
 def _make_host(root: Path, answers: dict[str, str]) -> Host:
-    """A host whose eth1 has the settings of ARP."""
+    """Make a host whose eth1 has the settings of ARP."""
     for setting, value in runtime.ARP.items():
         write_file(root, f"/proc/sys/net/ipv4/conf/eth1/{setting}", value)
     return Host(root, ScriptedRunner(answers))

@@ -18,7 +18,7 @@ IFNAME = "HARP_IFNAME=eth1,eth2"
 
 @pytest.fixture
 def folder(tmp_path: Path, plugin_file: Path) -> Path:
-    """What `harpctl node` makes; the library's path in it is that of the node."""
+    """Provide what `harpctl node` makes; the library's path in it is that of the node."""
     words = ["node", "--root", str(tmp_path), "--plugin", str(plugin_file), "--set", IFNAME]
     assert CliRunner().invoke(app, words).exit_code == 0
     return tmp_path / "opt" / "harp"

@@ -47,7 +47,7 @@ def installed_files(root: Path) -> set[str]:
 
 @pytest.fixture
 def node_root(tmp_path: Path) -> Path:
-    """The file system of the pod, with the mounts of installer.yaml."""
+    """Provide the file system of the pod, with the mounts of installer.yaml."""
     root = tmp_path / "host"
     (root / "opt" / "harp").mkdir(parents=True)
     (root / "var" / "lib" / "harp").mkdir(parents=True)

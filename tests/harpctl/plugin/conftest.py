@@ -82,7 +82,7 @@ class Image:
         return target
 
     def files(self) -> dict[str, bytes | str]:
-        """All files and links below the root, to compare."""
+        """Return all files and links below the root, to compare."""
         return {
             str(path.relative_to(self.root)): str(path.readlink()) if path.is_symlink() else path.read_bytes()
             for path in sorted(self.root.rglob("*"))
@@ -159,13 +159,13 @@ def foreign(compile_library: Compile) -> Path:
 
 @pytest.fixture(scope="session")
 def harp(compile_library: Compile) -> Path:
-    """A HARP that is quick to read."""
+    """Provide a HARP that is quick to read."""
     return compile_library("small", TABLE.format(symbol="ncclNetPlugin_v8", name="HARP"))
 
 
 @pytest.fixture(scope="session")
 def other_library(compile_library: Compile) -> Path:
-    """A shared library that is no plugin."""
+    """Provide a shared library that is no plugin."""
     return compile_library("other", "int answer(void) { return 42; }")
 
 

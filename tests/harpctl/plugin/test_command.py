@@ -117,7 +117,7 @@ def test_a_root_that_is_none(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_image() -> Iterator[Image]:
-    """An image where every user may look."""
+    """Provide an image where every user may look."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield make_image(Path(folder) / "image", "debian")

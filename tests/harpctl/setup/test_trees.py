@@ -54,7 +54,7 @@ def run_harpctl(root: Path, command: str, *words: str) -> Result:
 
 
 def take_snapshot(root: Path) -> dict[str, tuple[str, str]]:
-    """Every path of a tree with its kind, mode and content."""
+    """Return every path of a tree with its kind, mode and content."""
     found = {}
     for folder, names, files in os.walk(root):
         for name in [*names, *files]:

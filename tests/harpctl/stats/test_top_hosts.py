@@ -27,7 +27,7 @@ esac
 
 @pytest.fixture
 def pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A process that runs, this one, with a session that waits; and a file that is not ours."""
+    """Provide a process that runs, this one, with a session that waits; and a file that is not ours."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     monkeypatch.setattr(build, "START", int(fields[19]))
     monkeypatch.setenv("HARP_STATS_DIR", str(tmp_path / "run" / "harp"))

@@ -60,7 +60,7 @@ def run_trace(*words: object) -> tuple[int, str]:
 
 @pytest.fixture
 def ends(tmp_path: Path) -> tuple[Path, Path]:
-    """Both ends' dumps."""
+    """Provide both ends' dumps."""
     one = write_file(tmp_path, "one.trace", pack_recording("here", 1, "there", MARK, sender_events()))
     return one, write_file(tmp_path, "two.trace", pack_recording("there", 2, "here", MARK, receiver_events()))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ranks run."""
+"""The commands of ranks, by the place where they run."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Arrived:
 
     @property
     def overtaken(self) -> int:
-        """Count those that came after a later one."""
+        """Count the datagrams that came after a later one."""
         last, late = -1, 0
         for number in self.numbers:
             late += number < last

@@ -29,7 +29,7 @@ def shared() -> Iterator[Lab]:
 
 @pytest.fixture
 def lab(shared: Lab) -> Iterator[Lab]:
-    """A lab for whose faults each test cleans up."""
+    """Provide a lab for whose faults each test cleans up."""
     blast_flows(shared, 1)  # so that ARP is done
     yield shared
     for host in range(2):

@@ -20,7 +20,7 @@ MakeLab = Callable[[LabSpec], Lab]
 
 
 def is_reached(lab: Lab, source: tuple[int, int], target: tuple[int, int]) -> bool:
-    """Whether an echo from one ENI's address to another's comes back."""
+    """Return whether an echo from one ENI's address to another's comes back."""
     words = ("ping", "-c", "1", "-W", "1", "-I", lab.address(*source), lab.address(*target))
     try:
         run_command(Command(tuple(lab.command(source[0], words))))

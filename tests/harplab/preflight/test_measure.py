@@ -104,7 +104,7 @@ def test_a_pair_that_can_not_be_measured_is_a_fault(
 
 
 def rates_of(slow: dict[str, float], hosts: Sequence[str]) -> list[Rate]:
-    """Rates of all pairs, out of a host and into it at most what it has."""
+    """Return the rates of all pairs: a host sends and receives at most what it has."""
     return [
         Rate(source=a, target=b, eni="eth1", lane=0, gbps=min(slow.get(f"{a}>", 10), slow.get(f">{b}", 10)))
         for a in hosts

@@ -35,7 +35,7 @@ def can_encrypt(world: World) -> None:
 
 
 def can_not_encrypt(world: World) -> None:
-    """As the wheels of PyPI are."""
+    """Build it as the wheels of PyPI are."""
     _build_library(world, "ncclCrypt: TLS connection requested without TLS support")
 
 
