@@ -18,13 +18,6 @@
 #include "base/netlink.h"
 #include "base/text_file.h"
 
-const struct harp_eni_source harp_eni_source_system = {
-    .sysfs_root = "/sys",
-    .list = harp_eni_list,
-    .ethtool_mbps = harp_eni_ethtool_mbps,
-    .kind = harp_eni_find_kind,
-};
-
 /* ---- listing ---- */
 
 static int compare_index(const void *a, const void *b) {
@@ -84,7 +77,8 @@ int harp_eni_list(struct harp_eni *enis, unsigned max) {
   return (int)count;
 }
 
-void harp_eni_find_kind(int index, struct harp_eni_kind *kind) {
+/* Asks the kernel what makes an interface (IFLA_LINKINFO and IFLA_LINK of rtnetlink(7)). */
+static void find_kind(int index, struct harp_eni_kind *kind) {
   struct harp_netlink_request r;
   union {
     struct nlmsghdr head;
@@ -102,6 +96,13 @@ void harp_eni_find_kind(int index, struct harp_eni_kind *kind) {
   if (lower && !is_elsewhere && RTA_PAYLOAD(lower) == sizeof kind->lower)
     memcpy(&kind->lower, RTA_DATA(lower), sizeof kind->lower);
 }
+
+const struct harp_eni_source harp_eni_source_system = {
+    .sysfs_root = "/sys",
+    .list = harp_eni_list,
+    .ethtool_mbps = harp_eni_ethtool_mbps,
+    .kind = find_kind,
+};
 
 const struct harp_eni *harp_eni_find(const struct harp_eni *enis, unsigned count, const char *name) {
   for (unsigned i = 0; i < count; i++)

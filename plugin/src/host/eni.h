@@ -47,7 +47,7 @@ struct harp_eni_source {
   const char *sysfs_root;                              /* "/sys" */
   int (*list)(struct harp_eni *enis, unsigned max);    /* what harp_eni_list fills */
   int (*ethtool_mbps)(const char *name, int index);    /* what harp_eni_ethtool_mbps asks */
-  void (*kind)(int index, struct harp_eni_kind *kind); /* what harp_eni_find_kind asks */
+  void (*kind)(int index, struct harp_eni_kind *kind); /* asks the kernel what makes an interface */
 };
 extern const struct harp_eni_source harp_eni_source_system;
 
@@ -58,9 +58,6 @@ int harp_eni_list(struct harp_eni *enis, unsigned max);
 /* Reads the link speed from the driver: by ethtool netlink (Linux 5.6), else by ioctl ETHTOOL_GLINKSETTINGS.
  * Returns Mbit/s, or -errno: -ENODATA when the driver does not report it. */
 int harp_eni_ethtool_mbps(const char *name, int index);
-
-/* Asks the kernel what makes an interface (IFLA_LINKINFO and IFLA_LINK of rtnetlink(7)). */
-void harp_eni_find_kind(int index, struct harp_eni_kind *kind);
 
 /* Writes a MAC address as text, in lower case. */
 void harp_eni_format_mac(const uint8_t mac[6], char text[HARP_ENI_MAC_TEXT_BYTES]);

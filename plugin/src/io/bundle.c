@@ -28,18 +28,6 @@ static struct bundle *bundle_of(struct harp_io *io) {
 
 /* ---- open and close ---- */
 
-struct harp_io *harp_io_bundle_make(struct harp_error *error) {
-  struct bundle *b = calloc(1, sizeof *b);
-  if (!b) {
-    harp_shortage_set(error, -ENOMEM, "cannot open several interfaces as one");
-    return NULL;
-  }
-  b->io.ops = &harp_io_bundle;
-  b->io.info = (struct harp_io_info){
-      .mode = "bundle", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = HARP_RX_BATCH_MAX};
-  return &b->io;
-}
-
 /* The engine may use on any route what all members support. */
 static void take_in_info(struct harp_io_info *info, const struct harp_io_info *member) {
   info->gather = info->gather && member->gather;
@@ -191,7 +179,7 @@ static unsigned bundle_fds(struct harp_io *io, struct pollfd *fds) {
   return n;
 }
 
-const struct harp_io_ops harp_io_bundle = {
+static const struct harp_io_ops bundle_ops = {
     .name = "bundle",
     .close = bundle_close,
     .route_open = bundle_route_open,
@@ -207,3 +195,15 @@ const struct harp_io_ops harp_io_bundle = {
     .rx_release = bundle_rx_release,
     .fds = bundle_fds,
 };
+
+struct harp_io *harp_io_bundle_make(struct harp_error *error) {
+  struct bundle *b = calloc(1, sizeof *b);
+  if (!b) {
+    harp_shortage_set(error, -ENOMEM, "cannot open several interfaces as one");
+    return NULL;
+  }
+  b->io.ops = &bundle_ops;
+  b->io.info = (struct harp_io_info){
+      .mode = "bundle", .gather = true, .buffer_bytes = UINT32_MAX, .rx_batch = HARP_RX_BATCH_MAX};
+  return &b->io;
+}

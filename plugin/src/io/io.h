@@ -148,6 +148,6 @@ struct harp_io {
   struct harp_io_info info;
 };
 
-extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_none, harp_io_bundle, harp_io_sim;
+extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_none, harp_io_sim;
 
 #endif
