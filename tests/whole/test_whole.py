@@ -33,6 +33,8 @@ CALLS = {"inline": 1100, "thread": 6000}  # the most calls of one process
 BASES = {mode: f"seed=1 messages=4 mode={mode}" for mode in CALLS}
 SAMPLE = 4  # positions at which a function fails, without --whole
 PAUSE_MS = 5000  # more than two peer timeouts
+# The end of a process, a pause longer than every timeout, and a jump of the wall clock.
+EVENTS = {"end": "kill={}", "pause": f"pause={{}}:{PAUSE_MS}", "jump": "jump={}"}
 # Plans that found a defect. What they do depends on the order of calls, so they age.
 MENDED = {
     "connecting": tuple(f"{BASES['inline']} pause={n}:{PAUSE_MS}" for n in range(163, 290, 9)),
@@ -224,31 +226,17 @@ def test_failing_calls(
 
 
 @pytest.mark.parametrize("mode", BASES)
-def test_a_process_ends(mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest) -> None:
-    plans = [f"{BASES[mode]} kill={n}" for n in _calls_to_break(request, mode)]
+@pytest.mark.parametrize("event", EVENTS)
+def test_something_happens_at_a_call(
+    event: str, mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
+) -> None:
+    plans = [f"{BASES[mode]} {EVENTS[event].format(n)}" for n in _calls_to_break(request, mode)]
     assert not _run_on_plugins(whole, plugins, plans)
 
 
 @pytest.mark.parametrize("mode", BASES)
 def test_a_process_gives_up(mode: str, whole: Path, plugins: list[Path]) -> None:
     assert not _run_on_plugins(whole, plugins, [f"{BASES[mode]} stop={n}" for n in range(1, 60)])
-
-
-@pytest.mark.parametrize("mode", BASES)
-def test_a_process_is_stopped(
-    mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
-) -> None:
-    """Longer than every timeout: nothing but time is lost."""
-    plans = [f"{BASES[mode]} pause={n}:{PAUSE_MS}" for n in _calls_to_break(request, mode)]
-    assert not _run_on_plugins(whole, plugins, plans)
-
-
-@pytest.mark.parametrize("mode", BASES)
-def test_the_wall_clock_jumps(
-    mode: str, whole: Path, plugins: list[Path], request: pytest.FixtureRequest
-) -> None:
-    plans = [f"{BASES[mode]} jump={n}" for n in _calls_to_break(request, mode)]
-    assert not _run_on_plugins(whole, plugins, plans)
 
 
 @pytest.mark.parametrize("defect", MENDED)
