@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""harp-nccl with one NCCL and the namespaces of its ranks."""
+"""harp-nccl with one NCCL and the namespaces of its ranks; harpctl as users call it."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harplab.bench.nccl_run import NcclRun, run_nccl
 
@@ -19,6 +23,22 @@ def list_sizes(least: int, most: int, factor: int) -> list[int]:
         found.append(least)
         least *= factor
     return found
+
+
+def run_harpctl(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run harpctl to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "harpctl", *words], capture_output=True, text=True, check=False
+    )
+
+
+def measure_beside_sockets(*words: str) -> dict[str, Any]:
+    """Measure HARP and NCCL's sockets by harpctl; return the document."""
+    done = run_harpctl(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert [side["name"] for side in document["sides"]] == ["HARP", "Socket"]
+    return document
 
 
 @dataclasses.dataclass(frozen=True)

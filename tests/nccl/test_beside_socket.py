@@ -6,10 +6,6 @@ Times are printed and written, never judged.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from harplab.bench.nccl_measure import NcclJob, NcclPlace, NcclSide, alternate_sides, fold_runs
@@ -17,6 +13,7 @@ from harplab.bench.nccl_report import nccl_table
 from harplab.bench.table import plain_text
 from harplab.lab.spec import LabSpec
 from tests.nccl import wheels
+from tests.nccl.box import measure_beside_sockets, run_harpctl
 from tests.nccl.conftest import MakeBox
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
@@ -40,16 +37,8 @@ STRIPED_SIZES = (64 << 10, 1 << 20, 16 << 20)
     ids=" ".join,
 )
 def test_benchmark(words: tuple[str, ...]) -> None:
-    measuring = ("--sizes", "64,4K,1M", "--time", "0.05", "--runs", "2", "--json")
-    done = subprocess.run(
-        [sys.executable, "-m", "harpctl", "bench", "nccl", *words, *measuring],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert [side["name"] for side in document["sides"]] == ["HARP", "Socket"]
+    measuring = ("--sizes", "64,4K,1M", "--time", "0.05", "--runs", "2")
+    document = measure_beside_sockets("bench", "nccl", *words, *measuring)
     for side in document["sides"]:
         assert [row["bytes"] for row in side["rows"]] == [64, 4096, 1 << 20]
         assert {row["wrong"] for row in side["rows"]} == {0}
@@ -60,12 +49,7 @@ def test_benchmark(words: tuple[str, ...]) -> None:
 def test_net_that_is_not_used() -> None:
     """A plugin that NCCL can't use is reported, not measured as the sockets that NCCL takes instead."""
     words = ("--sizes", "64", "--runs", "1", "--time", "0.05", "--env", "HARP_IFNAME=none-such")
-    done = subprocess.run(
-        [sys.executable, "-m", "harpctl", "bench", "nccl", "--loopback", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_harpctl("bench", "nccl", "--loopback", *words)
     assert done.returncode == 1, done.stdout
     assert "NCCL over HARP failed" in done.stderr
     assert "none-such" in done.stderr

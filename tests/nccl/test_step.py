@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
+from tests.nccl.box import measure_beside_sockets
 from tests.nccl.conftest import MakeBox
 
 pytestmark = [pytest.mark.nccl, pytest.mark.lab, pytest.mark.slow]
@@ -37,14 +34,6 @@ def test_command() -> None:
     """The last 4 of 5 MiB are ready when the compute time ends, and take 168 ms at 200 Mbit/s."""
     words = ("1M,4M", "--compute", "100", "--cap", "200", "--gpus", "1", "--scale", "2")
     amount = ("--steps", "1", "--warmup", "0", "--runs", "1")
-    done = subprocess.run(
-        [sys.executable, "-m", "harpctl", "lab", "step", *words, *amount, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert [side["name"] for side in document["sides"]] == ["HARP", "Socket"]
+    document = measure_beside_sockets("lab", "step", *words, *amount)
     assert {side["wrong"] for side in document["sides"]} == {0}
     assert all(side["exposed_ms"] > 150 for side in document["sides"])
