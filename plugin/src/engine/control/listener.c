@@ -325,7 +325,10 @@ static bool replace_dead(struct harp_listener *l, struct harp_link *link) {
   return true;
 }
 
-void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link) {
+/* Appends a link to those that wait for accept. It takes the place of one that is dead, whose other end is
+ * gone and has sent nothing: a peer whose handshake was cut off tries again, and accept is to have the link
+ * that lives. A dead one alone stays, since somebody did connect. */
+static void put_ready(struct harp_listener *l, struct harp_link *link) {
   HARP_ASSERT(link->role == HARP_ROLE_RECEIVER && !link->next_ready);
   HARP_ASSERT(!l->ready_first == !l->ready_last);
   if (replace_dead(l, link)) return;
@@ -365,7 +368,7 @@ static int answer_first(struct harp_listener *l, const struct harp_connect_name 
     return err;
   }
   harp_answer_set(a, name, link, peer, awaits_ping);
-  harp_listener_put_ready(l, link);
+  put_ready(l, link);
   harp_link_log_connected(link);
   return 0;
 }

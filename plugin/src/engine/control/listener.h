@@ -99,9 +99,5 @@ int harp_listener_answer(struct harp_listener *l, const struct harp_connect_name
 /* Counts the links that wait for accept, but for dead ones, and the connects whose pending peers become links
  * with their CONFIRM. */
 unsigned harp_listener_count_unaccepted(const struct harp_listener *l);
-/* Appends a link to those that wait for accept. It takes the place of one that is dead, whose other end is
- * gone and has sent nothing: a peer whose handshake was cut off tries again, and accept is to have the link
- * that lives. A dead one alone stays, since somebody did connect. */
-void harp_listener_put_ready(struct harp_listener *l, struct harp_link *link);
 
 #endif
