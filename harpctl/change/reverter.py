@@ -168,7 +168,7 @@ class Reverter:
     @_do_undo.register
     def _set_back(self, undo: SetBack, step: _StepUndo, reverted: RevertedStep) -> None:
         now = self._host.read_text(undo.path)
-        is_set_again = (now or "").strip() == undo.ours.strip()  # by a boot unit, or the boot loader's arguments
+        is_set_again = now is not None and now.strip() == undo.ours.strip()  # by what each boot does
         if self._was_rebooted(step.before) and not is_set_again:
             self.notes.append(f"{undo.path}: what was set is gone since the host was booted again.")
             return
