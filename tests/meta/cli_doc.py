@@ -21,7 +21,7 @@ HEAD = """\
 
 Made from the commands' help by `python -m tests.meta.cli_doc`.
 [operations.md](../how-to/operations.md) explains when to use which; `--help` of a command says
-more, and alone has the options of `bench` and `lab`.
+more, and alone has what is below `bench` and `lab` ([lab.md](../how-to/lab.md)).
 
 Results go to standard output, progress and errors to standard error. With `--json` standard output
 is one JSON document, after a failure
@@ -48,7 +48,7 @@ COMMON = """
 
 """
 COMMON_FROM = 5  # commands that have the same option
-HELP_ALONE = {"lab", "bench"}  # commands of developers, whose many options only --help lists
+HELP_ALONE = {"lab", "bench"}  # commands of developers, whose options and commands only --help lists
 CONTEXT = click.Context(app)
 
 
@@ -87,9 +87,10 @@ def _load_commands(names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:
     """Load the commands of these names, with those of groups."""
     for name in names:
         command = load_command(name)
-        if command.callback:
+        if command.callback or _has_help_alone(name):
             yield name, command
-        yield from ((f"{name} {word}", below) for word, below in getattr(command, "commands", {}).items())
+        if not _has_help_alone(name):
+            yield from ((f"{name} {word}", below) for word, below in getattr(command, "commands", {}).items())
 
 
 @functools.cache
