@@ -66,7 +66,7 @@ def requirements() -> dict[str, str]:
                 continue  # it is for another Python than this one
             if pins.get(name) != installed:
                 raise SystemExit(
-                    f"dist: {name} {installed} is installed, and {PINS.name} says {pins.get(name, 'nothing of it')}."
+                    f"dist: {name} {installed} is installed, and {PINS.name} has {pins.get(name, 'nothing')}."
                     " Run: ./harp_setup build"
                 )
             found[name] = installed
@@ -113,7 +113,12 @@ def split_packages(whole: Path, app: Path, ext: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(target)
     for folder in (app, ext):
-        for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):  # pip's records of what is not here
+        for name in (
+            "RECORD",
+            "INSTALLER",
+            "REQUESTED",
+            "direct_url.json",
+        ):  # pip's records of what is not here
             for record in folder.glob(f"*.dist-info/{name}"):
                 record.unlink()
         for hidden in folder.glob("*/.*"):
@@ -140,7 +145,7 @@ def stage_packages(tags: tuple[str, ...], stage: Path, cache: Path, machine: str
 
 
 def merge_packages(stage: Path) -> None:
-    """Move from ext/ to app/ what can lie there for all Pythons: compiled parts that bear the name of theirs."""
+    """Move from ext/ to app/ what can lie there for all Pythons: compiled parts have the name of theirs."""
     folders = sorted((stage / "ext").iterdir())
     for name in sorted({entry.name for folder in folders for entry in folder.iterdir()}):
         found: dict[Path, bytes] = {}
@@ -200,7 +205,7 @@ def stage_harpctl(folder: Path) -> Path:
 
 
 def _stage_lab_source(folder: Path) -> Path:
-    """Put the lab's Python package into a folder, with what it has of a checkout; return its data's folder."""
+    """Put the lab's Python package and its data of a checkout into a folder; return the data's folder."""
     data = _stage_source("harplab", folder)
     shutil.copy(TOP / "docs" / "reference" / WIRE_DOC, data / WIRE_DOC)
     return data

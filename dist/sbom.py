@@ -96,7 +96,7 @@ def describe(out: Path, cache: Path) -> Bom:
 
 
 def write_sbom(out: Path, cache: Path) -> Path:
-    """Write the bill of materials of a folder of packages into it, after a check against CycloneDX's schema."""
+    """Write the bill of materials of a folder of packages into it, checked against CycloneDX's schema."""
     text = JsonV1Dot6(describe(out, cache)).output_as_string(indent=1)
     if wrong := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         raise SystemExit(f"dist: the bill of materials is not what CycloneDX's schema wants: {wrong}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a host: what the Debian and the rpm package and the layer hold.
 
-The library has its second names, for NCCL and for RCCL, so that no other plugin is touched; `harpctl install --name
-plain` gives it the plain ones. harpctl runs with its own Python packages, by the host's Python.
+The library has its second names, for NCCL and for RCCL, so that no other plugin is touched; `harpctl install
+--name plain` gives it the plain ones. harpctl runs with its own Python packages, by the host's Python.
 """
 
 from __future__ import annotations

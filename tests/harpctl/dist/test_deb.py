@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages on bare hosts of Debian releases: installed, used, purged; and where they do not fit."""
+"""The Debian packages on bare hosts of Debian releases: installed, used, purged; where they do not fit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of each machine: their names, and programs and libraries that are for it, and for an old glibc."""
+"""The packages of each machine: their names, and what is for it and for an old glibc in them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ def test_in_an_empty_environment(wheel: Path, lab: Path, empty: Path, tmp_path: 
         assert inspect_elf(file, NAME).version == build_version()
     assert "harpctl_lab (wheel)" in run_command(empty / "harpctl", "demo", code=ExitCode.MISSING)
     run_command(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", lab)
-    table = run_command(empty / "harpctl", *"bench --loopback --mode pingpong --time 0.1 --sizes 8".split())
+    table = run_command(
+        empty / "harpctl", *["bench", "--loopback", "--mode", "pingpong", "--time", "0.1", "--sizes", "8"]
+    )
     assert "every byte checked" in table
     assert run_command(empty / "harpctl", "demo").count("every byte checked") == 2
     assert "harp.lua" in run_command(empty / "harpctl", "dissector", tmp_path)
@@ -252,7 +254,7 @@ def test_the_plugin_alone(out: Path, empty: Path) -> None:
     with library.open("rb") as file:
         assert inspect_elf(file, library.name).version == build_version()
     perf = BUILD / "harp-perf"
-    job = (*"--mode pingpong --sizes 64K --time 0.5 --log none --plugin".split(), library)
+    job = (*["--mode", "pingpong", "--sizes", "64K", "--time", "0.5", "--log", "none", "--plugin"], library)
     done = subprocess.run(
         [str(word) for word in (empty / "harp-run", perf, *job)],
         env={"HARP_IFNAME": "=lo", "PATH": os.environ["PATH"]},
