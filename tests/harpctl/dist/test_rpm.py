@@ -29,7 +29,7 @@ def files_left(root: Path) -> list[str]:
 
 
 def test_it_is_installed_queried_and_erased(out: Path, tmp_path: Path) -> None:
-    package, root = only_file_for(out, "harp-0*.rpm"), tmp_path / "root"
+    package, root = only_file_for(out, "harp-[0-9]*.rpm"), tmp_path / "root"
     rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
     scripts = [] if os.geteuid() == 0 else ["--noscripts"]  # they run in the root
     run_command(*rpm, "--initdb")
@@ -82,7 +82,7 @@ def test_for_another_machine_it_is_refused(
     tree = tmp_path / "tree"
     tree.mkdir()
     run_command(
-        "sh", "-c", 'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)', only_file_for(out, "harp-0*.rpm"), tree
+        "sh", "-c", 'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)', only_file_for(out, "harp-[0-9]*.rpm"), tree
     )
     zsh = tree / "usr/share/zsh"
     (zsh / "site-functions").rename(zsh / "vendor-completions")
@@ -91,6 +91,6 @@ def test_for_another_machine_it_is_refused(
     root = tmp_path / "root"
     rpm = ("rpm", "--root", root, "--dbpath", "/var/lib/rpm")
     run_command(*rpm, "--initdb")
-    output = run_command(*rpm, "--install", "--nodeps", only_file_for(tmp_path, "harp-0*.rpm"), code=1)
+    output = run_command(*rpm, "--install", "--nodeps", only_file_for(tmp_path, "harp-[0-9]*.rpm"), code=1)
     assert "is intended for a different architecture" in output
     assert files_left(root) == []
