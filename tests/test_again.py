@@ -56,7 +56,7 @@ def test_a_run_without_a_result_is_no_success(tmp_path: Path) -> None:
 
 HOLD = """
 import time, tests.again
-with tests.again.busy(1) as pids:
+with tests.again.keep_busy(1) as pids:
     print(*pids, flush=True)
     time.sleep(600)
 """
