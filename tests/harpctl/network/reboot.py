@@ -91,8 +91,10 @@ TAKEN_AWAY = (
     "ethtool -L eth1 rx 4 tx 4; ethtool -L eth3 rx 1 tx 1",
     f"{SIZES}; {ARP}; ip link set dev eth2 mtu 1500",
 )
-# again: waits until what is shown is as it was, else tells the difference. valid: the verdict, else all.
+# settled: waits until the manager has brought up all interfaces. again: waits until what is shown is as it
+# was, else tells the difference. valid: the verdict, else all.
 FUNCTIONS = """
+settled() { for i in $(seq 120); do sh /show.sh | grep -q connecting || return; sleep 0.5; done; }
 valid() { if harpctl validate >/validate.out 2>&1; then tail -1 /validate.out; else cat /validate.out; fi; }
 again() {
   for i in $(seq 60); do sh /show.sh | cmp -s "$1" - && return; sleep 0.5; done
@@ -285,7 +287,7 @@ def main() -> None:
     undo = "harpctl rollback --yes >/rollback.out 2>&1 || cat /rollback.out"
     lines = boot(
         tree,
-        f"{FUNCTIONS} sh /show.sh | tee /before; echo\n"
+        f"{FUNCTIONS} settled; sh /show.sh | tee /before; echo\n"
         f"{setup} --yes 2>/dev/null | grep -E 'next boot|^Set'; {undo}; again /before rollback; echo\n"
         f"{setup} --yes 2>/dev/null | tail -1; {setup} --dry-run --exit-code; echo again $?\n"
         "harpctl install --yes >/install.out 2>&1 || cat /install.out",
