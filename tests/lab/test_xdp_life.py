@@ -57,9 +57,9 @@ def test_sends_that_reach_nobody(make_lab: MakeLab, plugin_file: Path) -> None:
         run_command(run_inside(lab.hosts[host], "nft", "-f", "-", stdin=table))
     words, env = UNTIL_FINISHED, {"HARP_STALL_TIME": "2"}
     with Job(lab, plugin_file, mode="bidir", sizes="256K", words=words, env=env, rank_env=(UDP, XDP)) as job:
+        poll_until("sockets are used", lambda: "continuing with sockets to this peer" in job.log(1))
         job.until_moving()
         job.finish(may_fall_back=True)
-        assert "continuing with sockets to this peer" in job.log(1)
         assert "continuing with sockets to this peer" not in job.log(0)
 
 

@@ -54,7 +54,8 @@ GENERATED = ("drop_", "harp_eni_", "harp_peer_", "harp_engine_")  # put together
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROSE_COLUMNS = 100
 ARCHITECTURE_WORDS = 2100
-WORDS = 46_000  # the words of all documents, marks of tables included: what is added replaces something
+WORDS = 35_000  # the words of all documents: what is added replaces something
+TABLE_MARK = re.compile(r"\|[-:|]*")
 OWN_FORM = {"cli.md"}  # generated
 
 
@@ -184,7 +185,8 @@ def test_documents_do_not_grow() -> None:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines()]
     assert len(files) > len(DOCS) / 2
-    assert sum(len(read_document(path).split()) for path in files if path.is_file()) <= WORDS
+    words = [word for path in files if path.is_file() for word in read_document(path).split()]
+    assert sum(not TABLE_MARK.fullmatch(word) for word in words) <= WORDS
 
 
 def test_documents_named_in_the_code_exist() -> None:
