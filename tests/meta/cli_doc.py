@@ -49,6 +49,7 @@ COMMON = """
 """
 COMMON_FROM = 5  # commands that have the same option
 HELP_ALONE = {"lab", "bench"}  # commands of developers, whose options and commands only --help lists
+INTERNAL = "Internal"  # the panel of what no operator runs
 CONTEXT = click.Context(app)
 
 
@@ -137,6 +138,8 @@ def generate_document() -> str:
     parts += [COMMON, *(f"{row}\n" for row in _common_rows())]
     seen: dict[str, str] = {}
     for panel, names in COMMANDS.items():
+        if panel == INTERNAL:
+            continue
         parts.append(f"\n## {panel}\n")
         parts += ["\n" + _describe_command(name, command, seen) for name, command in _load_commands(names)]
     return "".join(parts)

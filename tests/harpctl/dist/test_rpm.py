@@ -82,7 +82,11 @@ def test_for_another_machine_it_is_refused(
     tree = tmp_path / "tree"
     tree.mkdir()
     run_command(
-        "sh", "-c", 'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)', only_file_for(out, "harp-[0-9]*.rpm"), tree
+        "sh",
+        "-c",
+        'rpm2cpio "$0" | (cd "$1" && cpio -idm --quiet)',
+        only_file_for(out, "harp-[0-9]*.rpm"),
+        tree,
     )
     zsh = tree / "usr/share/zsh"
     (zsh / "site-functions").rename(zsh / "vendor-completions")
