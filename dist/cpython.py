@@ -240,9 +240,7 @@ def _strip(zig: Path, program: Path, target: Path) -> None:
     if strip := shutil.which("strip"):
         _run("stripping Python", [strip, "-o", str(target), str(program)], target.parent)
     else:
-        _run(
-            "stripping Python", [str(zig), "objcopy", "--strip-all", str(program), str(target)], target.parent
-        )
+        _run("stripping Python", [str(zig), "objcopy", "--strip-all", str(program), str(target)], target.parent)
     target.chmod(0o755)
 
 

@@ -265,9 +265,7 @@ def assemble(stage: Path) -> bytes:
         head = head.replace(word, value)
     (stage / "head.sh").write_text(head, encoding="utf-8")  # with it, the file can be put together anew
     archive = pack(stage)
-    last = (
-        f'harp_main "${{BASH_SOURCE-}}" {len(archive)} {hashlib.sha256(archive).hexdigest()} "$@"; exit $?\n'
-    )
+    last = f'harp_main "${{BASH_SOURCE-}}" {len(archive)} {hashlib.sha256(archive).hexdigest()} "$@"; exit $?\n'
     return head.encode() + last.encode() + archive
 
 

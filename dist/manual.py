@@ -30,9 +30,7 @@ SHELLS = {  # where each looks
 def _escaped(text: str) -> str:
     """Return text whose lines are none of roff's requests."""
     lines = text.replace("\\", r"\e").strip().splitlines()
-    return "\n".join(
-        rf"\&{line.strip()}" if line.strip()[:1] in {".", "'"} else line.strip() for line in lines
-    )
+    return "\n".join(rf"\&{line.strip()}" if line.strip()[:1] in {".", "'"} else line.strip() for line in lines)
 
 
 def _page(name: str, short: str) -> ManPage:

@@ -112,9 +112,7 @@ def build_rpm(tree: Path, out: Path, machine: str, *, debug: bool) -> None:
         if debug:
             stage_debug(top / "debug", machine)
         functions = tree / "usr" / "share" / "zsh"
-        (functions / "vendor-completions").rename(
-            functions / "site-functions"
-        )  # where this family's zsh looks
+        (functions / "vendor-completions").rename(functions / "site-functions")  # where this family's zsh looks
         spec = top / "harp.spec"
         words = {
             "version": plain_version(),
@@ -132,9 +130,7 @@ def build_rpm(tree: Path, out: Path, machine: str, *, debug: bool) -> None:
         for macro, value in {**MACROS, "_topdir": str(top)}.items():
             argv += ["--define", f"{macro} {value}"]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(TIME)}
-        done = subprocess.run(
-            [*argv, str(spec)], capture_output=True, text=True, check=False, env=environment
-        )
+        done = subprocess.run([*argv, str(spec)], capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             raise SystemExit(f"dist: the rpm packages can't be built:\n{done.stderr.strip()}")
         for package in (top / "RPMS").rglob("*.rpm"):

@@ -51,9 +51,7 @@ def _from_pypi(name: str, version: str) -> Component:
 
 
 def _from_debian(name: str, version: str) -> Component:
-    url = PackageURL(
-        type="deb", namespace="debian", name=name, version=version, qualifiers={"arch": "source"}
-    )
+    url = PackageURL(type="deb", namespace="debian", name=name, version=version, qualifiers={"arch": "source"})
     return Component(name=name, version=version, purl=url, bom_ref=url.to_string())
 
 

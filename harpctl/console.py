@@ -33,8 +33,7 @@ def escape_unprintable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
-        for char in text
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
     )
 
 
@@ -44,11 +43,7 @@ class Console(rich.console.Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render an object; all that rich writes is rendered here, and parts of it again by itself."""
         for segment in super().render(renderable, options):
-            yield (
-                segment
-                if segment.control
-                else segment._replace(text=escape_unprintable(segment.text, LAYOUT))
-            )
+            yield (segment if segment.control else segment._replace(text=escape_unprintable(segment.text, LAYOUT)))
 
 
 class _QuietConsole(Console):
@@ -114,9 +109,7 @@ def make_table(*heads: str, folded: Collection[str] = (), right: bool = False) -
     """Make a table without lines; the columns `folded` give way on a narrow terminal."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for head in heads:
-        table.add_column(
-            head, overflow="fold", no_wrap=head not in folded, justify="right" if right else "left"
-        )
+        table.add_column(head, overflow="fold", no_wrap=head not in folded, justify="right" if right else "left")
     return table
 
 
@@ -124,9 +117,7 @@ def print_table(table: Table, *, wide: bool = False) -> None:
     """Write a table on stdout: as wide as the terminal; elsewhere, or if `wide`, as wide as it needs."""
     # The console gets the width, as print() uses no more than the console's.
     width = OUT.width if OUT.is_terminal and not wide else WIDTH_MAX
-    console = Console(
-        file=OUT.file, width=width, force_terminal=OUT.is_terminal, highlight=False, emoji=False
-    )
+    console = Console(file=OUT.file, width=width, force_terminal=OUT.is_terminal, highlight=False, emoji=False)
     with console.capture() as drawn:
         console.print(table)
     OUT.file.write("".join(f"{line.rstrip()}\n" for line in drawn.get().split("\n")[:-1]))

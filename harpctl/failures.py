@@ -56,9 +56,7 @@ def report_failures(context: click.Context) -> Iterator[None]:
         if DEBUG.get():
             raise
         known = _harp_error(error)
-        _end_with_error(
-            known.message, complete_hint(known.hint, context), int(known.exit_code), as_json=as_json
-        )
+        _end_with_error(known.message, complete_hint(known.hint, context), int(known.exit_code), as_json=as_json)
 
 
 def _harp_error(error: Exception) -> HarpError:

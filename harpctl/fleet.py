@@ -55,9 +55,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the command on one host; a list of these is what --json prints."""
 
     host: str
-    result: (
-        str  # "ok", "failed", "differs", "unreachable", "no harpctl", "no answer", "timed out", "not begun"
-    )
+    result: str  # "ok", "failed", "differs", "unreachable", "no harpctl", "no answer", "timed out", "not begun"
     code: int  # the command's exit code there, or one that stands for the result
     detail: str = ""
     remedy: str = ""
@@ -156,9 +154,7 @@ def answer_of(host: str, code: int, out: str, err: str) -> Answer:
     if code < 0:
         return _failed_answer(host, "failed", ExitCode.FAILED, f"ssh was ended by signal {-code}")
     if code == SSH_FAILED:
-        return _failed_answer(
-            host, "unreachable", ExitCode.MISSING, message or "ssh failed", remedy_of(host, err)
-        )
+        return _failed_answer(host, "unreachable", ExitCode.MISSING, message or "ssh failed", remedy_of(host, err))
     if code == NOT_FOUND:
         remedy = "Install harpctl there, name it with --remote PATH, or run this from harp_setup.sh."
         return _failed_answer(host, "no harpctl", ExitCode.MISSING, message, remedy)
@@ -260,9 +256,7 @@ def run_on_hosts(
     if any(answer.code for answer in answers):
         answers += [_not_begun(host, answers[0]) for host in others]
     else:
-        answers += ask(
-            others, [], f"{words[0]} on {len(others)} others" if first else f"{words[0]} on {count}"
-        )
+        answers += ask(others, [], f"{words[0]} on {len(others)} others" if first else f"{words[0]} on {count}")
     answers = compare(answers) if compare else answers
     if as_json:
         print_json(answers)
@@ -305,9 +299,7 @@ def show_plans(answers: Sequence[Answer]) -> bool:
     for answer in answers:
         data = msgspec.json.encode(answer.answer)
         plan = decode_json(data, _Planned, f"The plan of {answer.host}", LOOK.format(answer.host), LAYOUT)
-        text = (
-            "" if isinstance(answer.answer, dict) and answer.answer.get("changed") is False else plan.text()
-        )
+        text = "" if isinstance(answer.answer, dict) and answer.answer.get("changed") is False else plan.text()
         plans.setdefault(text, []).append(answer.host)
     for text, hosts in plans.items():
         print_lines(f"{', '.join(hosts)}:\n{text.rstrip() or 'Nothing to do.'}\n")
@@ -364,9 +356,7 @@ def over_hosts(command: click.Command, compare: Compare | None = None) -> click.
             here(**values)
             return
         context = click.get_current_context()
-        by_option = {
-            name: context.params[str(one.name)] for one in context.command.params for name in one.opts
-        }
+        by_option = {name: context.params[str(one.name)] for one in context.command.params for name in one.opts}
         as_json = bool(by_option[JSON])
         is_real = by_option.get(DRY_RUN) is False and not by_option.get("--list")
         run = Run(

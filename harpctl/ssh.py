@@ -49,9 +49,7 @@ def parse_hosts(given: Sequence[str]) -> tuple[str, ...]:
         elif word:
             hosts.update(dict.fromkeys(_expand_word(word)))
     if not hosts:
-        raise HarpError(
-            "-H names no host.", "Give it as -H host1,host2, -H gpu[1-8] or -H @FILE.", ExitCode.USAGE
-        )
+        raise HarpError("-H names no host.", "Give it as -H host1,host2, -H gpu[1-8] or -H @FILE.", ExitCode.USAGE)
     return tuple(hosts)
 
 

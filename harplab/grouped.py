@@ -40,9 +40,7 @@ def group_options(**groups: type) -> Callable[[Callable[..., None]], Callable[..
         for field in reversed([one for group in groups.values() for one in dataclasses.fields(group)]):
             names, more = field.metadata[OPTION]
             default = field.default.value if isinstance(field.default, enum.Enum) else field.default
-            option(*(names or [f"--{field.name.replace('_', '-')}"]), field.name, default=default, **more)(
-                wrapper
-            )
+            option(*(names or [f"--{field.name.replace('_', '-')}"]), field.name, default=default, **more)(wrapper)
         return wrapper
 
     return decorate

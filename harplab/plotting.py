@@ -39,8 +39,6 @@ def save_figure(file: Path, figure: Figure, dpi: int = 120) -> None:
     try:
         figure.savefig(file, dpi=dpi)
     except OSError as error:
-        raise HarpError(
-            f"{file} can't be written: {error.strerror}.", "Name a file that you may write."
-        ) from None
+        raise HarpError(f"{file} can't be written: {error.strerror}.", "Name a file that you may write.") from None
     finally:
         plt.close(figure)

@@ -38,9 +38,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def _busiest(history: History) -> tuple[int, int]:
     """Return the side and the session that sends most: what is drawn."""
     sent = Counter(
-        (entry.side, entry.mark)
-        for entry in history.events
-        if entry.event.kind.name == "TX_DATA" and entry.mark
+        (entry.side, entry.mark) for entry in history.events if entry.event.kind.name == "TX_DATA" and entry.mark
     )
     if not sent:
         raise HarpError(
@@ -58,9 +56,7 @@ class _Path:
         self.begin_ns = begin_ns
         own = [entry for entry in events if entry.side == sender]
         sent = [
-            entry.event.number
-            for entry in own
-            if entry.event.kind.name in SENDING and entry.at_ns >= begin_ns
+            entry.event.number for entry in own if entry.event.kind.name in SENDING and entry.at_ns >= begin_ns
         ]
         self.first = min(sent, default=0)
         self.points: dict[str, list[tuple[float, float]]] = defaultdict(list)

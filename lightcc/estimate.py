@@ -92,18 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, default=8, help="of each host (8)")
     parser.add_argument("--step-ms", type=float, required=True, help="a step of one host alone")
     parser.add_argument("--gbit", type=float, help="Gbit/s that leave a host")
-    parser.add_argument(
-        "--measured-ms", type=float, help="instead of --gbit: a step of the job with NCCL's ring"
-    )
+    parser.add_argument("--measured-ms", type=float, help="instead of --gbit: a step of the job with NCCL's ring")
     parser.add_argument("--ratio", type=float, default=0.01, help="LIGHT_TOPK_RATIO (0.01)")
     parser.add_argument("--threshold", type=int, default=1 << 20, help="LIGHT_TOPK_THRESHOLD (1048576)")
     given = parser.parse_args(argv)
     if given.params != "resnet50" and not given.params.isdecimal():
         parser.error("--params: resnet50, or a number of parameters")
     if given.hosts < 2 or given.gpus < 1 or given.step_ms <= 0 or not 0 < given.ratio <= 1:
-        parser.error(
-            "needs two hosts or more, a GPU or more, a step above 0 ms and a ratio above 0 and at most 1"
-        )
+        parser.error("needs two hosts or more, a GPU or more, a step above 0 ms and a ratio above 0 and at most 1")
     if (given.gbit is None) == (given.measured_ms is None):
         parser.error("give one of --gbit and --measured-ms")
     sizes = resnet50() if given.params == "resnet50" else [int(given.params)]

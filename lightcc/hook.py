@@ -233,9 +233,7 @@ class _Average:
         for part, piece in zip(slices, total.split(sizes), strict=True):
             buffer[part] = piece
 
-    def _sum_coded(
-        self, vector: torch.Tensor, kind: str, make: Callable[[], TopKHop | Int8Hop]
-    ) -> torch.Tensor:
+    def _sum_coded(self, vector: torch.Tensor, kind: str, make: Callable[[], TopKHop | Int8Hop]) -> torch.Tensor:
         hop = self.state.region((self.index, kind), self.layout.names, make).hop
         return self._sum(vector, hop, hop.sent_bytes)
 

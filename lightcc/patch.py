@@ -113,11 +113,8 @@ def _obstacle(ddp: Any, settings: Settings, size: int) -> str:
     """Return why a model's gradients cannot be, or need not be, communicated by the settings; else ""."""
     module = ddp.module
     obstacles = {
-        f"its {size} ranks are on one host (LIGHT_INTRA_SIZE={settings.intra_size})": settings.intra_size
-        >= size,
-        "DDP's own mixed_precision has registered a communication hook": getattr(
-            ddp, "mixed_precision", None
-        ),
+        f"its {size} ranks are on one host (LIGHT_INTRA_SIZE={settings.intra_size})": settings.intra_size >= size,
+        "DDP's own mixed_precision has registered a communication hook": getattr(ddp, "mixed_precision", None),
         "torch._dynamo.config.optimize_ddp is a python_reducer, which gives hooks no buckets": getattr(
             ddp, "_use_python_reducer", False
         ),

@@ -68,9 +68,7 @@ class Variable:
 
 
 def _switch(field: str) -> Variable:
-    return Variable(
-        field, {"0": False, "1": True}.__getitem__, lambda value: value in (False, True), "0 or 1"
-    )
+    return Variable(field, {"0": False, "1": True}.__getitem__, lambda value: value in (False, True), "0 or 1")
 
 
 def _whole(field: str, least: int, most: int | None = None) -> Variable:

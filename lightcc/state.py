@@ -58,8 +58,7 @@ def load_state_dict(ddp: torch.nn.Module, saved: Mapping[str, Any]) -> bool:
         return False
     state.step = int(saved["step"])
     state.saved = {
-        key: SavedRegion(tuple(names), list(residuals))
-        for key, (names, residuals) in saved["regions"].items()
+        key: SavedRegion(tuple(names), list(residuals)) for key, (names, residuals) in saved["regions"].items()
     }
     return True
 

@@ -56,13 +56,9 @@ class Ran:
 
     def row(self, number: int) -> str:
         """Return its row of the table."""
-        result = (
-            "passed" if self.is_good else "failed" if self.code == PYTEST_FAILED else f"exit code {self.code}"
-        )
+        result = "passed" if self.is_good else "failed" if self.code == PYTEST_FAILED else f"exit code {self.code}"
         passed = self.tests - self.skipped - len(self.failed)
-        return (
-            f"| {number} | {result} | {passed} | {len(self.failed)} | {self.skipped} | {self.seconds:.0f} s |"
-        )
+        return f"| {number} | {result} | {passed} | {len(self.failed)} | {self.skipped} | {self.seconds:.0f} s |"
 
 
 @contextlib.contextmanager
@@ -127,9 +123,7 @@ def write_table(runs: Sequence[Ran], beside: int) -> str:
 
 def main(argv: list[str]) -> int:
     """Run; return the exit code: 1 where any run failed."""
-    parser = argparse.ArgumentParser(
-        prog="./harp_setup test --again", description=__doc__, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="./harp_setup test --again", description=__doc__, allow_abbrev=False)
     parser.add_argument("runs", type=int, metavar="N", help="how often")
     parser.add_argument("--beside", type=int, default=0, metavar="K", help="busy processes beside it")
     parser.add_argument("--folder", type=Path, default=BUILD_DIR / "again", help="where the output is")

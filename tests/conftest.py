@@ -155,20 +155,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="set up, reboot and roll back in a virtual machine, and with every network manager",
     )
-    group.addoption(
-        "--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs"
-    )
-    group.addoption(
-        "--driver", choices=("udp", "tcp"), help="run the conformance cases over one carrier alone"
-    )
+    group.addoption("--xdp", action="store_true", help="run all of the lab over AF_XDP, and kill a thousand jobs")
+    group.addoption("--driver", choices=("udp", "tcp"), help="run the conformance cases over one carrier alone")
     group.addoption("--whole", action="store_true", help="simulate whole processes by all plans")
     group.addoption("--hostile", action="store_true", help="attack a job for longer, and judge its rate")
     group.addoption("--proofs", action="store_true", help="give the proofs their longer bounds")
     group.addoption("--flaps", type=int, default=0, metavar="N", help="flap links so often, in every order")
     group.addoption("--faults", action="store_true", help="let every call of libc fail, not a sample of them")
-    group.addoption(
-        "--many", action="store_true", help="64 processes for minutes, while hosts and links fail"
-    )
+    group.addoption("--many", action="store_true", help="64 processes for minutes, while hosts and links fail")
     group.addoption("--minutes", type=float, default=20.0, metavar="N", help="with --many: for so long")
     group.addoption("--sim", type=int, default=SIM_SEEDS, metavar="SEEDS", help="seeds of the simulation")
     group.addoption("--fuzz", type=int, default=0, metavar="SEC", help="fuzz each decoder for so long")

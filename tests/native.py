@@ -135,9 +135,7 @@ def make_ahead(jobs: Sequence[Sequence[str]]) -> Callable[[], None]:
     """
     words = [sys.executable, "-c", AHEAD, str(PLUGIN_DIR), json.dumps(jobs)]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(
-        words, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
-    )
+    process = subprocess.Popen(words, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
     def end() -> None:
         process.terminate()

@@ -77,9 +77,7 @@ def test_busy_processes_end() -> None:
 
 
 def test_busy_processes_end_with_one_that_is_killed() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as holder:
+    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
         pid = int(holder.stdout.readline())
         assert _is_busy(pid)

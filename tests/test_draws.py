@@ -59,9 +59,7 @@ def run_code(
     file.write_text(code)
     env = {**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": str(seed)}
     argv = [sys.executable, str(file), *words]
-    return subprocess.run(
-        argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 def draw_with(root: Path, tmp_path: Path, times: int, seed: int = 0) -> list[str]:

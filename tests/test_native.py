@@ -38,16 +38,12 @@ GENERATED_INPUTS = {"conf": {"too_long_file": b"[eni]\ninterface = eth1\n" + b"\
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     variants = ["", *(name for name in SANITIZERS if metafunc.config.getoption(f"--{name}"))]
     if {"program", "name"} <= set(metafunc.fixturenames):
-        cases = [
-            (v, p, name) for v in variants for p in native.list_programs() for name in native.test_names(p)
-        ]
+        cases = [(v, p, name) for v in variants for p in native.list_programs() for name in native.test_names(p)]
         ids = [":".join(filter(None, case)) for case in cases]
         metafunc.parametrize(("variant", "program", "name"), cases, ids=ids)
     elif "program" in metafunc.fixturenames:
         pairs = [(v, p) for v in variants for p in native.list_programs()]
-        metafunc.parametrize(
-            ("variant", "program"), pairs, ids=[":".join(filter(None, pair)) for pair in pairs]
-        )
+        metafunc.parametrize(("variant", "program"), pairs, ids=[":".join(filter(None, pair)) for pair in pairs])
     elif "target" in metafunc.fixturenames:
         metafunc.parametrize("target", native.fuzz_targets())
 

@@ -119,12 +119,7 @@ def _add_pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
     host = bundle.host
     stats = {folder for environment in environments for folder in statistics_directories(host, environment)}
     for folder in sorted({*stats, *_dump_directories(host, environments)}):
-        if (
-            host.is_dir(folder)
-            and not host.list_dir(folder)
-            and not os.access(folder, os.R_OK)
-            and host.is_real
-        ):
+        if host.is_dir(folder) and not host.list_dir(folder) and not os.access(folder, os.R_OK) and host.is_real:
             bundle.add_missing(folder, f"it is not readable: {AS_ROOT}")
         names = [
             name

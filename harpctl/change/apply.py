@@ -140,10 +140,7 @@ def _take_back(
 def _begin_transaction(journal: Journal, host: Host, plan: Plan, what: str) -> Transaction:
     """Begin a transaction, and take the room on the disk that undoing it may need."""
     replaced = sum(
-        _file_bytes(host, path)
-        for group in plan.groups
-        for step in group.steps
-        for path in written_paths(step)
+        _file_bytes(host, path) for group in plan.groups for step in group.steps for path in written_paths(step)
     )
     host.write_file(store.RESERVE, os.urandom(replaced + ROOM_BYTES), 0o600)
     return journal.begin(what)
@@ -168,9 +165,7 @@ def _check_plan(plan: Plan, host: Host, guard: Guard | None) -> None:
                 host.resolve_links(path)  # raises for a link that leads nowhere but to itself
                 new = len(step.data) if isinstance(step, WriteFile) else 0
                 room[path] = room.get(path, 0) + new + BLOCK_BYTES
-                room[store.JOURNAL] += 2 * (
-                    _file_bytes(host, path) + BLOCK_BYTES
-                )  # the copy, and the reserve
+                room[store.JOURNAL] += 2 * (_file_bytes(host, path) + BLOCK_BYTES)  # the copy, and the reserve
     _check_room(host, room)
 
 

@@ -17,9 +17,7 @@ from harpctl.host.host import open_host
 
 
 @command()
-@argument(
-    "transaction", metavar="[ID]", default="", help="Undo this transaction and all later ones; else all."
-)
+@argument("transaction", metavar="[ID]", default="", help="Undo this transaction and all later ones; else all.")
 @flag("--list", "list_only", help="Show what could be undone.")
 @dry_run_option
 @flag("--force", help="Restore the original also of what was changed since.")
@@ -66,9 +64,7 @@ def _show_list(transactions: tuple[Listed, ...], *, as_json: bool) -> None:
         print_json(transactions)
         return
     for transaction in transactions:
-        _print_text(
-            f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}"
-        )
+        _print_text(f"{transaction.id}  {transaction.what}  {transaction.status}  harpctl {transaction.version}")
         for step in transaction.steps:
             _print_text(f"    {step}")
     if not transactions:

@@ -148,9 +148,7 @@ class Executor:
             undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
         if step.rewrites:
             was = {path: self._saved_state(path) for path in matching_files(self._host, step.rewrites)}
-            undo.append(
-                PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s)
-            )
+            undo.append(PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s))
         return _Ready(tuple(undo), partial(self._run_command, step))
 
     def _with_folders(self, path: str, undo: Undo, act: Callable[[], None]) -> _Ready:
@@ -212,9 +210,7 @@ TITLES: dict[type, str] = {
 def describe_step(step: AnyStep) -> str:
     """Return in a few words what a step does."""
     if isinstance(step, Run):
-        return (
-            f"run `{shlex.join(step.argv)}`" if step.argv else f"have `{shlex.join(step.undo)}` run on undo"
-        )
+        return f"run `{shlex.join(step.argv)}`" if step.argv else f"have `{shlex.join(step.undo)}` run on undo"
     return TITLES[type(step)].format(step)
 
 

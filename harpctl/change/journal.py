@@ -181,9 +181,7 @@ class Journal:
         names = [path.rpartition("/")[2] for path in store.transaction_files(self._host)]
         number = max((int(name[:4]) for name in names if name[:4].isdigit()), default=0) + 1
         name = f"{number:04d}-{now:%Y%m%dT%H%M%SZ}"
-        begin = Begin(
-            format=FORMAT, version=__version__, id=name, what=what, time=f"{now:%Y-%m-%dT%H:%M:%SZ}"
-        )
+        begin = Begin(format=FORMAT, version=__version__, id=name, what=what, time=f"{now:%Y-%m-%dT%H:%M:%SZ}")
         path = f"{store.JOURNAL}/{name}.jsonl"
         self._host.write_file(path, _record_line(begin), 0o644)
         return Transaction(self._host, path, [begin])

@@ -245,9 +245,7 @@ class Reverter:
             reverted.actions.append(f"run `{' '.join(undo.again)}` at the end")
             step.again.append(undo)
             return
-        paths = set(undo.was) | set(
-            step.after.output if step.after else matching_files(self._host, undo.patterns)
-        )
+        paths = set(undo.was) | set(step.after.output if step.after else matching_files(self._host, undo.patterns))
         for path in sorted(paths, reverse=True):
             if path not in step.foreign or self._force:
                 self._put_state(path, undo.was.get(path, Absent()), reverted)
@@ -270,11 +268,7 @@ class Reverter:
 
     def _foreign_outputs(self, undo: PutOutputBack, before: Before, after: After | None) -> list[str]:
         found = []
-        paths = (
-            set(undo.was)
-            | set(matching_files(self._host, undo.patterns))
-            | set(after.output if after else ())
-        )
+        paths = set(undo.was) | set(matching_files(self._host, undo.patterns)) | set(after.output if after else ())
         for path in sorted(paths):
             now, _data = self._read_imagined(path)
             if same_content(now, undo.was.get(path, Absent())):

@@ -82,17 +82,13 @@ def parse(text: str, file: str) -> Conf:
     """
     data = text.encode("utf-8", "surrogateescape")
     if len(data) > BOUNDS.conf_file_bytes_max:
-        raise _conf_error(
-            f"{file}: the file is too long: expected at most {BOUNDS.conf_file_bytes_max >> 10} KiB"
-        )
+        raise _conf_error(f"{file}: the file is too long: expected at most {BOUNDS.conf_file_bytes_max >> 10} KiB")
     lines = data.removeprefix(b"\xef\xbb\xbf").decode("latin-1").split("\n")
     reader = _Reader(file)
     for number, line in enumerate(lines, 1):
         reader.take(number, line.removesuffix("\r"))
     if "interface" not in reader.fields:
-        raise _conf_error(
-            f"{file}: key 'interface' is missing from [eni]: expected {KEYS['interface'].expected}"
-        )
+        raise _conf_error(f"{file}: key 'interface' is missing from [eni]: expected {KEYS['interface'].expected}")
     return conf_of(reader.fields)
 
 

@@ -86,9 +86,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...]
 
 
-_DOCUMENT = msgspec.json.decode(
-    (resources.files("harpctl.confs") / "settings.json").read_bytes(), type=_Document
-)
+_DOCUMENT = msgspec.json.decode((resources.files("harpctl.confs") / "settings.json").read_bytes(), type=_Document)
 BOUNDS: Bounds = _DOCUMENT.bounds
 TABLE = _DOCUMENT.settings
 KEYS = {row.key: row for row in TABLE if row.key is not None}  # their names differ in all sections

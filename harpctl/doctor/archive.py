@@ -106,9 +106,7 @@ def read_archive(path: Path) -> tuple[Manifest, dict[str, bytes]]:
     except (zlib.error, tarfile.TarError, ValueError, RecursionError):
         raise _archive_error(path, "it is damaged") from None
     except OSError as error:
-        raise HarpError(
-            f"{path}: {error.strerror}.", "Name a file that you may read.", ExitCode.REFUSED
-        ) from None
+        raise HarpError(f"{path}: {error.strerror}.", "Name a file that you may read.", ExitCode.REFUSED) from None
     if MANIFEST not in files:
         raise _archive_error(path, f"{MANIFEST} is not in it")
     return _read_manifest(path, files[MANIFEST]), files

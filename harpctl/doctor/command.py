@@ -159,9 +159,7 @@ def _apply_repairs(host: Host, findings: list[Finding], progress: Progress) -> l
 def _answer_probes(port: int, within_s: float) -> None:
     addresses = own_addresses()
     with Responder(addresses, port) as responder:
-        ERR.print(
-            f"Answering on port {port}, UDP and TCP, for {within_s:g} s. On the other host:", markup=False
-        )
+        ERR.print(f"Answering on port {port}, UDP and TCP, for {within_s:g} s. On the other host:", markup=False)
         ERR.print(f"  harpctl doctor --port {port} --peer {','.join(addresses)}", markup=False)
         with suppress(KeyboardInterrupt):  # the usual end: the other host is done
             responder.run(within_s)

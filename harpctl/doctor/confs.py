@@ -47,9 +47,7 @@ def check_names(context: Context) -> Iterator[CheckResult]:
         if file.number is None:
             name = f"ztcp{next(free)}.conf" if file.conf else f"bak.{file.path.rpartition('/')[2]}"
             to = f"{context.conf_dir}/{name}"
-            yield fail(
-                f"The plugin refuses the name of {file.path}.", edit_command(file.path, "--move-to", to)
-            )
+            yield fail(f"The plugin refuses the name of {file.path}.", edit_command(file.path, "--move-to", to))
 
 
 @check("confs.count", f"There are at most {BOUNDS.conf_files_max} conf files")
@@ -117,9 +115,7 @@ def check_mac(context: Context) -> Iterator[CheckResult]:
         if conf.mac is None or not eni.mac or eni.mac.lower() == conf.mac:
             continue
         moved = _by_mac(context.facts, conf)
-        whose = (
-            f"; that is {moved.name}'s, so the names moved" if moved else ", and no interface has that one"
-        )
+        whose = f"; that is {moved.name}'s, so the names moved" if moved else ", and no interface has that one"
         yield fail(f"{path}: mac = {conf.mac}, but {eni.name} has {eni.mac}{whose}.", SETUP)
 
 
@@ -196,16 +192,11 @@ def check_speed(context: Context) -> Iterator[CheckResult]:
         names, paths = ", ".join(name for _path, name in silent), [path for path, _name in silent]
         yield warn(
             f"Unknown for {names}: the plugin reports 10000 Mbit/s to NCCL.",
-            *(
-                f"{edit_command(path, '--set', 'speed_mbps=MBPS')}  # the speed that you pay for"
-                for path in paths
-            ),
+            *(f"{edit_command(path, '--set', 'speed_mbps=MBPS')}  # the speed that you pay for" for path in paths),
         )
 
 
-@check(
-    "confs.gpu", "The GPUs that the conf files name are there, each named once", needs.conf, validates=False
-)
+@check("confs.gpu", "The GPUs that the conf files name are there, each named once", needs.conf, validates=False)
 def check_gpu(context: Context) -> Iterator[CheckResult]:
     """Compare gpu with the GPUs found."""
     count, seen = len(context.facts.gpus), dict[int, str]()
@@ -261,9 +252,7 @@ def check_cores(context: Context) -> Iterator[CheckResult]:
     for path, conf in context.confs:
         missing = sorted(set(conf.cores or ()) - online)
         if online and missing:
-            yield fail(
-                f"{path}: there is no core {_join_numbers(missing)} (cores: {_span_text(online)}).", SETUP
-            )
+            yield fail(f"{path}: there is no core {_join_numbers(missing)} (cores: {_span_text(online)}).", SETUP)
 
 
 @check("confs.cores_shared", "No core serves two devices", needs.conf)
@@ -300,9 +289,7 @@ def check_cores_local(context: Context) -> Iterator[CheckResult]:
         far = [core for core in conf.cores or () if node is not None and node_of.get(core, node) != node]
         if far:
             where = node_of[far[0]]
-            yield warn(
-                f"{path}: {eni.name} is on node {node}, core {_join_numbers(far)} on node {where}.", SETUP
-            )
+            yield warn(f"{path}: {eni.name} is on node {node}, core {_join_numbers(far)} on node {where}.", SETUP)
 
 
 def _join_numbers(numbers: list[int]) -> str:

@@ -33,9 +33,7 @@ def check_count(context: Context) -> Iterator[CheckResult]:
     gpus, enis = len(context.facts.gpus), len(context.confs)
     if gpus and enis and gpus != enis:
         more = f"bind {gpus - enis} more ENIs to this instance, then harpctl setup"
-        yield warn(
-            f"{enis} ENIs for {gpus} GPUs.", _command_to_set_up(context) if context.usual_enis else more
-        )
+        yield warn(f"{enis} ENIs for {gpus} GPUs.", _command_to_set_up(context) if context.usual_enis else more)
 
 
 def _command_to_set_up(context: Context) -> str:
@@ -62,9 +60,7 @@ def check_device(context: Context) -> Iterator[CheckResult]:
     """Look for bridges, veth and the like."""
     for path, _conf, eni in context.pairs:
         if eni.kind in SOFTWARE:
-            yield warn(
-                f"{path}: {eni.name} is a {eni.kind}, which costs copies.", _command_to_set_up(context)
-            )
+            yield warn(f"{path}: {eni.name} is a {eni.kind}, which costs copies.", _command_to_set_up(context))
 
 
 @check("enis.up", "The ENIs are up", needs.machine, needs.pair)
@@ -213,9 +209,7 @@ def _address_pairs(context: Context) -> Iterator[tuple[Eni, str, str]]:
             targets = [*_another_host(context, address)]
             if eni.gateway and ipaddress.ip_address(eni.gateway).version == here.version:
                 targets.append(eni.gateway)
-                others = (
-                    a for other in context.enis if other != eni for a in filter(_is_usable, other.addresses)
-                )
+                others = (a for other in context.enis if other != eni for a in filter(_is_usable, other.addresses))
                 targets += [t for a in others if _is_apart(a, address) for t in _another_host(context, a)]
             for target in dict.fromkeys(targets):
                 yield eni, source, target
@@ -274,9 +268,7 @@ def check_arp(context: Context) -> Iterator[CheckResult]:
                 yield _wrong_setting(eni, setting, have, value)
 
 
-@check(
-    "enis.rp_filter", "No strict reverse-path filter drops what reaches the ENIs", needs.machine, needs.pair
-)
+@check("enis.rp_filter", "No strict reverse-path filter drops what reaches the ENIs", needs.machine, needs.pair)
 def check_rp_filter(context: Context) -> Iterator[CheckResult]:
     """Look at rp_filter: strict is only right where the main table routes each subnet to its ENI."""
     for eni in _enis_in_shared_subnets(context):

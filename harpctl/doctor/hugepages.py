@@ -71,9 +71,7 @@ def _used_count(context: Context) -> int:
     return pages_used(choices, confs, len(context.facts.gpus), context.page_size)
 
 
-@check(
-    "hugepages.enough", "There are hugepages for a rank on each GPU", needs.gpu, needs.pages, validates=False
-)
+@check("hugepages.enough", "There are hugepages for a rank on each GPU", needs.gpu, needs.pages, validates=False)
 def check_enough(context: Context) -> Iterator[CheckResult]:
     """Compare the total with what the ranks take; smaller pages do as well, so that it warns."""
     total, used = context.pages.total, _used_count(context)
@@ -177,9 +175,7 @@ def check_sysctl(context: Context) -> Iterator[CheckResult]:
         )
 
 
-@check(
-    "hugepages.processor", "The host has pages of the size that the conf files ask for", needs.wanted_pages
-)
+@check("hugepages.processor", "The host has pages of the size that the conf files ask for", needs.wanted_pages)
 def check_processor(context: Context) -> Iterator[CheckResult]:
     """Look for 1 GiB pages where they are wanted."""
     memory = context.facts.memory
@@ -228,9 +224,7 @@ def check_mount_writable(context: Context) -> Iterator[CheckResult]:
         yield fail("It is mounted read-only.", f"mount -o remount,rw {MOUNT_POINT}")
 
 
-@check(
-    "hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted_pages
-)
+@check("hugepages.mount_kept", f"{MOUNT_POINT} is mounted again at the next boot", needs.host, needs.wanted_pages)
 def check_mount_kept(context: Context) -> Iterator[CheckResult]:
     """Look for systemd's unit, or a line of fstab."""
     if not (fstab_mounts(context.sources) or unit_mounts(context.sources)):

@@ -64,9 +64,7 @@ def _check_buffer(context: Context, name: str) -> Iterator[CheckResult]:
         return
     if "cap_net_admin" in (context.facts.limits.capabilities or ()):
         return  # it then takes what it requests, whatever the limit
-    step = SetControl(
-        path=f"{NET}/{name}", value=str(SOCKET_BUFFER), why="room for a burst in the udp driver"
-    )
+    step = SetControl(path=f"{NET}/{name}", value=str(SOCKET_BUFFER), why="room for a burst in the udp driver")
     yield warn(
         f"net.core.{name} is {have}; without CAP_NET_ADMIN a job's sockets get no more, and bursts are lost.",
         f"sysctl -w net.core.{name}={SOCKET_BUFFER}",
@@ -75,9 +73,7 @@ def _check_buffer(context: Context, name: str) -> Iterator[CheckResult]:
 
 
 for _way, _name in (("receive in", "rmem_max"), ("send from", "wmem_max")):
-    _enter = check(
-        f"limits.{_name[:4]}", f"UDP sockets may have 8 MiB to {_way}", needs.machine, validates=False
-    )
+    _enter = check(f"limits.{_name[:4]}", f"UDP sockets may have 8 MiB to {_way}", needs.machine, validates=False)
     _enter(functools.partial(_check_buffer, name=_name))
 
 

@@ -73,9 +73,7 @@ class Machine:
         """Probe a peer; see path_probe.py."""
         return probe_path(source, peer, port, mtu, ports)
 
-    def sweep_ports(
-        self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
-    ) -> Sweep:
+    def sweep_ports(self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float) -> Sweep:
         """Try all ports of a range; see port_sweep.py."""
         return sweep_ports(source, peer, port, ports, within_s)
 

@@ -73,9 +73,7 @@ Need = Callable[["Context"], str]
 CHECKS: dict[str, Check] = {}
 
 
-def check(
-    id_: str, title: str, *needs: Need, validates: bool = True
-) -> Callable[[CheckFunction], CheckFunction]:
+def check(id_: str, title: str, *needs: Need, validates: bool = True) -> Callable[[CheckFunction], CheckFunction]:
     """Register a function as a check, in the order of the source."""
 
     def enter(function: CheckFunction) -> CheckFunction:

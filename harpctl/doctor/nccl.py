@@ -79,9 +79,7 @@ def check_net_plugin(context: Context) -> Iterator[CheckResult]:
     libraries = (one for one in context.facts.libraries if family_of([one]) is family)
     releases = {library.version for library in libraries if library.version}
     settled = (
-        deciding_setting(context.settings, family)
-        if context.by_jobs.is_led_to_harp(context.platform)
-        else None
+        deciding_setting(context.settings, family) if context.by_jobs.is_led_to_harp(context.platform) else None
     )
     for setting in _heeded_settings(context, PLUGIN_VARIABLE):
         if setting is settled and (context.taken or not releases):

@@ -81,9 +81,7 @@ def _find_largest(source: str, peer: str, port: int, mtu: int) -> int:
     return max((sizes[payload] for payload, outcome in found.items() if outcome in ANSWERED), default=small)
 
 
-def probe_udp(
-    source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S
-) -> dict[int, str]:
+def probe_udp(source: str, peer: str, port: int, sizes: Sequence[int], wait_s: float = WAIT_S) -> dict[int, str]:
     """Send one datagram of each payload size, repeated without an answer; return each one's outcome."""
     outcomes: dict[int, str] = {}
     with ExitStack() as stack:

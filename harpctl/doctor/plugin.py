@@ -114,16 +114,12 @@ def check_first(context: Context) -> Iterator[CheckResult]:
     yield fail(f"{takes}{behind}.", f"harpctl install --name {SUFFIX}" if ours else "harpctl install")
 
 
-@check(
-    "plugin.search", "Each NCCL here takes HARP's plugin by its own search path", needs.plugin, needs.library
-)
+@check("plugin.search", "Each NCCL here takes HARP's plugin by its own search path", needs.plugin, needs.library)
 def check_search(context: Context) -> Iterator[CheckResult]:
     """Follow LD_LIBRARY_PATH, RPATH, RUNPATH and the loader's cache, as each NCCL here does."""
     choose = export_hint(SUFFIX)
     for taken in context.taken:
-        second = any(
-            copy.name == taken.family.suffixed and copy.is_harp for copy in installed_copies(context)
-        )
+        second = any(copy.name == taken.family.suffixed and copy.is_harp for copy in installed_copies(context))
         if is_loadable_harp(taken.copy, context.platform):
             yield CheckResult("ok", f"{taken}.")
         elif taken.copy is None:

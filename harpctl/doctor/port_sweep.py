@@ -111,9 +111,7 @@ def _ask_for_missing(
             raise ConnectionResetError(errno.ECONNRESET, "")
         report += part
     udp, tcp = report[:PORT_BYTES], report[PORT_BYTES:]
-    return [port for port in sent[0] if not _is_in(udp, port)], [
-        port for port in sent[1] if not _is_in(tcp, port)
-    ]
+    return [port for port in sent[0] if not _is_in(udp, port)], [port for port in sent[1] if not _is_in(tcp, port)]
 
 
 def _is_in(seen: bytes, port: int) -> bool:

@@ -45,9 +45,7 @@ def make_watch() -> bytes:
 
 def nonce_of_watch(request: bytes) -> bytes | None:
     """Return the nonce of such a request; None for what is none."""
-    return (
-        request[-NONCE_BYTES:] if request.startswith(MAGIC + WATCH) and len(request) == HEAD_BYTES else None
-    )
+    return request[-NONCE_BYTES:] if request.startswith(MAGIC + WATCH) and len(request) == HEAD_BYTES else None
 
 
 def probe_of(watch: bytes) -> bytes:

@@ -76,6 +76,4 @@ def summarize_findings(findings: Sequence[Finding]) -> str:
     count = Counter(finding.level for finding in findings)
     safe = sum(finding.is_safe for finding in findings)
     fix = f" `harpctl doctor --fix` repairs {safe} of them." if safe else ""
-    return (
-        f"{count['fail']} failed, {count['warn']} warnings, {count['skip']} skipped, {count['ok']} ok.{fix}"
-    )
+    return f"{count['fail']} failed, {count['warn']} warnings, {count['skip']} skipped, {count['ok']} ok.{fix}"

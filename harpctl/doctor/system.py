@@ -62,9 +62,7 @@ def check_arguments(context: Context) -> Iterator[CheckResult]:
     size = size_name(context.page_size)
     lacking = [entry for entry in boot.entries if not requested_pages(context, entry.args)]
     if len(lacking) == len(boot.entries):
-        yield fail(
-            f"No boot entry asks for hugepages of {size}: after a reboot there are none.", "harpctl setup"
-        )
+        yield fail(f"No boot entry asks for hugepages of {size}: after a reboot there are none.", "harpctl setup")
     elif lacking:
         titles = ", ".join(f"'{entry.title}' ({entry.source})" for entry in lacking)
         yield fail(f"These boot entries do not ask for hugepages of {size}: {titles}.", "harpctl setup")
@@ -123,9 +121,7 @@ def check_unit_passed(context: Context) -> Iterator[CheckResult]:
             yield warn(f"{name} failed.", f"journalctl -b -u {name}", f"systemctl restart {name}")
 
 
-@check(
-    "system.clock", "The hosts' clocks agree: NTP or PTP disciplines this one", needs.machine, validates=False
-)
+@check("system.clock", "The hosts' clocks agree: NTP or PTP disciplines this one", needs.machine, validates=False)
 def check_clock(context: Context) -> Iterator[CheckResult]:
     """Ask the kernel for the state of the clock, unless the setting `shared_clock` decides."""
     setting = _shared_clock(context)

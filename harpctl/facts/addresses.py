@@ -149,6 +149,4 @@ def _read_ipv6(host: Host, found: Addresses) -> None:
         if hop is not None and int(hop):
             found.add_hop(fields[9], str(hop))
             if fields[1] == "00" and not int(fields[0], 16):
-                found.defaults.append(
-                    Default(name=fields[9], version=6, metric=text.number(fields[5], 0, 16))
-                )
+                found.defaults.append(Default(name=fields[9], version=6, metric=text.number(fields[5], 0, 16)))

@@ -231,9 +231,7 @@ def _read_constants(elf: ELFFile) -> bytes:
 
 def _build_id(elf: ELFFile) -> str:
     section = _find_section(elf, ".note.gnu.build-id", NoteSection)
-    notes = (
-        note for note in (section.iter_notes() if section else ()) if note["n_type"] == "NT_GNU_BUILD_ID"
-    )
+    notes = (note for note in (section.iter_notes() if section else ()) if note["n_type"] == "NT_GNU_BUILD_ID")
     return next((str(note["n_desc"])[:BUILD_DIGITS] for note in notes), "")
 
 

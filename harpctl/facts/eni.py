@@ -37,17 +37,13 @@ def collect_enis(
     """
     live = netlink.read_netlink(only) if host.is_real else None
     names = (
-        _list_names(host)
-        if live is None or only is None
-        else [one.name for one in live[0] if one.is_one(only)]
+        _list_names(host) if live is None or only is None else [one.name for one in live[0] if one.is_one(only)]
     )
     shown = {name: _from_sysfs(host, name, kernel) for name in names}
     foreign: tuple[str, ...] = ()
     if live is None:
         if host.is_real:
-            unknown.append(
-                "Addresses and queues are known in part only: the kernel did not answer on netlink."
-            )
+            unknown.append("Addresses and queues are known in part only: the kernel did not answer on netlink.")
         enis, addresses = list(shown.values()), read_proc(host, unknown)
     else:
         links, addresses = live

@@ -55,9 +55,7 @@ def load_object(host: Host, path: str) -> Loaded:
         return Loaded(path=path, dynamic=read_dynamic(file) or Dynamic())
 
 
-def search_places(
-    host: Host, name: str, chain: Sequence[Loaded], environment: Sequence[str]
-) -> Iterator[Place]:
+def search_places(host: Host, name: str, chain: Sequence[Loaded], environment: Sequence[str]) -> Iterator[Place]:
     """Yield the paths that the loader tries for a name, in their order.
 
     The chain is the caller, what loaded it, and so on up to the program. `environment` is LD_LIBRARY_PATH.

@@ -185,9 +185,7 @@ def own_package_dirs(host: Host) -> tuple[str, ...]:
     if not host.is_real:
         return ()
     prefixes = (os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
-    packages = [
-        path for prefix in prefixes if prefix for path in host.glob(f"{prefix}/lib/python3*/*-packages")
-    ]
+    packages = [path for prefix in prefixes if prefix for path in host.glob(f"{prefix}/lib/python3*/*-packages")]
     packages += [path for path in sys.path if path.endswith("-packages")]
     return tuple(dict.fromkeys(os.path.realpath(path) for path in packages))
 

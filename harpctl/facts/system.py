@@ -63,9 +63,7 @@ def collect_system(host: Host, unknown: list[str]) -> System:
     release = os_release(host)
     family = family_of(release)
     if not release:
-        unknown.append(
-            "The distribution is unknown: neither /etc/os-release nor /usr/lib/os-release can be read."
-        )
+        unknown.append("The distribution is unknown: neither /etc/os-release nor /usr/lib/os-release can be read.")
     elif not family:
         name = release.get("ID", "") or release.get("NAME", "") or "without a name"
         unknown.append(f"The distribution {name} belongs neither to Debian's nor to Red Hat's family.")

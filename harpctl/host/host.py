@@ -223,9 +223,7 @@ class Host:
         found = [""]
         for part in filter(None, pattern.split("/")):
             if any(mark in part for mark in "*?["):
-                found = [
-                    f"{base}/{name}" for base in found for name in self._matching_paths(base or "/", part)
-                ]
+                found = [f"{base}/{name}" for base in found for name in self._matching_paths(base or "/", part)]
             else:
                 found = [f"{base}/{part}" for base in found]
         return sorted(path or "/" for path in found if self.stat(path or "/") is not None)
@@ -361,9 +359,7 @@ class Host:
 
     def set_dir_mode(self, path: str, mode: int, owner: tuple[int, int] | None = None) -> None:
         """Set mode and owner of a directory. Raises OSError."""
-        fd = os.open(
-            self.real(path, follow=False), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
+        fd = os.open(self.real(path, follow=False), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if owner is not None and owner != (os.fstat(fd).st_uid, os.fstat(fd).st_gid):
                 os.fchown(fd, *owner)

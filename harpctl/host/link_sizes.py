@@ -50,9 +50,7 @@ class KernelLinks:
         try:
             with IPRoute() as route:
                 message["index"] = next(iter(route.link_lookup(ifname=name)), NO_INDEX)
-                route.put(
-                    message, msg_type=RTM_SETLINK, msg_flags=NLM_F_REQUEST | NLM_F_ACK, msg_seq=SEQUENCE
-                )
+                route.put(message, msg_type=RTM_SETLINK, msg_flags=NLM_F_REQUEST | NLM_F_ACK, msg_seq=SEQUENCE)
                 route.get(msg_seq=SEQUENCE)
         except NetlinkError as error:
             raise OSError(error.code, os.strerror(error.code), name) from None

@@ -116,9 +116,7 @@ def _surplus_once(arguments: Sequence[tuple[int, str, str]], wanted: HugepageArg
 def _bare_size(words: Sequence[str], wanted: HugepageArgs) -> int:
     """Return the size of pages whose count comes before any size: the default's, whatever its place."""
     found = (
-        parse_size(value)
-        for name, value in map(parse_argument, words[: _kernel_part(words)])
-        if name == DEFAULT
+        parse_size(value) for name, value in map(parse_argument, words[: _kernel_part(words)]) if name == DEFAULT
     )
     return next((size for size in found if size), wanted.kernel_default)
 
@@ -131,17 +129,13 @@ def add_sizes(words: Sequence[str], wanted: HugepageArgs) -> list[str]:
     part, bare = _kernel_part(words), size_argument(_bare_size(words, wanted))
     names = [parse_argument(word)[0] for word in words[:part]]
     end = names.index(SIZE) if SIZE in names else part
-    return [
-        f"{SIZE}={bare} {word}" if at < end and names[at] == COUNT else word for at, word in enumerate(words)
-    ]
+    return [f"{SIZE}={bare} {word}" if at < end and names[at] == COUNT else word for at, word in enumerate(words)]
 
 
 def other_arguments(words: Sequence[str], wanted: HugepageArgs) -> tuple[str, ...]:
     """Return the hugepage arguments that stay beside `wanted`, each count with its size before it."""
     kept = [
-        word
-        for word, goes in zip(add_sizes(words, wanted), find_surplus(words, wanted), strict=True)
-        if not goes
+        word for word, goes in zip(add_sizes(words, wanted), find_surplus(words, wanted), strict=True) if not goes
     ]
     return hugepage_words(" ".join(kept).split())
 
@@ -225,9 +219,7 @@ def reserves_exactly(cmdline: str, wanted: HugepageArgs) -> bool:
     words = [word.text for word in split_words(cmdline)]
     defaults: set[int | None] = set()
     counts = []
-    size: int | None = (
-        wanted.page_size
-    )  # the size of a bare count, once the default is known to be the wanted one
+    size: int | None = wanted.page_size  # the size of a bare count, once the default is known to be the wanted one
     for name, value in map(parse_argument, words[: _kernel_part(words)]):
         if name == DEFAULT:
             defaults.add(parse_size(value))

@@ -62,11 +62,7 @@ def plan_kernel_args(facts: Facts, sources: Sources, wanted: HugepageArgs) -> Gr
     boot = facts.boot
     if not boot.loader:
         raise _by_hand(f"The boot loader is unknown: {boot.reason or 'nothing was found'}.", wanted)
-    steps = (
-        _tree_steps(boot, sources, wanted)
-        if not sources.runs_commands
-        else _plan_steps(boot, sources, wanted)
-    )
+    steps = _tree_steps(boot, sources, wanted) if not sources.runs_commands else _plan_steps(boot, sources, wanted)
     _refuse_read_only(facts, boot, steps, wanted)
     return Group(name=NAME, steps=tuple(steps))
 
@@ -127,9 +123,7 @@ def _kernel_cmdline_step(sources: Sources, wanted: HugepageArgs) -> list[AnyStep
     text = sources.read_text(KERNEL_CMDLINE)
     if text is None or reserves_exactly(text, wanted):
         return []
-    return [
-        _plan_write(KERNEL_CMDLINE, replace_arguments(text, wanted), "hugepages for kernels installed later")
-    ]
+    return [_plan_write(KERNEL_CMDLINE, replace_arguments(text, wanted), "hugepages for kernels installed later")]
 
 
 # ---- by the distribution's own commands ----
@@ -232,9 +226,7 @@ def _tree_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyS
 
 def _file_steps(boot: Boot, sources: Sources, wanted: HugepageArgs) -> list[AnyStep]:
     """Plan edits of the boot loader entries, not of the menu that reads them."""
-    return _entry_steps(
-        boot, sources, wanted, [path for path in _entry_files(boot) if path.endswith(".conf")]
-    )
+    return _entry_steps(boot, sources, wanted, [path for path in _entry_files(boot) if path.endswith(".conf")])
 
 
 def _entry_files(boot: Boot) -> list[str]:

@@ -49,9 +49,7 @@ UP_WAIT_S = 45
 UP_TIMEOUT_S = 60.0
 
 
-def plan_agreement(
-    facts: Facts, sources: Sources, enis: Sequence[EniPlan], gone: Sequence[str]
-) -> list[AnyStep]:
+def plan_agreement(facts: Facts, sources: Sources, enis: Sequence[EniPlan], gone: Sequence[str]) -> list[AnyStep]:
     """Plan what each manager is told. Raises HarpError where one can't be made to leave an ENI.
 
     `gone` are the names of earlier ENIs that are not used any more.

@@ -232,9 +232,7 @@ def plan_state(facts: Facts, sources: Sources, enis: Sequence[EniPlan]) -> list[
     return steps
 
 
-def plan_each(
-    facts: Facts, sources: Sources, enis: Sequence[EniPlan]
-) -> Iterator[tuple[str, list[AnyStep], str]]:
+def plan_each(facts: Facts, sources: Sources, enis: Sequence[EniPlan]) -> Iterator[tuple[str, list[AnyStep], str]]:
     """Yield each ENI's name, what it lacks, and why that can't be planned: one keeps no other from it."""
     for eni in enis:
         try:

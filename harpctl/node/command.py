@@ -23,9 +23,7 @@ from harpctl.node.profile import FOLDER, plan_node, read_settings, require_absol
 from harpctl.plugin.source import find_source
 
 folder_option = option("--dir", "folder", metavar="DIR", default=FOLDER, help="The folder of the node.")
-node_root_option = option(
-    "--root", metavar="DIR", type=FILE, help="Where the node's directories are mounted."
-)
+node_root_option = option("--root", metavar="DIR", type=FILE, help="Where the node's directories are mounted.")
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +52,10 @@ def install_node(
             f" containers mount {tree}{FOLDER} as {FOLDER}.",
         )
     transaction = apply(plan, host, what="node", progress=progress)
-    return Installed(
-        version=build_version(), folder=folder, changed=bool(transaction), transaction=transaction
-    )
+    return Installed(version=build_version(), folder=folder, changed=bool(transaction), transaction=transaction)
 
 
-def clean_up_node(
-    host: Host, cluster: Cluster, node: str, daemonset: tuple[str, str], progress: Progress
-) -> None:
+def clean_up_node(host: Host, cluster: Cluster, node: str, daemonset: tuple[str, str], progress: Progress) -> None:
     """Remove label and files where the DaemonSet no longer selects this node. Raises HarpError."""
     if is_wanted(cluster, node, *daemonset):
         progress.print("The DaemonSet still exists; HARP stays installed.")
@@ -82,9 +76,7 @@ def clean_up_node(
 def _parse_daemonset(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
-        raise HarpError(
-            f"{text!r} is not NAMESPACE/NAME.", "Write --daemonset kube-system/harp.", ExitCode.USAGE
-        )
+        raise HarpError(f"{text!r} is not NAMESPACE/NAME.", "Write --daemonset kube-system/harp.", ExitCode.USAGE)
     return namespace, name
 
 

@@ -111,9 +111,7 @@ def loaded_copy(copies: Sequence[Copy], files: Iterable[str], platform: Platform
 
 def deciding_setting(settings: Iterable[SetVariable], family: Family = NCCL) -> SetVariable | None:
     """Return the NCCL_NET_PLUGIN that holds for every job: of the environment, else of the system's file."""
-    found = [
-        one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, family.conf}
-    ]
+    found = [one for one in settings if one.name == PLUGIN_VARIABLE and one.source in {ENVIRONMENT, family.conf}]
     return found[0] if found else None
 
 
@@ -135,9 +133,7 @@ def explain_choice(copy: Copy, settings: Iterable[SetVariable], family: Family =
 
 def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
     """Return whether a copy is a HARP that this host can load."""
-    return (
-        copy is not None and copy.is_harp and copy.elf is not None and not incompatibility(copy.elf, platform)
-    )
+    return copy is not None and copy.is_harp and copy.elf is not None and not incompatibility(copy.elf, platform)
 
 
 def find_obstacle(
@@ -157,9 +153,7 @@ def find_obstacle(
             continue
         who = f"{family.word} {nccl}" if releases else family.word
         if version_key(nccl)[:2] < SINCE:
-            return (
-                f"{who} ignores {setting} and takes {copy.path if copy else f'no plugin: no {family.plain}'}."
-            )
+            return f"{who} ignores {setting} and takes {copy.path if copy else f'no plugin: no {family.plain}'}."
         if copy is not None:
             return f"{setting} makes {who} load {copy.path}, which is {copy.what}."
         if not files:
@@ -168,9 +162,7 @@ def find_obstacle(
     return ""
 
 
-def leads_to_harp(
-    setting: SetVariable, copies: Sequence[Copy], platform: Platform, family: Family = NCCL
-) -> bool:
+def leads_to_harp(setting: SetVariable, copies: Sequence[Copy], platform: Platform, family: Family = NCCL) -> bool:
     """Return whether a NCCL_NET_PLUGIN names HARP, be it there, turned off, or not installed yet."""
     files = candidate_files(setting.value, family=family)
     own = {family.plain, family.suffixed}

@@ -76,9 +76,7 @@ class TakenByJobs(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_led_to_harp(self, platform: Platform) -> bool:
         """Return whether all take a HARP that this host can load."""
-        return all(
-            is_loadable_harp(copy, platform) for copy in (self.copy, *(one.copy for one in self.taken))
-        )
+        return all(is_loadable_harp(copy, platform) for copy in (self.copy, *(one.copy for one in self.taken)))
 
 
 def look_for_plugins(
@@ -156,9 +154,7 @@ def find_chains(host: Host) -> list[tuple[Loaded, ...]]:
     for package in package_dirs(host):
         for name in LOADED:
             loaders = _find_loaders(host, package, name)
-            if loaders and (
-                path := _first_file(host, search_places(host, name, loaders, environment_dirs(host)))
-            ):
+            if loaders and (path := _first_file(host, search_places(host, name, loaders, environment_dirs(host)))):
                 found.append((load_object(host, path), *loaders))
     loaded = {chain[0].path for chain in found}
     alone = (path for path in library_files(host) if path not in loaded)

@@ -121,9 +121,7 @@ def _without_harp(by_jobs: TakenByJobs, copies: tuple[Copy, ...]) -> tuple[str, 
     return ABSENT, f"HARP is not installed: no {family.plain} where the loader searches.", None
 
 
-def _status_notes(
-    winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, family: Family
-) -> list[str]:
+def _status_notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platform, family: Family) -> list[str]:
     notes = []
     for copy in copies:
         if copy is winner:
@@ -188,9 +186,7 @@ def read_status(host: Host) -> Status:
         path=spoken.path if spoken else "",
         version=spoken.elf.version if spoken and spoken.elf else "",
         build=spoken.elf.build if spoken and spoken.elf else "",
-        files=tuple(
-            _describe_file(copy, copy is winner) for copy in _with_seen(copies, winner, by_jobs.packaged)
-        ),
+        files=tuple(_describe_file(copy, copy is winner) for copy in _with_seen(copies, winner, by_jobs.packaged)),
         libraries=tuple(libraries),
         conf_files=tuple(find_confs(host)),
         settings=settings,
@@ -224,9 +220,7 @@ def _describe_nccl(taken: Taken, spoken: Copy | None) -> Nccl:
 
 
 def _describe_file(copy: Copy, is_loaded: bool) -> File:
-    file = File(
-        path=copy.path, form=copy.form, is_harp=copy.is_harp, is_loaded=is_loaded, problem=copy.problem
-    )
+    file = File(path=copy.path, form=copy.form, is_harp=copy.is_harp, is_loaded=is_loaded, problem=copy.problem)
     if copy.elf is None:
         return file
     elf = copy.elf

@@ -49,9 +49,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     already: str  # a sentence, true when there is nothing to do
 
 
-def _make_switch(
-    host: Host, name: str, steps: Sequence[AnyStep], path: str, messages: tuple[str, str]
-) -> Switch:
+def _make_switch(host: Host, name: str, steps: Sequence[AnyStep], path: str, messages: tuple[str, str]) -> Switch:
     plan = drop_held_steps(Plan(groups=(Group(name=name, steps=tuple(steps)),)), host)
     return Switch(plan=plan, path=path, done=messages[0], already=messages[1])
 
@@ -60,9 +58,7 @@ def _join_copies(copies: Sequence[Copy]) -> str:
     return ", ".join(f"{copy.path} ({copy.what})" for copy in copies)
 
 
-def plan_install(
-    host: Host, source: Source, folder: str = "", *, name: str = "", force: bool = False
-) -> Switch:
+def plan_install(host: Host, source: Source, folder: str = "", *, name: str = "", force: bool = False) -> Switch:
     """Plan to put a plugin into the library directory, or over every HARP that is installed.
 
     Without a name it gets the plain one, or the second one where another plugin has the plain one or would be
@@ -100,8 +96,7 @@ def plan_install(
     others = _in_the_way(host, paths, machine, copies)
     if others and not force:
         raise HarpError(
-            f"Another {others[0].name} is on this host, and NCCL would load that one:"
-            f" {_join_copies(others)}.",
+            f"Another {others[0].name} is on this host, and NCCL would load that one: {_join_copies(others)}.",
             f"Remove it, or let --force move it aside to {aside_as(others[0].name)}.",
             ExitCode.REFUSED,
         )
@@ -182,9 +177,7 @@ def _in_the_way(host: Host, paths: Sequence[str], machine: str, copies: Sequence
         files = [f"{folder}/{path.rpartition('/')[2]}" for folder in search_dirs(host)]
         first.update(files[: files.index(path)] if path in files else [])
     others = [copy for copy in copies if copy.form == INSTALLED and not copy.is_harp]
-    return [
-        copy for copy in others if copy.path in paths or (copy.path in first and copy.is_seen_by(machine))
-    ]
+    return [copy for copy in others if copy.path in paths or (copy.path in first and copy.is_seen_by(machine))]
 
 
 def _moves_aside(host: Host, others: Sequence[Copy]) -> list[AnyStep]:
@@ -219,9 +212,7 @@ def plan_disable(host: Host) -> Switch:
                 f"Compare them with `harpctl status`; to keep the installed one: rm {to}",
                 ExitCode.REFUSED,
             )
-    steps = [
-        Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{parked_as(copy.name)}") for copy in ours
-    ]
+    steps = [Rename(why="HARP off", path=copy.path, to=f"{copy.folder}/{parked_as(copy.name)}") for copy in ours]
     parked = [step.to for step in steps]
     parked += [copy.path for copy in copies if copy.form != INSTALLED and copy.is_harp]
     if not parked:

@@ -44,9 +44,7 @@ WITHIN_MAX_S = 3600.0
     default=SOCKET,
     help="Compare HARP with NCCL's own sockets, with nothing, or with this plugin.",
 )
-@option(
-    "--nccl-lib", metavar="PATH", default="", help="The libnccl.so.2 on the hosts whose sockets are measured."
-)
+@option("--nccl-lib", metavar="PATH", default="", help="The libnccl.so.2 on the hosts whose sockets are measured.")
 @option("--sizes", default=SIZES, help="Message sizes of the comparison.")
 @option(
     "--within",

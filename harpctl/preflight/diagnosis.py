@@ -39,9 +39,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 def report_unanswered(answers: Iterable[Answer]) -> list[Problem]:
     """Return a problem for each host whose agent did not answer."""
     return [
-        _make_failure(
-            UNREACHED, one.host, f"{one.result}: {one.detail}", *([one.remedy] if one.remedy else [])
-        )
+        _make_failure(UNREACHED, one.host, f"{one.result}: {one.detail}", *([one.remedy] if one.remedy else []))
         for one in answers
     ]
 
@@ -63,13 +61,9 @@ def host_problems(states: Mapping[str, HostState]) -> list[Problem]:
     for host, state in states.items():
         found += [_make_failure("conf", host, one.cause, *one.repair) for one in state.failed]
         if not state.enis and not state.failed:
-            found.append(
-                _make_failure("conf", host, "No conf file names an ENI that is there.", "harpctl setup")
-            )
+            found.append(_make_failure("conf", host, "No conf file names an ENI that is there.", "harpctl setup"))
         if not state.perf:
-            found.append(
-                _make_failure("build", host, "harp-perf is missing.", "Install the whole of harpctl.")
-            )
+            found.append(_make_failure("build", host, "harp-perf is missing.", "Install the whole of harpctl."))
     return [
         *found,
         *_report_duplicates(states),
@@ -104,9 +98,7 @@ def _report_duplicates(states: Mapping[str, HostState]) -> list[Problem]:
         if len({boots[host] for host in hosts}) == len(hosts):  # containers of one machine may share it
             remedy = "rm /etc/machine-id; systemd-machine-id-setup  # on all but one of them, then reboot"
             cause = f"have the same machine-id {ident}: a DHCP server may give them one address."
-            found.append(
-                msgspec.structs.replace(_shared_problem("address", hosts, cause, remedy), level="warn")
-            )
+            found.append(msgspec.structs.replace(_shared_problem("address", hosts, cause, remedy), level="warn"))
     return found
 
 
@@ -167,9 +159,7 @@ def _report_mtus(states: Mapping[str, HostState]) -> list[Problem]:
                 continue
             count = len(enis) - len(others)
             cause = f"{name} has MTU {mtu}, that of {count} other hosts is {usual}."
-            found.append(
-                _make_failure("mtu", host, cause, f"ip link set dev {name} mtu {usual}  # on {host}")
-            )
+            found.append(_make_failure("mtu", host, cause, f"ip link set dev {name} mtu {usual}  # on {host}"))
     return found
 
 
@@ -206,9 +196,7 @@ def plan_probes(states: Mapping[str, HostState]) -> dict[str, tuple[PeerProbe, .
     }
 
 
-def probe_problems(
-    states: Mapping[str, HostState], probes: Mapping[str, Sequence[PeerProbe]]
-) -> list[Problem]:
+def probe_problems(states: Mapping[str, HostState], probes: Mapping[str, Sequence[PeerProbe]]) -> list[Problem]:
     """Return the problems that the probes found."""
     places: dict[str, list[tuple[str, EniState]]] = {}
     for host, state in states.items():
@@ -242,9 +230,7 @@ def _faults_of_probe(probe: PeerProbe, source: str, target: str, eni: EniState) 
         found.append(fault("tcp", f"{eni.name} does not answer on TCP {_ports_text(tcp)}.", allow))
     if result.full and result.full not in ANSWERED:
         how = "a router reports that they are too big" if result.full == TOO_BIG else "they are lost"
-        cause = (
-            f"Packets of {probe.mtu} bytes do not arrive at {eni.name}: {how}; {result.passed} bytes pass."
-        )
+        cause = f"Packets of {probe.mtu} bytes do not arrive at {eni.name}: {how}; {result.passed} bytes pass."
         repair = f"ip link set dev {eni.name} mtu {result.passed}  # on all hosts, or raise it on the way"
         found.append(fault("mtu", cause, repair))
     return found

@@ -21,9 +21,7 @@ WORDS = {True: "Use HARP:", False: "Do not use HARP:", None: "HARP works on thes
 NOT_MEASURED = f"Nothing was measured: {lab.NO_LAB.format('preflight')}"
 
 
-def run_preflight(
-    hosts: Sequence[str], remote: Remote, options: PreflightOptions, progress: Progress
-) -> Report:
+def run_preflight(hosts: Sequence[str], remote: Remote, options: PreflightOptions, progress: Progress) -> Report:
     """Run a preflight. Changes nothing on the hosts."""
     begin, deadline = time.monotonic(), Deadline(options.within_s)
     words = ["preflight", "--agent", f"--port={options.port}", f"--within={options.within_s:g}"]
@@ -33,9 +31,7 @@ def run_preflight(
             problems = diagnosis.host_problems(states)
             planned = diagnosis.plan_probes(states)
             requests = {
-                host: ProbeRequest(port=options.port, probes=probes)
-                for host, probes in planned.items()
-                if probes
+                host: ProbeRequest(port=options.port, probes=probes) for host, probes in planned.items() if probes
             }
             answers = agents.ask(requests, tuple[ProbeResult, ...], min(PROBES_S, deadline.left()))
             probed = {
@@ -46,9 +42,7 @@ def run_preflight(
         problems = diagnosis.report_unanswered(agents.failures) + problems
         measured = Measured(worth=Verdict(use=None, text=NOT_MEASURED))
         if lab.is_there():
-            fit = {
-                host: state for host, state in states.items() if host not in diagnosis.failed_hosts(problems)
-            }
+            fit = {host: state for host, state in states.items() if host not in diagnosis.failed_hosts(problems)}
             measure = lab.import_part("preflight.measure", "preflight").measure_fleet
             measured = measure(agents, fit, options, deadline, progress)
     problems = diagnosis.merge_notes([*problems, *measured.problems])

@@ -129,9 +129,7 @@ class Agent:
 class Agents:
     """The agents of all hosts; a context manager that leaves no process behind."""
 
-    def __init__(
-        self, hosts: Sequence[str], remote: Remote, words: Sequence[str], deadline: Deadline
-    ) -> None:
+    def __init__(self, hosts: Sequence[str], remote: Remote, words: Sequence[str], deadline: Deadline) -> None:
         self._agents = {host: Agent(host) for host in hosts}
         self._remote, self._words, self._deadline = remote, words, deadline
 

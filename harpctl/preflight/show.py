@@ -23,9 +23,7 @@ def show_report(report: Report, other: str) -> None:
         state = report.hosts.get(host)
         result = Text("failed", style="red") if host in failed else Text("ok", style="green")
         words = (
-            ["", "", ""]
-            if state is None
-            else [state.version, state.build, ",".join(e.name for e in state.enis)]
+            ["", "", ""] if state is None else [state.version, state.build, ",".join(e.name for e in state.enis)]
         )
         table.add_row(
             host, result, *words, _median_rate(report, host, "source"), _median_rate(report, host, "target")

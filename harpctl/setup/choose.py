@@ -41,9 +41,7 @@ def gpu_count(facts: Facts, options: SetupOptions) -> int:
             ExitCode.MISSING,
         )
     if not 1 <= count <= GPU_COUNT_MAX:
-        raise HarpError(
-            f"--gpus {count}: expected 1 to {GPU_COUNT_MAX}.", "For example: --gpus 8", ExitCode.USAGE
-        )
+        raise HarpError(f"--gpus {count}: expected 1 to {GPU_COUNT_MAX}.", "For example: --gpus 8", ExitCode.USAGE)
     return count
 
 

@@ -89,9 +89,7 @@ def _with_metadata(host: Host, facts: Facts, overrides: Overrides, enis: tuple[s
         return overrides
     found = lookup([eni.mac for eni in bare], sources_of(host))
     addresses = {eni.name: found[eni.mac].cidr for eni in bare if eni.mac in found}
-    gateways = {
-        eni.name: found[eni.mac].gateway for eni in bare if eni.mac in found and found[eni.mac].gateway
-    }
+    gateways = {eni.name: found[eni.mac].gateway for eni in bare if eni.mac in found and found[eni.mac].gateway}
     return msgspec.structs.replace(
         overrides, addresses={**addresses, **overrides.addresses}, gateways={**gateways, **overrides.gateways}
     )
@@ -134,9 +132,7 @@ def _make_result(setup: Setup, **fields: object) -> SetupResult:
     )
 
 
-def run_setup(
-    host: Host, options: SetupOptions, progress: Progress, *, dry_run: bool, ask: bool
-) -> SetupResult:
+def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run: bool, ask: bool) -> SetupResult:
     """Do one setup of a host. Raises with nothing changed, or returns in the result what does not hold."""
     if not dry_run:
         require_root(host)
@@ -221,9 +217,7 @@ def _show_result(result: SetupResult, setup_host: Host, *, dry_run: bool) -> Non
 )
 @option("--gateway", metavar="ENI=IP", multiple=True, help="Next hop of an ENI's subnet; repeatable.")
 @option("--mac", metavar="ENI=MAC", multiple=True, help="MAC of an ENI that the tree lacks; repeatable.")
-@option(
-    "--memory", metavar="SIZE", default="", help="Memory of the host, such as 948G, for a tree without /proc."
-)
+@option("--memory", metavar="SIZE", default="", help="Memory of the host, such as 948G, for a tree without /proc.")
 @option("--mtu", type=int, help="MTU of the ENIs; else unchanged.")
 @option(
     "--speed",
@@ -241,9 +235,7 @@ def _show_result(result: SetupResult, setup_host: Host, *, dry_run: bool) -> Non
 @flag("--no-kernel-args", help="Do not change the boot loader.")
 @flag("--no-network", help="Do not change the network.")
 @flag("--no-unit", help="Install no boot units; with --no-network.")
-@flag(
-    "--force", help="Also use ENIs with the default route or this session, as they are; also in a container."
-)
+@flag("--force", help="Also use ENIs with the default route or this session, as they are; also in a container.")
 @dry_run_option
 @flag("--exit-code", help="With --dry-run: exit with 2 when there is something to do.")
 @yes_option

@@ -93,11 +93,7 @@ def plan_mount(facts: Facts, sources: Sources, options: SetupOptions) -> Group:
             )
         )
     mounted = any(mount.path == MOUNT_POINT for mount in facts.memory.mounts)
-    if (
-        sources.runs_commands
-        and not mounted
-        and any(p.size == options.page_size for p in facts.memory.hugepages)
-    ):
+    if sources.runs_commands and not mounted and any(p.size == options.page_size for p in facts.memory.hugepages):
         if not sources.exists(MOUNT_POINT):
             steps.append(
                 Run(

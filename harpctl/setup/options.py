@@ -73,9 +73,7 @@ def parse_bytes(text: str) -> int:
     """Read an amount of memory such as 64G or 512M, in bytes."""
     match = re.fullmatch(r"([0-9]{1,9})([MGT])i?B?", text, re.IGNORECASE)
     if not match:
-        raise _usage_error(
-            f"--memory {text}: expected an amount such as 948G.", "M, G and T are powers of 1024."
-        )
+        raise _usage_error(f"--memory {text}: expected an amount such as 948G.", "M, G and T are powers of 1024.")
     return size_of(match[1], match[2])
 
 
@@ -84,9 +82,7 @@ def parse_list(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in names:
         if not re.fullmatch(rf"[^\s/:=]{{1,{NAME_MAX}}}", name) or name in {".", ".."}:
-            raise _usage_error(
-                f"--enis {text}: '{name}' is no interface name.", "For example: --enis eth1,eth2"
-            )
+            raise _usage_error(f"--enis {text}: '{name}' is no interface name.", "For example: --enis eth1,eth2")
         if names.count(name) > 1:
             raise _usage_error(f"--enis {text}: {name} is there twice.", "Name each interface once.")
     return names
@@ -106,9 +102,7 @@ def with_names(options: SetupOptions, facts: Facts) -> SetupOptions:
         found: dict[str, str] = {}
         for name in names:
             if other := found.get(facts.name_of(name)):
-                raise _usage_error(
-                    f"{option}: {other} and {name} are one interface.", "Name each interface once."
-                )
+                raise _usage_error(f"{option}: {other} and {name} are one interface.", "Name each interface once.")
             found[facts.name_of(name)] = name
         return tuple(found)
 
@@ -137,9 +131,7 @@ def read_mac(text: str) -> None:
         raise ValueError(text)
 
 
-def parse_pairs(
-    option: str, values: Sequence[str], example: str, check: Callable[[str], None]
-) -> dict[str, str]:
+def parse_pairs(option: str, values: Sequence[str], example: str, check: Callable[[str], None]) -> dict[str, str]:
     """Read repeated INTERFACE=VALUE options; `check` raises ValueError. An interface may come once."""
     pairs: dict[str, str] = {}
     for text in values:

@@ -55,9 +55,7 @@ def _others_bytes(facts: Facts, options: SetupOptions) -> int:
             other_arguments([word.text for word in split_words(entry.args)], wanted_args(facts, options, 0))
         )
         counts.append(reserved_pages(kept, facts.memory.kernel_default))
-    return max(
-        sum(size * count for size, count in found.items() if size != options.page_size) for found in counts
-    )
+    return max(sum(size * count for size, count in found.items() if size != options.page_size) for found in counts)
 
 
 def check_memory(facts: Facts, options: SetupOptions, count: int) -> None:

@@ -288,9 +288,7 @@ def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
         groups.append(plan_units(sources, options))
     elif options.unit:
         notes.append(f"No boot units: {reason}.")
-    plan = Plan(
-        groups=tuple(groups), notes=tuple(notes), reboot=reboot_reason(facts, sources, wanted, options)
-    )
+    plan = Plan(groups=tuple(groups), notes=tuple(notes), reboot=reboot_reason(facts, sources, wanted, options))
     return Setup(plan=plan, choices=tuple(choices), wanted=wanted, facts=facts, sources=sources)
 
 

@@ -58,9 +58,7 @@ def plan_units(sources: Sources, options: SetupOptions) -> Group:
     for name in NAMES:
         path, text = f"{UNITS}/{name}", (resources.files("harpctl.setup") / f"{name}.in").read_text("utf-8")
         conf_files = f"{CONF_DIR}/{CONF_PATTERN}"
-        data = text.format(
-            record=RECORD, conf_files=conf_files, program=_quote_program(options.program)
-        ).encode()
+        data = text.format(record=RECORD, conf_files=conf_files, program=_quote_program(options.program)).encode()
         wanted = f"{UNITS}/multi-user.target.wants/{name}"
         steps.append(WriteFile(path=path, data=data, mode=0o644, why=f"{name} at every boot"))
         steps.append(MakeLink(path=wanted, target=path, why=f"starts {name} at boot"))

@@ -33,9 +33,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process that has a statistics file."""
 
     pid: int
-    state: (
-        str  # "running", "stopped", "late": no pass for 2 s, "gone", "elsewhere": another namespace's, late
-    )
+    state: str  # "running", "stopped", "late": no pass for 2 s, "gone", "elsewhere": another namespace's, late
     late_s: float  # the time since an engine wrote last
     rank: str  # from the launcher's variables; "" where unknown
     command: str

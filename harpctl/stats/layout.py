@@ -140,9 +140,7 @@ def _entry_pattern(fields: tuple[Field, ...]) -> struct.Struct:
 def _read_tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schema_bytes: int) -> list[Table]:
     count = HEADER.unpack_from(header)[13]
     try:
-        schema = parse_schema(
-            read_piece(file, schema_at, min(schema_bytes, SCHEMA_BYTES_MAX)).decode("ascii")
-        )
+        schema = parse_schema(read_piece(file, schema_at, min(schema_bytes, SCHEMA_BYTES_MAX)).decode("ascii"))
     except ValueError:
         raise layout_error(name, "its schema is damaged") from None
     if count != len(schema) or count > TABLES_MAX or len(header) < HEADER.size + count * TABLE.size:
@@ -150,9 +148,7 @@ def _read_tables(file: BinaryIO, name: str, header: bytes, schema_at: int, schem
     found = []
     entries, size = 0, 0
     for number, (table, fields) in enumerate(schema.items()):
-        at, entry_bytes, entry_max, used, missing = TABLE.unpack_from(
-            header, HEADER.size + number * TABLE.size
-        )
+        at, entry_bytes, entry_max, used, missing = TABLE.unpack_from(header, HEADER.size + number * TABLE.size)
         entries, size = entries + used, size + used * entry_bytes
         if not _entry_pattern(fields).size <= entry_bytes <= PAGE_BYTES_MAX or used > entry_max:
             raise layout_error(name, "its tables are damaged")

@@ -214,8 +214,7 @@ def _peer_metrics(found: Found, totals: Totals, most: int) -> Iterator[Metric]:
         yield Metric(f"harp_peer_{field}", "counter", meaning, labels, points)
     for field, (name, meaning, combine, divisor) in PEER_GAUGES.items():
         points = [
-            Point(key, combine(number_of(row, field) for row in rows) / divisor)
-            for key, rows in groups.items()
+            Point(key, combine(number_of(row, field) for row in rows) / divisor) for key, rows in groups.items()
         ]
         yield Metric(f"harp_peer_{name}", "gauge", meaning, labels, points)
 
@@ -231,9 +230,7 @@ def metrics_of(
     alive = Found(processes=running, unread=found.unread)
     totals.forget(alive)
     yield from _process_metrics(alive)
-    yield from _engine_metrics(
-        alive, {name: meaning for name, meaning in described.items() if DROP not in name}
-    )
+    yield from _engine_metrics(alive, {name: meaning for name, meaning in described.items() if DROP not in name})
     yield from _drop_metrics(alive)
     yield from _eni_metrics(alive, totals)
     yield from _path_metrics(alive)

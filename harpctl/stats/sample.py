@@ -178,9 +178,7 @@ def _explain_broken(host: str, broken: list[PathRate], paths: tuple[PathRate, ..
     names = [name for count, name in found if count == most]
     if most > 1 and len(names) == 1:
         return f"{names[0]}: all {most} paths are {states}"
-    first = min(
-        broken, key=lambda path: (-ours[path.eni] - theirs[_ip_of_path(path)], path.eni, path.address)
-    )
+    first = min(broken, key=lambda path: (-ours[path.eni] - theirs[_ip_of_path(path)], path.eni, path.address))
     more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
     return f"{first.eni} to {first.address}: the path is {first.state}{more}"
 
@@ -219,9 +217,7 @@ def _session_rate(change: _Change, row: Row, pid: int) -> SessionRate:
 def _process_rate(before: Page | None, process: Process) -> ProcessRate:
     change = _Change(before, process.page)
     rows = process.page.tables.get("session", [])
-    sessions = sorted(
-        (_session_rate(change, row, process.pid) for row in rows), key=lambda one: -one.severity
-    )
+    sessions = sorted((_session_rate(change, row, process.pid) for row in rows), key=lambda one: -one.severity)
     severity, sentence = PROBLEM_OF_STATE.get(process.state, (0, ""))
     problem = sentence.format(pid=process.pid, late_s=process.late_s)
     if sessions and sessions[0].severity > severity:

@@ -22,9 +22,7 @@ DUMP_HINT = "Processes write dumps into HARP_DUMP_DIR; `harpctl trace PID` reads
 
 
 def _read_recording(host: Host, source: str) -> Recording:
-    path = (
-        find_one(host, int(source)).processes[0].file if source.isdecimal() else str(Path(source).absolute())
-    )
+    path = find_one(host, int(source)).processes[0].file if source.isdecimal() else str(Path(source).absolute())
     if not host.exists(path):
         raise HarpError(f"There is no file {source}.", DUMP_HINT, ExitCode.MISSING)
     file = host.open_file(path)
@@ -70,9 +68,7 @@ def _print_history(history: History, *, everything: bool, last: int) -> None:
         OUT.print(f"{moment}  {history.name_of(entry):{width}}  {history.text_of(entry)}", markup=False)
     hidden = len(history.events) - len(shown)
     if hidden and not everything:
-        OUT.print(
-            f"{hidden} events of what was sent and acknowledged, or earlier, are left out: --all, --last 0."
-        )
+        OUT.print(f"{hidden} events of what was sent and acknowledged, or earlier, are left out: --all, --last 0.")
     title = list(describe_losses(history))
     OUT.print("\nNothing recorded was lost." if not title else "", style="bold")
     for sentence in title:

@@ -125,9 +125,7 @@ def rings_of(file: BinaryIO, name: str) -> Rings:
 
 
 def _read_kinds(file: BinaryIO, name: str, rings: Rings) -> list[Kind]:
-    text = read_piece(file, rings.events_at, min(rings.events_bytes, EVENTS_BYTES_MAX)).decode(
-        "ascii", "replace"
-    )
+    text = read_piece(file, rings.events_at, min(rings.events_bytes, EVENTS_BYTES_MAX)).decode("ascii", "replace")
     lines = [escape_unprintable(line).split(" ", 2) for line in text.splitlines()]
     if not lines or any(len(words) != 3 or words[1] not in PARTS for words in lines):
         raise layout_error(name, "its list of events is damaged")

@@ -109,9 +109,7 @@ def notes_of(run: TimedRun) -> list[str]:
     lines = []
     if run.connections_gbps:
         total, count = sum(run.connections_gbps), len(run.connections_gbps)
-        each = (
-            f", each {min(run.connections_gbps):.3f} to {max(run.connections_gbps):.3f}" if count > 1 else ""
-        )
+        each = f", each {min(run.connections_gbps):.3f} to {max(run.connections_gbps):.3f}" if count > 1 else ""
         fair = f"; Jain index {run.jain:.4f}" if count > 1 else ""
         lines.append(f"{total:.3f} Gbit/s on {count} connection(s){each}{fair}")
     if run.latency_us:

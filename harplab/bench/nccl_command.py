@@ -207,9 +207,7 @@ def bench_nccl(*, options: NcclOptions, sides: SideOptions, place: LocalPlace, a
         done = measure_nccl(program, hosts, job, sides, runs=runs, pinned=place.pinned())
     if as_json:
         print_json(
-            nccl_document(
-                where, options.nccl_lib, done.place, job, runs, done.sides, done.measured, done.cores
-            )
+            nccl_document(where, options.nccl_lib, done.place, job, runs, done.sides, done.measured, done.cores)
         )
     else:
         about = nccl_notes(where, options.nccl_lib, job, runs, done.measured)

@@ -115,9 +115,7 @@ class NcclMeasured:
     names: tuple[str, ...]
     rows: tuple[tuple[NcclRow, ...], ...]
     ratios: tuple[Ratio, ...]  # the ratios of times
-    lost_shares: tuple[
-        float | None, ...
-    ]  # the share of each side's packets that the network lost in all its runs
+    lost_shares: tuple[float | None, ...]  # the share of each side's packets that the network lost in all its runs
 
     @property
     def wrong(self) -> int:
@@ -165,9 +163,7 @@ def run_side(place: NcclPlace, side: NcclSide, job: NcclJob, run: Runner = run_n
     done = run(place.program, place.library, options, environment, job.timeout_s())
     sizes = {size.bytes: size for size in done.sizes}
     if done.code not in (0, WRONG_DATA) or set(sizes) != set(job.sizes_bytes):
-        raise HarpError(
-            f"NCCL over {side.name} failed (exit code {done.code}).", "\n  ".join(done.last_lines())
-        )
+        raise HarpError(f"NCCL over {side.name} failed (exit code {done.code}).", "\n  ".join(done.last_lines()))
     used = done.networks
     if (side.network and used != {side.network}) or (not side.network and SOCKET in used):
         raise HarpError(
@@ -221,9 +217,7 @@ def row_of(side: NcclSide, runs: Sequence[Runs], size_bytes: int) -> NcclRow:
     )
 
 
-def fold_runs(
-    sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Sequence[int]
-) -> NcclMeasured:
+def fold_runs(sides: Sequence[NcclSide], runs_by_side: Sequence[SideRuns], sizes: Sequence[int]) -> NcclMeasured:
     """Make the rows of all sides. Those of one name are one side's settings: the best one for each size."""
     names = tuple(dict.fromkeys(side.name for side in sides))
     rows: list[list[NcclRow]] = [[] for _ in names]

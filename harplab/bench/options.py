@@ -158,9 +158,7 @@ class SideOptions:
 
     def variables(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the variables of both sides."""
-        ours, theirs = (
-            dict(parse_assignment(word) for word in words) for words in (self.env, self.against_env)
-        )
+        ours, theirs = (dict(parse_assignment(word) for word in words) for words in (self.env, self.against_env))
         return ours, theirs
 
     def perf_sides(self) -> list[Side]:

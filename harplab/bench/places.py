@@ -22,9 +22,7 @@ def parse_proc_stat(text: str, ticks_per_s: int = 100) -> CpuTimes:
         words = line.split()
         if words and words[0] == "cpu" and len(words) >= 8:
             user, nice, system, _idle, _iowait, irq, softirq = (int(word) for word in words[1:8])
-            return CpuTimes(
-                (user + nice + system + irq + softirq) / ticks_per_s, (irq + softirq) / ticks_per_s
-            )
+            return CpuTimes((user + nice + system + irq + softirq) / ticks_per_s, (irq + softirq) / ticks_per_s)
     raise HarpError("/proc/stat has no line 'cpu' with at least seven figures.")
 
 

@@ -35,9 +35,7 @@ def plot_sides(file: Path, title: str, mode: str, sides: Sequence[tuple[str, Seq
         greatest = [row.time_max_us if by_time else row.busbw_max_gbps for row in rows]
         below = [m - low for m, low in zip(middle, least, strict=True)]
         above = [high - m for m, high in zip(middle, greatest, strict=True)]
-        axes.errorbar(
-            [row.bytes for row in rows], middle, yerr=[below, above], marker="o", capsize=3, label=name
-        )
+        axes.errorbar([row.bytes for row in rows], middle, yerr=[below, above], marker="o", capsize=3, label=name)
     sizes = sorted({row.bytes for _, rows in sides for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [short_size(size) for size in sizes], rotation=45)

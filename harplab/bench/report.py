@@ -108,8 +108,7 @@ def notes_of(place: str, job: PerfJob, runs: int, measured: Measured) -> list[st
     lines = [
         place,
         f"{job.mode}{waited}, {job.connections} connection(s), {job.inflight} in flight, {checked}",
-        f"median of {runs} run(s)"
-        + ("" if by_time else "; cpu is machine time with softirq, without start-up"),
+        f"median of {runs} run(s)" + ("" if by_time else "; cpu is machine time with softirq, without start-up"),
     ]
     if any(row.lost_share is not None for rows in measured.rows for row in rows):
         lines.append(LOST)

@@ -166,9 +166,7 @@ def lab_step(
     program = NcclProgram.find(options.nccl_lib)
     with Lab(replay.lab) as lab:
         hosts = LabHosts(lab, pinned)
-        done = measure_nccl(
-            program, hosts, replay.job, sides, runs=replay.runs, pinned=pinned, env=replay.env
-        )
+        done = measure_nccl(program, hosts, replay.job, sides, runs=replay.runs, pinned=pinned, env=replay.env)
         notes = [*done.notes, *lab.notes]
     measured = step_measured(done.measured, replay)
     if as_json:

@@ -282,7 +282,5 @@ def row_id(work: Work, name: str) -> str:
 def chosen_rows(only: str | None, suite: Sequence[Work] = SUITE) -> list[tuple[Work, list[str]]]:
     """Return the works and their rows whose names contain a text, in any case; all without one."""
     wanted = (only or "").casefold()
-    found = [
-        (work, [name for name in work.rows() if wanted in row_id(work, name).casefold()]) for work in suite
-    ]
+    found = [(work, [name for name in work.rows() if wanted in row_id(work, name).casefold()]) for work in suite]
     return [(work, names) for work, names in found if names]

@@ -53,9 +53,7 @@ from harplab.perf.measure import Step
 from harplab.plotting import require_plot
 
 RANKS_MAX = 4
-WATCHED_SHARE = (
-    1 / 6
-)  # the share of runs whose bounds hold for all: a host that moves cores costs some minutes
+WATCHED_SHARE = 1 / 6  # the share of runs whose bounds hold for all: a host that moves cores costs some minutes
 GO_ON_AFTER = (ExitCode.FAILED,)  # other errors concern all works
 
 Progress = Callable[[int], AbstractContextManager[Step]]
@@ -66,9 +64,7 @@ Chosen = list[tuple[Work, list[str]]]
 class SuiteOptions:
     """The options of the suite."""
 
-    is_quick: bool = declare_option(
-        False, "--quick", help="Single and short runs, not made again; a few minutes."
-    )
+    is_quick: bool = declare_option(False, "--quick", help="Single and short runs, not made again; a few minutes.")
     only: str | None = declare_option(
         None, metavar="TEXT", help="Only rows with this text in their group or name."
     )
@@ -118,9 +114,7 @@ def make_bench(
     )
 
 
-def run_suite(
-    bench: Bench, options: SuiteOptions, open_watch: Callable[[int], Watch], progress: Progress
-) -> None:
+def run_suite(bench: Bench, options: SuiteOptions, open_watch: Callable[[int], Watch], progress: Progress) -> None:
     """Measure what the JSON lacks, and write all. Raises HarpError at the end if a row has no figures."""
     chosen, console = options.check(), Console(stderr=True)
     made = made_here(bench.harp.plugin, NEWEST, bench.cores, is_quick=options.is_quick)
@@ -236,9 +230,7 @@ def suite(*, options: SuiteOptions, cores: str | None) -> None:
     pinned = (
         parse_cores(cores, available_cores())
         if cores is not None
-        else near_cores(
-            available_cores(), RANKS_MAX, lambda a, b: read_latency_ns(program, (a, b)), core_siblings
-        )
+        else near_cores(available_cores(), RANKS_MAX, lambda a, b: read_latency_ns(program, (a, b)), core_siblings)
     )
     console = Console(stderr=True)
     bench = make_bench(
@@ -249,6 +241,4 @@ def suite(*, options: SuiteOptions, cores: str | None) -> None:
         is_quick=options.is_quick,
     )
     watched = () if options.is_quick else pinned
-    run_suite(
-        bench, options, lambda runs: watch_of(watched, runs), lambda total: show_progress(console, total)
-    )
+    run_suite(bench, options, lambda runs: watch_of(watched, runs), lambda total: show_progress(console, total))

@@ -85,9 +85,7 @@ def write_file(path: Path, content: SuiteFile) -> None:
         part.write_bytes(encode_suite(content))
         part.replace(path)
     except OSError as error:
-        raise HarpError(
-            f"{path} can't be written: {error.strerror}.", "Name a file that you may write."
-        ) from None
+        raise HarpError(f"{path} can't be written: {error.strerror}.", "Name a file that you may write.") from None
 
 
 def encode_suite(content: SuiteFile) -> bytes:

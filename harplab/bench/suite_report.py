@@ -129,9 +129,7 @@ def write_markdown(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise HarpError(
-            f"{path} can't be written: {error.strerror}.", "Name a file that you may write."
-        ) from None
+        raise HarpError(f"{path} can't be written: {error.strerror}.", "Name a file that you may write.") from None
 
 
 def _made_text(content: SuiteFile) -> str:
@@ -203,8 +201,7 @@ def _range_text(row: SuiteRow) -> str:
     slowest = min(row.sizes, key=lambda size: size.speedup)
     fastest = max(row.sizes, key=lambda size: size.speedup)
     return (
-        f"{slowest.speedup:.2f} ({size_text(slowest.bytes)}) to "
-        f"{fastest.speedup:.2f} ({size_text(fastest.bytes)})"
+        f"{slowest.speedup:.2f} ({size_text(slowest.bytes)}) to {fastest.speedup:.2f} ({size_text(fastest.bytes)})"
     )
 
 

@@ -40,9 +40,7 @@ def receive_flow(address: str, port: int, interval_ms: int) -> None:
                 samples[at] += got
     except (KeyboardInterrupt, OSError):
         pass
-    sys.stdout.write(
-        json.dumps({"start_ns": start_ns, "interval_ms": interval_ms, "samples": samples}) + "\n"
-    )
+    sys.stdout.write(json.dumps({"start_ns": start_ns, "interval_ms": interval_ms, "samples": samples}) + "\n")
 
 
 def send_flow(address: str, port: int, congestion: str) -> None:

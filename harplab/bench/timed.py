@@ -46,9 +46,7 @@ class TimedJob:
         )
 
 
-def timed_job(
-    job: PerfJob, time_s: float | None, failures: Sequence[Failure], *, beside_tcp: bool
-) -> TimedJob:
+def timed_job(job: PerfJob, time_s: float | None, failures: Sequence[Failure], *, beside_tcp: bool) -> TimedJob:
     """Complete a job by the length of the run and of its samples."""
     if len(job.sizes_bytes) != 1 or job.mode == Mode.PINGPONG.value:
         raise HarpError(

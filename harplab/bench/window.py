@@ -98,9 +98,7 @@ class CompetingFlow:
 
     def _start_child(self, host: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
         argv = self._lab.command(host, [sys.executable, "-I", str(FLOW_PROGRAM), *words])
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self._stack.callback(_stop_child, child)
         return child
 

@@ -31,9 +31,7 @@ def dissector(folder: Path, *, as_json: bool) -> None:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except OSError as error:
-        raise HarpError(
-            f"{error.filename}: {error.strerror}.", "Name a folder that you may write to."
-        ) from None
+        raise HarpError(f"{error.filename}: {error.strerror}.", "Name a folder that you may write to.") from None
     if as_json:
         print_json({"files": [str(file)]})
     else:

@@ -68,9 +68,7 @@ def parse_layouts(text: str) -> dict[str, list[Field]]:
     """Return the fields of each layout by its name in the code."""
     found = {}
     for match in STRUCT.finditer(text):
-        found[match[1]] = [
-            _parse_field(*map(str.strip, line.split("|")[1:5])) for line in match[2].splitlines()
-        ]
+        found[match[1]] = [_parse_field(*map(str.strip, line.split("|")[1:5])) for line in match[2].splitlines()]
     return found
 
 
@@ -81,9 +79,7 @@ def parse_constants(text: str) -> dict[str, int]:
 
 def names_of_codes(text: str, prefix: str) -> dict[int, str]:
     """Return the names, less the prefix that they share, of a kind of codes."""
-    return {
-        int(code): name.removeprefix(prefix) for code, name in CODE.findall(text) if name.startswith(prefix)
-    }
+    return {int(code): name.removeprefix(prefix) for code, name in CODE.findall(text) if name.startswith(prefix)}
 
 
 def expand_layout(tables: dict[str, list[Field]], name: str) -> list[Field]:

@@ -71,9 +71,7 @@ def _plan_total(spec: LabSpec, namespace: str, device: str, cap_mbps: float | No
         return []
     bucket = _bucket_words(spec, cap_mbps)
     return [
-        _tc_command(
-            namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{cap_mbps:g}mbit", *bucket
-        )
+        _tc_command(namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{cap_mbps:g}mbit", *bucket)
     ]
 
 

@@ -119,9 +119,7 @@ def status(*, name: str | None, as_json: bool) -> None:
 def _eni_line(eni: persistent.EniStatus) -> str:
     parts = [f"{eni.name}  {eni.address or 'no address':<12} MTU {eni.mtu}  {eni.state}"]
     for direction, faults in eni.faults.items():
-        counts = ", ".join(
-            f"{count} {name}" for name, count in eni.counts.get(direction, {}).items() if count
-        )
+        counts = ", ".join(f"{count} {name}" for name, count in eni.counts.get(direction, {}).items() if count)
         words = " ".join(f"{key}={value:g}" for key, value in faults.items())
         parts.append(f"{direction}: {words}" + (f" ({counts})" if counts else ""))
     return "  ".join(parts)

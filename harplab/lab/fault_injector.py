@@ -127,9 +127,7 @@ class FaultInjector:
             if child.poll() is not None or time.monotonic() > deadline:
                 child.kill()
                 error = child.stderr.read().decode(errors="replace").strip() if child.stderr else ""
-                raise HarpError(
-                    f"The program that makes faults did not start: {error or 'it printed nothing'}"
-                )
+                raise HarpError(f"The program that makes faults did not start: {error or 'it printed nothing'}")
             time.sleep(POLL_S)
         if child.stderr:
             child.stderr.close()
@@ -141,9 +139,7 @@ def request_line(direction: str, chances: Sequence[float], times_ms: Sequence[fl
     return " ".join([direction, *parts, *(str(round(ms * 1_000_000)) for ms in times_ms), str(mtu_bytes)])
 
 
-def merge_counts(
-    counts: Mapping[str, Mapping[str, int]], dropped: Mapping[str, int]
-) -> dict[str, dict[str, int]]:
+def merge_counts(counts: Mapping[str, Mapping[str, int]], dropped: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Add what the firewall dropped to what the injector counted."""
     return {
         direction: {"dropped": dropped.get(direction, 0), **counts.get(direction, {})}

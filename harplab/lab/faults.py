@@ -46,9 +46,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_injector(self) -> bool:
         """Return whether the firewall alone can't do it."""
-        return any(
-            (self.burst, self.corrupt, self.duplicate, self.reorder, self.delay_ms, self.path_mtu_bytes)
-        )
+        return any((self.burst, self.corrupt, self.duplicate, self.reorder, self.delay_ms, self.path_mtu_bytes))
 
     def check(self) -> None:
         """Raise the HarpError that names the first value out of its range."""
@@ -62,9 +60,7 @@ class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
                 )
         for name in ("reorder_ms", "delay_ms"):
             if not 0 <= getattr(self, name) <= MS_MAX:
-                raise HarpError(
-                    f"{name} is 0 to {MS_MAX:g} ms, not {getattr(self, name):g}.", "", ExitCode.USAGE
-                )
+                raise HarpError(f"{name} is 0 to {MS_MAX:g} ms, not {getattr(self, name):g}.", "", ExitCode.USAGE)
         if self.burst_packets < 1:
             raise HarpError(
                 f"A burst has at least 1 packet on average, not {self.burst_packets:g}.", "", ExitCode.USAGE

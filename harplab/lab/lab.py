@@ -79,9 +79,7 @@ def run_command(command: Command) -> str:
 def require_proc(file: Path = CONGESTION_FILE) -> None:
     """Raise HarpError where /proc is not mounted, as in a plain chroot: labs and measurements read it."""
     if not file.exists():
-        raise HarpError(
-            "/proc is not mounted here.", "Mount it: `mount -t proc proc /proc`.", ExitCode.MISSING
-        )
+        raise HarpError("/proc is not mounted here.", "Mount it: `mount -t proc proc /proc`.", ExitCode.MISSING)
 
 
 def require_lab(spec: LabSpec) -> None:

@@ -41,17 +41,14 @@ class LabOptions:
         Subnets.EACH,
         type=Values(Subnets),
         heading=LAB,
-        help="each: ENIs of one number share a subnet. routed: with a router between these. one: all "
-        "are in one.",
+        help="each: ENIs of one number share a subnet. routed: with a router between these. one: all are in one.",
     )
     mtu: int = declare_option(1500, heading=LAB, help="MTU in bytes.")
     cap: str | None = declare_option(
         None, heading=LAB, help="Mbit/s per ENI and direction, or one number per ENI: 1000,4000."
     )
     flow_cap: float | None = declare_option(None, type=float, heading=LAB, help="Mbit/s per flow (5-tuple).")
-    queue_ms: float = declare_option(
-        QUEUE_MS, heading=LAB, help="The longest wait for a cap before packets drop."
-    )
+    queue_ms: float = declare_option(QUEUE_MS, heading=LAB, help="The longest wait for a cap before packets drop.")
     queue_us: float | None = declare_option(
         None,
         type=float,

@@ -84,9 +84,7 @@ def _plan_big_tcp(spec: LabSpec, prefix: str) -> list[Command]:
     enis = [[eni_name(eni) for eni in range(spec.eni_count(host))] for host in range(spec.hosts)]
     links = dict(zip(host_names(spec, prefix), enis, strict=True))
     if spec.has_fabric:
-        links[fabric_name(prefix)] = [
-            port_name(host, name) for host, names in enumerate(enis) for name in names
-        ]
+        links[fabric_name(prefix)] = [port_name(host, name) for host, names in enumerate(enis) for name in names]
     words = (sys.executable, "-m", BIG_TCP_MODULE)
     return [run_inside(namespace, *words, *names) for namespace, names in links.items()]
 

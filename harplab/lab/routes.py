@@ -40,9 +40,7 @@ def plan_routes(spec: LabSpec, namespace: str, host: int, eni: int) -> list[Comm
     tables = ["table " + table, *(["table main"] if eni == 0 else [])]
     lines = [f"route replace {subnet} dev {name} scope link table {table}"]
     if spec.subnets is Subnets.ROUTED:
-        lines += [
-            f"route replace default via {gateway_of_subnet(eni)} dev {name} {where}" for where in tables
-        ]
+        lines += [f"route replace default via {gateway_of_subnet(eni)} dev {name} {where}" for where in tables]
     batch = Command(("ip", "-netns", namespace, "-batch", "-"), "\n".join(lines) + "\n")
     rule = ("from", address, "table", table, "priority", table)
     return [batch, ip_inside(namespace, "rule", "add", *rule)]
@@ -63,9 +61,7 @@ def plan_router(spec: LabSpec, prefix: str) -> list[Command]:
     if spec.subnets is not Subnets.ROUTED:
         return []
     fabric = fabric_name(prefix)
-    plan = [
-        run_inside(fabric, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0")
-    ]
+    plan = [run_inside(fabric, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0")]
     for eni in range(spec.enis):
         words = ("address", "add", f"{gateway_of_subnet(eni)}/24", "dev", bridge_name(spec, eni))
         plan.append(ip_inside(fabric, *words))

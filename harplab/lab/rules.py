@@ -48,9 +48,7 @@ def plan_loss(spec: LabSpec, prefix: str, host: int, eni: int) -> list[Command]:
     if not spec.loss_share:
         return []
     namespace, hook, device = _place_of_drops(spec, prefix, host, eni, IN)
-    text = (
-        f"table netdev harp_loss_{device} {{\n{_chain_rules(device, hook, share_rule(spec.loss_share))}}}\n"
-    )
+    text = f"table netdev harp_loss_{device} {{\n{_chain_rules(device, hook, share_rule(spec.loss_share))}}}\n"
     return [run_inside(namespace, "nft", "-f", "-", stdin=text)]
 
 

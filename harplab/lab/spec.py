@@ -59,9 +59,7 @@ class LabSpec:
     enis: int = 1  # the ENIs of the host that has the most
     mtu_bytes: int = 1500
     offload: Offload = Offload.STOCK
-    cap_mbps: float | tuple[float, ...] | None = (
-        None  # the cap of each ENI, or of ENI 0, 1, ...; both directions
-    )
+    cap_mbps: float | tuple[float, ...] | None = None  # the cap of each ENI, or of ENI 0, 1, ...; both directions
     flow_cap_mbps: float | None = None
     loss_share: float = 0.0  # the loss of what arrives at an ENI
     congestion: str = "cubic"

@@ -31,9 +31,7 @@ class Row:
     busbw_max_gbps: float
     time_min_us: float
     time_max_us: float
-    lost_share: (
-        float | None
-    )  # the share of the packets of all runs that the network lost; None: nobody counted
+    lost_share: float | None  # the share of the packets of all runs that the network lost; None: nobody counted
 
 
 @dataclasses.dataclass(frozen=True)

@@ -185,9 +185,7 @@ def _is_wrong(done: PerfRun) -> bool:
 
 def _only_result(done: PerfRun, job: PerfJob) -> PerfResult:
     if tuple(result.bytes for result in done.report.results) != job.sizes_bytes:
-        raise HarpError(
-            f"harp-perf was asked for messages of {job.sizes_bytes[0]} bytes and reported others."
-        )
+        raise HarpError(f"harp-perf was asked for messages of {job.sizes_bytes[0]} bytes and reported others.")
     return done.report.results[0]
 
 

@@ -59,11 +59,7 @@ def run_rounds(
             return len(planned), number, rates, faults
         limit_s = min(time_s * 4 + START_S, deadline.left())
         outcomes = ask(
-            {
-                host: request
-                for pair in pairs
-                for host, request in _make_requests(states, pair, time_s, limit_s)
-            },
+            {host: request for pair in pairs for host, request in _make_requests(states, pair, time_s, limit_s)},
             deadline.left(),
         )
         for pair in pairs:

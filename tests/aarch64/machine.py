@@ -112,9 +112,7 @@ def _fetch(argv: list[str]) -> None:
 def _fill_folder(folder: Path) -> None:
     """Unpack the libraries into root/, and the Python packages into packages/."""
     tree = [f"--include={','.join(PACKAGES)}", SUITE, str(folder / "root")]
-    _fetch(
-        ["mmdebstrap", "--quiet", "--variant=extract", "--architectures=arm64", "--skip=check/qemu", *tree]
-    )
+    _fetch(["mmdebstrap", "--quiet", "--variant=extract", "--architectures=arm64", "--skip=check/qemu", *tree])
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     pip += ["--only-binary=:all:", "--target", str(folder / "packages"), "--implementation", "cp"]
     pip += ["--python-version", PYTHON, "--platform", "manylinux2014_aarch64"]

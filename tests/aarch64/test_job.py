@@ -33,9 +33,7 @@ def test_two_ranks(arm: Machine, driver: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("first_is_arm", [True, False])
-def test_with_a_rank_on_x86_64(
-    arm: Machine, plugin_file: Path, tmp_path: Path, *, first_is_arm: bool
-) -> None:
+def test_with_a_rank_on_x86_64(arm: Machine, plugin_file: Path, tmp_path: Path, *, first_is_arm: bool) -> None:
     """Nothing on the wire depends on the machine."""
     folders = [build_targets("all"), plugin_file.parent]
     start: list[tuple[str, ...]] = [arm.cross.start, ()]

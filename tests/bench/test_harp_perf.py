@@ -168,8 +168,7 @@ def test_too_few_open_files(perf: Perf) -> None:
     ended = with_open_files(perf, "-n 128", "--mode", "bidir", "--connections", 100, *FEW)
     assert ended.returncode == SYSTEM
     assert (
-        "200 connection ends need 364 open files, the limit is 128: raise it with `ulimit -n 364`"
-        in ended.stderr
+        "200 connection ends need 364 open files, the limit is 128: raise it with `ulimit -n 364`" in ended.stderr
     )
 
 

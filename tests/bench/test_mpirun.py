@@ -19,9 +19,7 @@ MPIRUN = shutil.which("mpirun")
 pytestmark = pytest.mark.skipif(not MPIRUN, reason="no mpirun (Debian: openmpi-bin)")
 
 
-def run_mpirun(
-    perf: Perf, *args: str, prefix: tuple[str, ...] = (), env: dict[str, str] | None = None
-) -> Ended:
+def run_mpirun(perf: Perf, *args: str, prefix: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Ended:
     """Run Open MPI's mpirun; `args` ends with harp-perf's own."""
     version = subprocess.run([str(MPIRUN), "--version"], capture_output=True, text=True, check=False).stdout
     if "Open MPI" not in version and "OpenRTE" not in version:
@@ -52,9 +50,7 @@ def test_one_host_needs_no_rendezvous(perf: Perf, ranks: str) -> None:
 
 def test_rendezvous_on_the_command_line(perf: Perf) -> None:
     meet = f"127.0.0.1:{free_port()}"
-    ended = run_mpirun(
-        perf, "--oversubscribe", "-np", "2", "--", "--mode", "bidir", "--rendezvous", meet, *FEW
-    )
+    ended = run_mpirun(perf, "--oversubscribe", "-np", "2", "--", "--mode", "bidir", "--rendezvous", meet, *FEW)
     assert ended.code == 0, ended.err
 
 

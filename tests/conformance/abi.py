@@ -70,8 +70,7 @@ def _table_members(v: int) -> list[tuple[str, str]]:
     else:
         send = f"void *comm, void *data, {size} size, int tag, void *mhandle{phandle}, void **request"
         receive = (
-            f"void *comm, int n, void **data, {size} *sizes, int *tags, void **mhandles{phandles},"
-            " void **request"
+            f"void *comm, int n, void **data, {size} *sizes, int *tags, void **mhandles{phandles}, void **request"
         )
         flush = "void *comm, int n, void **data, int *sizes, void **mhandles, void **request"
     since = [

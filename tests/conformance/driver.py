@@ -456,9 +456,7 @@ def open_files() -> dict[str, str]:
 def control_connections() -> set[str]:
     """Return the inodes of this process's TCP connections that are up."""
     ours = {target.removeprefix("socket:[").rstrip("]") for target in open_files().values()}
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()
-    ]
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()]
     established = "01"
     return {words[9] for words in lines if words[3] == established and words[9] in ours}
 

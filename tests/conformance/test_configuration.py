@@ -120,9 +120,7 @@ def test_striped_devices_share_their_engine(
 
 @pytest.mark.lab
 @pytest.mark.parametrize("version", [9, 11, 12])
-def test_merging_devices(
-    version: int, start: Start, make_lab: Callable[[LabSpec], Lab], tmp_path: Path
-) -> None:
+def test_merging_devices(version: int, start: Start, make_lab: Callable[[LabSpec], Lab], tmp_path: Path) -> None:
     """The merged device names its parts, moves data over them, and is given again for the same parts."""
     lab = make_lab(LabSpec(enis=2))
     folder = write_confs(tmp_path / "conf", pci_addresses(2))

@@ -206,8 +206,7 @@ def test_only_host_memory(net: Net) -> None:
         if net.version >= 6:
             slot = ffi.new("void **", ffi.cast("void *", 1))
             assert (
-                net.table.regMrDmaBuf(pair.sender, buffer.address, 64, abi.PTR_CUDA, 0, -1, slot)
-                == abi.INTERNAL
+                net.table.regMrDmaBuf(pair.sender, buffer.address, 64, abi.PTR_CUDA, 0, -1, slot) == abi.INTERNAL
             )
             assert slot[0] == ffi.NULL
             assert len(net.warns()) == 1

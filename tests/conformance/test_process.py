@@ -36,9 +36,7 @@ def test_teardown_in_nccls_order(version: int, start: Start) -> None:
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 @pytest.mark.parametrize("version", NEW_AND_OLD)
 def test_fork(version: int, engine: str, start: Start) -> None:
-    assert start("fork", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end() == [
-        {"child": 0, "threads": 1}
-    ]
+    assert start("fork", version, {**ENVIRONMENT, "HARP_ENGINE": engine}).end() == [{"child": 0, "threads": 1}]
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])

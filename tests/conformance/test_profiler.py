@@ -58,9 +58,7 @@ class Recorder:
 
 RECORDER = Recorder()
 FAILED: list[BaseException] = []
-CALLBACK = layout.callback(
-    "profiler", RECORDER.on_call, onerror=lambda _kind, error, _trace: FAILED.append(error)
-)
+CALLBACK = layout.callback("profiler", RECORDER.on_call, onerror=lambda _kind, error, _trace: FAILED.append(error))
 
 
 @pytest.fixture(params=VERSIONS, ids=lambda version: f"v{version}")
@@ -139,9 +137,7 @@ def test_without_a_handle_there_is_no_event(net: Net) -> None:
 @pytest.mark.usefixtures("_environment")
 def test_a_second_profiler_ends_it() -> None:
     """Nothing identifies the profiler of a request. In a process of its own, since it stays so."""
-    subprocess.run(
-        [sys.executable, "-m", "tests.conformance.test_profiler"], check=True, cwd=ROOT, timeout=60
-    )
+    subprocess.run([sys.executable, "-m", "tests.conformance.test_profiler"], check=True, cwd=ROOT, timeout=60)
 
 
 def _profile_second() -> None:

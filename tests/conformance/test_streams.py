@@ -72,9 +72,7 @@ def test_misused_stream_fails_alone(net: Net) -> None:
         places = [Buffer(1 << 20) for _ in whole]
         data = [pattern_bytes(1 << 20, i) for i in range(len(whole))]
         requests = [pair.post_receive(place) for pair, place in zip(whole, places, strict=True)]
-        requests += [
-            pair.post_send(Buffer(1 << 20, content)) for pair, content in zip(whole, data, strict=True)
-        ]
+        requests += [pair.post_send(Buffer(1 << 20, content)) for pair, content in zip(whole, data, strict=True)]
         bad = [broken.post_receive(Buffer(10)), broken.post_send(Buffer(50_000, pattern_bytes(50_000, 1)))]
         net.finish(*bad, wait_s=GONE_S)
         assert len(net.warns()) == 2

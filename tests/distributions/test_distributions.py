@@ -74,9 +74,7 @@ def release(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
         passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         script = f"cd /root/harp && exec {' '.join(words)}"
         argv: list[str | Path] = ["sh", "-c", ENTER, root, "sh", "-c", script]
-        return _run_logged(
-            argv, tmp_path / f"{words[1]}.log", RUN_TIMEOUT_S, {"PIP_CERT": "", **CLEAN, **passed}
-        )
+        return _run_logged(argv, tmp_path / f"{words[1]}.log", RUN_TIMEOUT_S, {"PIP_CERT": "", **CLEAN, **passed})
 
     yield run
     shutil.rmtree(root)

@@ -46,9 +46,7 @@ def xdp_counts(inject: Path, plugin: Path) -> Counts:
 
 
 def _run_cases(function: str, counts: Counts, inject: Path, plugin: Path, *, runs_all: bool) -> None:
-    chosen = [
-        case for mode in counts for case in cases.cases_of(mode, function, counts[mode].get(function, 0))
-    ]
+    chosen = [case for mode in counts for case in cases.cases_of(mode, function, counts[mode].get(function, 0))]
     if not runs_all:
         chosen = random.Random(SEED).sample(chosen, min(SAMPLE, len(chosen)))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -57,14 +55,10 @@ def _run_cases(function: str, counts: Counts, inject: Path, plugin: Path, *, run
     assert not failures, "\n".join(failures)
 
 
-def test_the_sanitizer_sees_the_plugin(
-    inject: Path, compile_c: Compile, request: pytest.FixtureRequest
-) -> None:
+def test_the_sanitizer_sees_the_plugin(inject: Path, compile_c: Compile, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--asan"):
         pytest.skip("asked for with --asan")
-    text = cases.run_case(
-        inject, compile_c("overrun", *SANITIZED), cases.Case("inline", "malloc", 9, False, 12)
-    )
+    text = cases.run_case(inject, compile_c("overrun", *SANITIZED), cases.Case("inline", "malloc", 9, False, 12))
     assert "heap-buffer-overflow" in text
     assert "EXIT 66" in text
 

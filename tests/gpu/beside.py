@@ -55,9 +55,7 @@ def compare_runs(runs: Mapping[str, Sequence[Times]]) -> list[Line]:
 
 def render_table(lines: Sequence[Line]) -> str:
     """Write the table."""
-    head = (
-        f"{'size (B)':>10} {'HARP (us)':>10} {'Socket (us)':>12} {'ratio':>6} {'of pairs':>13}  best Socket"
-    )
+    head = f"{'size (B)':>10} {'HARP (us)':>10} {'Socket (us)':>12} {'ratio':>6} {'of pairs':>13}  best Socket"
     rows = [
         f"{line.bytes:>10} {line.harp_us:>10.1f} {line.socket_us:>12.1f} {line.ratio:>6.2f} "
         f"{line.least:>6.2f}-{line.greatest:<6.2f}  {line.setting}"

@@ -38,9 +38,7 @@ def measure_side(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run both sides in turn and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plugin", type=Path, default=PLUGIN)
     parser.add_argument("--interface", default="lo", help="the ENI of both sides (default: lo)")
     parser.add_argument("--sizes", default=",".join(map(str, beside.SIZES)), help="bytes, comma list")

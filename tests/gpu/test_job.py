@@ -60,9 +60,7 @@ def test_candidates(tmp_path: Path) -> None:
     python = write_python(tmp_path, "python3", "true")
     found = job.candidate_pythons({"PATH": f"{tmp_path}:{tmp_path}::/nowhere"})
     assert found[1:] == [python]
-    assert job.candidate_pythons({"PATH": str(tmp_path), job.PYTHON_VARIABLE: "/some/python"}) == [
-        "/some/python"
-    ]
+    assert job.candidate_pythons({"PATH": str(tmp_path), job.PYTHON_VARIABLE: "/some/python"}) == ["/some/python"]
 
 
 def test_the_first_that_is_ready(tmp_path: Path) -> None:

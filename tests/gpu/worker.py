@@ -60,10 +60,7 @@ def wrong_of_alltoall(size: int, rank: int, world: int, turn: int) -> int:
     incoming = torch.zeros(share * world, dtype=torch.uint8).cuda()
     dist.all_to_all_single(incoming, outgoing)
     expected = torch.cat(
-        [
-            make_pattern(share * world, other, turn)[rank * share : (rank + 1) * share]
-            for other in range(world)
-        ]
+        [make_pattern(share * world, other, turn)[rank * share : (rank + 1) * share] for other in range(world)]
     )
     return int((incoming.cpu() != expected).sum())
 

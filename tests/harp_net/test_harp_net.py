@@ -145,9 +145,7 @@ def test_a_pytorch_without_nccl_is_named(tmp_path: Path, library: str) -> None:
     (tmp_path / "lib").mkdir()
     for name in filter(None, ("libtorch.so", library)):
         (tmp_path / "lib" / name).touch()
-    without = (
-        f"the PyTorch in {tmp_path}, if the job uses that, is built without CUDA and ROCm and has no NCCL"
-    )
+    without = f"the PyTorch in {tmp_path}, if the job uses that, is built without CUDA and ROCm and has no NCCL"
     assert (without in summary_line(nothing, tmp_path)) == (not library)
 
 
@@ -183,9 +181,8 @@ def test_no_interface_fits(plugin_file: Path) -> None:
         timeout=120,
     )
     assert done.returncode != 0
-    assert (
-        "no interface fits of this network namespace's: lo (loopback); name those to use with HARP_IFNAME"
-        in (done.stderr + done.stdout)
+    assert "no interface fits of this network namespace's: lo (loopback); name those to use with HARP_IFNAME" in (
+        done.stderr + done.stdout
     )
 
 

@@ -338,9 +338,7 @@ class _Sys:
         for local in locals_:
             ip, prefix = local.split("/")
             subnet = ip.rsplit(".", 1)[0] + ".0" if ip != "127.0.0.1" else "127.0.0.0"
-            trie += (
-                f"     +-- {subnet}/{prefix} 2 0 2\n        |-- {subnet}\n           /{prefix} link UNICAST\n"
-            )
+            trie += f"     +-- {subnet}/{prefix} 2 0 2\n        |-- {subnet}\n           /{prefix} link UNICAST\n"
             trie += f"        |-- {ip}\n           /32 host LOCAL\n"
         self._write_file("proc/net/fib_trie", f"Main:\n{trie}Local:\n{trie}")
         links.append("00000000000000000000000000000001 01 80 10 80       lo")

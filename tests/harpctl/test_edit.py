@@ -56,9 +56,7 @@ def test_the_plan_is_a_patch(root: Path) -> None:
     (root / "etc/x.conf").write_bytes(b"\tone = 1\n\ttwo = 2\n")
     code, output = run_edit(root, "edit", "/etc/x.conf", "--set", "one=3", "--dry-run")
     assert code == 0
-    subprocess.run(
-        ["patch", "-p1", "-d", str(root)], input=output, text=True, check=True, capture_output=True
-    )
+    subprocess.run(["patch", "-p1", "-d", str(root)], input=output, text=True, check=True, capture_output=True)
     assert (root / "etc/x.conf").read_bytes() == b"\tone = 3\n\ttwo = 2\n"
 
 

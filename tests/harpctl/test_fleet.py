@@ -617,9 +617,7 @@ def test_a_file_streamed_over_a_real_ssh(sshd: str, tmp_path: Path, monkeypatch:
     file.write_text('printf \'{"summary": "%s, %s"}\' "$1" "$2"\nexit 3\n')
     monkeypatch.setenv(fleet.DIST_VARIABLE, str(file))
     result = run_harpctl("plain", "-H", sshd)
-    assert (result.exit_code, f"{sshd} failed plain, --json" in rows_of(result.stdout)) == (3, True), (
-        result.stdout
-    )
+    assert (result.exit_code, f"{sshd} failed plain, --json" in rows_of(result.stdout)) == (3, True), result.stdout
 
 
 def test_an_unknown_host_key_is_never_taken(sshd: str, tmp_path: Path) -> None:

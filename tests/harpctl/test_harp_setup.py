@@ -106,8 +106,7 @@ def test_root_installs_what_is_missing(machine: Machine, manager: str, package: 
     machine.program(manager, f'echo "$*" >> "{log}"; : > "{installed}"')
     machine.program(
         "python3",
-        f'case "$*" in *ensurepip*) [ -f "{installed}" ] ;;'
-        ' "-m venv"*) echo no space left >&2; exit 1 ;; esac',
+        f'case "$*" in *ensurepip*) [ -f "{installed}" ] ;; "-m venv"*) echo no space left >&2; exit 1 ;; esac',
     )
     error = machine.error_of("build")
     assert log.read_text().split()[-1] == package
@@ -283,9 +282,7 @@ def test_root_installs_for_the_tests_at_once(machine: Machine) -> None:
     machine.program("apt-get", f'echo "apt $*" >> "{log}"; exit 100')
     done = machine.run("test")
     assert done.returncode == 0, done.stderr
-    first, *later = (
-        line for line in log.read_text().splitlines() if line.startswith("apt") and "install" in line
-    )
+    first, *later = (line for line in log.read_text().splitlines() if line.startswith("apt") and "install" in line)
     assert {"clang", "openmpi-bin", "strace"} <= set(first.split())
     assert any("strace" in line and "clang" not in line.split() for line in later)
     assert "strace" in done.stderr

@@ -127,9 +127,7 @@ def connections(address: str, *port_words: str) -> None:
     print(json.dumps({"connections": count, "closed": _drip_bytes(slow, list(held))}))
 
 
-def _send_from_elsewhere(
-    address: str, port: int, payloads: list[bytes], source: str, source_port: int
-) -> None:
+def _send_from_elsewhere(address: str, port: int, payloads: list[bytes], source: str, source_port: int) -> None:
     """Raw packets with somebody else's address, checksums right, and again without a UDP checksum."""
     from scapy.all import L3RawSocket, Raw
     from scapy.layers.inet import IP, UDP
@@ -236,9 +234,7 @@ def record(interface: str, file: str) -> None:
     while watch in (ready := select.select([watch, sys.stdin], [], [])[0]) or sys.stdin not in ready:
         data, (_, protocol, *_) = watch.recvfrom(65535)
         if protocol in IP_PROTOCOLS:
-            kept.append(
-                struct.pack("=IIII", *divmod(time.time_ns() // 1000, 10**6), len(data), len(data)) + data
-            )
+            kept.append(struct.pack("=IIII", *divmod(time.time_ns() // 1000, 10**6), len(data), len(data)) + data)
     seen, missed = struct.unpack("=II", watch.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
     Path(file).write_bytes(struct.pack("=IHHiIII", *PCAP_HEAD) + b"".join(kept))
     print(json.dumps({"kept": len(kept), "seen": seen, "missed": missed}))

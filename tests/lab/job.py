@@ -34,9 +34,7 @@ WAIT_S = 60.0
 POLL_S = 0.01
 ALL_SIZES = "1,7,8,16,127,128,129,1000,4096,16384,16385,32768,32769,65536,131072,524288,1M,4M"
 STATISTICS = re.compile(r"statistics:((?: \w+ \d+)+)")
-DRIVER = re.compile(
-    r": driver ([a-z0-9+ -]+?)(?: \((queues? [0-9,-]+)\))?(?::.*)?, \d+ path\(s\) from UDP port"
-)
+DRIVER = re.compile(r": driver ([a-z0-9+ -]+?)(?: \((queues? [0-9,-]+)\))?(?::.*)?, \d+ path\(s\) from UDP port")
 EXIT_PLUGIN = 3
 # A job that moves data until it is finished: a job of fixed duration may end before a busy machine has done
 # to it what the test wants.
@@ -201,9 +199,7 @@ class Job:
     def tables(self, rank: int) -> Mapping[str, Sequence[Row]]:
         """Return the tables of a running rank's statistics."""
         # A process that had the same number before it may have left a file.
-        (process,) = (
-            one for one in find_processes(Host(), self.ranks[rank].pid).processes if one.state != "gone"
-        )
+        (process,) = (one for one in find_processes(Host(), self.ranks[rank].pid).processes if one.state != "gone")
         return process.page.tables
 
     def driver_mode(self, rank: int) -> str:

@@ -100,9 +100,7 @@ class Peer:
 
     def transfer(self, count: int, size: int) -> list[int]:
         """Send or receive messages; return each one's result, and fail on a wrong byte."""
-        buffers = [
-            Buffer(size, pattern_bytes(size, seed) if self.is_sender else None) for seed in range(count)
-        ]
+        buffers = [Buffer(size, pattern_bytes(size, seed) if self.is_sender else None) for seed in range(count)]
         if self.is_sender:
             requests = [self._started_send(buffer, size) for buffer in buffers]
         else:

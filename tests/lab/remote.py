@@ -62,9 +62,7 @@ class RemotePeer:
         """Stop the process; return when none of its threads runs any more."""
         self.child.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.child.pid}/task")
-        poll_until(
-            "all threads have stopped", lambda: all(_thread_state(task) == "T" for task in tasks.iterdir())
-        )
+        poll_until("all threads have stopped", lambda: all(_thread_state(task) == "T" for task in tasks.iterdir()))
 
     def start(self, call: str, *arguments: Any) -> None:
         """Start a call."""

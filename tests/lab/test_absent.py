@@ -49,9 +49,7 @@ ABSENT: dict[str, tuple[Change, Change]] = {
 def _until_without_carrier(lab: Lab, host: int, eni: int) -> None:
     """Wait until the kernel says so: a link's state follows its carrier with a delay."""
     show = ip_inside(lab.hosts[host], "-oneline", "link", "show", eni_name(eni))
-    poll_until(
-        "no carrier", lambda: "LOWER_UP" not in run_command(show) and "state UP" not in run_command(show)
-    )
+    poll_until("no carrier", lambda: "LOWER_UP" not in run_command(show) and "state UP" not in run_command(show))
 
 
 @pytest.fixture
@@ -112,9 +110,7 @@ def _assert_joins(
         ("gone", 1, 0, "auto"),
     ],
 )
-def test_one_joins_later(
-    make_lab: MakeLab, start: StartJob, how: str, host: int, eni: int, carrier: str
-) -> None:
+def test_one_joins_later(make_lab: MakeLab, start: StartJob, how: str, host: int, eni: int, carrier: str) -> None:
     """The sender's, the listener's, and the listener's first, over which processes would have met."""
     lab = make_lab(LabSpec(enis=2, subnets=Subnets.ROUTED, cap_mbps=CAP_MBPS))
     ABSENT[how][0](lab, host, eni)

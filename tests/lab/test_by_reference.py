@@ -42,9 +42,7 @@ CARRIED_BYTES = 1 << 20
 MESSAGES, MESSAGE_BYTES = 8, 8 << 20
 
 
-def _make_job(
-    lab: Lab, plugin: Path, meeting: Path, carrier: str, words: tuple[str, ...] = UNTIL_FINISHED
-) -> Job:
+def _make_job(lab: Lab, plugin: Path, meeting: Path, carrier: str, words: tuple[str, ...] = UNTIL_FINISHED) -> Job:
     env = {**BARE, "HARP_DRIVER": carrier, "HARP_IFNAME": "eni", "HARP_PEER_TIMEOUT": "20"}
     return Job(lab, plugin, mode="bidir", sizes=SIZES, words=words, env=env, meeting=meeting)
 

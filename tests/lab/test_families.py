@@ -45,9 +45,7 @@ def test_link_local_over_interfaces_of_other_numbers(make_lab: MakeLab, start: S
     first, second = lab.hosts
     run_command(ip_inside(second, "link", "add", "other0", "type", "veth", "peer", "name", "other1"))
     for name in ("ll0", "ll1"):
-        run_command(
-            ip_inside(first, "link", "add", name, "type", "veth", "peer", "name", name, "netns", second)
-        )
+        run_command(ip_inside(first, "link", "add", name, "type", "veth", "peer", "name", name, "netns", second))
         for host in lab.hosts:
             run_command(ip_inside(host, "link", "set", name, "addrgenmode", "none"))
             run_command(ip_inside(host, "link", "set", name, "up"))
@@ -104,6 +102,4 @@ def test_no_family_in_common(make_lab: MakeLab, start: StartJob) -> None:
         _only_ipv6(lab, 1, eni)
     with start(lab) as job:
         assert EXIT_PLUGIN in job.wait(30)
-        poll_until(
-            "the reason", lambda: any("configure the same family" in job.log(rank) for rank in range(2))
-        )
+        poll_until("the reason", lambda: any("configure the same family" in job.log(rank) for rank in range(2)))

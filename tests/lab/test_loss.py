@@ -87,9 +87,7 @@ def test_last_word_of_the_handshake_is_late(make_lab: MakeLab, plugin_file: Path
         poll_until("the CONFIRM is lost", lambda: dropped_packets(lab, 0) > 0)
         lost = time.monotonic()
         waited_s = UNAUTHENTICATED_S + 1
-        poll_until(
-            "an unauthenticated client would have been refused", lambda: time.monotonic() > lost + waited_s
-        )
+        poll_until("an unauthenticated client would have been refused", lambda: time.monotonic() > lost + waited_s)
         drop_no_more(lab, 0)
         assert receiver.answer() == 0
         assert sender.answer() == 0

@@ -51,9 +51,7 @@ def test_two_of_them(
     """By itself HARP takes what is there, large messages take TCP, and every byte is right."""
     env = {**old(kernel), "HARP_ENGINE": engine}
     words = ("--iters", "20", "--connections", "2", "--warmup", "2")
-    with Job(
-        make_lab(LabSpec(enis=2)), plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env
-    ) as job:
+    with Job(make_lab(LabSpec(enis=2)), plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env) as job:
         job.finish()
         assert [job.driver_mode(rank) for rank in range(2)] == [MODES[kernel]] * 2
         assert job.statistics()["tx_records"] > 20
@@ -66,17 +64,13 @@ def test_beside_a_current_one(
     words = ("--iters", "20", "--warmup", "2")
     env = {"HARP_DRIVER": carrier}
     lab = make_lab(LabSpec(enis=2))
-    with Job(
-        lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env, rank_env=[old(kernel)]
-    ) as job:
+    with Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env, rank_env=[old(kernel)]) as job:
         job.finish()
         if carrier != "tcp":
             assert [job.driver_mode(0), job.driver_mode(1)] == [MODES[kernel], CURRENT]
 
 
-def test_tcp_is_slow_and_works(
-    make_lab: MakeLab, plugin_file: Path, old: Callable[[str], dict[str, str]]
-) -> None:
+def test_tcp_is_slow_and_works(make_lab: MakeLab, plugin_file: Path, old: Callable[[str], dict[str, str]]) -> None:
     """What a kernel does not report of its progress is no sign that there is none."""
     lab = make_lab(LabSpec(enis=2, cap_mbps=SLOW_MBPS))
     words = ("--iters", "4", "--warmup", "0", "--inflight", "2")

@@ -129,9 +129,7 @@ def test_a_firewall_opens_ports_alone(
         run_command(run_inside(host, "nft", "-f", "-", stdin=rules))
     env = {**ports, "HARP_DRIVER": "udp+tcp"}
     words = (*FEW, "--connections", "4")
-    job = Job(
-        lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env, meeting=tmp_path / "meeting"
-    )
+    job = Job(lab, plugin_file, mode="bidir", sizes=ALL_SIZES, words=words, env=env, meeting=tmp_path / "meeting")
     with job:
         job.finish()
         assert job.statistics()["rx_records"] > 0

@@ -96,9 +96,7 @@ class Cluster:
         with contextlib.ExitStack() as stack:
             for argv in daemons:
                 log = stack.enter_context((self._folder / "daemons.log").open("ab"))
-                daemon = stack.enter_context(
-                    subprocess.Popen(argv, env=self.environment, stdout=log, stderr=log)
-                )
+                daemon = stack.enter_context(subprocess.Popen(argv, env=self.environment, stdout=log, stderr=log))
                 stack.callback(daemon.terminate)
                 if argv[0] == "munged":
                     poll_until("munged listens", (self._folder / "munge.socket").exists)

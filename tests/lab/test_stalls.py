@@ -60,9 +60,7 @@ def _read_stall(pid: int) -> tuple[str, str]:
 
 
 def _sent_messages(pid: int) -> int:
-    rows = [
-        row for process in find_processes(Host(), pid).processes for row in process.page.tables["session"]
-    ]
+    rows = [row for process in find_processes(Host(), pid).processes for row in process.page.tables["session"]]
     return sum(int(row["sent_messages"]) for row in rows)
 
 
@@ -86,9 +84,7 @@ def _problem_in_top(pid: int) -> str:
     return {one.pid: one.problem for one in sample_of(before, find_processes(Host())).processes}[pid]
 
 
-def test_each_cause_is_named(
-    make_lab: MakeLab, plugin_file: Path, env: dict[str, str], tmp_path: Path
-) -> None:
+def test_each_cause_is_named(make_lab: MakeLab, plugin_file: Path, env: dict[str, str], tmp_path: Path) -> None:
     """Jobs that share nothing but two hosts, each with another fault at the same time."""
     lab = make_lab(LabSpec(enis=6, cap_mbps=CAP_MBPS))
     drivers = {"stopped": "udp", "udp": "udp", "tcp": "tcp", "alone": "udp+tcp", "one_of_two": "udp+tcp"}
@@ -137,15 +133,11 @@ def test_each_cause_is_named(
             "tcp": "nothing sent by TCP from eni2 is acknowledged",
             "alone": "nothing there answers",
         }
-        poll_until(
-            "the log lines are there", lambda: all(_has_line(jobs[n], WAITED, tails[n]) for n in tails)
-        )
+        poll_until("the log lines are there", lambda: all(_has_line(jobs[n], WAITED, tails[n]) for n in tails))
         poll_until("and the lost interface", lambda: _has_line(jobs["one_of_two"], "eni5"))
         assert not _has_line(jobs["one_of_two"], "NCCL has waited")
         lost = re.compile(r"eni5 to 10\.77\.5|interface (eni5|10\.77\.5\.\d+ of vm): all")
-        poll_until(
-            "the lost interface is named", lambda: bool(lost.search(_problem_in_top(pids["one_of_two"])))
-        )
+        poll_until("the lost interface is named", lambda: bool(lost.search(_problem_in_top(pids["one_of_two"]))))
         assert "no packet gets through (eni1)" in _problem_in_top(pids["udp"])
         os.kill(jobs["stopped"].ranks[1].pid, signal.SIGCONT)
         for host in range(2):

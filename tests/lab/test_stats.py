@@ -60,9 +60,7 @@ def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, fo
 
 def sent_messages(rank: subprocess.Popen[bytes]) -> int:
     rows = [
-        row
-        for process in find_processes(Host(), rank.pid).processes
-        for row in process.page.tables["session"]
+        row for process in find_processes(Host(), rank.pid).processes for row in process.page.tables["session"]
     ]
     return sum(int(row["sent_messages"]) for row in rows)
 
@@ -164,9 +162,7 @@ def test_an_orderly_end_leaves_nothing(make_lab: MakeLab, plugin_file: Path, fol
 @pytest.mark.parametrize(
     ("options", "reason"), [("size=8k", "No space left on device"), ("ro", "Read-only file system")]
 )
-def test_no_disk_for_it(
-    make_lab: MakeLab, plugin_file: Path, folder: Path, options: str, reason: str
-) -> None:
+def test_no_disk_for_it(make_lab: MakeLab, plugin_file: Path, folder: Path, options: str, reason: str) -> None:
     """One line reports it, and the job does not suffer."""
     folder.mkdir()
     mount = f'mount -t tmpfs -o {options} tmpfs {folder} && exec "$@"'

@@ -200,9 +200,7 @@ def test_the_first_for_good(make_lab: MakeLab, start: StartJob) -> None:
     with start(lab, env={"HARP_PEER_TIMEOUT": "1"}) as job:
         until_all_moving(job, 1)
         lab.faults(1, 0).blackhole("both")
-        poll_until(
-            "control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1)
-        )
+        poll_until("control connection is given up", lambda: "continues over other" in job.log(0) + job.log(1))
         until_all_moving(job, 1, 8 << 20, without=frozenset({"eni0"}))
         job.ranks[1].kill()
         poll_until("the death is found", lambda: job.ranks[0].poll() is not None, 30)
@@ -248,9 +246,7 @@ def test_the_first_in_one_direction(make_lab: MakeLab, start: StartJob, way: str
     with start(lab, env={"HARP_PEER_TIMEOUT": "2"}) as job:
         until_all_moving(job, 1)
         lab.faults(1, 0).blackhole(way)
-        poll_until(
-            "both give it up", lambda: all("continues over other" in job.log(rank) for rank in range(2))
-        )
+        poll_until("both give it up", lambda: all("continues over other" in job.log(rank) for rank in range(2)))
         until_all_moving(job, 1, 64 << 20, without=frozenset({"eni0"}))
         lab.faults(1, 0).clear()
         until_all_moving(job, 1, 8 << 20)

@@ -269,9 +269,7 @@ def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path, carrier: str)
 
 
 @CARRIERS
-def test_an_interface_goes_and_returns(
-    make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str
-) -> None:
+def test_an_interface_goes_and_returns(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
     """Each has a connection of its own: the job goes on over the other, then over both."""
     lab = make_lab(LabSpec(enis=2))
     with _start_striped(lab, plugin_file, tmp_path / "meeting", UNTIL_FINISHED, carrier) as job:
@@ -281,9 +279,7 @@ def test_an_interface_goes_and_returns(
             lab.set_link(1, 1, up=False)
             job.until_moving(16 << 20)
             if not outage:  # later its connection may not be back yet
-                poll_until(
-                    "the end of its connection", lambda: "a TCP connection with" in job.log(0) + job.log(1)
-                )
+                poll_until("the end of its connection", lambda: "a TCP connection with" in job.log(0) + job.log(1))
             lab.set_link(1, 1, up=True)
             job.until_moving(16 << 20)
         job.end()

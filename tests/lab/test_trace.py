@@ -55,17 +55,13 @@ def job(request: pytest.FixtureRequest, make_lab: MakeLab, plugin_file: Path, fo
 
 def is_moving(rank: Any) -> bool:
     rows = [
-        row
-        for process in find_processes(Host(), rank.pid).processes
-        for row in process.page.tables["session"]
+        row for process in find_processes(Host(), rank.pid).processes for row in process.page.tables["session"]
     ]
     return any(int(row["sent_messages"]) + int(row["received_messages"]) > 0 for row in rows)
 
 
 def lost_packets(pid: int) -> int:
-    return sum(
-        int(row["lost_packets"]) for row in find_processes(Host(), pid).processes[0].page.tables["session"]
-    )
+    return sum(int(row["lost_packets"]) for row in find_processes(Host(), pid).processes[0].page.tables["session"])
 
 
 def run_trace(*words: object) -> tuple[int, str]:
@@ -126,9 +122,7 @@ def test_a_lost_packet_is_seen_to_leave_before_it_is_missed(job: Job) -> None:
             for number in range(event["number"], event["number"] + event["count"]):
                 sent[event["path"], number] = event["unix_ns"]
         missed = {
-            (one["path"], one["number"] - one["a"]): one["unix_ns"]
-            for one in events
-            if one["event"] == "RX_GAP"
+            (one["path"], one["number"] - one["a"]): one["unix_ns"] for one in events if one["event"] == "RX_GAP"
         }
         lost = {(one["path"], one["number"]): one["unix_ns"] for one in events if one["event"] == "LOST"}
         return [(sent[key], missed[key], lost[key]) for key in lost if key in sent and key in missed]

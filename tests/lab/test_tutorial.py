@@ -36,9 +36,7 @@ def test_the_job_of_the_tutorial(make_lab: Callable[[LabSpec], Lab], plugin_file
     assert words[:3] == ["python3", "-m", "harp_net.run"]
     words[0] = sys.executable
     at = words.index("--rank") + 1
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("HARP_", "NCCL_"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HARP_", "NCCL_"))}
     jobs = [
         subprocess.Popen(
             lab.command(host, [*words[:at], str(host), *words[at + 1 :]]),
@@ -60,6 +58,4 @@ def test_the_job_of_the_tutorial(make_lab: Callable[[LabSpec], Lab], plugin_file
     assert result, said[0]
     assert float(result[1]) > 1.2 * CAP_MBPS / 1000  # more than one of the interfaces carries
     for output in said:
-        assert re.search(
-            r"^harp-run: 1 process of this host used HARP: .* over eni0, eni1$", output, re.MULTILINE
-        )
+        assert re.search(r"^harp-run: 1 process of this host used HARP: .* over eni0, eni1$", output, re.MULTILINE)

@@ -141,9 +141,7 @@ def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec(hosts=1 + SENDERS, enis=2, unprivileged=True))
     words = ("--iters", "40", "--warmup", "2", "--no-check")
     few = ("prlimit", f"--nofile={FEW_FILES}")
-    with Job(
-        lab, plugin_file, mode="incast", sizes=str(SIZE_BYTES), words=words, env=UDP, start_by=few
-    ) as job:
+    with Job(lab, plugin_file, mode="incast", sizes=str(SIZE_BYTES), words=words, env=UDP, start_by=few) as job:
         job.finish()
     assert _count_overflows(lab) == 0
 

@@ -126,9 +126,7 @@ def _kill_and_look(lab: Lab, plugin: Path, times: int) -> None:
             for rank in job.ranks:
                 rank.kill()
             job.wait()
-        poll_until(
-            "nothing is attached", lambda: not attached_program(lab, 0) and not attached_program(lab, 1)
-        )
+        poll_until("nothing is attached", lambda: not attached_program(lab, 0) and not attached_program(lab, 1))
 
 
 def test_killed(make_lab: MakeLab, plugin_file: Path) -> None:
@@ -137,9 +135,7 @@ def test_killed(make_lab: MakeLab, plugin_file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_killed_a_thousand_times(
-    make_lab: MakeLab, plugin_file: Path, request: pytest.FixtureRequest
-) -> None:
+def test_killed_a_thousand_times(make_lab: MakeLab, plugin_file: Path, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--xdp"):
         pytest.skip("asked for with --xdp")
     _kill_and_look(make_lab(LabSpec(enis=2)), plugin_file, MANY_KILLS)

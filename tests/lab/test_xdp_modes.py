@@ -51,9 +51,7 @@ def _drop_capabilities(*capabilities: str) -> list[str]:
         ),
     ],
 )
-def test_something_is_missing(
-    make_lab: MakeLab, plugin_file: Path, wrapped_in: list[str], reason: str
-) -> None:
+def test_something_is_missing(make_lab: MakeLab, plugin_file: Path, wrapped_in: list[str], reason: str) -> None:
     """Forced, it fails with the reason; left the choice, it works."""
     lab = make_lab(LabSpec(enis=2))
     forced = _run_job(lab, plugin_file, "xdp", *wrapped_in)

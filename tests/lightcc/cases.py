@@ -262,9 +262,7 @@ def restored(chosen: dict[str, Any], **options: Any) -> dict[str, Any]:
     half = run(digits.network(64, seed=0), None, 0, 6)
     rest = run(copy.deepcopy(half["net"]), half["lightcc"], 6, 12)
     lost = run(copy.deepcopy(half["net"]), None, 6, 12)
-    results = {
-        name: flat(each["net"].parameters()) for name, each in (("w", whole), ("r", rest), ("l", lost))
-    }
+    results = {name: flat(each["net"].parameters()) for name, each in (("w", whole), ("r", rest), ("l", lost))}
     return {
         "is_taken": rest["is_taken"],
         "regions": half["regions"],
@@ -386,10 +384,7 @@ def shared() -> dict[str, Any]:
         "are_shared": planes[0] is planes[1],
         "ranks": dist.get_process_group_ranks(patch.STATES[ddp].planes[0].whole),
         "pair": pair,
-        "timeout_s": patch.STATES[ddp]
-        .planes[0]
-        .whole._get_backend(torch.device("cpu"))
-        .options._timeout.seconds,
+        "timeout_s": patch.STATES[ddp].planes[0].whole._get_backend(torch.device("cpu")).options._timeout.seconds,
     }
 
 

@@ -38,9 +38,7 @@ def free_port() -> int:
 
 def environment(**own: str) -> dict[str, str]:
     """Return an environment without settings but these."""
-    kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("LIGHT_", "TIACC_", "OMPI_"))
-    }
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("LIGHT_", "TIACC_", "OMPI_"))}
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **own}
 
 

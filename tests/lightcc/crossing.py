@@ -32,9 +32,7 @@ class Crossing:
         edges = 1 if ranks == every else every // ranks
         self.messages += for_each * (ranks - 1) * edges
 
-    def all_reduce(
-        self, tensor: Tensor, group: dist.ProcessGroup | None = None, *, async_op: bool = False
-    ) -> Any:
+    def all_reduce(self, tensor: Tensor, group: dist.ProcessGroup | None = None, *, async_op: bool = False) -> Any:
         """Leave the tensor as it is."""
         self.count(group, ALL_REDUCE)
         if not async_op:

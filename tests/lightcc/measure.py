@@ -120,9 +120,7 @@ def lab(caps_mbps: Sequence[float]) -> None:
         with ExitStack() as stack:
             built = stack.enter_context(Lab(LabSpec(cap_mbps=cap, queue_us=QUEUE_US)))
             port, address, interface = str(free_port()), built.address(0), built.enis[0]
-            commands = [
-                built.command(host, argv(port, address, own)) for host, own in ((0, "0,1"), (1, "2,3"))
-            ]
+            commands = [built.command(host, argv(port, address, own)) for host, own in ((0, "0,1"), (1, "2,3"))]
             four = stack.enter_context(ranks(commands, GLOO_SOCKET_IFNAME=interface))
             for name, chosen in METHODS.items():
                 step = {"chosen": chosen, "interface": interface, "width": LAB_WIDTH}

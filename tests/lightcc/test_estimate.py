@@ -54,9 +54,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     lines = {line[:26].strip(): line[26:].split() for line in by_rate.splitlines()}
     assert lines["2D"] == ["102.23", "434.6", "1.20"]
     assert main([*words.split(), "--measured-ms", "521.3"]) == 0
-    assert (
-        capsys.readouterr().out.splitlines()[2].startswith("2D                             102.23     434.6")
-    )
+    assert capsys.readouterr().out.splitlines()[2].startswith("2D                             102.23     434.6")
 
 
 @pytest.mark.parametrize(

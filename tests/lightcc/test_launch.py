@@ -81,9 +81,7 @@ def test_bad_settings(entry: str, own: dict[str, str], words: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "entry", ["lightcc.launch", "lightcc.boot", "tiacc_training.torch.distributed.launch"]
-)
+@pytest.mark.parametrize("entry", ["lightcc.launch", "lightcc.boot", "tiacc_training.torch.distributed.launch"])
 @pytest.mark.parametrize(
     ("code", "words"),
     [

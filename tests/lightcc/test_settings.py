@@ -33,9 +33,7 @@ def test_the_vendors_command() -> None:
             "LIGHT_TOPK_FP16": "",
         }
     )
-    assert got == Settings(
-        two_d=True, topk=True, topk_threshold_bytes=2 << 20, fusion_bytes=25217728, streams=3
-    )
+    assert got == Settings(two_d=True, topk=True, topk_threshold_bytes=2 << 20, fusion_bytes=25217728, streams=3)
     assert got.is_active
 
 
@@ -69,9 +67,7 @@ def test_a_bad_value_is_refused(name: str, value: str, words: str) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(
-        LightccError, match=r"^LIGHT_TOPK_RATE: there is no such variable; lightcc knows LIGHT_2D"
-    ):
+    with pytest.raises(LightccError, match=r"^LIGHT_TOPK_RATE: there is no such variable; lightcc knows LIGHT_2D"):
         from_environment({"LIGHT_TOPK_RATE": "1"})
 
 

@@ -285,9 +285,7 @@ class Fleet:
             return [(rank, (rank + 1) % self.count) for rank in everyone]
         every = list(itertools.permutations(everyone, 2))
         return (
-            every
-            if pattern == "all-to-all"
-            else sorted(self._draw.sample(every, min(2 * self.count, len(every))))
+            every if pattern == "all-to-all" else sorted(self._draw.sample(every, min(2 * self.count, len(every))))
         )
 
     def _open_communicator(self, pattern: str) -> int:
@@ -355,9 +353,7 @@ class Fleet:
         while waiting := [rank for rank in self._living_ranks() if not rank.answers]:
             if time.monotonic() > deadline_s:
                 silent = [rank.number for rank in waiting]
-                self._fail_ranks(
-                    f"HANG: no answer to `{step}` within {hang_s:.0f} s from ranks {silent}", waiting
-                )
+                self._fail_ranks(f"HANG: no answer to `{step}` within {hang_s:.0f} s from ranks {silent}", waiting)
             self._read_lines(1.0)
         answers = [rank.answers.pop() for rank in self._living_ranks()]
         assert all(answer[: len(wanted)] == wanted for answer in answers), answers

@@ -73,9 +73,7 @@ def test_defects_are_found(
     """The checks of a job find a plugin that errs."""
     monkeypatch.setenv("DEFECT", defect)
     monkeypatch.setenv("DEFECT_PLUGIN", str(plugin_file))
-    fleet = Fleet(
-        make_lab(_lab_of_hosts(2)), rank_program, defect_plugin, tmp_path, ranks_per_host=1, seed=SEED
-    )
+    fleet = Fleet(make_lab(_lab_of_hosts(2)), rank_program, defect_plugin, tmp_path, ranks_per_host=1, seed=SEED)
     fleet.faults, fleet.hang_s, fleet.loss_s = faults, PATIENCE_S, FEW_LOSS_S
     with pytest.raises(AssertionError, match=f"(?s){finding}"), fleet:  # noqa: PT012
         fleet.run(3.0, fault_mean_s=0.5, compare_s=1.0, tell=print)

@@ -114,9 +114,7 @@ def _has_help_alone(name: str) -> bool:
 def _describe_command(name: str, command: click.Command, seen: dict[str, str]) -> str:
     """Describe a command. A row that is among those of an earlier one, in `seen`, is only named."""
     shown = (
-        []
-        if _has_help_alone(name)
-        else [p for p in shown_parameters(command) if _row_of(p) not in _common_rows()]
+        [] if _has_help_alone(name) else [p for p in shown_parameters(command) if _row_of(p) not in _common_rows()]
     )
     own = [_row_of(p) for p in shown if _row_of(p) not in seen]
     elsewhere: dict[str, list[str]] = {}

@@ -16,9 +16,7 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "plugin" / "src"
 FOLDERS = sorted(p.name for p in SRC.iterdir() if p.is_dir())
 
-NO_CODE = re.compile(
-    r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.MULTILINE
-)
+NO_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"\b[a-z]\w+\b")
 # clang-format begins each function in the first column and ends it with a brace there.
 FUNCTION = re.compile(

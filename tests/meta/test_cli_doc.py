@@ -9,9 +9,7 @@ from tests.meta.cli_doc import CODES, FILE, generate_document, shown_parameters
 
 
 def test_the_document_is_the_help_of_the_commands() -> None:
-    assert FILE.read_text(encoding="utf-8") == generate_document(), (
-        "write it anew: python -m tests.meta.cli_doc"
-    )
+    assert FILE.read_text(encoding="utf-8") == generate_document(), "write it anew: python -m tests.meta.cli_doc"
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -20,6 +18,6 @@ def test_every_exit_code_is_explained() -> None:
 
 def test_every_command_that_reports_has_json() -> None:
     for name in {name for names in COMMANDS.values() for name in names} - {"bench", "lab"}:
-        assert "--json" in {
-            option for param in shown_parameters(load_command(name)) for option in param.opts
-        }, name
+        assert "--json" in {option for param in shown_parameters(load_command(name)) for option in param.opts}, (
+            name
+        )

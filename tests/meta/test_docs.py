@@ -105,9 +105,7 @@ def find_table(text: str, *heading: str) -> list[list[str]]:
 
 def read_sources() -> str:
     """Return all C of the product."""
-    return "".join(
-        read_document(path) for path in sorted(SRC.rglob("*")) if path.suffix in {".c", ".h", ".def"}
-    )
+    return "".join(read_document(path) for path in sorted(SRC.rglob("*")) if path.suffix in {".c", ".h", ".def"})
 
 
 def code_lines(text: str) -> Iterator[str]:
@@ -155,9 +153,7 @@ def test_files_exist(doc: Path) -> None:
         if not any(ROOT.glob(re.sub(r"<\w+>", "*", name))):
             wrong.append(name)
     wrong += [
-        name
-        for name in LAYER_PATH.findall(text)
-        if name.split("/")[0] in ALLOWED and not (SRC / name).is_file()
+        name for name in LAYER_PATH.findall(text) if name.split("/")[0] in ALLOWED and not (SRC / name).is_file()
     ]
     assert not wrong
 
@@ -380,8 +376,6 @@ def test_limits_are_those_of_the_code() -> None:
 
 def test_the_index_lists_each_page_once() -> None:
     index = ROOT / "docs" / "README.md"
-    pages = [
-        path for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts and path != index
-    ]
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts and path != index]
     listed = [target for target, _anchor in LINK.findall(read_document(index)) if target.endswith(".md")]
     assert sorted(listed) == sorted(path.relative_to(index.parent).as_posix() for path in pages)

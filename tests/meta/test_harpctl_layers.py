@@ -179,9 +179,7 @@ def test_what_the_table_allows_is_used() -> None:
         }
         for package in read_allowed()
     }
-    assert {
-        package: may - used[package] for package, may in read_allowed().items() if may - used[package]
-    } == {}
+    assert {package: may - used[package] for package, may in read_allowed().items() if may - used[package]} == {}
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -205,9 +203,7 @@ def test_what_is_imported_is_declared() -> None:
         for module in MODULES
         for node in ast.walk(parse_module(module))
         if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-        )
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
     }
     strangers = found - sys.stdlib_module_names - {"harpctl", LAB}
     assert strangers >= {"click", "msgspec"}

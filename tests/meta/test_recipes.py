@@ -38,12 +38,8 @@ def named_tests(path: Path) -> set[tuple[str, str]]:
 
 
 def test_there_are_recipes() -> None:
-    assert {"pytorch.md", "images.md", "slurm.md", "kubernetes.md", "ray-vllm.md"} <= set(
-        map(file_name, RECIPES)
-    )
-    assert {"kv-transfer.md", "torchft-diloco.md", "direct-cables.md", "amd.md"} <= set(
-        map(file_name, RECIPES)
-    )
+    assert {"pytorch.md", "images.md", "slurm.md", "kubernetes.md", "ray-vllm.md"} <= set(map(file_name, RECIPES))
+    assert {"kv-transfer.md", "torchft-diloco.md", "direct-cables.md", "amd.md"} <= set(map(file_name, RECIPES))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=file_name)
@@ -81,9 +77,7 @@ def test_its_variables_exist(recipe: Path) -> None:
 
 def test_each_test_of_nccl_belongs_to_a_recipe() -> None:
     """The docstring names the recipe, and the recipe names the test."""
-    written = re.findall(
-        r'def (test_\w+)\(.*?\) -> None:\n    """([\w.-]+):', read_document(OF_NCCL), re.DOTALL
-    )
+    written = re.findall(r'def (test_\w+)\(.*?\) -> None:\n    """([\w.-]+):', read_document(OF_NCCL), re.DOTALL)
     assert len(written) == len(re.findall(r"^def test_", read_document(OF_NCCL), re.MULTILINE))
     file = OF_NCCL.relative_to(ROOT).as_posix()
     for test, recipe in written:

@@ -80,9 +80,7 @@ def test_constants_and_codes_have_their_values(root: Path, tmp_path: Path) -> No
     real = evaluate_in_c(root, tmp_path, {name: name for name in NAME.findall(text)})
     assert len(stated) > len(CONSTANT.findall(text)) > 0
     wrong = [
-        f"{name}: {value} in the text, {real[name]} in the code"
-        for name, value in stated
-        if value != real[name]
+        f"{name}: {value} in the text, {real[name]} in the code" for name, value in stated if value != real[name]
     ]
     assert not wrong
 

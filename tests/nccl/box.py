@@ -27,9 +27,7 @@ def list_sizes(least: int, most: int, factor: int) -> list[int]:
 
 def run_harpctl(*words: str) -> subprocess.CompletedProcess[str]:
     """Run harpctl to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "harpctl", *words], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-m", "harpctl", *words], capture_output=True, text=True, check=False)
 
 
 def measure_beside_sockets(*words: str) -> dict[str, Any]:

@@ -38,9 +38,7 @@ def check_run(run: NcclRun, sizes: list[int]) -> None:
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_all_sizes(
-    make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str, protocol: str
-) -> None:
+def test_all_sizes(make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str, protocol: str) -> None:
     least = LEAST_BYTES * ranks if operation in ("allgather", "reducescatter", "alltoall") else LEAST_BYTES
     threshold = P2P_LL_MOST_BYTES if protocol == "LL" else 0
     run = make_box(ranks).run(
@@ -84,9 +82,7 @@ def test_odd_sizes(make_box: MakeBox, harp: dict[str, str], operation: str) -> N
 
 @pytest.mark.parametrize("operation", ["allreduce", "alltoall"])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_tree_and_default_protocol(
-    make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str
-) -> None:
+def test_tree_and_default_protocol(make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str) -> None:
     """As a job gets it that sets nothing: NCCL chooses per size, and has connections for the tree as well."""
     least = LEAST_BYTES * ranks
     run = make_box(ranks).run(

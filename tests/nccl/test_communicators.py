@@ -140,9 +140,7 @@ def test_shrink(make_box: MakeBox, harp: dict[str, str], release: wheels.Release
 
 @pytest.mark.parametrize("mode", ["abort", ""])
 @pytest.mark.parametrize("release", SHRINKS, ids=str)
-def test_shrink_after_a_kill(
-    make_box: MakeBox, harp: dict[str, str], release: wheels.Release, mode: str
-) -> None:
+def test_shrink_after_a_kill(make_box: MakeBox, harp: dict[str, str], release: wheels.Release, mode: str) -> None:
     """A rank is killed between operations; the others go on in a communicator without it."""
     run = run_steps(
         make_box,
@@ -189,9 +187,7 @@ def test_new_communicator_after_a_loss(make_box: MakeBox, harp: dict[str, str]) 
 
 
 @pytest.mark.parametrize("network", ["HARP", "Socket"])
-def test_nccl_shrinks_no_communicator_with_an_error(
-    make_box: MakeBox, harp: dict[str, str], network: str
-) -> None:
+def test_nccl_shrinks_no_communicator_with_an_error(make_box: MakeBox, harp: dict[str, str], network: str) -> None:
     """NCCL's own rule, the same over its sockets: whoever has seen an error has to abort."""
     run = run_steps(
         make_box,

@@ -32,8 +32,7 @@ def _read_counts(file: Path) -> list[Counter[str]]:
     """Return what each process counted."""
     lines = [line.split() for line in file.read_text().splitlines()]
     return [
-        Counter({name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
-        for words in lines
+        Counter({name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)}) for words in lines
     ]
 
 
@@ -65,9 +64,7 @@ def test_every_transfer_is_reported(
         assert one["parents"] > 0
 
 
-def test_balanced_after_an_abort(
-    make_box: MakeBox, harp: dict[str, str], profiler: Path, tmp_path: Path
-) -> None:
+def test_balanced_after_an_abort(make_box: MakeBox, harp: dict[str, str], profiler: Path, tmp_path: Path) -> None:
     """The survivor of a killed rank aborts with transfers under way; their events end before the profiler."""
     file = tmp_path / "counts"
     run = make_box(2).run(

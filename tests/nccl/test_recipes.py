@@ -85,9 +85,7 @@ def test_pytorch_by_harp_run(make_box: MakeBox) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_image_with_another_plugin(
-    make_box: MakeBox, plugin_file: Path, tmp_path: Path, *, named: bool
-) -> None:
+def test_image_with_another_plugin(make_box: MakeBox, plugin_file: Path, tmp_path: Path, *, named: bool) -> None:
     """images.md: the image has a libnccl-net.so of its own; the variable alone chooses HARP."""
     source, other = tmp_path / "other.c", tmp_path / "libnccl-net.so"
     source.write_text("int a_plugin_of_the_image = 1;\n", encoding="utf-8")
@@ -112,18 +110,14 @@ def test_weight_transfer(make_box: MakeBox, by_path: dict[str, str]) -> None:
 def test_kv_transfer(make_box: MakeBox, by_path: dict[str, str]) -> None:
     """kv-transfer.md: two prefill and two decode instances, one communicator a pair; one is made anew."""
     channels = {"NCCL_MAX_NCHANNELS": KV_CHANNELS, "NCCL_MIN_NCHANNELS": KV_CHANNELS}
-    steps = [
-        f"init {name} ranks={pair}" for name, pair in zip("abcd", ["0,2", "0,3", "1,2", "1,3"], strict=True)
-    ]
+    steps = [f"init {name} ranks={pair}" for name, pair in zip("abcd", ["0,2", "0,3", "1,2", "1,3"], strict=True)]
     steps += ["run a b c d op=sendrecv", "destroy a", "run b c d op=sendrecv"]
     steps += ["init e ranks=0,2", "run e b c d op=sendrecv", *(f"destroy {name}" for name in "ebcd")]
     run = run_recipe(make_box(4), {**by_path, **channels}, *steps, sizes=f"{4 * MIB},{64 << 10}")
     check_plan(run, [10, 12, 10, 12])
 
 
-def test_direct_cables(
-    make_box: MakeBox, make_lab: Callable[[LabSpec], Lab], by_path: dict[str, str]
-) -> None:
+def test_direct_cables(make_box: MakeBox, make_lab: Callable[[LabSpec], Lab], by_path: dict[str, str]) -> None:
     """direct-cables.md: three hosts, a cable and a subnet a pair; the bootstrap has another network."""
     lab = make_lab(LabSpec(hosts=3))
     join_pairs(lab, [(0, 1), (1, 2), (0, 2)])

@@ -95,9 +95,7 @@ def run_checked(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_all_carry(
-    make_box: MakeBox, lab: Lab, receiver: int, striped: dict[str, str], operation: str
-) -> None:
+def test_all_carry(make_box: MakeBox, lab: Lab, receiver: int, striped: dict[str, str], operation: str) -> None:
     before = received_bytes(receiver)
     run = make_box(lab).run(*(f"--op={operation}", *CHECKED, *SIZES), environment=striped)
     check_run(run, box.list_sizes(64, MOST_BYTES, 4), {ALL})
@@ -106,9 +104,7 @@ def test_all_carry(
 
 
 @pytest.mark.parametrize("release", [wheels.RELEASES[0], wheels.RELEASES[5]], ids=str)
-def test_other_releases(
-    make_box: MakeBox, lab: Lab, striped: dict[str, str], release: wheels.Release
-) -> None:
+def test_other_releases(make_box: MakeBox, lab: Lab, striped: dict[str, str], release: wheels.Release) -> None:
     run_checked(make_box(lab, release), striped, {ALL})
 
 
@@ -123,9 +119,7 @@ def test_two_processes_per_host(
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
-def test_lost_and_back(
-    make_box: MakeBox, lab: Lab, receiver: int, striped: dict[str, str], engine: str
-) -> None:
+def test_lost_and_back(make_box: MakeBox, lab: Lab, receiver: int, striped: dict[str, str], engine: str) -> None:
     """One ENI after the other, on alternating sides, as long as the loop runs: NCCL notices nothing."""
     options = ("--op=allreduce", "--check", "--iters=0", f"--rounds={FLAP_ROUNDS}", "--min=1M", "--max=1M")
     environment = {**striped, "HARP_ENGINE": engine, "HARP_PEER_TIMEOUT": "60"}

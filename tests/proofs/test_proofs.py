@@ -76,9 +76,7 @@ PROOFS = {
         mistakes={
             "order without wrap": Change("base/seq.h", "(int32_t)(a - b) < 0", "a < b"),
             "equal is after": Change("base/seq.h", "(int32_t)(a - b) > 0", "(int32_t)(a - b) >= 0"),
-            "widened forward only": Change(
-                "base/seq.h", "(uint64_t)(int64_t)(int32_t)(low", "(uint64_t)(low"
-            ),
+            "widened forward only": Change("base/seq.h", "(uint64_t)(int64_t)(int32_t)(low", "(uint64_t)(low"),
         },
     ),
     "ranges": Proof(
@@ -86,9 +84,7 @@ PROOFS = {
         reduced=(Change("base/ranges.h", "HARP_RANGES_MAX = 32", "HARP_RANGES_MAX = 3"),),
         mistakes={
             "joined above only": Change("base/ranges.c", "if (joins_lower && joins_upper)", "if (false)"),
-            "member taken twice": Change(
-                "base/ranges.c", "number < r->at[i].end)", "number + 1 < r->at[i].end)"
-            ),
+            "member taken twice": Change("base/ranges.c", "number < r->at[i].end)", "number + 1 < r->at[i].end)"),
             "below a full set": Change(
                 "base/ranges.c",
                 "if (i == HARP_RANGES_MAX) return false;",
@@ -106,9 +102,7 @@ PROOFS = {
         sources=("base/linemap.c",),
         reduced=(Change("base/linemap.h", "HARP_WINDOW_LINES = 131072", "HARP_WINDOW_LINES = 256"),),
         mistakes={
-            "part of a word": Change(
-                "base/linemap.c", "HARP_MIN(count, 64 - bit % 64)", "HARP_MIN(count, 64)"
-            ),
+            "part of a word": Change("base/linemap.c", "HARP_MIN(count, 64 - bit % 64)", "HARP_MIN(count, 64)"),
             "run beyond its limit": Change(
                 "base/linemap.c", "return HARP_MIN(run + same, limit)", "return run + same"
             ),
@@ -123,13 +117,9 @@ PROOFS = {
         reduced=(Change(RING, "HARP_SPSC_SLOTS = 64", "HARP_SPSC_SLOTS = 2"),),
         mistakes={
             "(A) relaxed": Change(RING, "tail + 1, memory_order_release", "tail + 1, memory_order_relaxed"),
-            "(B) relaxed": Change(
-                RING, "(&q->tail, memory_order_acquire)", "(&q->tail, memory_order_relaxed)"
-            ),
+            "(B) relaxed": Change(RING, "(&q->tail, memory_order_acquire)", "(&q->tail, memory_order_relaxed)"),
             "(C) relaxed": Change(RING, "head + 1, memory_order_release", "head + 1, memory_order_relaxed"),
-            "(D) relaxed": Change(
-                RING, "(&q->head, memory_order_acquire)", "(&q->head, memory_order_relaxed)"
-            ),
+            "(D) relaxed": Change(RING, "(&q->head, memory_order_acquire)", "(&q->head, memory_order_relaxed)"),
             "one slot too many": Change(RING, ") == HARP_SPSC_SLOTS) return", ") > HARP_SPSC_SLOTS) return"),
         },
     ),
@@ -175,13 +165,9 @@ PROOFS = {
         reduced=(
             Change("proto/limits.h", "HARP_EARLY_MAX_BYTES = 32 * 1024", "HARP_EARLY_MAX_BYTES = 256"),
             Change("wire/record.h", "HARP_RECORD_MAX_LINES = 4096", "HARP_RECORD_MAX_LINES = 16"),
-            Change(
-                "proto/records.h", "HARP_RECORDS_AHEAD_BYTES = 66 << 10", "HARP_RECORDS_AHEAD_BYTES = 640"
-            ),
+            Change("proto/records.h", "HARP_RECORDS_AHEAD_BYTES = 66 << 10", "HARP_RECORDS_AHEAD_BYTES = 640"),
             # A datagram is longer than what is reduced.
-            Change(
-                "proto/rx_stream.h", "HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1", "HARP_PACKET_MAX_LINES"
-            ),
+            Change("proto/rx_stream.h", "HARP_EARLY_MAX_BYTES / HARP_LINE_BYTES / 2 + 1", "HARP_PACKET_MAX_LINES"),
         ),
         mistakes={
             "CRC not checked": Change(
@@ -221,9 +207,7 @@ PROOFS = {
             "stream closed, connection kept": Change(PATH, "(waits || is_owed)", "waits"),
             "stream closed, payload waits": Change(PATH, "(waits || is_owed)", "is_owed"),
             "sent though delivered": Change(BYTES, "if (harp_unlikely(is_payload_gone(p)))", "if (false)"),
-            "pipe not emptied": Change(
-                BYTES, "  harp_page_pipe_drop(&p->peer->engine->tcp->pages, p);\n", ""
-            ),
+            "pipe not emptied": Change(BYTES, "  harp_page_pipe_drop(&p->peer->engine->tcp->pages, p);\n", ""),
             "another's pages": Change(PIPE, "p->bytes && p->holder == holder", "p->bytes"),
             "pipe closed meanwhile": Change(
                 BYTES, "if (harp_unlikely(!harp_page_pipe_is_open(pages)))", "if (false)"
@@ -307,12 +291,8 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Builder
     return functools.cache(lambda name: Builder(name, tmp_path_factory.mktemp(name)))
 
 
-def _run_proof(
-    program: Path, *arguments: str, timeout_s: int = RUN_TIMEOUT_S
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, check=False, timeout=timeout_s
-    )
+def _run_proof(program: Path, *arguments: str, timeout_s: int = RUN_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=timeout_s)
 
 
 @pytest.mark.parametrize("name", PROOFS)

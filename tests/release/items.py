@@ -264,9 +264,7 @@ class Damage:
 
     def run(self, start: int, seconds: float) -> Outcome:
         """Bring damaged packets for so long."""
-        text = _output_of(
-            [str(BUILD_DIR / "fast/damage"), self.carrier, str(start), f"{seconds:.1f}"], seconds
-        )
+        text = _output_of([str(BUILD_DIR / "fast/damage"), self.carrier, str(start), f"{seconds:.1f}"], seconds)
         sums = {
             "messages compared": _find_number(DAMAGED, text, 3),
             "of them stopped by the CRC": _find_number(CRC, text),
@@ -341,9 +339,7 @@ class Connects(_InLab):
         while not done or time.monotonic() < end_s:
             with _provide_fleet(spec, 2, seed) as fleet:
                 fleet.peer_timeout_s, fleet.hang_s = 90.0, 300.0
-                lossy = [
-                    fleet.lab.faults(host, eni) for host in range(spec.hosts) for eni in range(spec.enis)
-                ]
+                lossy = [fleet.lab.faults(host, eni) for host in range(spec.hosts) for eni in range(spec.enis)]
                 for faults in lossy:
                     faults.drop(CONNECT_LOSS, "in")
                 with fleet:
@@ -446,9 +442,7 @@ class Soak(_InLab):
         """Do a job for so long."""
         with _provide_fleet(LabSpec(hosts=4, enis=2, subnets=Subnets.ONE), 2, seed=start) as fleet:
             with fleet:
-                fleet.run(
-                    seconds, fault_mean_s=1.0, compare_s=max(10.0, seconds / 10), tell=lambda _line: None
-                )
+                fleet.run(seconds, fault_mean_s=1.0, compare_s=max(10.0, seconds / 10), tell=lambda _line: None)
             _check_fleet(fleet)
             summary = fleet.summary
             sums = {"messages": summary.messages, "MB": summary.bytes // 10**6, "rounds": summary.rounds}

@@ -174,10 +174,7 @@ def test_duration_text() -> None:
 def test_items_have_names_of_their_own(tmp_path: Path) -> None:
     items = all_items(tmp_path)
     assert len({item.name for item in items}) == len(items)
-    assert (
-        sum(item.target for item in items if item.name in {f"fuzz-{t}" for t in native.fuzz_targets()})
-        >= 10**9
-    )
+    assert sum(item.target for item in items if item.name in {f"fuzz-{t}" for t in native.fuzz_targets()}) >= 10**9
 
 
 def test_the_document_has_a_row_for_each_item(tmp_path: Path, root: Path) -> None:

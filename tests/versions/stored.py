@@ -45,9 +45,7 @@ def list_stored(folder: Path = FOLDER) -> list[Stored]:
     """List the libraries for this machine."""
     found = [(file, NAME.fullmatch(file.name)) for file in sorted(folder.glob("*"))]
     return [
-        Stored(file, match["version"])
-        for file, match in found
-        if match and match["machine"] == platform.machine()
+        Stored(file, match["version"]) for file, match in found if match and match["machine"] == platform.machine()
     ]
 
 

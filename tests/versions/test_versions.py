@@ -106,9 +106,7 @@ def test_old_and_new(release: Path, plugin_file: Path, carrier: str, old_is_firs
 
 
 @pytest.mark.parametrize("other_listens", [False, True])
-def test_another_wire_version_is_refused_by_both(
-    other_wire: Path, plugin_file: Path, other_listens: bool
-) -> None:
+def test_another_wire_version_is_refused_by_both(other_wire: Path, plugin_file: Path, other_listens: bool) -> None:
     assert not _have_common_version(other_wire, plugin_file)
     sides = [other_wire, plugin_file] if other_listens else [plugin_file, other_wire]
     _refuse_each_other(*sides)

@@ -108,9 +108,7 @@ def _write_files(tree: Path) -> None:
         networkd.symlink_to("/lib/systemd/system/systemd-networkd.service")
 
 
-def write_filesystem(
-    tree: Path, disk: Path, size_bytes: int, offset_bytes: int = 0, label: str = "root"
-) -> None:
+def write_filesystem(tree: Path, disk: Path, size_bytes: int, offset_bytes: int = 0, label: str = "root") -> None:
     """Make an ext4 file system of a tree at an offset of a new disk image."""
     with disk.open("wb") as file:
         file.truncate(size_bytes)
@@ -132,9 +130,7 @@ def _write_partition_table(disk: Path) -> None:
 
 def _build_disk(work: Path, console: Path) -> Path:
     tree, disk = work / "tree", work / "disk.img"
-    run_tool(
-        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)]
-    )
+    run_tool(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree)])
     _write_files(tree)
     write_filesystem(tree, disk, DISK_BYTES, PARTITION_OFFSET)
     _write_partition_table(disk)

@@ -105,9 +105,7 @@ def vlan(guests: Guests) -> str:
         (6, ("xdp", "xdp"), ("xdp generic copy", "xdp generic copy")),
     ],
 )
-def test_vlan(
-    guests: Guests, vlan: str, version: int, drivers: tuple[str, str], modes: tuple[str, str]
-) -> None:
+def test_vlan(guests: Guests, vlan: str, version: int, drivers: tuple[str, str], modes: tuple[str, str]) -> None:
     """It has no native mode; its generic mode sees packets without their tag."""
     before = [guest.socket_datagrams() for guest in guests]
     start_job(guests, drivers, WHOLE, config_of(vlan, version), meeting=MEETING)

@@ -39,9 +39,7 @@ REFUSED = "xdp zero-copy: binding queue 0 zero-copy: Invalid argument"
         (6, ("udp", "auto"), ("udp gso+gro", "xdp zero-copy")),
     ],
 )
-def test_data_arrives_whole(
-    guests: Guests, version: int, drivers: Sequence[str], modes: Sequence[str]
-) -> None:
+def test_data_arrives_whole(guests: Guests, version: int, drivers: Sequence[str], modes: Sequence[str]) -> None:
     start_job(guests, drivers, WHOLE, config_of("eth0", version))
     for end, mode in zip(finish_job(guests), modes, strict=True):
         assert_went_through(end, mode)

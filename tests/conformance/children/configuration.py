@@ -93,9 +93,7 @@ def merge(version: int) -> None:
     warns = net.warns()
     results = [_merge(net, *wrong)[0] for wrong in [(), (0, 99), (-1,)]]
     refused = net.warns()
-    send_line(
-        both=both, again=list(again), name=ffi.string(props.name).decode(), parts=parts, speed=props.speed
-    )
+    send_line(both=both, again=list(again), name=ffi.string(props.name).decode(), parts=parts, speed=props.speed)
     send_line(results=results, warns=warns, refused=refused)
 
 

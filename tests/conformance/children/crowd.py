@@ -156,9 +156,7 @@ def scale(version: int) -> None:
     send_line(met=True)
     read_line()
     source = Buffer(MESSAGE_BYTES, pattern_bytes(MESSAGE_BYTES, 1))
-    requests = [
-        net.started(functools.partial(net.send, comm, source.address, source.size)) for comm in senders
-    ]
+    requests = [net.started(functools.partial(net.send, comm, source.address, source.size)) for comm in senders]
     net.finish(*requests)
     send_line(sent=True)
     read_line()

@@ -107,9 +107,7 @@ def test_only_what_is_named_is_included() -> None:
     assert set(re.findall(r'"(HARP_\w+)"', source)) <= allow.VARIABLES
     assert allow.variables({"FOO": "x", "AWS_REGION": "y"}) == {}
     assert (
-        allow.conf("[eni]\nmtu = a secret\n", allow.Scrubber())
-        .splitlines()[1]
-        .startswith("# line 2 is left out")
+        allow.conf("[eni]\nmtu = a secret\n", allow.Scrubber()).splitlines()[1].startswith("# line 2 is left out")
     )
 
 

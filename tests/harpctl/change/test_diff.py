@@ -112,17 +112,13 @@ def test_later_steps_see_what_earlier_ones_do(tmp_path: Path) -> None:
     )
 
 
-TEXT = st.lists(st.sampled_from(["a", "b", "c\r", "é", " \x0c", "", "\x1c\u2028"]), max_size=12).map(
-    "\n".join
-)
+TEXT = st.lists(st.sampled_from(["a", "b", "c\r", "é", " \x0c", "", "\x1c\u2028"]), max_size=12).map("\n".join)
 
 
 @pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
 @draws(60)
 @given(old=TEXT, new=TEXT, last=st.sampled_from(["", "\n"]))
-def test_patch_understands_it(
-    tmp_path_factory: pytest.TempPathFactory, old: str, new: str, last: str
-) -> None:
+def test_patch_understands_it(tmp_path_factory: pytest.TempPathFactory, old: str, new: str, last: str) -> None:
     root = tmp_path_factory.mktemp("tree")
     (root / "file").write_bytes(old.encode())
     wanted = (new + last).encode()

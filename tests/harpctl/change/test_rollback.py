@@ -246,9 +246,9 @@ def test_a_dry_run_reports_what_a_rollback_does(site: Site) -> None:
     done = undo_all(site.host)
     assert planned.undone == done.undone
     unsure = " if it is empty"
-    assert [
-        [action.removesuffix(unsure) for action in reverted.actions] for reverted in planned.reverted
-    ] == [reverted.actions for reverted in done.reverted]
+    assert [[action.removesuffix(unsure) for action in reverted.actions] for reverted in planned.reverted] == [
+        reverted.actions for reverted in done.reverted
+    ]
 
 
 def test_one_transaction_and_all_later_ones(tmp_path: Path) -> None:

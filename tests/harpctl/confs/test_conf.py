@@ -138,12 +138,8 @@ def python_parse(data: bytes) -> tuple[bool, str]:
 
 NUMBERS = st.one_of(
     st.integers(0, 70000).map(str),
-    st.sampled_from(
-        ["0", "00", "0012", "-1", "+1", "1e3", "576", "575", "65536", "65537", "1023", "1024", "64"]
-    ),
-    st.sampled_from(
-        ["65", "4095", "4096", "18446744073709551616", "9" * 60, "0" * 80 + "7", "10000000", "601"]
-    ),
+    st.sampled_from(["0", "00", "0012", "-1", "+1", "1e3", "576", "575", "65536", "65537", "1023", "1024", "64"]),
+    st.sampled_from(["65", "4095", "4096", "18446744073709551616", "9" * 60, "0" * 80 + "7", "10000000", "601"]),
 )
 SIZES = st.builds(str.__add__, NUMBERS, st.sampled_from(["", "K", "M", "G", "k", "KB", " G"]))
 CORES = st.lists(
@@ -289,9 +285,7 @@ def test_what_is_written_is_read_back(plugin_parse: Parse, conf: Conf) -> None:
 
 
 def test_text_of_a_file() -> None:
-    conf = Conf(
-        interface="eth1", mac="52:54:00:12:34:56", cores=(2, 3, 9), bytes=2 << 30, ports=(40000, 40063)
-    )
+    conf = Conf(interface="eth1", mac="52:54:00:12:34:56", cores=(2, 3, 9), bytes=2 << 30, ports=(40000, 40063))
     assert render(conf) == (
         "# Written by harpctl; docs/reference/configuration.md of HARP says what each key means.\n"
         "[eni]\ninterface = eth1\nmac = 52:54:00:12:34:56\n\n"

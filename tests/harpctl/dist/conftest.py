@@ -92,9 +92,7 @@ class Chroot:
         found = set()
         for folder, folders, names in os.walk(self.folder):
             at = os.path.relpath(folder, self.folder)
-            folders[:] = [
-                name for name in folders if not f"{at}/{name}".removeprefix("./").startswith(PASSED)
-            ]
+            folders[:] = [name for name in folders if not f"{at}/{name}".removeprefix("./").startswith(PASSED)]
             found |= {f"{at}/{name}" for name in (*folders, *names)}
         return found
 

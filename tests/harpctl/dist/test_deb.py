@@ -40,8 +40,7 @@ def files_of(package: Path) -> set[str]:
 def test_its_name_version_and_files(deb: Path) -> None:
     assert deb.stat().st_size < DEB_BYTES_MAX
     assert (
-        run_command("dpkg-deb", "-f", deb, "Package", "Version")
-        == f"Package: harp\nVersion: {plain_version()}\n"
+        run_command("dpkg-deb", "-f", deb, "Package", "Version") == f"Package: harp\nVersion: {plain_version()}\n"
     )
     names = files_of(deb)
     assert {
@@ -50,17 +49,13 @@ def test_its_name_version_and_files(deb: Path) -> None:
         "./usr/bin/harpctl",
         "./usr/bin/harp-perf",
     } <= names
-    assert {
-        f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")
-    } <= names
+    assert {f"./usr/share/man/man1/{page}.1.gz" for page in ("harpctl", "harpctl-setup", "harp-perf")} <= names
     assert not any(name.endswith(f"/{triplet()}/{NAME}") for name in names)
 
 
 def test_the_lab_is_apart(deb: Path, lab: Path) -> None:
     assert run_command("dpkg-deb", "-f", lab, "Depends") == f"harp (= {plain_version()}), libc6 (>= 2.27)\n"
-    pages = {
-        f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")
-    }
+    pages = {f"./usr/share/man/man1/harpctl-{name}.1.gz" for name in ("demo", "bench", "bench-nccl", "lab-up")}
     assert pages | {"./usr/lib/harp/app/harplab/data/fault_injector"} <= files_of(lab)
     files = {name for name in files_of(lab) if not name.endswith("/")}
     assert not files & files_of(deb)
@@ -93,9 +88,7 @@ def test_it_is_installed_used_and_purged(deb: Path, lab: Path, debian: Debian, r
     assert host.run("harpctl", "demo").count("every byte checked") == 2
     assert "harp.lua" in host.run("harpctl", "dissector", "/tmp")
     host.run("dpkg", "--purge", "harp-lab")
-    words = host.run(
-        "env", "_HARPCTL_COMPLETE=bash_complete", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl"
-    )
+    words = host.run("env", "_HARPCTL_COMPLETE=bash_complete", "COMP_WORDS=harpctl sta", "COMP_CWORD=1", "harpctl")
     assert words.split() == ["plain,stats", "plain,status"]
     assert "NCCL_NET_PLUGIN=harp" in host.run("harpctl", "status", code=1)
     host.run("harpctl", "install", "--name", "plain")

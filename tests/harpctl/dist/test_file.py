@@ -74,9 +74,7 @@ def run(tmp_path: Path) -> Run:
             check=False,
         )
         assert list((tmp_path / "tmp").iterdir()) == [], "it leaves something behind"
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
 

@@ -16,9 +16,7 @@ def test_without_any_python_that_fits_it_names_what_is_needed(bare: dict[str, st
         (tmp_path / "tool" / "ext" / tag).mkdir(parents=True)
     stage_launcher(tmp_path / "tool" / "bin", platform.machine())
     program = tmp_path / "tool" / "bin" / "harpctl"
-    done = subprocess.run(
-        [program, "doctor"], env=bare, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([program, "doctor"], env=bare, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4
     assert "it needs one of Python 3.10 3.11 and this host has no python3" in done.stderr
     assert "Install one" in done.stderr

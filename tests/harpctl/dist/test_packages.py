@@ -24,9 +24,7 @@ whole = pytest.mark.dist
 @pytest.mark.timeout(1800)
 def test_sums_name_every_file_and_hold(out: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(out, tmp_path / "copy")
-    done = subprocess.run(
-        ["sha256sum", "-c", "SHA256SUMS"], cwd=copy, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(list(copy.iterdir())) - 1
     damaged = only_file_for(copy, "harp_*.deb")
@@ -54,9 +52,7 @@ def test_the_bill_of_materials_names_every_file_and_what_is_in_it(out: Path) -> 
     bare = ("*.whl", "harp-lab*", "harp-d*")
     assert [inside[file.name] for pattern in bare for file in out.glob(pattern) if inside[file.name]] == []
     assert any(ref.startswith("pkg:deb/debian/python3") for ref in inside["harp_setup.sh"])
-    assert all(
-        each.get("licenses") for each in bill["components"] if each.get("purl", "").startswith("pkg:pypi")
-    )
+    assert all(each.get("licenses") for each in bill["components"] if each.get("purl", "").startswith("pkg:pypi"))
 
 
 @whole
@@ -100,9 +96,7 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
         ["./harp_setup", "setup", "--help"], cwd=copy, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (stated,) = [
-        int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line
-    ]
+    (stated,) = [int(line.split()[-4]) for line in done.stderr.splitlines() if "Python packages (harpctl," in line]
     packages = next((copy / ".venv/lib").glob("python3.*/site-packages"))
     apart = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}  # the environment's own
     files = [
@@ -120,9 +114,7 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
 def test_the_messages_in_the_document_exist(root: Path) -> None:
     text = (root / "docs" / "how-to" / "install.md").read_text()
     rows = [
-        line.split("|")[1]
-        for line in text.split("## When it does not install")[1].splitlines()
-        if "|" in line
+        line.split("|")[1] for line in text.split("## When it does not install")[1].splitlines() if "|" in line
     ]
     phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
     assert len(phrases) > 10

@@ -73,9 +73,7 @@ def test_rpmlint_finds_no_error(root: Path, out: Path) -> None:
     assert " 3 packages and 0 specfiles checked; 0 errors" in output
 
 
-def test_for_another_machine_it_is_refused(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_another_machine_it_is_refused(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dist import make
     from dist.rpm import build_rpm
 

@@ -100,9 +100,7 @@ def test_beside_torch_and_transformers_no_version_changes(wheel: Path, empty: Pa
 
 def test_with_the_oldest_click(wheel: Path, empty: Path, root: Path) -> None:
     (oldest,) = re.findall(r'"click>=([0-9.]+)"', (root / "pyproject.toml").read_text(encoding="utf-8"))
-    run_command(
-        empty / "pip", "--disable-pip-version-check", "install", "--quiet", wheel, f"click=={oldest}.*"
-    )
+    run_command(empty / "pip", "--disable-pip-version-check", "install", "--quiet", wheel, f"click=={oldest}.*")
     assert "Prepare this host for HARP" in run_command(empty / "harpctl", "--help")
     assert "--hugepages" in run_command(empty / "harpctl", "setup", "--help")
     assert "ID" in run_command(empty / "harpctl", "rollback", "--help")
@@ -112,9 +110,7 @@ def test_with_the_oldest_click(wheel: Path, empty: Path, root: Path) -> None:
 def test_a_lab_of_another_build_is_refused(lab: Path, empty: Path, tmp_path: Path) -> None:
     other = tmp_path / "harpctl-9.9-py3-none-any.whl"
     with zipfile.ZipFile(other, "w") as file:
-        file.writestr(
-            "harpctl-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: harpctl\nVersion: 9.9\n"
-        )
+        file.writestr("harpctl-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: harpctl\nVersion: 9.9\n")
         file.writestr("harpctl-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         file.writestr("harpctl-9.9.dist-info/RECORD", "")
     assert "harpctl==" in run_refused(empty, "--no-index", other, lab)
@@ -163,9 +159,7 @@ def test_without_a_network(
     assert not (host.folder / "tmp/venv/bin/harpctl").exists()
     fetch_requirements(wheel, python, tmp_path / "wheels")
     shutil.copytree(tmp_path / "wheels", host.folder / "tmp/wheels")
-    host.run(
-        "/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside, host.put(lab)
-    )
+    host.run("/tmp/venv/bin/pip", "install", "--no-index", "--find-links", "/tmp/wheels", inside, host.put(lab))
     assert host.run("/tmp/venv/bin/harpctl", "demo").count("every byte checked") == 2
     host.run("/tmp/venv/bin/harpctl", "install")
     assert "is enabled" in host.run("/tmp/venv/bin/harpctl", "status")
@@ -234,9 +228,7 @@ def test_harpctl_without_root(wheel: Path, out: Path) -> None:
         assert line.endswith(f"/harpctl/data/{NAME}")
         assert "is enabled" in run_command(*user, line, programs / "harpctl", "status")
         packaged = only_file_for(out, "harp_net-*.whl")
-        run_command(
-            programs / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", packaged
-        )
+        run_command(programs / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", packaged)
         output = run_command(*user, programs / "harpctl", "status", code=1)
         named = output.partition("Nothing leads to it: export ")[2].split()[0]
         assert "is enabled" in run_command(*user, named, programs / "harpctl", "status")

@@ -86,9 +86,7 @@ def test_it_has_the_lab(file: Path, inside: Path, bare: dict[str, str], tmp_path
     assert (tmp_path / "harp.lua").is_file()
 
 
-def test_it_sets_a_tree_up_and_undoes_it(
-    file: Path, inside: Path, bare: dict[str, str], tmp_path: Path
-) -> None:
+def test_it_sets_a_tree_up_and_undoes_it(file: Path, inside: Path, bare: dict[str, str], tmp_path: Path) -> None:
     del inside
     tree = build_machine(tmp_path / "host", "rocky-8")
     done = run_piped(file, bare, "setup", "--root", str(tree), *ENIS)

@@ -60,9 +60,7 @@ def test_case(world: World, one: Case) -> None:
     assert matching[0].is_safe == one.is_safe
     assert matching[0].title == CHECKS[one.id].title
     assert one.level == "ok" or all(finding.level != "ok" for finding in found)
-    assert (
-        matching[0].cause.endswith(".") or one.id == "confs.parse"
-    )  # the latter is the plugin's own sentence
+    assert matching[0].cause.endswith(".") or one.id == "confs.parse"  # the latter is the plugin's own sentence
 
 
 def test_each_check_has_a_case() -> None:

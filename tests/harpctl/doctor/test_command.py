@@ -65,9 +65,7 @@ def test_validate_prints_failures_alone(ready: Path) -> None:
     (ready / conf_path(0).lstrip("/")).write_text("[eni]\ninterface = eth1\nmtu = big\n")
     done = run_harpctl("validate", "--root", str(ready))
     assert done.exit_code == 1
-    assert [line.split(maxsplit=1)[0] for line in done.stdout.splitlines() if line.startswith("  f")] == [
-        "fail"
-    ]
+    assert [line.split(maxsplit=1)[0] for line in done.stdout.splitlines() if line.startswith("  f")] == ["fail"]
     assert "warn" not in done.stdout
     assert f"{conf_path(0)}:3: key 'mtu' = 'big': expected a number from 576 to 65536" in done.stdout
 
@@ -123,9 +121,7 @@ def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
     assert [one["repair"] for one in found["findings"] if one["id"] == "system.journal"] == [
         [f"harpctl rollback --root {tree}"]
     ]
-    levels = {
-        one["id"]: one["level"] for one in run_for_json("doctor", "--fix", "--root", str(tree))["findings"]
-    }
+    levels = {one["id"]: one["level"] for one in run_for_json("doctor", "--fix", "--root", str(tree))["findings"]}
     assert levels["system.journal"] == "ok"
     assert not (tree / store.HOME[1:]).exists()
 

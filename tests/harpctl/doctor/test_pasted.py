@@ -38,9 +38,7 @@ def run_harpctl(root: Path, *words: str) -> str:
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build_machine(tmp_path_factory.mktemp("prepared") / "a host", "ubuntu-22.04", "gpu2")
-    assert "Set up HARP successfully" in run_harpctl(
-        root, "setup", "--page-size", "2M", "--enis", "eth2,eth1"
-    )
+    assert "Set up HARP successfully" in run_harpctl(root, "setup", "--page-size", "2M", "--enis", "eth2,eth1")
     return root
 
 
@@ -167,9 +165,7 @@ def test_what_is_recorded_is_changed_by_setup(
 @pytest.mark.parametrize(
     "spoilt", [("none",), ("mtu", "pci"), ("none", "nccl"), ("alien",), ("moved", "mode"), ("twice",)]
 )
-def test_after_the_first_command_the_host_validates(
-    root: Path, tmp_path: Path, spoilt: tuple[str, ...]
-) -> None:
+def test_after_the_first_command_the_host_validates(root: Path, tmp_path: Path, spoilt: tuple[str, ...]) -> None:
     for what in spoilt:
         SPOILT[what][1](root)
     assert CliRunner().invoke(app, ["validate", "--root", str(root)]).exit_code == 1

@@ -59,9 +59,7 @@ class Site:
             self.ip(host, "link", "set", "dev", "lo", "up")
             self.ip(host, "route", "add", "10.77.0.0/16", "via", f"10.77.{number}.2")
             self.ip(host, "-6", "route", "add", "fd77::/16", "via", f"fd77:{number}::2")
-        run_program(
-            *self.inside("m", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
-        )
+        run_program(*self.inside("m", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"))
 
     def destroy(self) -> None:
         for name in self.names.values():
@@ -166,10 +164,7 @@ def bottleneck(site: Site, peer: str) -> None:
     with site.serving():
         found = site.doctor(peer)
     assert levels_of(found) == {"peer.mtu": "fail"}
-    assert (
-        f"of the MTU {MTU}, a router reports that it is too big; 1500 bytes pass"
-        in found["peer.mtu"]["cause"]
-    )
+    assert f"of the MTU {MTU}, a router reports that it is too big; 1500 bytes pass" in found["peer.mtu"]["cause"]
     assert found["peer.mtu"]["repair"][0].startswith("ip link set dev eth1 mtu 1500")
 
 

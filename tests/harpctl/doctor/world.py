@@ -94,9 +94,7 @@ class FakeMachine(Machine):
         self.probed.append((source, peer, port, mtu, tuple(ports)))
         return self.reached
 
-    def sweep_ports(
-        self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float
-    ) -> Sweep:
+    def sweep_ports(self, source: str, peer: str, port: int, ports: tuple[int, int], within_s: float) -> Sweep:
         assert (source, peer, port) in {probe[:3] for probe in self.probed}
         assert ports == (32768, 60999)
         assert within_s > 0
@@ -232,9 +230,7 @@ class World:
             boot=Boot(
                 loader="grub",
                 cmdline=f"BOOT_IMAGE=/vmlinuz root=/dev/vda1 {ARGS}",
-                entries=(
-                    BootEntry(title="Ubuntu", source="/boot/grub/grub.cfg", args=f"root=/dev/vda1 {ARGS}"),
-                ),
+                entries=(BootEntry(title="Ubuntu", source="/boot/grub/grub.cfg", args=f"root=/dev/vda1 {ARGS}"),),
             ),
             memory=Memory(
                 total=64 * GIB,
@@ -255,9 +251,7 @@ class World:
                 mounts=(HugeMount(path="/dev/hugepages", page_size=GIB, options="rw,pagesize=1024M"),),
             ),
             cpus=tuple(Cpu(id=n, node=n // 4, core=(n,)) for n in range(8)),
-            gpus=tuple(
-                Gpu(index=n, pci=f"0000:1{n}:00.0", vendor="10de", device="20b0", node=n) for n in (0, 1)
-            ),
+            gpus=tuple(Gpu(index=n, pci=f"0000:1{n}:00.0", vendor="10de", device="20b0", node=n) for n in (0, 1)),
             enis=tuple(map(_make_eni, (0, 1, 2))),
             limits=Limits(memlock=-1, nofile=65536, capabilities=CAPABILITIES),
             libraries=(Library(path="/usr/lib/x86_64-linux-gnu/libnccl.so.2", version="2.21.5"),),

@@ -136,9 +136,7 @@ def test_what_lies_below_the_default_route_is_marked_too(tree: Path) -> None:
     for upper, lower in (("br0", "eth2"), ("br0.5", "br0")):
         (tree / f"sys/class/net/{upper}/lower_{lower}").symlink_to(f"../{lower}")
     (tree / "sys/class/net/eth2/master").symlink_to("../br0")
-    (tree / "proc/net/route").write_text(
-        HEAD + "br0.5\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
-    )
+    (tree / "proc/net/route").write_text(HEAD + "br0.5\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n")
     enis = {eni.name: eni for eni in collect_facts(Host(tree)).enis}
     assert {name for name, eni in enis.items() if eni.is_default_route} == {"br0.5", "br0", "eth2"}
     assert [enis[name].kind for name in ("eth1", "eth2", "br0", "br0.5")] == ["", "port", "bridge", "vlan"]

@@ -162,9 +162,7 @@ def test_other_words_keep_their_order(cmdline: str, wanted: HugepageArgs) -> Non
     if cmdline.count('"') % 2:
         return
     after = [
-        word.text
-        for word in split_words(replace_arguments(cmdline, wanted))
-        if not _is_hugepage_word(word.text)
+        word.text for word in split_words(replace_arguments(cmdline, wanted)) if not _is_hugepage_word(word.text)
     ]
     assert after == before
 

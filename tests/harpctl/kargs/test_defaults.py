@@ -24,9 +24,7 @@ SHELLS = [shell for shell in ("dash", "bash", "busybox sh") if shutil.which(shel
 def evaluate_file(text: str, shell: str = SHELLS[0]) -> tuple[str, str]:
     """Return both variables after a file, as grub-mkconfig has them: it stops at the first error."""
     script = f'set -e\n{text}\nprintf "%s\\0%s" "${MAIN}" "${EXTRA}"'
-    done = subprocess.run(
-        [*shell.split(), "-c", script], capture_output=True, check=True, text=True, timeout=20
-    )
+    done = subprocess.run([*shell.split(), "-c", script], capture_output=True, check=True, text=True, timeout=20)
     assert done.stderr == ""
     main, _end, extra = done.stdout.partition("\0")
     return main, extra

@@ -62,9 +62,7 @@ def test_menu_entries() -> None:
         "root=UUID=1 ro quiet",
         'root=UUID=1 ro single dyndbg="file a b"',
     ]
-    assert grub_menu.passed_arguments(found[0].raw, {"vt_handoff": "vt.handoff=7"}).endswith(
-        "quiet vt.handoff=7"
-    )
+    assert grub_menu.passed_arguments(found[0].raw, {"vt_handoff": "vt.handoff=7"}).endswith("quiet vt.handoff=7")
 
 
 def test_menu_written_by_hand_counts_where_there_is_no_other() -> None:
@@ -214,9 +212,7 @@ def test_loaders_that_are_not_edited(tmp_path: Path, path: str, reason: str) -> 
 def test_kernelopts_of_the_environment_go_before_those_of_the_menu(tmp_path: Path) -> None:
     text = 'if [ -z "${kernelopts}" ]; then\n  set kernelopts="ro menu"\nfi\nset tuned_params="t=1"\nblscfg\n'
     write_file(tmp_path, "boot/grub2/grub.cfg", text)
-    write_file(
-        tmp_path, "boot/loader/entries/a.conf", "title a\nlinux /v\noptions $kernelopts $tuned_params\n"
-    )
+    write_file(tmp_path, "boot/loader/entries/a.conf", "title a\nlinux /v\noptions $kernelopts $tuned_params\n")
     host = Host(tmp_path)
     assert collect_boot(host).entries[0].args == "ro menu t=1"
     (tmp_path / "boot/grub2/grubenv").write_bytes(make_block("kernelopts=ro env"))

@@ -119,9 +119,7 @@ def test_commands_lead_to_entries_that_hold(tmp_path: Path, distro: str, knows_f
 def test_defaults_that_hold_do_not_hide_a_stale_menu(tmp_path: Path) -> None:
     root = build_machine(tmp_path / "root", "ubuntu-22.04", "gpu1")
     host = Host(root, Distro(root))
-    carry_out(
-        Group(name="", steps=tuple(s for s in make_group(host).steps if isinstance(s, WriteFile))), host
-    )
+    carry_out(Group(name="", steps=tuple(s for s in make_group(host).steps if isinstance(s, WriteFile))), host)
     (step,) = make_group(host).steps
     assert isinstance(step, Run)
     assert step.argv == ("update-grub2",)
@@ -197,9 +195,7 @@ def test_literal_options_of_el_8_1(tmp_path: Path, runs: bool) -> None:
 def test_a_tuned_profile_that_sets_other_pages_is_refused(tmp_path: Path, distro: str) -> None:
     root = build_machine(tmp_path / "root", distro, "gpu1")
     config = root / "boot/grub2/grub.cfg"
-    config.write_text(
-        config.read_text().replace("insmod blscfg", 'set tuned_params="hugepages=9"\ninsmod blscfg')
-    )
+    config.write_text(config.read_text().replace("insmod blscfg", 'set tuned_params="hugepages=9"\ninsmod blscfg'))
     before = read_files(root)
     with pytest.raises(HarpError, match="tuned") as caught:
         make_group(Host(root))
@@ -304,9 +300,7 @@ def make_ostree(root: Path, args: str = "ro quiet") -> Path:
 
 
 def test_ostree_by_rpm_ostree(tmp_path: Path) -> None:
-    root = make_ostree(
-        tmp_path, "ro default_hugepagesz=2M hugepagesz=2M hugepages=4 hugepagesz=16M hugepages=1"
-    )
+    root = make_ostree(tmp_path, "ro default_hugepagesz=2M hugepagesz=2M hugepages=4 hugepagesz=16M hugepages=1")
     (run,) = make_group(Host(root, Distro(root))).steps
     assert isinstance(run, Run)
     deletes = [f"--delete={word}" for word in ("default_hugepagesz=2M", "hugepagesz=2M", "hugepages=4")]

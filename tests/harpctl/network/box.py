@@ -368,9 +368,7 @@ def networkmanager_at_boot(host: Host) -> None:
     write_file(host.root, "/usr/sbin/NetworkManager", mode=0o755)
     text = "[main]\nplugins=keyfile\ndns=none\nrc-manager=unmanaged\n"
     write_file(host.root, "/etc/NetworkManager/NetworkManager.conf", text)
-    write_file(
-        host.root, "/etc/NetworkManager/conf.d/10-others.conf", "[keyfile]\nunmanaged-devices=mac:02::9\n"
-    )
+    write_file(host.root, "/etc/NetworkManager/conf.d/10-others.conf", "[keyfile]\nunmanaged-devices=mac:02::9\n")
     for number, (name, address) in enumerate((("eth0", "10.0.9.10/24"), ("eth1", OTHER))):
         text = PROFILE.format(name=name, address=address, uuid=f"00000000-0000-4000-8000-00000000000{number}")
         write_file(
@@ -384,24 +382,18 @@ def networkmanager_at_boot(host: Host) -> None:
         write_file(host.root, kind, Path(kind).read_text())
     with run_beside("dbus-daemon", "--system", "--nofork", "--nopidfile"):
         with run_beside(*NETWORKMANAGER):
-            await_that(
-                lambda: has_address("eth1", OTHER), "NetworkManager has set eth1 up by its own profile"
-            )
+            await_that(lambda: has_address("eth1", OTHER), "NetworkManager has set eth1 up by its own profile")
             before = run_line("ip -4 addr show dev eth1")
             set_up(host)
             assert lacking_steps() == []
             rollback.rollback(host, progress=NoProgress())
-            await_that(
-                lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again"
-            )
+            await_that(lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
             set_up(host)
         with contextlib.ExitStack() as stack:  # restarted, it has read what setup wrote
             starting = Host(host.root, StartsNetworkManager(stack))
             report = rollback.rollback(starting, progress=NoProgress())
             assert not report.kept, report.kept
-            await_that(
-                lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again"
-            )
+            await_that(lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
             set_up(host)
             assert lacking_steps() == []
         imitate_reboot()
@@ -698,9 +690,7 @@ class LineProgress(NoProgress):
 
 
 @contextlib.contextmanager
-def other_harpctl(
-    host: Host, plan: Plan, deadline_s: float = DEADLINE_S, grace_s: float = 60.0
-) -> Iterator[int]:
+def other_harpctl(host: Host, plan: Plan, deadline_s: float = DEADLINE_S, grace_s: float = 60.0) -> Iterator[int]:
     """Apply a plan in a process of its own, which a case may kill."""
     pid = os.fork()
     if pid == 0:

@@ -72,9 +72,7 @@ def test_files_of_a_distribution(tmp_path: Path, distro: str) -> None:
     carry_out(host, steps)
     for step in steps:
         if isinstance(step, MakeLink):
-            host.make_dir(step.path.rpartition("/")[0]) if not host.is_dir(
-                step.path.rpartition("/")[0]
-            ) else None
+            host.make_dir(step.path.rpartition("/")[0]) if not host.is_dir(step.path.rpartition("/")[0]) else None
             host.make_link(step.path, step.target)
     again = Group(name="", steps=tuple(steps_of(host)))  # type: ignore[arg-type]
     assert drop_held_steps(Plan(groups=(again,)), host).is_empty
@@ -123,9 +121,7 @@ def networkd(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "other", ["05-all.network", "00-a.network", "10-netplan-a-nic1.network", "0-x.network"]
-)
+@pytest.mark.parametrize("other", ["05-all.network", "00-a.network", "10-netplan-a-nic1.network", "0-x.network"])
 def test_the_file_of_networkd_is_its_first(networkd: Host, other: str) -> None:
     write_file(networkd.root, f"/run/systemd/network/{other}", "[Match]\nName=*\n")
     (path,) = (path for path in texts_of(steps_of(networkd, (ETH1,))) if path != RECORD)
@@ -227,9 +223,7 @@ def test_what_networkmanager_makes_can_not_be_taken_from_it(tmp_path: Path) -> N
         ("ifcfg-eth1", "DEVICE=eth7\n", None),
     ],
 )
-def test_ifcfg_files_of_enis_are_not_started(
-    tmp_path: Path, file: str, text: str, expected: str | None
-) -> None:
+def test_ifcfg_files_of_enis_are_not_started(tmp_path: Path, file: str, text: str, expected: str | None) -> None:
     write_file(tmp_path, "/etc/rc.d/init.d/network")
     path = f"/etc/sysconfig/network-scripts/{file}"
     write_file(tmp_path, path, text)

@@ -62,9 +62,7 @@ def service() -> Iterator[Service]:
 
         def do_PUT(self) -> None:
             has_life = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
-            self._answer(
-                TOKEN if state.wants_token and self.path == "/latest/api/token" and has_life else None
-            )
+            self._answer(TOKEN if state.wants_token and self.path == "/latest/api/token" and has_life else None)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             del format, args
@@ -87,9 +85,7 @@ def test_tencent(service: Service) -> None:
 
 def test_ec2(service: Service) -> None:
     service.paths, service.wants_token = EC2, True
-    assert lookup([MAC1, MAC2], [Ec2(service.url)]) == {
-        MAC1: Address(cidr="172.31.5.9/20", gateway="172.31.0.1")
-    }
+    assert lookup([MAC1, MAC2], [Ec2(service.url)]) == {MAC1: Address(cidr="172.31.5.9/20", gateway="172.31.0.1")}
 
 
 def test_the_mac_is_requested_in_lower_case_and_returned_as_it_was_given(service: Service) -> None:
@@ -106,9 +102,7 @@ def test_the_next_source_is_queried_where_the_first_has_nothing(service: Service
     ("vendor", "names"),
     [("Tencent Cloud", ["Tencent"]), ("Amazon EC2", ["Ec2"]), ("Dell Inc.", []), ("", [])],
 )
-def test_only_the_cloud_that_the_firmware_names_is_queried(
-    tmp_path: Path, vendor: str, names: list[str]
-) -> None:
+def test_only_the_cloud_that_the_firmware_names_is_queried(tmp_path: Path, vendor: str, names: list[str]) -> None:
     (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
     (tmp_path / "sys/class/dmi/id/sys_vendor").write_text(f"{vendor}\n")
     assert [type(source).__name__ for source in sources_of(Host(tmp_path))] == names
@@ -171,9 +165,7 @@ def test_no_proxy(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x9.metal", 1, 0),
     ],
 )
-def test_the_speed_of_a_known_machine(
-    service: Service, tmp_path: Path, kind: str, enis: int, speed: int
-) -> None:
+def test_the_speed_of_a_known_machine(service: Service, tmp_path: Path, kind: str, enis: int, speed: int) -> None:
     service.paths, service.wants_token = {"/latest/meta-data/instance-type": kind}, True
     vendor = tmp_path / VENDOR[1:]
     vendor.parent.mkdir(parents=True)

@@ -220,9 +220,7 @@ def test_a_kernel_that_makes_the_route_nevertheless(tmp_path: Path) -> None:
 
 def test_channels_of_two_kinds_are_set_back_each(tmp_path: Path) -> None:
     found = make_facts(make_eni("eth1", **{**DONE, "queues": 4, "queues_tx": 2}))
-    assert undos_of(_plan_state(found, _make_host(tmp_path, ALL_RIGHT), [ETH1])) == [
-        "ethtool -L eth1 rx 4 tx 2"
-    ]
+    assert undos_of(_plan_state(found, _make_host(tmp_path, ALL_RIGHT), [ETH1])) == ["ethtool -L eth1 rx 4 tx 2"]
 
 
 def test_channels_that_are_not_reported(tmp_path: Path) -> None:

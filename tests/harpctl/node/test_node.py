@@ -203,9 +203,7 @@ def test_update_keeps_all(api: Api, node_root: Path, start: Callable[..., Pod]) 
     assert read_files(node_root) == {}
 
 
-def test_node_that_is_no_longer_selected_is_left(
-    api: Api, node_root: Path, start: Callable[..., Pod]
-) -> None:
+def test_node_that_is_no_longer_selected_is_left(api: Api, node_root: Path, start: Callable[..., Pod]) -> None:
     pod = start()
     pod.wait_ready()
     api.labels["nvidia.com/gpu.present"] = "false"

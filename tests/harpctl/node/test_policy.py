@@ -25,8 +25,7 @@ def evaluate_rule(expression: str, request: Document, old: Document, new: Docume
     environment = celpy.Environment()
     program = environment.program(environment.compile(expression))
     names: Any = {
-        name: json_to_cel(value)
-        for name, value in (("request", request), ("oldObject", old), ("object", new))
+        name: json_to_cel(value) for name, value in (("request", request), ("oldObject", old), ("object", new))
     }
     return bool(program.evaluate(names))
 

@@ -102,8 +102,7 @@ def test_nothing_leads_to_it(debian: Image, torch: Callable[..., Path], harp: Pa
     found = read_status(debian.host)
     assert (found.state, found.path) == ("beside", PACKAGED)
     assert found.summary == (
-        f"HARP is in this Python environment as {PACKAGED}. Nothing leads to it:"
-        f" export NCCL_NET_PLUGIN={PACKAGED}"
+        f"HARP is in this Python environment as {PACKAGED}. Nothing leads to it: export NCCL_NET_PLUGIN={PACKAGED}"
     )
     finding = find_by_check(debian)["plugin.installed"]
     assert (finding.level, finding.repair) == ("fail", (f"export NCCL_NET_PLUGIN={PACKAGED}",))

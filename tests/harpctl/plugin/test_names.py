@@ -43,9 +43,7 @@ from tests.harpctl.plugin.conftest import TABLE, Compile, Image, make_image
 
 OWN_PATH = "/opt/harp/net.so"
 FIRST_DIR = "/opt/vendor/lib"  # the loader searches it before the library directory
-VALUES: dict[
-    str | None, tuple[str, ...]
-] = {  # values of NCCL_NET_PLUGIN: the files that the newest NCCL tries
+VALUES: dict[str | None, tuple[str, ...]] = {  # values of NCCL_NET_PLUGIN: the files that the newest NCCL tries
     None: (NAME,),
     "": (),
     "harp": (SUFFIXED,),
@@ -183,9 +181,7 @@ def find_problems(image: Image) -> list[Finding]:
 @example(case=Case("", "", "other", False, (False, False, False), None, "/etc/nccl.conf", ("install",)))
 @example(case=Case("", "harp", "harp", False, (False, False, False), "harp", "/etc/nccl.conf", ("install",)))
 @example(case=Case("other", "", "harp", True, (True, True, True), None, "/etc/nccl.conf", ("disable",)))
-def test_every_name_with_every_setting(
-    tmp_path_factory: pytest.TempPathFactory, files: Files, case: Case
-) -> None:
+def test_every_name_with_every_setting(tmp_path_factory: pytest.TempPathFactory, files: Files, case: Case) -> None:
     image = make_image(tmp_path_factory.mktemp("names") / "image", "debian")
     lay_out(image, case, files)
     begin = image.files()
@@ -324,9 +320,7 @@ def test_what_each_release_tries(nccl: str, value: str | None, files: tuple[str,
     assert candidate_files(value, nccl) == files
 
 
-def test_an_nccl_that_takes_no_path_is_named(
-    image: Image, harp: Path, make_nccl: Callable[[str], Path]
-) -> None:
+def test_an_nccl_that_takes_no_path_is_named(image: Image, harp: Path, make_nccl: Callable[[str], Path]) -> None:
     image.put(harp, OWN_PATH)
     image.put(f"NCCL_NET_PLUGIN={OWN_PATH}\n".encode(), "/etc/nccl.conf")
     image.put(make_nccl("2.19.3"), f"{image.libraries}/libnccl.so.2")

@@ -79,10 +79,7 @@ def texts_about_plugin(image: Image) -> list[str]:
 def test_a_round_on_a_host_of_rccl(debian: Image, put_rccl: Callable[[str], None], harp: Path) -> None:
     put_rccl("2.26.6")
     before = debian.files()
-    assert (
-        read_status(debian.host).summary
-        == f"HARP is not installed: no {RCCL_NAME} where the loader searches."
-    )
+    assert read_status(debian.host).summary == f"HARP is not installed: no {RCCL_NAME} where the loader searches."
     assert install_plugin(debian, harp).ok
     assert list_plugins(debian) == [NAME, RCCL_NAME]  # the first is for RCCL 2.27
     found = read_status(debian.host)
@@ -100,9 +97,7 @@ def test_a_round_on_a_host_of_rccl(debian: Image, put_rccl: Callable[[str], None
     assert debian.files() == before
 
 
-@pytest.mark.parametrize(
-    ("release", "takes"), [("2.26.6", RCCL_NAME), ("2.27.7", NAME), ("2.29.7", RCCL_NAME)]
-)
+@pytest.mark.parametrize(("release", "takes"), [("2.26.6", RCCL_NAME), ("2.27.7", NAME), ("2.29.7", RCCL_NAME)])
 def test_each_release_takes_what_install_puts(
     debian: Image, put_rccl: Callable[[str], None], harp: Path, release: str, takes: str
 ) -> None:
@@ -131,9 +126,7 @@ def test_beside_another_plugin_of_rccl(
     assert "makes RCCL look for ofi and librccl-net-ofi.so, and there is none" in found.summary
 
 
-def test_nothing_of_rccl_where_there_is_none(
-    debian: Image, harp: Path, make_nccl: Callable[[str], Path]
-) -> None:
+def test_nothing_of_rccl_where_there_is_none(debian: Image, harp: Path, make_nccl: Callable[[str], Path]) -> None:
     debian.put(make_nccl("2.27.7"), f"{debian.libraries}/libnccl.so.2")
     install_plugin(debian, harp)
     assert list_plugins(debian) == [NAME]

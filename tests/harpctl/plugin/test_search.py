@@ -65,9 +65,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
     for kind in KINDS:
         own = {part: path_option(kind, str(folder / part)) for part in ("nccl", "between", "program")}
         nccl = compile_code(made.file("nccl", kind), NCCL_CODE, f"-Wl,-soname,{NCCL}", *own["nccl"])
-        compile_code(
-            made.file("between", kind), "int two = 2;", "-Wl,--no-as-needed", str(nccl), *own["between"]
-        )
+        compile_code(made.file("between", kind), "int two = 2;", "-Wl,--no-as-needed", str(nccl), *own["between"])
         compile_code(made.file("program", kind), PROGRAM_CODE, *own["program"], shared=False)
     return made
 
@@ -84,9 +82,7 @@ def test_the_order_is_the_loaders(
     files = [parts.file("nccl", nccl), parts.file("between", between), parts.file("program", program)]
     environment = [str(files[0].parent), *([str(folders[-1])] if with_environment else [])]
     chain = [load_object(Host(), str(file)) for file in files]
-    planned = [
-        place for place in search_places(Host(), NAME, chain, environment) if Path(place.path).exists()
-    ]
+    planned = [place for place in search_places(Host(), NAME, chain, environment) if Path(place.path).exists()]
     expected = list(dict.fromkeys(os.path.realpath(place.path) for place in planned))
     assert taken_by_dlopen(files[2], files[1], ":".join(environment)) == expected
     assert ("by LD_LIBRARY_PATH" in {place.why for place in planned}) == with_environment
@@ -193,9 +189,7 @@ def test_the_cache_is_read_as_ldconfig_reads_it() -> None:
 
 
 @pytest.mark.skipif(LDCONFIG is None or os.geteuid() != 0, reason="needs ldconfig and root")
-def test_a_cache_that_is_too_old_is_named(
-    debian: Image, make_nccl: Callable[[str], Path], harp: Path
-) -> None:
+def test_a_cache_that_is_too_old_is_named(debian: Image, make_nccl: Callable[[str], Path], harp: Path) -> None:
     debian.put(b"/opt/harp/lib\n", "/etc/ld.so.conf")
     debian.put(make_nccl("2.21.5"), f"{debian.libraries}/{NCCL}")
     debian.at("/opt/harp/lib").mkdir(parents=True)
@@ -205,9 +199,7 @@ def test_a_cache_that_is_too_old_is_named(
     assert [one.plugin for one in found.libraries] == [""]
     assert any("takes no plugin" in note for note in found.notes)
     (finding,) = [
-        one
-        for one in run_checks(Context(debian.host, collect_facts(debian.host)))
-        if one.id == "plugin.search"
+        one for one in run_checks(Context(debian.host, collect_facts(debian.host))) if one.id == "plugin.search"
     ]
     assert (finding.level, finding.repair) == ("fail", ("ldconfig",))
     subprocess.run([str(LDCONFIG), "-r", str(debian.root)], check=True, capture_output=True)

@@ -80,9 +80,7 @@ def test_the_loader_stops_at_a_damaged_file(debian: Image, plugin_file: Path) ->
     assert "is cut off" in found.summary
 
 
-def test_the_real_loader_agrees(
-    plugin_file: Path, foreign: Path, other_machine: Path, tmp_path: Path
-) -> None:
+def test_the_real_loader_agrees(plugin_file: Path, foreign: Path, other_machine: Path, tmp_path: Path) -> None:
     """Let dlopen choose among folders as test_the_loader_... show that it does."""
     for name, file in (("a", other_machine), ("c", plugin_file), ("d", foreign)):
         (tmp_path / name).mkdir()
@@ -172,9 +170,7 @@ def test_the_first_of_a_name_counts() -> None:
 # ---- ldconfig ----
 
 
-@pytest.mark.skipif(
-    LDCONFIG is None or os.geteuid() != 0, reason="needs ldconfig and root to change the root"
-)
+@pytest.mark.skipif(LDCONFIG is None or os.geteuid() != 0, reason="needs ldconfig and root to change the root")
 @pytest.mark.parametrize("name", [name for name in FORMS if FORMS[name] != INSTALLED])
 def test_ldconfig_does_not_bring_harp_back(image: Image, plugin_file: Path, name: str) -> None:
     image.put(plugin_file, f"{image.libraries}/{name}")
@@ -185,9 +181,7 @@ def test_ldconfig_does_not_bring_harp_back(image: Image, plugin_file: Path, name
     assert read_status(image.host).state == "disabled"
 
 
-@pytest.mark.skipif(
-    LDCONFIG is None or os.geteuid() != 0, reason="needs ldconfig and root to change the root"
-)
+@pytest.mark.skipif(LDCONFIG is None or os.geteuid() != 0, reason="needs ldconfig and root to change the root")
 def test_ldconfig_does_bring_a_soname_back_and_status_warns(debian: Image, foreign: Path) -> None:
     debian.put(foreign, f"{debian.libraries}/{NAME}_bak")
     debian.put(f"{debian.libraries}\n".encode(), "/etc/ld.so.conf")

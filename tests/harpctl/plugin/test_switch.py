@@ -41,9 +41,7 @@ def install_plugin(
     image: Image, file: Path, folder: str = "", *, name: str = "", force: bool = False
 ) -> SwitchResult:
     source = read_source(image.host, file)
-    return run_action(
-        image, "install", lambda: plan_install(image.host, source, folder, name=name, force=force)
-    )
+    return run_action(image, "install", lambda: plan_install(image.host, source, folder, name=name, force=force))
 
 
 def enable_plugin(image: Image, *, force: bool = False) -> SwitchResult:
@@ -109,9 +107,7 @@ def test_an_upgrade_leaves_a_running_job_its_file(
     assert target.read_bytes() == plugin_file.read_bytes()
 
 
-def test_install_replaces_harp_where_it_is(
-    debian: Image, plugin_file: Path, compile_library: Compile
-) -> None:
+def test_install_replaces_harp_where_it_is(debian: Image, plugin_file: Path, compile_library: Compile) -> None:
     debian.put(b"/usr/local/lib\n", "/etc/ld.so.conf")
     old = compile_library("older", 'struct { const char *name; } ncclNetPlugin_v6 = { "HARP" };')
     debian.put(old, f"/usr/local/lib/{NAME}")
@@ -141,9 +137,7 @@ def test_install_refuses_other_machines(image: Image, other_machine: Path) -> No
 
 
 def test_install_refuses_what_is_no_plugin(image: Image, other_library: Path) -> None:
-    assert (
-        "no NCCL network plugin" in run_refused(lambda: install_plugin(image, other_library), image).message
-    )
+    assert "no NCCL network plugin" in run_refused(lambda: install_plugin(image, other_library), image).message
 
 
 def test_install_refuses_another_vendors_file(image: Image, foreign: Path) -> None:
@@ -227,9 +221,7 @@ def test_another_plugin_that_would_be_found_first(debian: Image, plugin_file: Pa
     assert debian.at(f"/opt/amazon/lib/{ASIDE}").is_file()
 
 
-def test_another_plugin_that_is_found_later_is_left_alone(
-    debian: Image, plugin_file: Path, foreign: Path
-) -> None:
+def test_another_plugin_that_is_found_later_is_left_alone(debian: Image, plugin_file: Path, foreign: Path) -> None:
     debian.put(foreign, f"/usr/lib/{NAME}")
     result = install_plugin(debian, plugin_file)
     assert result.state == "enabled"
@@ -432,9 +424,7 @@ def test_rollback_finds_a_plugin_that_was_renamed_by_hand(image: Image, plugin_f
     result = rollback(image.host, progress=NoProgress())
     assert image.files() == before
     assert not result.kept
-    assert [step.actions for step in result.reverted if step.actions] == [
-        [f"remove {image.libraries}/bak.{NAME}"]
-    ]
+    assert [step.actions for step in result.reverted if step.actions] == [[f"remove {image.libraries}/bak.{NAME}"]]
 
 
 def test_rollback_follows_the_plugin_through_renames(image: Image, plugin_file: Path) -> None:
@@ -478,9 +468,7 @@ def test_enable_finds_every_form(image: Image, plugin_file: Path, folder: str, n
 def test_enable_refuses_when_two_exist(
     image: Image, plugin_file: Path, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    paths = [
-        f"{image.libraries if folder == 'beside' else folder}/{name}" for folder, name in (first, second)
-    ]
+    paths = [f"{image.libraries if folder == 'beside' else folder}/{name}" for folder, name in (first, second)]
     for path in paths:
         image.put(plugin_file, path)
     error = run_refused(lambda: enable_plugin(image), image)
@@ -542,9 +530,7 @@ def test_enable_refuses_when_another_plugin_comes_before_harp(
     assert f"/opt/amazon/lib/{NAME} (the plugin AWS Libfabric)" in error.message
 
 
-def test_enable_refuses_when_another_plugin_has_the_name(
-    image: Image, plugin_file: Path, foreign: Path
-) -> None:
+def test_enable_refuses_when_another_plugin_has_the_name(image: Image, plugin_file: Path, foreign: Path) -> None:
     image.put(plugin_file, f"{image.libraries}/{PARKED}")
     image.put(foreign, installed_path(image))
     error = run_refused(lambda: enable_plugin(image), image)

@@ -198,9 +198,7 @@ def test_two_hosts_are_compared_with_nccls_own_sockets(make_fleet: Callable[[Lab
 def with_own_addresses(states: dict[str, HostState]) -> dict[str, HostState]:
     """Return the states with an address of its own for each ENI."""
     return {
-        host: replace(
-            state, enis=tuple(replace(e, address=f"10.0.{n}.{k}") for k, e in enumerate(state.enis))
-        )
+        host: replace(state, enis=tuple(replace(e, address=f"10.0.{n}.{k}") for k, e in enumerate(state.enis)))
         for n, (host, state) in enumerate(states.items())
     }
 
@@ -305,9 +303,7 @@ def test_hosts_with_one_machine_id(boots: str, expected: list[tuple[str, tuple[s
 
 
 def test_hosts_with_one_mac_are_named() -> None:
-    states = with_own_addresses(
-        {host: make_state(enis=(make_eni(mac="52:54:00:00:00:01"),)) for host in "ab"}
-    )
+    states = with_own_addresses({host: make_state(enis=(make_eni(mac="52:54:00:00:00:01"),)) for host in "ab"})
     assert failed_hosts_by_check(host_problems(states)) == [("address", "a", "b")]
 
 
@@ -339,9 +335,7 @@ def test_of_two_different_builds_both_are_named() -> None:
 
 def test_notes_that_all_hosts_have_are_one() -> None:
     note = HostFinding(id="hugepages.present", cause="None.")
-    found = merge_notes(
-        host_problems(with_own_addresses({name: make_state(warned=(note,)) for name in "abc"}))
-    )
+    found = merge_notes(host_problems(with_own_addresses({name: make_state(warned=(note,)) for name in "abc"})))
     assert [(one.level, one.hosts) for one in found] == [("warn", ("a", "b", "c"))]
 
 

@@ -145,9 +145,7 @@ def test_no_core_serves_two(shape: list[tuple[int, int]], nodes: list[int]) -> N
         core = tuple(range(len(cpus), len(cpus) + threads))
         cpus.extend(Cpu(id=one, node=node, core=core) for one in core)
     taken = [
-        core
-        for cores in assign_cores(cpus, [make_eni(f"e{i}", n) for i, n in enumerate(nodes)])
-        for core in cores
+        core for cores in assign_cores(cpus, [make_eni(f"e{i}", n) for i, n in enumerate(nodes)]) for core in cores
     ]
     assert len(taken) == len(set(taken))
     for node in range(4):

@@ -153,9 +153,7 @@ def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
 
 
 def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
-    write_file(
-        tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n"
-    )
+    write_file(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "[eni]\ninterface = eth9\n[transport]\npaths = 3\n")
     (step,) = plan_confs(
         make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
     ).steps
@@ -166,9 +164,7 @@ def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
     for name in ("ztcp1.conf", "ztcp_eth4.conf"):
         write_file(tmp_path, f"{CONF_DIR}/{name}".lstrip("/"), "of some vendor")
     write_file(tmp_path, f"{CONF_DIR}/ztcp0.conf".lstrip("/"), "of some vendor")
-    steps = plan_confs(
-        make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
-    ).steps
+    steps = plan_confs(make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()).steps
     removed = {step.path for step in steps if isinstance(step, RemoveFile)}
     assert removed == {f"{CONF_DIR}/ztcp1.conf", f"{CONF_DIR}/ztcp_eth4.conf"}
     assert [step.path for step in steps if isinstance(step, WriteFile)] == [f"{CONF_DIR}/ztcp0.conf"]
@@ -185,9 +181,7 @@ def test_tuning_beside_a_typo_is_not_written_over(tmp_path: Path) -> None:
 
 def test_the_speed_of_an_eni(tmp_path: Path) -> None:
     def speed(options: SetupOptions, reported_mbps: int) -> int | None:
-        one = replace(
-            make_choice(0, "eth1"), eni=replace(make_choice(0, "eth1").eni, speed_mbps=reported_mbps)
-        )
+        one = replace(make_choice(0, "eth1"), eni=replace(make_choice(0, "eth1").eni, speed_mbps=reported_mbps))
         (step,) = plan_confs(make_facts(), look_at_host(Host(tmp_path)), [one], options).steps
         assert isinstance(step, WriteFile)
         return parse(step.data.decode(), "ztcp0.conf").speed_mbps

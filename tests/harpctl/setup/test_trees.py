@@ -104,9 +104,7 @@ def test_golden_plans(tmp_path: Path, distro: str, kind: str, update_golden: boo
     golden.check_golden(GOLDEN, distro, f".{kind}", text, update=update_golden)
 
 
-def test_a_setup_that_was_killed_is_undone_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setup_that_was_killed_is_undone_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, other = (
         build_machine(tmp_path / "killed", "ubuntu-22.04"),
         build_machine(tmp_path / "whole", "ubuntu-22.04"),
@@ -436,10 +434,7 @@ def test_an_address_without_a_subnet_or_gateway_is_named(tmp_path: Path) -> None
     root = build_machine(tmp_path, "ubuntu-22.04", with_shape("gpu2", memory_gib=64))
     noted = run_harpctl(root, "setup", "--dry-run", "--address", "eth2=10.0.2.11/32").stdout
     noted = " ".join(noted.split())
-    assert (
-        "eth2 has 10.0.2.11/32 and no gateway known: it reaches no other host; --gateway eth2=ADDRESS"
-        in noted
-    )
+    assert "eth2 has 10.0.2.11/32 and no gateway known: it reaches no other host; --gateway eth2=ADDRESS" in noted
     words = ("--address", "eth2=10.0.2.11/32", "--gateway", "eth2=10.0.2.1")
     assert "reaches no other host" not in run_harpctl(root, "setup", "--dry-run", *words).stdout
 
@@ -456,9 +451,7 @@ def test_another_distribution_without_kernel_arguments(tmp_path: Path, name: str
     assert list((root / CONF_DIR[1:]).glob("ztcp*.conf"))
 
 
-def test_without_root_a_host_is_looked_at_and_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_root_a_host_is_looked_at_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(build_machine(tmp_path, "rocky-8", "gpu1"))
     facts = collect_facts(host)
     host.is_real = True  # as far as this test lets it be

@@ -71,9 +71,7 @@ def test_conventions(tmp_path: Path) -> None:
     for family in families:
         assert family.documentation
         assert re.fullmatch(r"harp_[a-z0-9_]+", family.name), family.name
-        assert not re.search(
-            r"_(ns|ms|kib|mib|bits|milliseconds|nanoseconds|counter|gauge|total)$", family.name
-        )
+        assert not re.search(r"_(ns|ms|kib|mib|bits|milliseconds|nanoseconds|counter|gauge|total)$", family.name)
         assert family.type in {"counter", "gauge"}
         for sample in family.samples:
             assert sample.name == family.name + "_total" * (family.type == "counter")
@@ -95,9 +93,7 @@ def test_a_sum_does_not_fall_when_a_session_goes(tmp_path: Path) -> None:
 
 def test_series_are_bounded(tmp_path: Path) -> None:
     many: dict[str, list[Row]] = make_rows(0, 0, 0)
-    many["session"] = [
-        {**many["session"][0], "id": 100 + n, "host": f"n{n}", "sent_bytes": 1} for n in range(200)
-    ]
+    many["session"] = [{**many["session"][0], "id": 100 + n, "host": f"n{n}", "sent_bytes": 1} for n in range(200)]
     make_process(tmp_path, 10)
     write_page(tmp_path, 10, pack_page(10, many))
     sent = values_of(Collector(Host(tmp_path), peers_max=5).metrics(), "harp_peer_sent_bytes")
@@ -232,11 +228,7 @@ def test_the_alerts_name_only_metrics_that_exist(tmp_path: Path) -> None:
 
 def documented_metrics() -> dict[str, str]:
     """Return the metrics of docs/reference/statistics.md with their labels beside pid and rank."""
-    doc = (
-        (ROOT / "docs" / "reference" / "statistics.md")
-        .read_text(encoding="utf-8")
-        .split("\n## Prometheus\n")[1]
-    )
+    doc = (ROOT / "docs" / "reference" / "statistics.md").read_text(encoding="utf-8").split("\n## Prometheus\n")[1]
     found: dict[str, str] = {}
     for names, labels in re.findall(r"^\| (`.*?) \| (.*?) ?\|", doc.split("\n## ")[0], re.MULTILINE):
         first, *others = re.findall(r"`([^`]+)`", names)
@@ -250,6 +242,4 @@ def test_metrics_are_documented(tmp_path: Path) -> None:
         if metric.name.startswith("harp_engine_") and metric.name != "harp_engine_dropped_packets":
             continue  # those of the table of engines
         labels = ", ".join(label for label in metric.labels if label not in {"pid", "rank"})
-        assert documented_metrics()[metric.name + "_total" * (metric.kind == "counter")] == labels, (
-            metric.name
-        )
+        assert documented_metrics()[metric.name + "_total" * (metric.kind == "counter")] == labels, metric.name

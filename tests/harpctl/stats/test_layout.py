@@ -39,9 +39,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     ]
 
 
-def test_an_entry_that_is_written_for_ever_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_is_written_for_ever_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "PAUSE_S", 0)
     found = read_data(tmp_path, pack_page(77, {"engine": ROWS["engine"]}, sequence=3))
     assert found.tables["engine"] == []

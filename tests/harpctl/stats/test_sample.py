@@ -25,9 +25,7 @@ from tests.harpctl.stats.build import make_process, pack_page, write_page
 ENIS: list[Row] = [{"id": 2, "name": "eth1"}, {"id": 3, "name": "eth2"}]
 
 
-def make_rows(
-    sent: int, packets: int, lost: int, state: str = "up", **session: int | str
-) -> dict[str, list[Row]]:
+def make_rows(sent: int, packets: int, lost: int, state: str = "up", **session: int | str) -> dict[str, list[Row]]:
     """Return a process with a session of two paths; the second loses, and has the state."""
     one: Row = {
         "id": 4,
@@ -70,9 +68,7 @@ def take_sample(
 ) -> Sample:
     """Sample two readings that were written exactly a second apart."""
     now_s = time.monotonic()
-    return sample_of(
-        make_reading(root, before, age_s=1.0, now_s=now_s), make_reading(root, after, now_s=now_s)
-    )
+    return sample_of(make_reading(root, before, age_s=1.0, now_s=now_s), make_reading(root, after, now_s=now_s))
 
 
 def test_rates(tmp_path: Path) -> None:
@@ -95,8 +91,7 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
         10: make_rows(1000, 1000, 0),
         11: make_rows(1000, 1000, 20),
         12: make_rows(1000, 1000, 0, state="silent", outstanding=3),
-        13: make_rows(1000, 1000, 0)
-        | {"session": [{"id": 4, "host": "n1", "state": "failed", "peer_pid": 8}]},
+        13: make_rows(1000, 1000, 0) | {"session": [{"id": 4, "host": "n1", "state": "failed", "peer_pid": 8}]},
     }
     sample = take_sample(tmp_path, before, after)
     assert [process.pid for process in sample.processes] == [13, 12, 11, 10]
@@ -109,9 +104,7 @@ def test_the_worst_comes_first(tmp_path: Path) -> None:
 def test_a_stall_and_its_reason(tmp_path: Path) -> None:
     after = make_rows(0, 0, 0, stall="no packet gets through", stall_eni="eth2", stalled_ns=12 * 10**9)
     sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: after})
-    assert sample.processes[0].problem == (
-        "n1 process 8: NCCL has waited for 12 s: no packet gets through (eth2)"
-    )
+    assert sample.processes[0].problem == ("n1 process 8: NCCL has waited for 12 s: no packet gets through (eth2)")
 
 
 def test_dormant_paths_are_not_wrong(tmp_path: Path) -> None:
@@ -149,9 +142,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
 def test_a_terminal_is_refreshed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(top, "OUT", Console(file=shown, force_terminal=True, width=200))
-    samples = [
-        take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(0, 1000, lost)}) for lost in (0, 20)
-    ]
+    samples = [take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(0, 1000, lost)}) for lost in (0, 20)]
     top.watch_samples(iter(samples), 2, with_paths=False)
     assert "eth2 to 10.0.1.1:9: 2 % lost" in shown.getvalue()
 
@@ -160,9 +151,7 @@ def test_a_log_has_a_time_for_each_look(tmp_path: Path, capsys: pytest.CaptureFi
     sample = take_sample(tmp_path, {10: make_rows(0, 0, 0)}, {10: make_rows(0, 1000, 20)})
     top.log_samples(iter([sample] * 3), 2, with_paths=False)
     lines = capsys.readouterr().out.splitlines()
-    assert (
-        len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 1 processes, ", line)]) == 2
-    )
+    assert len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d 1 processes, ", line)]) == 2
 
 
 @pytest.mark.parametrize(("bps", "shown"), [(0, "0"), (1500, "1.5k"), (2.5e6, "2.5M"), (98.76e9, "98.8G")])

@@ -59,9 +59,7 @@ def _pack_row(table: str, row: Row) -> bytes:
     for field in FIELDS[table]:
         value = row[field.name]
         data += (
-            value.encode().ljust(field.text_bytes, b"\0")
-            if isinstance(value, str)
-            else struct.pack("=q", value)
+            value.encode().ljust(field.text_bytes, b"\0") if isinstance(value, str) else struct.pack("=q", value)
         )
     return data
 

@@ -71,8 +71,7 @@ def test_one_side_is_shown_in_its_order(ends: tuple[Path, Path]) -> None:
         "SESSION_OPEN", "TX_DATA", "RX_ACK", "LOST", "TX_AGAIN",
     ]  # fmt: skip
     assert (
-        found.text_of(found.events[3])
-        == "path 0 (eni0 to 10.0.0.2:7) lost 1 packets from 1004 on, line 44 first"
+        found.text_of(found.events[3]) == "path 0 (eni0 to 10.0.0.2:7) lost 1 packets from 1004 on, line 44 first"
     )
     assert found.name_of(found.events[3]) == "here:1 > there:9"
 

@@ -177,9 +177,7 @@ def argv_rank(argv: list[str]) -> str:
     return argv[argv.index("--rank") + 1] if "--rank" in argv else ""
 
 
-def test_a_series_beside_far_cores_ends(
-    base: list[str], fake_perf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_series_beside_far_cores_ends(base: list[str], fake_perf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_readings(fake_perf, monkeypatch, [NEAR] * cores.FIRST_READINGS + [FAR])
     done = run_bench(*base, "--runs", "2", "--json")
     assert done.exit_code == 0, done.output
@@ -211,9 +209,7 @@ def test_what_cores_are_not_for(base: list[str], words: list[str], message: str)
     assert message in done.stderr
 
 
-def test_without_cores_nothing_is_read(
-    base: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_cores_nothing_is_read(base: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     done = run_bench(*base[:-2], "--json")
     assert json.loads(done.stdout)["core_latency"] is None

@@ -154,9 +154,7 @@ def test_wrong_data_beside_far_cores_is_an_error(
     monkeypatch.setattr(options, "available_cores", lambda: [0, 1])
     file = fake_perf.with_name("readings")
     file.write_text("60 " * cores.FIRST_READINGS + "350")
-    done = run_bench(
-        *base, "--runs", "1", "--cores", "0,1", "--env", "FAKE_WRONG=3", FAKE_LATENCIES=str(file)
-    )
+    done = run_bench(*base, "--runs", "1", "--cores", "0,1", "--env", "FAKE_WRONG=3", FAKE_LATENCIES=str(file))
     assert done.exit_code == ExitCode.WRONG_DATA
     assert [net for net, _, _ in read_calls(calls)][:2] == ["HARP", "Socket"]
 

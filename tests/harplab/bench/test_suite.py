@@ -352,18 +352,14 @@ def test_markdown_marks_and_counts_what_is_missed(tmp_path: Path) -> None:
     assert open_file(tmp_path / "x.json", made) == content
     text = write_results(content, WORKS)
     assert "Short, single runs" in " ".join(text.split())
-    assert (
-        "| stream, 4 KB | 3.00 Gbit/s | 2.00 Gbit/s | **1.50** | 1.00 to 2.00 |  | ≥ 3.50: missed |" in text
-    )
+    assert "| stream, 4 KB | 3.00 Gbit/s | 2.00 Gbit/s | **1.50** | 1.00 to 2.00 |  | ≥ 3.50: missed |" in text
     assert "Missed, of 1 rows with a target: 1." in text
     assert "Rows of the suite that were not measured: 5." in text
     assert "Other work" not in text
     assert title_text(content).endswith("short, single runs")
     content.loads = [0.2, 7.5]
     assert title_text(content).endswith("short, single runs, beside other work: load 7.5")
-    assert "Other work was on the machine: a load of up to 7.5." in " ".join(
-        write_results(content, WORKS).split()
-    )
+    assert "Other work was on the machine: a load of up to 7.5." in " ".join(write_results(content, WORKS).split())
 
 
 @pytest.mark.parametrize(

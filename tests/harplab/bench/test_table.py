@@ -73,9 +73,7 @@ def test_versus_times_has_no_machine_time() -> None:
 def test_a_terminal_gets_the_same_cells() -> None:
     lines = single_table("stream", [summarize_results([make_result(60)], [0.25])])
     out = io.StringIO()
-    print_rows(
-        Console(file=out, force_terminal=True, width=120, no_color=True), lines, ["[note] kept as it is"]
-    )
+    print_rows(Console(file=out, force_terminal=True, width=120, no_color=True), lines, ["[note] kept as it is"])
     shown = out.getvalue()
     assert all(cell in shown for cell in lines[2])
     assert "# [note] kept as it is" in shown

@@ -103,9 +103,7 @@ def test_a_superframe_with_padding_is_taken_apart(h: Any) -> None:
 
 def _flipped_copies(data: bytes) -> list[bytes]:
     return [
-        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
-        for at in range(len(data))
-        for bit in range(8)
+        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :] for at in range(len(data)) for bit in range(8)
     ]
 
 
@@ -207,15 +205,9 @@ def test_records(h: Any) -> None:
 
 def test_control_frames(h: Any) -> None:
     key = bytes(range(16))
-    eni = h.HarpEni(
-        family=4, port_count=1, mtu=1500, addr=bytes([10, 0, 0, 1]) + bytes(12), ports=[7] + [0] * 15
-    )
+    eni = h.HarpEni(family=4, port_count=1, mtu=1500, addr=bytes([10, 0, 0, 1]) + bytes(12), ports=[7] + [0] * 15)
     hello = h.HarpHello(eni_count=1, enis=[eni], software=h.HarpBuild(version=b"HARP".ljust(48, b"\0")))
-    data = (
-        h.frame("HELLO", hello, key)
-        + h.frame("PING", b"", key)
-        + h.frame("CLOSE", h.HarpClose(reason=3), key)
-    )
+    data = h.frame("HELLO", hello, key) + h.frame("PING", b"", key) + h.frame("CLOSE", h.HarpClose(reason=3), key)
     found, rest = h.frames(data + b"HARP")
     assert [one.wrong for one in found] == ["", "", ""]
     assert rest == b"HARP"

@@ -158,9 +158,7 @@ def test_one_subnet_takes_policy_routing() -> None:
 
 def test_everything_made_is_destroyed() -> None:
     spec = LabSpec(hosts=4)
-    made = {
-        command.argv[-1] for command in plan_build(spec, "p-") if command.argv[:3] == ("ip", "netns", "add")
-    }
+    made = {command.argv[-1] for command in plan_build(spec, "p-") if command.argv[:3] == ("ip", "netns", "add")}
     gone = {command.argv[-1] for command in plan_destroy(spec, "p-")}
     assert made == gone
     assert len(made) == 5

@@ -23,9 +23,7 @@ def test_time_is_size_over_rate() -> None:
 
 
 def test_summary_takes_medians_and_adds_wrong() -> None:
-    row = summarize_results(
-        [make_result(1, wrong=1), make_result(9), make_result(3, wrong=2)], [0.3, None, 0.1]
-    )
+    row = summarize_results([make_result(1, wrong=1), make_result(9), make_result(3, wrong=2)], [0.3, None, 0.1])
     assert (row.algbw_gbps, row.busbw_gbps, row.wrong, row.runs) == (3, 1.5, 3, 3)
     assert row.cpu_s_per_gb == pytest.approx(0.2)
     assert (row.busbw_min_gbps, row.busbw_max_gbps) == (0.5, 4.5)

@@ -65,9 +65,7 @@ def test_the_rates_of_a_pair_are_those_of_rank_0s_report() -> None:
     assert len(requests["a"].meetings) == 1
 
 
-def test_an_agents_report_arrives_as_harp_perf_wrote_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agents_report_arrives_as_harp_perf_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     perf = tmp_path / "harp-perf"
     perf.write_text(f"#!/bin/sh\necho {shlex.quote(REPORT)}\n")
     perf.chmod(0o755)
@@ -93,9 +91,7 @@ def test_an_agents_report_arrives_as_harp_perf_wrote_it(
         ({"a": (Outcome(report="{}"),), "b": (Outcome(),)}, "harp-perf's report is not understood"),
     ],
 )
-def test_a_pair_that_can_not_be_measured_is_a_fault(
-    outcomes: dict[str, tuple[Outcome, ...]], cause: str
-) -> None:
+def test_a_pair_that_can_not_be_measured_is_a_fault(outcomes: dict[str, tuple[Outcome, ...]], cause: str) -> None:
     states = {"a": make_state(), "b": make_state()}
     _planned, _done, found, faults = run_rounds(states, lambda *_: outcomes, 1.0, Deadline(60))
     assert found == []
@@ -118,10 +114,7 @@ def rates_of(slow: dict[str, float], hosts: Sequence[str]) -> list[Rate]:
 def test_a_slow_eni_is_named_whichever_way_it_is_slow(count: int, way: str) -> None:
     found = rate_problems(rates_of({way: 4.0}, HOSTS[:count]))
     assert failed_checks(found) == [("rate", "gpu2")]
-    assert (
-        f"eth1 reaches 4 Gbit/s {'out' if way.endswith('>') else 'in'}; the others reach 10."
-        in found[0].cause
-    )
+    assert f"eth1 reaches 4 Gbit/s {'out' if way.endswith('>') else 'in'}; the others reach 10." in found[0].cause
 
 
 def test_rates_that_scatter_are_no_fault() -> None:
@@ -136,8 +129,7 @@ def test_what_it_is_worth() -> None:
     found = judge_worth(ROWS, "Socket")
     assert (found.use, found.gain, found.sizes) == (True, (1.4, 2.0), (1 << 19, 1 << 20))
     assert found.text == (
-        "HARP has 1.40x to 2.00x the rate of Socket with messages of 512K and 1M. It is slower with "
-        "messages of 8."
+        "HARP has 1.40x to 2.00x the rate of Socket with messages of 512K and 1M. It is slower with messages of 8."
     )
     found = judge_worth(ROWS[:2], "Socket")
     assert (found.use, found.gain) == (False, None)

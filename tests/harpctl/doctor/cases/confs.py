@@ -32,9 +32,7 @@ def no_confs_in_container(world: World) -> None:
 DIR = "/usr/local/tfabric/tools/config"
 
 
-@case(
-    "confs.names", "fail", "refuses the name of", f"harpctl edit {DIR}/ztcp-a.conf --move-to {DIR}/ztcp0.conf"
-)
+@case("confs.names", "fail", "refuses the name of", f"harpctl edit {DIR}/ztcp-a.conf --move-to {DIR}/ztcp0.conf")
 def bad_name(world: World) -> None:
     world.write(f"{DIR}/ztcp-a.conf", "[eni]\ninterface = eth0\n")
 

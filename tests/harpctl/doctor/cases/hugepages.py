@@ -148,9 +148,7 @@ def no_mount_in_container(world: World) -> None:
     world.in_container()
 
 
-@case(
-    "hugepages.mount_size", "warn", "pages of 2 MiB, and 1024 MiB are wanted", "umount /dev/hugepages", MOUNT
-)
+@case("hugepages.mount_size", "warn", "pages of 2 MiB, and 1024 MiB are wanted", "umount /dev/hugepages", MOUNT)
 def mount_of_other_size(world: World) -> None:
     world.change("memory", mounts=(HugeMount(path="/dev/hugepages", page_size=2 * MIB, options="rw"),))
 

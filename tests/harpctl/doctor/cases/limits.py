@@ -34,16 +34,12 @@ def few_files(world: World) -> None:
     world.change("limits", nofile=1024)
 
 
-@case(
-    "limits.rmem", "warn", "net.core.rmem_max is 212992", "sysctl -w net.core.rmem_max=8388608", is_safe=True
-)
+@case("limits.rmem", "warn", "net.core.rmem_max is 212992", "sysctl -w net.core.rmem_max=8388608", is_safe=True)
 def little_rmem(world: World) -> None:
     world.change("limits", capabilities=())
 
 
-@case(
-    "limits.wmem", "warn", "net.core.wmem_max is 212992", "sysctl -w net.core.wmem_max=8388608", is_safe=True
-)
+@case("limits.wmem", "warn", "net.core.wmem_max is 212992", "sysctl -w net.core.wmem_max=8388608", is_safe=True)
 def little_wmem(world: World) -> None:
     world.change("limits", capabilities=())
 

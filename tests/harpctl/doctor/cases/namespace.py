@@ -44,9 +44,7 @@ def no_tools(world: World) -> None:
     no_confs_in_container(world)
 
 
-@case(
-    "namespace.privileged", "warn", "not privileged: AF_XDP is not available", "docker run ... --privileged"
-)
+@case("namespace.privileged", "warn", "not privileged: AF_XDP is not available", "docker run ... --privileged")
 def not_privileged(world: World) -> None:
     world.in_container()
     world.change("limits", capabilities=("cap_net_raw",))

@@ -40,9 +40,7 @@ def no_arguments(world: World) -> None:
     without_arguments(world)
 
 
-@case(
-    "system.arguments", "fail", "do not ask for hugepages of 1 GiB: 'Rescue' (rescue.conf)", "harpctl setup"
-)
+@case("system.arguments", "fail", "do not ask for hugepages of 1 GiB: 'Rescue' (rescue.conf)", "harpctl setup")
 def one_entry_without(world: World) -> None:
     entry = BootEntry(title="Rescue", source="rescue.conf", args="ro single")
     world.change("boot", entries=(*world.facts.boot.entries, entry))
