@@ -46,6 +46,7 @@ void duo_tcp_start(struct duo *d) {
   if (!t) t = d->tcp = duo_must(calloc(1, sizeof *t));
   t->first = first;
   t->count = d->config.path_count - first;
+  t->told = 0;
   t->tally = (struct duo_tcp_tally){0};
   t->rng.state = d->config.seed ^ 0x7C9;
   if (t->count > DUO_TCP_MAX) abort();
@@ -58,6 +59,7 @@ void duo_tcp_start(struct duo *d) {
       p->is_connecting = p->was_up = p->is_waiting = false;
       p->attempts = 0;
       p->retry_ns = end ? HARP_NEVER : d->now;
+      p->want_ns = HARP_NEVER;
       p->wait_ns = WAIT_NS;
       p->out_sent = p->out_bytes = p->payload_bytes = 0;
     }
@@ -139,7 +141,10 @@ void duo_tcp_end_path(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   p->conn = NULL;
   p->is_connecting = false;
   p->out_sent = p->out_bytes = p->payload_bytes = 0;
-  if (!e->index) retry_later(d, p);
+  if (!e->index)
+    retry_later(d, p);
+  else
+    d->tcp->told &= ~(1ull << p->path);
   if (!was_open) return;
   for (unsigned i = 0; i < DUO_IDS_MAX; i++)
     if (e->receives[i]) duo_stream_check_watched(d, e->receives[i]);
@@ -414,10 +419,32 @@ static harp_ns keep(struct duo *d, struct duo_end *e) {
   return t->keepalive_ns[e->index];
 }
 
+/* As the server's WANT does, which takes as long as the control connection may. */
+static void tell_client(struct duo *d, const struct duo_end *server) {
+  struct duo_tcp *t = d->tcp;
+  for (unsigned i = 0; i < t->count; i++) {
+    struct duo_tcp_end *client = &t->ends[0][i];
+    uint64_t bit = 1ull << client->path;
+    bool is_told = t->told & bit, is_used = !harp_sender_is_dormant(server->sender, client->path);
+    t->told = is_used ? t->told | bit : t->told & ~bit;
+    if (is_told || !is_used) continue;
+    client->want_ns = d->now + d->config.control_ns[0];
+    d->ends[0].deadline_ns = HARP_MIN(d->ends[0].deadline_ns, client->want_ns);
+  }
+}
+
+static void hear_want(struct duo *d, struct duo_end *client, struct duo_tcp_end *p) {
+  p->want_ns = HARP_NEVER;
+  if (p->conn && !p->is_connecting) harp_sender_test_connection(client->sender, p->path, d->now);
+}
+
 harp_ns duo_tcp_review(struct duo *d, struct duo_end *e) {
   harp_ns at = keep(d, e);
+  if (e->index) tell_client(d, e);
   for (unsigned i = 0; i < d->tcp->count; i++) {
     struct duo_tcp_end *p = &ends_of(d, e)[i];
+    if (p->want_ns <= d->now) hear_want(d, e, p);
+    at = HARP_MIN(at, p->want_ns);
     if (!p->conn && p->retry_ns <= d->now) connect_path(d, p);
     if (p->is_connecting && d->now - p->opened_ns > PROOF_NS) duo_tcp_end_path(d, e, p);
     if (!p->conn)

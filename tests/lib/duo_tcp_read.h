@@ -27,6 +27,7 @@ struct duo_tcp_end {
   bool is_connecting, was_up, is_waiting;
   uint32_t attempts;
   harp_ns retry_ns, wait_ns, opened_ns, look_ns;
+  harp_ns want_ns; /* at end 0: the time when it hears that the other end uses the path without connection */
   harp_ns read_ns; /* not before this the next read */
   uint64_t acked;  /* at the last look */
   uint64_t came;   /* bytes read */
@@ -43,6 +44,7 @@ struct duo_tcp_end {
 struct duo_tcp {
   struct rng rng;
   unsigned first, count; /* its part of the duo's paths */
+  uint64_t told;         /* the paths that end 1 uses, as end 0 was told, a bit each */
   harp_ns keepalive_ns[DUO_ENDS];
   struct duo_tcp_conn conns[DUO_TCP_MAX][DUO_TCP_CONNS];
   struct duo_tcp_end ends[DUO_ENDS][DUO_TCP_MAX];

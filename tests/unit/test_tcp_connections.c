@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/peer_life.h"
 #include "engine/tcp/tcp.h"
+#include "engine/tcp/tcp_path.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
 #include "proto/path_report.h"
@@ -188,6 +189,27 @@ static void test_an_end_behind_bytes_is_seen(void **state) {
   assert_int_equal(at_server->tcp[i].fd, -1);
 }
 
+/* The client has no use for the connection and does not see that the server's end is gone: the network lost
+ * what would show it. Until the client learns it from the server, none has a connection. */
+static void test_an_end_that_is_not_seen_is_told(void **state) {
+  (void)state;
+  enum { STEP_NS = 1000000, ROUNDS = 4000 };
+  deliver(SERVER, LARGE_BYTES, 5);
+  wait_for(2);
+  for (unsigned n = 0; n < ROUNDS_IDLE; n++) pass();
+  struct harp_peer *at_client = loopback_only_peer(sides[CLIENT].e);
+  struct harp_tcp_path *p = &loopback_only_peer(sides[SERVER].e)->tcp[0];
+  assert_true(p->fd >= 0 && at_client->tcp[0].fd >= 0);
+  assert_true(harp_sender_is_dormant(at_client->session.sender, p->path));
+  int kept = dup(p->fd);
+  harp_tcp_path_end(p, loopback_now_ns, "a reset that only this side has seen");
+  assert_true(at_client->tcp[0].fd >= 0);
+  for (unsigned n = 0; n < ROUNDS && p->fd < 0; n++, loopback_now_ns += STEP_NS) pass();
+  assert_true(p->fd >= 0);
+  deliver(SERVER, LARGE_BYTES, 6);
+  close(kept);
+}
+
 /* A record is there once it was read, and so is its acknowledgement: a round trip has both reads in it. */
 static void test_no_round_trip_is_shorter_than_its_reads(void **state) {
   (void)state;
@@ -264,6 +286,7 @@ int main(void) {
       T(test_none_is_left_after_long_without_one),
       T(test_nor_where_the_server_sends),
       T(test_an_end_behind_bytes_is_seen),
+      T(test_an_end_that_is_not_seen_is_told),
       T(test_no_round_trip_is_shorter_than_its_reads),
       T(test_a_recorded_join_is_refused),
   };

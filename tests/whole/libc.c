@@ -30,30 +30,19 @@
 
 #include "whole/world.h"
 
-#define FUNCTIONS(X)                                                                                         \
-  X(__register_atfork)                                                                                       \
-  X(accept4)                                                                                                 \
-  X(adjtimex)                                                                                                \
-  X(aligned_alloc)                                                                                           \
-  X(bind)                                                                                                    \
-  X(calloc)                                                                                                  \
-  X(clock_gettime)                                                                                           \
-  X(close)                                                                                                   \
-  X(connect)                                                                                                 \
-  X(epoll_create1)                                                                                           \
-  X(epoll_ctl)                                                                                               \
-  X(epoll_wait)                                                                                              \
-  X(eventfd)                                                                                                 \
-  X(fcntl)                                                                                                   \
-  X(flock) X(fstat) X(fstatfs) X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit)           \
-      X(getsockname) X(getsockopt) X(if_indextoname) X(if_nametoindex) X(ioctl) X(listen) X(madvise)         \
-          X(malloc) X(memfd_create) X(mkdir) X(mmap) X(munmap) X(nanosleep) X(open) X(openat) X(opendir)     \
-              X(pipe2) X(poll) X(posix_fallocate) X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create)   \
-                  X(pthread_join) X(pthread_mutex_lock) X(read) X(readv) X(realpath) X(recv) X(recvfrom)     \
-                      X(recvmmsg) X(recvmsg) X(rename) X(sched_setaffinity) X(sched_yield) X(send)           \
-                          X(sendmmsg) X(sendmsg) X(sendto) X(setrlimit) X(setsockopt) X(shutdown) X(socket)  \
-                              X(splice) X(stat) X(syscall) X(sysconf) X(unlink) X(unlinkat) X(vmsplice)      \
-                                  X(write)
+/* clang-format off */
+#define FUNCTIONS(X) \
+  X(__register_atfork) X(accept4) X(adjtimex) X(aligned_alloc) X(bind) X(calloc) X(clock_gettime) \
+  X(close) X(connect) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(flock) \
+  X(fstat) X(fstatfs) X(ftruncate) X(gethostname) X(getifaddrs) X(getrandom) X(getrlimit) \
+  X(getsockname) X(getsockopt) X(if_indextoname) X(if_nametoindex) X(ioctl) X(listen) X(madvise) \
+  X(malloc) X(memfd_create) X(mkdir) X(mmap) X(munmap) X(nanosleep) X(open) X(openat) X(opendir) \
+  X(pipe2) X(poll) X(posix_fallocate) X(ppoll) X(prctl) X(pthread_cond_wait) X(pthread_create) \
+  X(pthread_join) X(pthread_mutex_lock) X(read) X(readv) X(realpath) X(recv) X(recvfrom) X(recvmmsg) \
+  X(recvmsg) X(rename) X(sched_setaffinity) X(sched_yield) X(send) X(sendmmsg) X(sendmsg) X(sendto) \
+  X(setrlimit) X(setsockopt) X(shutdown) X(socket) X(splice) X(stat) X(syscall) X(sysconf) X(unlink) \
+  X(unlinkat) X(vmsplice) X(write)
+/* clang-format on */
 #define NUMBER(name) F_##name,
 #define TEXT(name)   #name,
 enum { FUNCTIONS(NUMBER) FUNCTION_COUNT };

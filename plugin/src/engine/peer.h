@@ -91,7 +91,8 @@ struct harp_peer {
   /* tcp paths: tcp/ */
   unsigned tcp_count; /* the number of tcp paths, which are the last ones and have no route */
   struct harp_tcp_path *tcp;
-  uint64_t tcp_wanted; /* the paths that the server's sender uses, by its last WANT, a bit each */
+  uint64_t tcp_wanted; /* the paths that the server's sender uses, by its last WANT, a bit each; at the server
+                          without those whose connection has ended since */
 
   /* what is reported of it: watch/, transmit.c */
   struct harp_trace trace;   /* the recorder of its events */

@@ -7,6 +7,8 @@
 /* The paths for large messages are put to sleep after so long without one: longer than most pauses of a job
  * that computes. */
 #define REST_NS HARP_SEC(120)
+/* They stay awake so long for a test of a connection: longer than one has to prove itself. */
+#define TEST_NS HARP_SEC(4)
 /* The mean time between two probes of standby pairs; each time is half of it to one and a half. What tracks
  * flows (a firewall, a cloud) forgets one after 30 s that was answered once, and after 120 s one that both
  * sides probed at about the same time, so that it knows 4 to 16 of a peer's.
@@ -197,6 +199,16 @@ static void wake_pair(struct harp_sender *s, unsigned pair, harp_ns now) {
 void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now) {
   s->pairs.rest_ns = now + REST_NS;
   HARP_EACH_BIT (i, s->pairs.asleep & s->pairs.for_large) wake_pair(s, i, now);
+}
+
+void harp_path_pairs_test(struct harp_sender *s, struct harp_path *p, harp_ns now) {
+  HARP_ASSERT(p->is_tcp);
+  if (s->pairs.asleep >> p->pair & 1) {
+    s->pairs.rest_ns = HARP_MAX(s->pairs.rest_ns, now + TEST_NS);
+    wake_pair(s, p->pair, now);
+  } else if (p->state == HARP_PATH_UP && !harp_path_owes(p)) {
+    harp_path_set_request_probe(s, p);
+  }
 }
 
 static bool runs_beside(const struct harp_path *p, const struct harp_path *q) {

@@ -16,7 +16,8 @@
  *   6. All paths of a pair that is asleep are DORMANT. A pair of tcp paths with datagrams beside is asleep at
  *      first, and again after REST_NS without a large message while these answer and no record is under way.
  *      A large message that is posted wakes it, and goes by datagrams until a connection stands; so does
- *      silence of these, from the beginning or while messages are under way.
+ *      silence of these, from the beginning or while messages are under way, and for a moment a test of a
+ *      connection.
  *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
  *      that is UP. Those over the ENIs of a path that goes DOWN are tried, which shows which of the two has
  *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
@@ -53,6 +54,10 @@ void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_b
 
 /* Notes that a large message is posted: wakes the pairs that are for those. */
 void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now);
+
+/* Has a tcp path whose connection may have ended at the other side carry a probe: an idle one at once; one
+ * that sleeps is woken (rule 6). */
+void harp_path_pairs_test(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Notes that a path is silent, and no other path shows that the peer is there; or that it has gone DOWN.
  * Wakes the pairs that may take its place. */

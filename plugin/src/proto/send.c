@@ -163,6 +163,11 @@ void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now) {
   harp_path_health_down(s, &s->paths[path], now);
 }
 
+void harp_sender_test_connection(struct harp_sender *s, unsigned path, harp_ns now) {
+  HARP_ASSERT(path < s->path_count);
+  harp_path_pairs_test(s, &s->paths[path], now);
+}
+
 void harp_sender_probe_anew(struct harp_sender *s, unsigned path, harp_ns now) {
   struct harp_path *p = &s->paths[path];
   HARP_ASSERT(path < s->path_count && !p->is_tcp);

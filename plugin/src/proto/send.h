@@ -189,6 +189,10 @@ static inline struct harp_tx_stream *harp_sender_take_changed(struct harp_sender
  * work, and the receiver gets a packet. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
+/* Has an open tcp path carry a probe if it is idle: the other side has said that it uses the path and has no
+ * connection, which may be news here. */
+void harp_sender_test_connection(struct harp_sender *s, unsigned path, harp_ns now);
+
 /* Makes paths DORMANT that have been of no use for long, so that they need no connection, and checks standby
  * paths in turn. Called several times a second; returns whether the sender is to be visited. */
 static inline bool harp_sender_rest(struct harp_sender *s, harp_ns now) {

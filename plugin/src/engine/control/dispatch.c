@@ -66,7 +66,7 @@ static void on_message(struct harp_peer *peer, const struct harp_control_message
     on_close(peer, &msg->close, now);
     break;
   case HARP_CONTROL_WANT:
-    harp_tcp_on_want(peer, msg->want.paths);
+    harp_tcp_on_want(peer, msg->want.paths, now);
     break;
   case HARP_CONTROL_ADDRESS:
     harp_routes_on_address(peer, &msg->numbered, now);

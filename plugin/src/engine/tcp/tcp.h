@@ -167,8 +167,9 @@ void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream
 /* Returns the tcp paths that our sender has in use, a bit each. Both sides begin with the same. */
 uint64_t harp_tcp_paths_in_use(const struct harp_peer *peer);
 
-/* Takes the server's WANT: the paths that it has in use, a bit each. */
-void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths);
+/* Takes the server's WANT: the paths that it has in use, a bit each. Connections of those that it names again
+ * are tested. */
+void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths, harp_ns now);
 
 /* Reports to the sender on which paths the kernel makes progress. Called before the sender's timers. */
 void harp_tcp_report_progress(struct harp_peer *peer, harp_ns now);

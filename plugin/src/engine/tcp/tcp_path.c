@@ -242,7 +242,10 @@ void harp_tcp_path_end(struct harp_tcp_path *p, harp_ns now, const char *why) {
   if (p->fd < 0) return;
   close_path(p);
   p->connecting = false;
-  if (peer->is_client) retry_later(p, now);
+  if (peer->is_client)
+    retry_later(p, now);
+  else
+    peer->tcp_wanted &= ~(1ull << p->path);
   if (was_open && is_retired) {
     harp_sender_block(peer->session.sender, p->path, now);
   } else if (was_open) {
@@ -475,15 +478,22 @@ uint64_t harp_tcp_paths_in_use(const struct harp_peer *peer) {
   return paths;
 }
 
-/* Has the client connect what our sender uses. Where that cannot be said, because the control connection is
- * lost, the client connects everything. */
+/* Has the client connect what our sender uses; it is told again when a connection has ended, which it may not
+ * have noticed. Where that cannot be said, because the control connection is lost, the client connects
+ * everything. */
 static void tell_client(struct harp_peer *peer) {
   struct harp_want want = {.paths = harp_tcp_paths_in_use(peer)};
   if (want.paths == peer->tcp_wanted || !harp_monitor_takes_messages(&peer->monitor)) return;
   if (harp_monitor_send_want(peer, &want)) peer->tcp_wanted = want.paths;
 }
 
-void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths) {
+void harp_tcp_on_want(struct harp_peer *peer, uint64_t paths, harp_ns now) {
+  for (unsigned i = 0; i < peer->tcp_count; i++) {
+    const struct harp_tcp_path *p = &peer->tcp[i];
+    bool is_repeated = paths & peer->tcp_wanted & 1ull << p->path;
+    if (is_repeated && p->fd >= 0 && !p->connecting)
+      harp_sender_test_connection(peer->session.sender, p->path, now);
+  }
   peer->tcp_wanted = paths;
   harp_peer_touch(peer);
 }
