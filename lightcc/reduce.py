@@ -120,11 +120,9 @@ class Int8Hop(Feedback):
         """Return the sum over the column of what the messages say, as fp32 [numel]."""
         rest = self.residuals[0].clone()
         rest[: vector.numel()] += vector
-        messages = torch.cat([self._codec.encode(part) for part in rest.view(self._ranks, -1)])
-        received = torch.empty_like(messages)
-        dist.all_to_all_single(received, messages, group=self._group)
+        messages = torch.stack([self._codec.encode(part) for part in rest.view(self._ranks, -1)])
         own = self.residuals[1].clone()
-        for message in received.view(self._ranks, -1):
+        for message in _exchanged(messages, self._group):
             self._codec.add(own, message)
         total = torch.zeros_like(rest)
         parts = total.view(self._ranks, -1)
@@ -135,8 +133,27 @@ class Int8Hop(Feedback):
         return total[: vector.numel()]
 
 
+def _exchanged(messages: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Send message i of [ranks, bytes] to rank i of a group; return what each rank sent to this one.
+
+    The receives are posted before the sends. gloo's all-to-all, and its all-gather of two ranks, post a send
+    first: the notification that a rank can receive then waits behind the data that the rank sends, and a link
+    carries one direction after the other.
+    """
+    received = messages.clone()  # this rank's own message is in it
+    own = dist.get_rank(group)
+    others = [(dist.get_global_rank(group, rank), rank) for rank in range(len(messages)) if rank != own]
+    operations = [dist.P2POp(dist.irecv, received[rank], peer, group) for peer, rank in others]
+    operations += [dist.P2POp(dist.isend, messages[rank], peer, group) for peer, rank in others]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    return received
+
+
 def _gathered(message: torch.Tensor, group: dist.ProcessGroup, ranks: int) -> torch.Tensor:
     """Return the messages of all ranks of a group, [ranks, bytes]."""
+    if ranks == 2:
+        return _exchanged(message.expand(ranks, -1), group)
     every = torch.empty(ranks * message.numel(), dtype=torch.uint8, device=message.device)
     _all_gather(every, message, group=group)
     return every.view(ranks, -1)

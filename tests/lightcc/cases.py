@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -21,9 +22,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lightcc
 from lightcc import Settings, patch
+from lightcc.groups import make_planes
 from lightcc.reduce import Int8Hop, TopKHop
 from tests.lightcc import digits
-from tests.lightcc.crossing import Crossing, left_out
+from tests.lightcc.crossing import Crossing, shortened
 
 SMALL_THRESHOLD = 4096  # bytes: the larger layers of the test's networks go by top-k
 TINY_BUCKETS_MB = 0.002  # three buckets
@@ -429,14 +431,30 @@ def hops(numel: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def timed(
-    chosen: dict[str, Any] | None, interface: str, steps: int, width: int, *, alone: bool
-) -> dict[str, float]:
-    """Return the median of a step in ms, and what the host sent in one.
+def posted(numel: int) -> list[list[str]]:
+    """Return the order in which exchanges of two ranks post receives and sends: two of int8, then top-k's."""
+    cpu = torch.device("cpu")
+    (plane,) = make_planes(dist.group.WORLD, 2, 1, cpu)
+    found: list[list[str]] = []
+    run = dist.batch_isend_irecv
 
-    bytes and packets are those of its interface, payload is the gradients' by the formula. Alone, nothing
-    crosses hosts, and messages is how many would have. Without settings DDP's own all-reduce; the setting
-    "hook" is torch's own hook of 16 bit.
+    def recorded(operations: list[dist.P2POp]) -> Any:
+        found.append([each.op.__name__ for each in operations])
+        return run(operations)
+
+    with mock.patch.object(dist, "batch_isend_irecv", recorded):
+        Int8Hop(numel, plane.column, device=cpu)(torch.ones(numel))
+        TopKHop(numel, plane.column, 0.1, fp16=False, device=cpu)(torch.ones(numel))
+    return found
+
+
+def timed(chosen: dict[str, Any] | None, interface: str, steps: int, width: int) -> dict[str, Any]:
+    """Return the quartiles of a step in ms, alone_ms those of one that sends next to nothing, and what is sent.
+
+    The two kinds of step alternate, so that a busy machine slows both; each lasts until all ranks have ended.
+    bytes and packets are those that this host's interface sent in a step, messages those of gloo, payload the
+    gradients' bytes by the formula. Without settings DDP's own all-reduce; the setting "hook" is torch's own
+    hook of 16 bit.
     """
     ddp = DistributedDataParallel(digits.network(width, seed=0))
     parameters = sum(each.numel() for each in ddp.parameters())
@@ -446,37 +464,39 @@ def timed(
         payload /= 2
     elif chosen is not None:
         assert lightcc.attach(ddp, settings(**chosen))
-    elif alone:
+    else:
         ddp.register_comm_hook(None, allreduce_hook)  # does what DDP does by itself
-    times: list[float] = []
-    before = Counter[str]()
-    with left_out() if alone else nullcontext(Crossing()) as crossing:
-        for step, batch in enumerate(batches(WARM_STEPS + steps)):
-            if step == WARM_STEPS:
-                dist.barrier()
-                before = counted(ddp, interface, crossing)
-            begin = time.perf_counter()
-            loss_of(ddp, batch).backward()
-            times.append(time.perf_counter() - begin)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    sent = Counter[str]()
+    crossing = Crossing()
+    for step, batch in enumerate(batches(WARM_STEPS + 2 * steps)):
+        alone = step >= WARM_STEPS and step % 2 == 0
         dist.barrier()
-        after = counted(ddp, interface, crossing)
-    got = {name: (after[name] - before[name]) / steps for name in after}
-    return {**got, "payload": got["payload"] or payload, "ms": 1e3 * statistics.median(times[WARM_STEPS:])}
+        before = counted(ddp, interface)
+        begin = time.perf_counter()
+        with shortened(crossing) if alone else nullcontext():
+            loss_of(ddp, batch).backward()
+        dist.barrier()
+        if step >= WARM_STEPS:
+            times[alone].append(1e3 * (time.perf_counter() - begin))
+            if not alone:
+                sent.update(counted(ddp, interface) - before)
+    got = {name: sent[name] / steps for name in ("bytes", "packets", "payload")}
+    return {
+        **got,
+        "payload": got["payload"] or payload,
+        "messages": crossing.messages / steps,
+        "ms": statistics.quantiles(times[False]),
+        "alone_ms": statistics.quantiles(times[True]),
+    }
 
 
-def counted(ddp: Any, interface: str, crossing: Crossing) -> Counter[str]:
-    """Return what an interface of this host has sent, and what lightcc and the crossing counted."""
+def counted(ddp: Any, interface: str) -> Counter[str]:
+    """Return what an interface of this host has sent, and lightcc's payload."""
     lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
     (found,) = [line.split(":")[1].split() for line in lines if line.strip().startswith(f"{interface}:")]
     payload = int(lightcc.stats(ddp).get("host_bytes", 0))
-    return Counter(
-        {
-            "bytes": int(found[8]),
-            "packets": int(found[9]),
-            "payload": payload,
-            "messages": crossing.messages,
-        }
-    )
+    return Counter({"bytes": int(found[8]), "packets": int(found[9]), "payload": payload})
 
 
 def accuracy(chosen: dict[str, Any] | None, seed: int, steps: int, width: int) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives between hosts left out, and counted: a step then costs what the ranks and rows do alone."""
+"""Collectives between hosts made short, and counted: a step then costs what ranks and rows do, and their waits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ import lightcc.reduce
 
 # How many messages of gloo a rank sends for each other one. It halves what a rank passes on: an all-reduce
 # passes halves of sums, then of results; an all-gather halves of each rank's tensor.
-ALL_REDUCE, ALL_GATHER, ALL_TO_ALL = 4, 2, 1
+ALL_REDUCE, ALL_GATHER, EXCHANGE = 4, 2, 1
+SHORT = 8  # bytes of a message that are sent
+_all_reduce, _exchanged, _all_gather = dist.all_reduce, lightcc.reduce._exchanged, lightcc.reduce._all_gather
 Tensor = Any
 
 
 @dataclass
 class Crossing:
-    """What would have left this host."""
+    """What would have left this host, had it been whole."""
 
     messages: int = 0
 
@@ -35,30 +37,32 @@ class Crossing:
     def all_reduce(self, tensor: Tensor, group: dist.ProcessGroup | None = None, *, async_op: bool = False) -> Any:
         """Leave the tensor as it is."""
         self.count(group, ALL_REDUCE)
-        if not async_op:
-            return None
-        future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
-        future.set_result([tensor])
-        return mock.Mock(get_future=lambda: future)
+        work = _all_reduce(torch.zeros(1), group=group, async_op=async_op)
+        return work and mock.Mock(get_future=lambda: work.get_future().then(lambda _done: [tensor]))
 
-    def all_to_all(self, received: Tensor, sent: Tensor, group: dist.ProcessGroup) -> None:
-        """Receive one's own messages."""
-        self.count(group, ALL_TO_ALL)
-        received.copy_(sent)
+    def exchanged(self, messages: Tensor, group: dist.ProcessGroup) -> Tensor:
+        """Return one's own messages."""
+        self.count(group, EXCHANGE)
+        _exchanged(messages[:, :SHORT].contiguous(), group)
+        return messages.clone()
 
-    def gathered(self, message: Tensor, group: dist.ProcessGroup, ranks: int) -> Tensor:
-        """Return one's own message as that of all ranks."""
+    def all_gather(self, every: Tensor, message: Tensor, group: dist.ProcessGroup) -> None:
+        """Gather one's own message as that of all ranks, unless the group is a row."""
+        ranks = dist.get_world_size(group)
+        if ranks < dist.get_world_size():
+            _all_gather(every, message, group=group)
+            return
         self.count(group, ALL_GATHER)
-        return message.repeat(ranks).view(ranks, -1)
+        _all_gather(every[: ranks * SHORT], message[:SHORT], group=group)
+        every.view(ranks, -1).copy_(message)
 
 
 @contextmanager
-def left_out() -> Iterator[Crossing]:
-    """Leave out what crosses hosts, in lightcc and in torch's own hooks."""
-    crossing = Crossing()
+def shortened(crossing: Crossing) -> Iterator[None]:
+    """Make what crosses hosts short, in lightcc and in torch's own hooks, and count it."""
     with (
         mock.patch.object(dist, "all_reduce", crossing.all_reduce),
-        mock.patch.object(dist, "all_to_all_single", crossing.all_to_all),
-        mock.patch.object(lightcc.reduce, "_gathered", crossing.gathered),
+        mock.patch.object(lightcc.reduce, "_exchanged", crossing.exchanged),
+        mock.patch.object(lightcc.reduce, "_all_gather", crossing.all_gather),
     ):
-        yield crossing
+        yield

@@ -4,7 +4,8 @@
 `accuracy` trains the digits with each setting on five seeds. `lab` (root) measures bytes and time of a step
 of two hosts of two ranks, in network namespaces whose links have each cap in turn. Formula of the bytes:
 lightcc's, the heads of gloo's messages, and those of the packets, which the interface counts. Formula of the
-time: a step in which nothing crosses hosts, and bytes / cap. `encode` times the codecs on one thread.
+time: a step in which ranks wait for each other but nothing crosses hosts, and bytes / cap. `encode` times the
+codecs on one thread.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from tests.lightcc.conftest import ROOT, environment, free_port
 
 SEEDS = range(5)
 STEPS, WIDTH = 300, 256
-LAB_STEPS, LAB_WIDTH = 14, 1024  # 1,126,410 parameters
-ALONE_STEPS = 30  # in which nothing crosses hosts
+LAB_STEPS, LAB_WIDTH = 40, 1024  # 1,126,410 parameters
 HEAD_BYTES = 14 + 20 + 32  # a packet has those of Ethernet, IPv4 and TCP with timestamps
 GLOO_BYTES = 3 * 48  # a message has its head, and its sender and its receiver each say that they are ready
 QUEUE_US = 100_000  # a cap's, so that TCP loses nothing; its bucket then holds no more than two packets
@@ -113,7 +113,10 @@ def accuracy() -> None:
 
 
 def lab(caps_mbps: Sequence[float]) -> None:
-    """Print a row of each cap and method: what was measured beside the formula, and by how much it is off."""
+    """Print a row of each cap and method: what was measured beside the formula, and by how much it is off.
+
+    Times are medians, with the quartiles around them.
+    """
     print("| Mbit/s | setting | MB | formula | off | ms alone | ms | formula | off |")
     far: list[str] = []
     for cap in caps_mbps:
@@ -123,17 +126,16 @@ def lab(caps_mbps: Sequence[float]) -> None:
             commands = [built.command(host, argv(port, address, own)) for host, own in ((0, "0,1"), (1, "2,3"))]
             four = stack.enter_context(ranks(commands, GLOO_SOCKET_IFNAME=interface))
             for name, chosen in METHODS.items():
-                step = {"chosen": chosen, "interface": interface, "width": LAB_WIDTH}
-                alone = four.run("timed", **step, steps=ALONE_STEPS, alone=True)[0]
-                got = four.run("timed", **step, steps=LAB_STEPS, alone=False)[0]
-                sent = got["payload"] + GLOO_BYTES * alone["messages"] + HEAD_BYTES * got["packets"]
-                ms = alone["ms"] + 8e-3 * sent / cap
-                bytes_off, ms_off = got["bytes"] / sent - 1, got["ms"] / ms - 1
+                got = four.run("timed", chosen=chosen, interface=interface, steps=LAB_STEPS, width=LAB_WIDTH)[0]
+                sent = got["payload"] + GLOO_BYTES * got["messages"] + HEAD_BYTES * got["packets"]
+                ms = got["alone_ms"][1] + 8e-3 * sent / cap
+                bytes_off, ms_off = got["bytes"] / sent - 1, got["ms"][1] / ms - 1
                 row = (
                     *(f"{cap:g}", name),
                     *(f"{each / 1e6:.3f}" for each in (got["bytes"], sent)),
                     f"{100 * bytes_off:+.1f} %",
-                    *(f"{each:.0f}" for each in (alone["ms"], got["ms"], ms)),
+                    *("{1:.0f} ({0:.0f}-{2:.0f})".format(*got[each]) for each in ("alone_ms", "ms")),
+                    f"{ms:.0f}",
                     f"{100 * ms_off:+.1f} %",
                 )
                 print("|", " | ".join(row), "|", flush=True)

@@ -113,6 +113,11 @@ def test_hops_lose_nothing(run_case: Case, numel: int) -> None:
             assert found["is_kept"], name
 
 
+def test_ranks_are_ready_to_receive_before_they_send(run_case: Case) -> None:
+    """Otherwise gloo's notification of it waits behind the data, and a link carries one direction at a time."""
+    assert run_case("posted", numel=512).results == [[["irecv", "isend"]] * 3] * 4
+
+
 def test_residuals_follow_rebuilt_buckets(run_case: Case) -> None:
     for got in run_case("rebuilt").results:
         assert got["changed"]
