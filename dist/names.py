@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How packages name version and machine; a machine is named as uname does."""
+"""Names of version and machine in packages; a machine is named as uname does."""
 
 from __future__ import annotations
 

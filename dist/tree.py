@@ -75,14 +75,14 @@ def stage_tree(stage: Path, cache: Path, folder: str, machine: str) -> None:
         shutil.copy(TOP / name, stage / DOCS / name)
     stage_pages(stage, of_lab=False)
     stage_completion(stage)
-    settle(stage)
+    make_reproducible(stage)
 
 
 def stage_lab_tree(stage: Path, machine: str) -> None:
     """Lay out what the lab adds to the files of a host."""
     stage_lab(stage / HOME / "app", machine)
     stage_pages(stage, of_lab=True)
-    settle(stage)
+    make_reproducible(stage)
 
 
 def objcopy(machine: str) -> str:
@@ -98,7 +98,7 @@ def stage_debug(stage: Path, machine: str) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         argv = [objcopy(machine), "--only-keep-debug", str(built(machine) / f"{name}.debug"), str(target)]
         subprocess.run(argv, check=True)
-    settle(stage)
+    make_reproducible(stage)
     return list(ids.values())
 
 
@@ -112,7 +112,7 @@ def build_id(file: Path) -> str:
     return str(found[0])
 
 
-def settle(stage: Path) -> None:
+def make_reproducible(stage: Path) -> None:
     """Give all files of a folder the same times, and modes that depend on nothing but who may run them."""
     for path in [stage, *stage.rglob("*")]:
         if not path.is_symlink():

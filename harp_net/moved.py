@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of a job have moved by HARP, from their statistics files.
+"""Reads from the statistics files what the processes of a job have moved by HARP.
 
 The files describe themselves (docs/reference/statistics.md, plugin/src/host/stats_layout.h). A
 process removes its own when it ends, so they are read all the time; counters of a session never decrease
@@ -27,7 +27,7 @@ TRIES = 5  # readings of an entry that is being written
 
 
 class Fields(NamedTuple):
-    """Where the fields of a table's entries lie: offset and bytes of each by its name."""
+    """Places of the fields in a table's entries: offset and bytes of each by its name."""
 
     places: Dict[str, Tuple[int, int]]
 

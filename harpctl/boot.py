@@ -36,9 +36,9 @@ from harpctl.facts.model import Boot, Facts, Memory, Overrides, System
 from harpctl.facts.sources import RECORD, collect_state
 from harpctl.host.host import Host
 from harpctl.network.big_tcp import plan_big_tcp
-from harpctl.network.model import Interfaces, decode
+from harpctl.network.model import Interfaces, decode_record
 from harpctl.network.runtime import plan_each, plan_stale_rules
-from harpctl.network.watch import Watch
+from harpctl.network.watch import ChangeListener
 
 INTERFACES_WAIT_S = 30.0  # drivers may still be loading
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
@@ -54,7 +54,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BootResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What `boot --json` prints."""
+    """The output of `boot --json`."""
 
     ok: bool
     steps: tuple[StepResult, ...]
@@ -72,7 +72,7 @@ def plan_boot(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepR
     """Return what the ENIs lack, the ENIs that can't be set up, and the kernel's names of all."""
     confs = [file.conf for file in read_confs(host) if file.conf is not None] if record.big_tcp else []
     facts = _gather_facts(host, [eni.name for eni in record.enis] + [conf.interface for conf in confs])
-    record = record.renamed(facts.name_of)
+    record = record.with_names(facts.name_of)
     names = [eni.name for eni in record.enis]
     sources = collect_state(host, names, {eni.version for eni in record.enis})
     steps = plan_stale_rules(sources, record.enis) if record.enis else []
@@ -80,7 +80,7 @@ def plan_boot(host: Host, record: Interfaces) -> tuple[list[AnyStep], list[StepR
     for name, lacking, error in plan_each(facts, sources, record.enis):
         steps += lacking
         failed += [StepResult(step=name, error=error)] if error else []
-    pairs = [(facts.eni(conf.interface), conf.driver or "auto") for conf in confs]
+    pairs = [(facts.find_eni(conf.interface), conf.driver or "auto") for conf in confs]
     steps += plan_big_tcp((eni, driver) for eni, driver in pairs if eni is not None)[0].steps
     return steps, failed, names
 
@@ -114,11 +114,11 @@ def _lock_host(host: Host) -> Iterator[None]:
 
 def run_boot(host: Host) -> BootResult:
     """Give each ENI what it lacks. Raises HarpError where another harpctl changes this host."""
-    steps, failed, names = plan_boot(host, decode(host.read_bytes(RECORD)))
+    steps, failed, names = plan_boot(host, decode_record(host.read_bytes(RECORD)))
     results: list[StepResult] = []
     if steps:
         with _lock_host(host):
-            steps, failed, names = plan_boot(host, decode(host.read_bytes(RECORD)))
+            steps, failed, names = plan_boot(host, decode_record(host.read_bytes(RECORD)))
             results = [_carry_out(host, step) for step in steps]
     results += failed
     ok = not any(result.error for result in results)
@@ -141,7 +141,7 @@ def _notify_ready() -> None:
 def keep_enis(host: Host) -> None:
     """Set the ENIs up, and again whenever something of it is taken away. Never returns."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the end that systemd expects
-    watch = Watch()  # before the first look, so that no change is missed
+    watch = ChangeListener()  # before the first look, so that no change is missed
     deadline = time.monotonic() + INTERFACES_WAIT_S
     retry_s, is_ready, last = 0.0, False, ""
     names: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ def keep_enis(host: Host) -> None:
         retry_s = 0.0 if result.ok else min(max(2 * retry_s, RETRY_FIRST_S), RETRY_MAX_S)
         wait_s = retry_s if is_ready else min(retry_s, RETRY_FIRST_S)
         time.sleep(PAUSE_S if result.steps and is_ready else 0)
-        watch.wait(names, wait_s or LOOK_S)
+        watch.wait_for_change(names, wait_s or LOOK_S)
 
 
 @command()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands and their options are declared, and the options that several commands have.
+"""Declares commands and their options, and has the options of several commands.
 
 These are click's, with three differences: errors end a command as failures.py says, the help has options
 under headings, and arguments have a help text, too.

@@ -72,7 +72,7 @@ def edit(
 
 
 class EditResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What edit prints with --json."""
+    """The output of `edit --json`."""
 
     file: str
     changed: bool  # with --dry-run: would change something
@@ -81,7 +81,7 @@ class EditResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Changes:
-    """What is to change in the lines of a file."""
+    """Changes to be made in the lines of a file."""
 
     def __init__(self, assignments: Sequence[str], unset: Sequence[str], comment: Sequence[int]) -> None:
         self.values = dict(_parse_assignment(text) for text in assignments)

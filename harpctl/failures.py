@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command ends when something is wrong: message and hint on stderr, exit code, no traceback.
+"""Ends a command when something is wrong: message and hint on stderr, exit code, no traceback.
 
 With --json the same is the JSON document on stdout.
 """
@@ -33,7 +33,7 @@ JSON_NAME = "as_json"  # the parameter that --json sets
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What --json prints where a command could not do its work."""
+    """The output with --json of a command that could not do its work."""
 
     ok: bool = False
     error: str

@@ -64,7 +64,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table shows of the JSON that a command prints."""
+    """The fields of a command's JSON that the table shows."""
 
     summary: str = ""
     message: str = ""
@@ -73,7 +73,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True):
-    """How harpctl is started on a host: a program with its first words, or a file streamed to bash."""
+    """The start of harpctl on a host: a program with its first words, or a file streamed to bash."""
 
     program: tuple[str, ...] = (PROGRAM,)
     file: str = ""
@@ -213,7 +213,7 @@ def show_answers(answers: Sequence[Answer]) -> None:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command on hosts is to do."""
+    """The task of a command on hosts."""
 
     hosts: tuple[str, ...]
     remote: Remote

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between IPv4 and IPv6 addresses, as text."""
+"""Differences between IPv4 and IPv6 addresses, both as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_ipv6(address: str) -> bool:
     return ":" in address
 
 
-def family(address: str) -> socket.AddressFamily:
+def family_of(address: str) -> socket.AddressFamily:
     """Return the socket family of an address."""
     return socket.AF_INET6 if is_ipv6(address) else socket.AF_INET
 

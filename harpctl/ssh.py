@@ -110,7 +110,7 @@ def _check_host(host: str) -> str:
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a command on a host left behind; of long outputs the beginning."""
+    """The result of a command on a host; of long outputs the beginning."""
 
     code: int | None  # None: it was ended for taking too long
     out: str

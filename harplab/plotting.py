@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all plots share: matplotlib, which is optional, names with a known suffix, and how they are saved."""
+"""Shared by all plots: matplotlib, which is optional, names with a known suffix, and saving."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _busiest(history: History) -> tuple[int, int]:
 
 
 class _Path:
-    """What is drawn of one path: numbers count from the first that is recorded."""
+    """The drawn events of one path: numbers count from the first that is recorded."""
 
     def __init__(self, events: Sequence[HistoryEvent], begin_ns: int, sender: int) -> None:
         self.begin_ns = begin_ns

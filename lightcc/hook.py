@@ -28,7 +28,7 @@ TOPK, REST = "topk", "rest"
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the gradients of a bucket lie in its buffer.
+    """The places of a bucket's gradients in its buffer.
 
     Names and slices are in the reverse order of the module's parameters, wherever DDP puts them in a bucket:
     residuals keep their meaning when only the order changes.
@@ -58,7 +58,7 @@ class SavedRegion:
 
 
 class ModelState:
-    """What one model's hook knows: settings, groups, lanes, residuals, counters.
+    """The state of one model's hook: settings, groups, lanes, residuals, counters.
 
     The thread of the script uses it between steps, the lanes during backward.
     """
@@ -107,7 +107,7 @@ class ModelState:
         return found
 
     def may_code(self, key: RegionKey, names: tuple[str, ...], start: int) -> bool:
-        """Whether a step codes gradients: once DDP's buckets are final, or a checkpoint has them."""
+        """Return whether a step codes gradients: once DDP's buckets are final, or a checkpoint has them."""
         if self.step < start:
             return False
         if self.own_step >= STEPS_OF_FIRST_BUCKETS:
@@ -170,7 +170,7 @@ def communicate(state: ModelState, bucket: dist.GradBucket) -> torch.futures.Fut
 
 @dataclass(frozen=True)
 class _Average:
-    """How one bucket is averaged in one step; a lane runs it."""
+    """The averaging of one bucket in one step; a lane runs it."""
 
     state: ModelState
     index: int

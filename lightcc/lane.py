@@ -23,7 +23,7 @@ _open: weakref.WeakSet[CpuLane] = weakref.WeakSet()
 
 
 class Lane(Protocol):
-    """What both lanes do."""
+    """The interface of both lanes."""
 
     def submit(self, step: Step) -> torch.futures.Future[torch.Tensor]:
         """Run a step after those submitted before; return the future of its tensor."""

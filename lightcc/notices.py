@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lightcc tells its user: one type of error, one of warning, and the release of torch that it needs."""
+"""Notices to lightcc's user: one type of error, one of warning, and the release of torch that it needs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TORCH_MIN = (2, 4)
 
 
 class LightccError(Exception):
-    """What the user has to correct; the text is one sentence that says what and how."""
+    """A mistake that the user has to correct; the text is one sentence that says what and how."""
 
 
 class LightccWarning(UserWarning):
-    """What lightcc does not do for this job or model, and why."""
+    """Something that lightcc does not do for this job or model, and why."""
 
 
 def warn(text: str) -> None:

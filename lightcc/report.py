@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's gradients cost between hosts: bytes, and the time of the hops over columns."""
+"""Reports the cost of a model's gradients between hosts: bytes, and the time of the hops over columns."""
 
 from __future__ import annotations
 

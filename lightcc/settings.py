@@ -17,7 +17,7 @@ INTER_DTYPES = ("same", "bf16", "fp16", "int8")
 
 @dataclass(frozen=True)
 class Settings:
-    """What lightcc does; each field is one variable of VARIABLES.
+    """The settings of lightcc; each field is one variable of VARIABLES.
 
     Raises LightccError for a value that the variable's rule forbids.
     """
@@ -45,7 +45,7 @@ class Settings:
 
     @property
     def is_active(self) -> bool:
-        """Whether gradients are communicated in another way than DDP's own."""
+        """Return whether gradients are communicated in another way than DDP's own."""
         return self.two_d or self.topk
 
     def record(self) -> dict[str, str]:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Hypothesis draws examples: the same ones in each run of a commit, or, with `--draws N`, other ones.
+"""Has Hypothesis draw the same examples in each run of a commit, or, with `--draws N`, other ones.
 
 The ordinary suite draws from a seed that follows from the test's source alone, so that two runs of a commit
 agree and a change fails by its own fault. The random suite, `./harp_setup test --draws N`, draws N times as
 many examples from a new seed in each run. The ordinary suite does not draw them again: whatever the random
 suite finds becomes an `@example` of its test, in the commit that mends it.
 
-A test sets its number of examples with `@draws(COUNT)`, or gets EXAMPLES; it sets nothing of this itself.
+A test sets its number of examples with `@draw_examples(COUNT)`, or gets EXAMPLES; it sets nothing of this itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def choose_suite(times: int) -> None:
     engine.MAX_SHRINKING_SECONDS = SHRINK_S
 
 
-def draws(count: int) -> settings:
+def draw_examples(count: int) -> settings:
     """Let a test draw so many examples, in the random suite `--draws` times as many."""
     return settings(max_examples=count * settings().max_examples // EXAMPLES)
 

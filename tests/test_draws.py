@@ -23,7 +23,7 @@ draws.choose_suite(int(sys.argv[1]))
 draws.import_all()
 drawn = []
 
-@draws.draws(40)
+@draws.draw_examples(40)
 @given(words=st.lists(st.sampled_from("abc")), data=st.binary(), text=st.text(), number=st.integers())
 def some(*, words, data, text, number):
     drawn.append(repr((words, data, text, number)))
@@ -90,7 +90,7 @@ def test_a_failure_is_reported_in_bounded_time(root: Path, tmp_path: Path) -> No
 
 
 def test_no_test_sets_for_itself_what_the_suite_sets(root: Path) -> None:
-    """Its number of examples would hold in the random suite too, and its phases would shrink without end."""
+    """A number of examples set in a test would hold in the random suite too; phases would shrink without end."""
     own = {root / "tests" / "draws.py", Path(__file__).resolve()}
     users = [file for file in sorted((root / "tests").rglob("*.py")) if "hypothesis" in file.read_text()]
     assert len(users) >= 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made in the background is there for whoever needs it, and made once."""
+"""Programs made in the background are there for whoever needs them, and made once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may go into a bundle: variables, keys and kernel arguments, by name. Everything else is left out."""
+"""Names the variables, keys and kernel arguments that may go into a bundle. Everything else is left out."""
 
 from __future__ import annotations
 

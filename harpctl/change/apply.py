@@ -37,16 +37,16 @@ class Guard(Protocol):
     that holds /var/lib/harp/lock, if any still does, and calls rollback.recover(host).
     """
 
-    def arm(self, transaction: str, host: Host) -> None:
+    def start_timer(self, transaction: str, host: Host) -> None:
         """Start the timer, before the first guarded step. Raises HarpError: nothing guarded is done."""
 
-    def settle(self, progress: Progress) -> bool:
+    def await_confirmation(self, progress: Progress) -> bool:
         """Wait, after the last guarded step of a group, until the host is known to be reachable.
 
         True: confirmed, and the timer is gone. False: not confirmed; apply undoes everything.
         """
 
-    def disarm(self) -> None:
+    def end_timer(self) -> None:
         """End the timer; apply has undone everything itself. Also called when it was never armed."""
 
 
@@ -89,16 +89,16 @@ def _carry_out(
         for group in plan.groups:
             with progress.working(group.name):
                 if group.guarded and guard is not None:
-                    guard.arm(transaction.id, host)
+                    guard.start_timer(transaction.id, host)
                     executor.run_group(group)
-                    _settle(guard, group, progress)
+                    _await_confirmation(guard, group, progress)
                 else:
                     executor.run_group(group)
         transaction.add(Done())
     except (HarpError, OSError, KeyboardInterrupt) as error:
         problem = _take_back(host, journal, transaction, error, progress)
         if guard is not None:
-            guard.disarm()
+            guard.end_timer()
         raise problem from error
     except Exception as error:  # a defect of ours: nothing is left half done nevertheless
         _take_back(host, journal, transaction, error, progress)
@@ -107,8 +107,8 @@ def _carry_out(
         host.remove(store.RESERVE)
 
 
-def _settle(guard: Guard, group: Group, progress: Progress) -> None:
-    if not guard.settle(progress):
+def _await_confirmation(guard: Guard, group: Group, progress: Progress) -> None:
+    if not guard.await_confirmation(progress):
         raise HarpError(
             f"{group.name}: nobody confirmed in time that this host can still be reached.",
             "Look at the network settings of the plan (--dry-run).",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan would change, as a unified diff with the commands in their order."""
+"""Shows a plan's changes as a unified diff, with the commands in their order."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Executor:
     @_prepare.register
     def _prepare_file(self, step: WriteFile) -> _Ready:
         path = self._host.resolve_links(step.path)
-        was = self._saved_state(path)
+        was = self._save_state(path)
         mode, owner = mode_of(step, was), (was.uid, was.gid) if isinstance(was, File) else None
         ours = File(sha256=digest(step.data), mode=mode, size=len(step.data))
         act = partial(self._host.write_file, step.path, step.data, mode, owner)
@@ -105,13 +105,13 @@ class Executor:
     @_prepare.register
     def _prepare_removal(self, step: RemoveFile) -> _Ready:
         path = self._host.resolve_folders(step.path)
-        undo = PutBack(path=path, was=self._saved_state(path), ours=Absent())
+        undo = PutBack(path=path, was=self._save_state(path), ours=Absent())
         return _Ready((undo,), partial(self._host.remove, step.path))
 
     @_prepare.register
     def _prepare_link(self, step: MakeLink) -> _Ready:
         path = self._host.resolve_folders(step.path)
-        undo = PutBack(path=path, was=self._saved_state(path), ours=Link(target=step.target))
+        undo = PutBack(path=path, was=self._save_state(path), ours=Link(target=step.target))
         return self._with_folders(path, undo, partial(self._host.make_link, step.path, step.target))
 
     @_prepare.register
@@ -121,7 +121,7 @@ class Executor:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if self._host.stat(to) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
-        undo = MoveBack(path=to, to=path, what=self._read_state(path))
+        undo = MoveBack(path=to, to=path, what=self._state_to_move(path))
         return self._with_folders(to, undo, partial(self._host.rename, step.path, step.to))
 
     @_prepare.register
@@ -147,7 +147,7 @@ class Executor:
         if step.undo:
             undo.append(RunBack(argv=step.undo, timeout_s=step.timeout_s, fleeting=step.fleeting))
         if step.rewrites:
-            was = {path: self._saved_state(path) for path in matching_files(self._host, step.rewrites)}
+            was = {path: self._save_state(path) for path in matching_files(self._host, step.rewrites)}
             undo.append(PutOutputBack(patterns=step.rewrites, was=was, again=step.again, timeout_s=step.timeout_s))
         return _Ready(tuple(undo), partial(self._run_command, step))
 
@@ -159,14 +159,14 @@ class Executor:
             folder = folder.rpartition("/")[0]
         return _Ready((undo, *(RemoveFolder(path=made) for made in reversed(folders))), act, tuple(folders))
 
-    def _read_state(self, path: str) -> State:
-        """Return what is moved; what can't be read is moved all the same."""
+    def _state_to_move(self, path: str) -> State:
+        """Return the state of a file to be moved; Absent where it can't be read, for it is moved all the same."""
         try:
             return read_state(self._host, path)[0]
         except HarpError:
             return Absent()
 
-    def _saved_state(self, path: str) -> State:
+    def _save_state(self, path: str) -> State:
         state, data = read_state(self._host, path)
         if isinstance(state, File):
             self._journal.save(data)

@@ -85,7 +85,7 @@ Record = Begin | Before | After | Done | Undoing | Undone | Left | Ended
 
 
 class Status(enum.Enum):
-    """How far a transaction is."""
+    """The states of a transaction."""
 
     INTERRUPTED = "interrupted"
     DONE = "done"

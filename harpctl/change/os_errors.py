@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operating system's errors mean for who changes a host, and what to do about them."""
+"""Explains the operating system's errors to who changes a host, each with what to do about it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class _Foreign(Exception):  # noqa: N818 - it never leaves this file
 
 @dataclasses.dataclass
 class _StepUndo:
-    """What is known while one step is undone."""
+    """The state of undoing one step."""
 
     before: Before
     after: After | None

@@ -21,7 +21,7 @@ from harpctl.host.host import Host
 
 
 class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback did, or would do."""
+    """The actions of a rollback, done or planned."""
 
     dry_run: bool = False
     undone: tuple[str, ...] = ()  # ids of transactions that are undone wholly

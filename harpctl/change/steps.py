@@ -108,7 +108,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, and what the operator should know."""
+    """The steps to be done, and what the operator should know."""
 
     groups: tuple[Group, ...] = ()
     notes: tuple[str, ...] = ()  # facts worth knowing that need no step
@@ -128,7 +128,7 @@ def mode_of(step: WriteFile, was: State) -> int:
 
 
 class Need(enum.Enum):
-    """Whether a step would change something."""
+    """The answer to whether a step would change something."""
 
     YES = "yes"
     NO = "no"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where harpctl keeps what it needs for undoing: /var/lib/harp with its lock, the journal and saved bytes.
+"""The place of all that undoing needs: /var/lib/harp with its lock, the journal and saved bytes.
 
 The folder appears and disappears in one rename each, so that a crash leaves it whole or not at all, and the
 host without it is byte for byte the host from before: `made` names the directories that were made for it.

@@ -26,7 +26,7 @@ _HEADER = "# Written by harpctl; docs/reference/configuration.md of HARP says wh
 
 
 class Conf(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conf file sets: the keys that harpctl works with by name, and the others.
+    """The settings of a conf file: the keys that harpctl works with by name, and the others.
 
     None: not set, so that the plugin's default counts.
     """

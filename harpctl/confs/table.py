@@ -70,7 +70,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plugin takes."""
+    """The values that the plugin takes."""
 
     conf_files_max: int
     conf_file_bytes_max: int

@@ -27,7 +27,7 @@ HINT = "Take the file that `harpctl report` wrote, copied whole."
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
-    """What could not be read on the host."""
+    """A file that could not be read on the host."""
 
     what: str
     why: str

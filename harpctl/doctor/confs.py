@@ -93,7 +93,7 @@ def check_interface(context: Context) -> Iterator[CheckResult]:
     """Look the interfaces up; namespace.interfaces reports those that sysfs shows and the kernel does not."""
     known = ", ".join(eni.name for eni in context.facts.enis) or "none"
     for path, conf in context.confs:
-        if context.facts.eni(conf.interface) is not None:
+        if context.facts.find_eni(conf.interface) is not None:
             continue
         if not context.is_running and not context.facts.enis:
             yield skip(f"{path}: the tree does not show the interfaces.")

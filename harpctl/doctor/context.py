@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check gets: the host, its facts, its conf files, the environment, and what was requested."""
+"""The context of a check: the host, its facts, its conf files, the environment, and what was requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harpctl.facts.plugin_files import Copy, find_copies
 from harpctl.facts.sources import RECORD, Sources, collect_sources
 from harpctl.facts.unasked import why_left_out
 from harpctl.host.host import Host
-from harpctl.network.model import Interfaces, decode
+from harpctl.network.model import Interfaces, decode_record
 from harpctl.plugin.choice import Family, named_files
 from harpctl.plugin.compat import Platform, platform_of
 from harpctl.plugin.search import Taken, TakenByJobs, find_taken, look_for_plugins
@@ -55,7 +55,7 @@ def selected_names(text: str, enis: Sequence[Eni]) -> list[str]:
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator asked of the doctor."""
+    """The operator's requests to the doctor."""
 
     peers: tuple[str, ...] = ()  # addresses or names of the other host
     port: int = PORT  # where its responder listens
@@ -97,7 +97,7 @@ class Context:
     @property
     def record(self) -> Interfaces:
         """Return what setup recorded. Raises HarpError for a record that is damaged."""
-        return decode(self.host.read_bytes(RECORD)).renamed(self.facts.name_of)
+        return decode_record(self.host.read_bytes(RECORD)).with_names(self.facts.name_of)
 
     @functools.cached_property
     def copies(self) -> tuple[Copy, ...]:
@@ -173,7 +173,7 @@ class Context:
     @functools.cached_property
     def pairs(self) -> tuple[tuple[str, Conf, Eni], ...]:
         """Return that of the interfaces which exist, with the interface."""
-        found = ((path, conf, self.facts.eni(conf.interface)) for path, conf in self.confs)
+        found = ((path, conf, self.facts.find_eni(conf.interface)) for path, conf in self.confs)
         return tuple((path, conf, eni) for path, conf, eni in found if eni is not None)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says of the host's clock: whether something disciplines it, and how wrong it may be.
+"""Asks the kernel about the host's clock: whether something disciplines it, and how wrong it may be.
 
 It asks as the plugin does (plugin/src/host/shared_clock.c): adjtimex(2), which changes nothing here.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check needs before it can look: each function returns why there is nothing to look at, or "".
+"""The needs of checks: each function returns why there is nothing to look at, or "".
 
 So a check that had nothing to look at is shown as skipped, never as passed.
 """

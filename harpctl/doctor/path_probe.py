@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a peer can be reached from one ENI: UDP at full MTU with DF set, and TCP.
+"""Probes a peer from one ENI: UDP at full MTU with DF set, and TCP.
 
 A responder (`harpctl doctor --serve` over there) echoes, which proves both directions. Without one the peer's
 kernel refuses the port, which proves the direction there. Kernels limit such refusals to about one per
@@ -27,7 +27,7 @@ from harpctl.doctor.probe_packet import (
     make_request,
     payload_bytes,
 )
-from harpctl.ip import family
+from harpctl.ip import family_of
 
 ECHO, REFUSED, SILENT, TOO_BIG = "echo", "refused", "silent", "too big"
 ANSWERED = (ECHO, REFUSED)
@@ -39,7 +39,7 @@ MTUS = (9001, 9000, 8950, 8896, 8500, 4352, 4096, 1500, 1492, 1480, 1460, 1450, 
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out. Outcomes are "echo", "refused", "silent", "too big", or the system's words."""
+    """The result of a probe. Outcomes are "echo", "refused", "silent", "too big", or the system's words."""
 
     udp: str  # the answer to the smallest datagram
     full: str = ""  # the answer to a packet of the whole MTU; "" when not even the smallest was answered
@@ -50,7 +50,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]) -> ProbeResult:
     """Probe the path from one of our addresses to one of a peer's; takes up to about 14 s without answers."""
-    ip_family = family(peer)
+    ip_family = family_of(peer)
     whole = payload_bytes(mtu, ip_family)
 
     def tcp_result(number: int) -> str:
@@ -74,7 +74,7 @@ def probe_path(source: str, peer: str, port: int, mtu: int, ports: Sequence[int]
 
 def _find_largest(source: str, peer: str, port: int, mtu: int) -> int:
     """Return the largest of the usual packet sizes below the MTU that is answered."""
-    ip_family = family(peer)
+    ip_family = family_of(peer)
     sizes = {payload_bytes(size, ip_family): size for size in MTUS if size < mtu}
     found = probe_udp(source, peer, port, list(sizes))
     small = HEAD_BYTES + UDP_IP_BYTES[ip_family]
@@ -123,7 +123,7 @@ def _gather_answers(
 
 def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> str:
     """Open a TCP connection and close it; a refusal proves reachability as well."""
-    with socket.socket(family(peer), socket.SOCK_STREAM) as out:
+    with socket.socket(family_of(peer), socket.SOCK_STREAM) as out:
         out.settimeout(wait_s)
         try:
             out.bind((source, 0))
@@ -138,7 +138,7 @@ def probe_tcp(source: str, peer: str, port: int, wait_s: float = TCP_WAIT_S) -> 
 
 
 def _open_socket(source: str, peer: str, port: int) -> socket.socket:
-    out = socket.socket(family(peer), socket.SOCK_DGRAM)
+    out = socket.socket(family_of(peer), socket.SOCK_DGRAM)
     try:
         forbid_fragments(out)
         out.bind((source, 0))

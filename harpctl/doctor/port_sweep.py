@@ -18,7 +18,7 @@ from contextlib import suppress
 import msgspec
 
 from harpctl.doctor.probe_packet import PORT_BYTES, REPORT_BYTES, make_watch, probe_of
-from harpctl.ip import family
+from harpctl.ip import family_of
 from harpctl.units import number_ranges
 
 ROUNDS = 4  # a packet that is lost so often is closed out
@@ -76,7 +76,7 @@ def _send_paced(ports: Sequence[int], send: Callable[[int], None], end: float) -
 
 
 def _send_datagrams(source: str, peer: str, data: bytes, ports: Sequence[int], end: float) -> None:
-    with socket.socket(family(peer), socket.SOCK_DGRAM) as out:
+    with socket.socket(family_of(peer), socket.SOCK_DGRAM) as out:
         out.bind((source, 0))
 
         def send(port: int) -> None:
@@ -89,7 +89,7 @@ def _send_syns(source: str, peer: str, ports: Sequence[int], end: float) -> None
     """Begin a connection to each port, and give it up at once."""
 
     def send(port: int) -> None:
-        with socket.socket(family(peer), socket.SOCK_STREAM) as out:
+        with socket.socket(family_of(peer), socket.SOCK_STREAM) as out:
             out.setblocking(False)
             out.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
             out.bind((source, 0))

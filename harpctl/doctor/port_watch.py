@@ -32,7 +32,7 @@ Program = list[tuple[int, int, int, int]]
 
 
 class Watch(msgspec.Struct, kw_only=True):
-    """What one host asked for: the ports of its probes and SYNs to one of our addresses."""
+    """The request of one host: the ports of its probes and SYNs to one of our addresses."""
 
     address: str
     source: str

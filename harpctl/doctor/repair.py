@@ -42,7 +42,7 @@ def _by_setup(command: str, context: Context) -> str:
     """Return the setup that changes what a command changes, where the record holds that."""
     for key, (pattern, option) in RECORDED.items():
         match = pattern.fullmatch(command)
-        eni = context.record.eni(match[1]) if match else None
+        eni = context.record.find_eni(match[1]) if match else None
         if match and eni is not None and getattr(eni, key) is not None:
             return f"{SETUP} {option} {match[2]}"
     return command

@@ -20,7 +20,7 @@ import psutil
 from harpctl.doctor.port_watch import PortWatch, Watch
 from harpctl.doctor.probe_packet import HEAD_BYTES, answer_to, forbid_fragments, nonce_of_watch
 from harpctl.errors import ExitCode, HarpError
-from harpctl.ip import family
+from harpctl.ip import family_of
 
 SECONDS = 600
 ANSWERS_PER_S = 2000
@@ -72,10 +72,10 @@ class Responder:
         self._selector.close()
 
     def _listen_on(self, address: str, port: int) -> None:
-        udp = self._stack.enter_context(socket.socket(family(address), socket.SOCK_DGRAM))
+        udp = self._stack.enter_context(socket.socket(family_of(address), socket.SOCK_DGRAM))
         forbid_fragments(udp)
         udp.bind((address, port))
-        tcp = self._stack.enter_context(socket.socket(family(address), socket.SOCK_STREAM))
+        tcp = self._stack.enter_context(socket.socket(family_of(address), socket.SOCK_STREAM))
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tcp.bind((address, port))
         tcp.listen(BACKLOG)

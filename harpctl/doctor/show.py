@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How findings are shown to a person: by group, what is wrong with its cause and its repair."""
+"""Shows findings to a person: by group, each with its cause and its repair."""
 
 from __future__ import annotations
 

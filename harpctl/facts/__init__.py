@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is true of a host: facts are data, gathered without changing anything."""
+"""Facts of a host, as data, gathered without changing anything."""

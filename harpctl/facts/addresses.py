@@ -25,7 +25,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Addresses(msgspec.Struct, kw_only=True):
-    """What a network namespace has: addresses with prefix length, next hops of any route, default routes."""
+    """A network namespace's addresses with prefix length, next hops of any route, and default routes."""
 
     of: dict[str, list[str]] = {}  # interface -> addresses, IPv4 before IPv6
     hops: dict[str, list[str]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the kernel command line comes from: the boot loader, its files, and what its entries really pass."""
+"""Finds the source of the kernel command line: the boot loader, its files, and what its entries really pass."""
 
 from __future__ import annotations
 

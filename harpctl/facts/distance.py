@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near two PCI devices are to each other, in the words of `nvidia-smi topo -m`."""
+"""Distances between PCI devices, in the words of `nvidia-smi topo -m`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shared library's ELF file holds: machine, exports, needs, and the name that NCCL logs for a plugin.
+"""Reads a shared library's ELF file: machine, exports, needs, and the name that NCCL logs for a plugin.
 
 Read with pyelftools from the section headers. Nothing is loaded or run, so a file of another machine, a
 damaged one or a hostile one is looked at as safely as our own.
@@ -51,7 +51,7 @@ DAMAGED = (
 
 
 class Dynamic(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loader reads of a library or a program; None: the file does not have the entry."""
+    """Entries that the loader reads of a library or a program; None: the file does not have the entry."""
 
     soname: str = ""
     needed: tuple[str, ...] = ()  # DT_NEEDED

@@ -148,10 +148,10 @@ def with_link(eni: Eni, link: Eni) -> Eni:
 def _complete_enis(
     host: Host, enis: list[Eni], addresses: Addresses, overrides: Overrides, only: Collection[str] | None
 ) -> list[Eni]:
-    defaults = _with_lower(host, addresses.default_names())
+    defaults = _add_lower_interfaces(host, addresses.default_names())
     servers = _ssh_servers() if host.is_real else set()
     own_ends = {name for name, own in addresses.of.items() if any(_without_prefix(a) in servers for a in own)}
-    sessions = _with_lower(host, own_ends | (servers & {eni.name for eni in enis}))
+    sessions = _add_lower_interfaces(host, own_ends | (servers & {eni.name for eni in enis}))
     finished = []
     for eni in sorted(enis, key=lambda eni: (eni.index, eni.name)):
         own = tuple(addresses.of.get(eni.name, ()))
@@ -180,8 +180,8 @@ def _lower_names(host: Host, name: str) -> tuple[str, ...]:
     return tuple(entry.removeprefix(LOWER) for entry in entries if entry.startswith(LOWER))
 
 
-def _with_lower(host: Host, names: set[str]) -> set[str]:
-    """Add the interfaces that these lie on: the ports of a bridge or bond, the device of a vlan."""
+def _add_lower_interfaces(host: Host, names: set[str]) -> set[str]:
+    """Return these names, and those of the interfaces below: ports of a bridge or bond, the device of a vlan."""
     found = set(names)
     for _depth in range(DEPTH_MAX):
         lower = {entry for name in found for entry in _lower_names(host, name)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a host's loader looks for a library that is named without a folder, as NCCL names libnccl-net.so.
+"""Lists the folders where a host's loader looks for a library named without one, such as libnccl-net.so.
 
 The answer is the one that holds after any run of ldconfig: the folders of ld.so.conf in their order, then the
 system's. The cache may be older, and a job's LD_LIBRARY_PATH comes before all of it.

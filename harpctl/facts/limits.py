@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process may do: locked memory, open files, hugepages of its cgroup, capabilities."""
+"""Limits of this process: locked memory, open files, hugepages of its cgroup, capabilities."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the loader looks for a library that another one names without a folder, as dlopen in NCCL does.
+"""Finds a library as the loader does that another one names without a folder, as dlopen in NCCL does.
 
 The order is that of ld.so(8) of glibc: the RPATH of the caller and of those that loaded it, unless the caller
 has a RUNPATH; LD_LIBRARY_PATH; the caller's RUNPATH; the cache; the folders that are built in. An RPATH

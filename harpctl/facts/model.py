@@ -43,7 +43,7 @@ class BootEntry(Struct, frozen=True, kw_only=True):
 
 
 class Boot(Struct, frozen=True, kw_only=True):
-    """Where the kernel command line comes from."""
+    """The source of the kernel command line."""
 
     loader: str = ""  # "grub", "bls" (GRUB reading BLS entries), "ostree"; "" unknown
     defaults: str = ""  # /etc/default/grub where it is there
@@ -178,7 +178,7 @@ class CgroupPages(Struct, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What this process may do."""
+    """Limits of this process."""
 
     memlock: int | None = None  # bytes, soft limit; -1: unlimited; None: unknown
     nofile: int | None = None
@@ -235,19 +235,19 @@ class Facts(Struct, frozen=True, kw_only=True):
     tools: dict[str, str] = {}  # program -> path, "" where it is missing
     unknown: tuple[str, ...] = ()  # what could not be found out, and why, one sentence each
 
-    def eni(self, name: str) -> Eni | None:
+    def find_eni(self, name: str) -> Eni | None:
         """Return the interface of that name, or else with that alternative name."""
         named = (eni for eni in self.enis if eni.name == name)
         return next(named, next((eni for eni in self.enis if name in eni.altnames), None))
 
     def name_of(self, name: str) -> str:
         """Return the kernel's name of the interface of that name, or the same text where there is none."""
-        eni = self.eni(name)
+        eni = self.find_eni(name)
         return eni.name if eni else name
 
 
 class Overrides(Struct, frozen=True, kw_only=True):
-    """What the operator states because a tree does not hold it; it takes precedence.
+    """Facts that the operator states because a tree does not hold them; they take precedence.
 
     None and empty: not overridden, the host's own facts count.
     """

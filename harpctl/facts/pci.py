@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a device sits on the PCI bus, from the path of its folder in sysfs."""
+"""Finds a device's place on the PCI bus, from the path of its folder in sysfs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans are made of beside the facts: files that are edited, programs, answers of commands, as data.
+"""The sources of plans beside the facts: files that are edited, programs, answers of commands, as data.
 
 A plan depends on nothing else of a host, so that the same facts and sources lead to the same plan.
 """
@@ -61,7 +61,7 @@ NM_DEVICE = ("nmcli", "-t", "-f", "GENERAL.STATE,GENERAL.CON-UUID", "device", "s
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Its methods are called as those of Host are."""
+    """Contents of files, programs and answers of commands; methods have the names of Host's."""
 
     is_real: bool = False
     runs_commands: bool = False  # False for a directory tree

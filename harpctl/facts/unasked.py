@@ -37,14 +37,14 @@ def why_left_out(enis: Sequence[Eni]) -> dict[str, str]:
     """Return for each interface, by its name, why it is left out; "" for those that are used."""
     why = {eni.name: _why_unfit(eni) for eni in enis}
 
-    def left() -> list[Eni]:
+    def remaining() -> list[Eni]:
         return [eni for eni in enis if not why[eni.name]]
 
-    best: set[str] = next((kinds for kinds in SORTS if any(eni.kind in kinds for eni in left())), set())
-    why |= {eni.name: eni.kind for eni in left() if eni.kind not in best}
-    used = {eni.name for eni in left()}
-    why |= {eni.name: "its lower interface is used" for eni in left() if used & set(eni.lower)}
-    most = max((eni.speed_mbps for eni in left()), default=0)
-    why |= {eni.name: "slow" for eni in left() if 0 < eni.speed_mbps < most // SLOW_PARTS}
-    why |= {eni.name: "too many" for eni in left()[BOUNDS.conf_files_max :]}
+    best: set[str] = next((kinds for kinds in SORTS if any(eni.kind in kinds for eni in remaining())), set())
+    why |= {eni.name: eni.kind for eni in remaining() if eni.kind not in best}
+    used = {eni.name for eni in remaining()}
+    why |= {eni.name: "its lower interface is used" for eni in remaining() if used & set(eni.lower)}
+    most = max((eni.speed_mbps for eni in remaining()), default=0)
+    why |= {eni.name: "slow" for eni in remaining() if 0 < eni.speed_mbps < most // SLOW_PARTS}
+    why |= {eni.name: "too many" for eni in remaining()[BOUNDS.conf_files_max :]}
     return why

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands are run: on this machine, or not at all for a directory tree. Tests bring their own runner."""
+"""Runs commands: on this machine, or not at all for a directory tree. Tests bring their own runner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM_MISSING = 127  # exit code
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """What a command returned. Output is text, undecodable bytes replaced."""
+    """The result of a command. Output is text, undecodable bytes replaced."""
 
     argv: tuple[str, ...]
     code: int

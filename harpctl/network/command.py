@@ -13,14 +13,14 @@ from harpctl.network import guard_files
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What `confirm --json` prints."""
+    """The output of `confirm --json`."""
 
     transactions: tuple[str, ...]
 
 
 def confirm_all(host: Host) -> Confirmed:
     """Confirm every change that waits. Raises HarpError where none does."""
-    waiting = guard_files.armed(host)
+    waiting = guard_files.list_watched(host)
     if not waiting:
         raise HarpError(
             "No network change waits for a confirmation.",
@@ -29,7 +29,7 @@ def confirm_all(host: Host) -> Confirmed:
         )
     for transaction in waiting:
         try:
-            guard_files.confirm(host, transaction)
+            guard_files.confirm_reachable(host, transaction)
         except OSError as error:
             raise HarpError(
                 f"{transaction} can't be confirmed: {error.strerror}.",

@@ -22,10 +22,10 @@ from harpctl.host.host import Host
 from harpctl.network import guard_files, reachability
 from harpctl.network.guard_files import Watch
 
-DEADLINE_S = 120.0
+DEADLINE_S = 120.0  # the time to find the host reachable, or for the operator to confirm
 GRACE_S = 60.0  # the longest that undoing a network change takes
 START_S = 20.0
-SETTLE_S = 5.0  # a link that has just come up needs so long until it carries packets
+SETTLE_S = 5.0  # the most time that a link which has just come up needs until it carries packets
 POLL_S = 0.1
 MODULE = "harpctl.network.rollback_timer"
 
@@ -45,7 +45,7 @@ class Guard:
         self._watch: Watch | None = None
         self._pid = 0
 
-    def arm(self, transaction: str, host: Host) -> None:
+    def start_timer(self, transaction: str, host: Host) -> None:
         """Start the rollback timer. Raises HarpError when it does not start: then nothing may be changed."""
         if self._watch is not None:
             return
@@ -60,24 +60,24 @@ class Guard:
             reachable=before,
         )
         try:
-            guard_files.begin(host, self._watch)
+            guard_files.begin_watch(host, self._watch)
             is_up = any(
-                start(transaction) and self._comes_up(transaction)
+                start(transaction) and self._await_timer(transaction)
                 for start in (self._start_service, self._start_process)
             )
         except OSError as error:
-            self._give_up(error.strerror or str(error))
+            self._refuse_change(error.strerror or str(error))
         if not is_up:
-            self._give_up("it did not come up")
+            self._refuse_change("it did not come up")
 
-    def settle(self, progress: Progress) -> bool:
+    def await_confirmation(self, progress: Progress) -> bool:
         """Find out whether the host can be reached as before, else wait for `harpctl confirm`.
 
         True: it can, and the timer is gone. False: nobody confirmed, and the change must be undone.
         """
         if self._watch is None:
             return True
-        lost = self._lost()
+        lost = self._await_links()
         if lost:
             progress.print(
                 f"{', '.join(lost)} can't be reached any more. If you can reach this host, run"
@@ -89,35 +89,35 @@ class Guard:
             if not self._watch.left_s:
                 return False
             time.sleep(POLL_S)
-            lost = self._watch.reachable.lost(self._host)
-        if not guard_files.decide(self._host, self._watch.transaction):
+            lost = self._watch.reachable.list_lost(self._host)
+        if not guard_files.claim_decision(self._host, self._watch.transaction):
             return False
-        self.disarm()
+        self.end_timer()
         return True
 
-    def disarm(self) -> None:
+    def end_timer(self) -> None:
         """End the rollback timer, if there is one."""
         if self._watch is None:
             return
-        guard_files.forget(self._host, self._watch.transaction)
+        guard_files.end_watch(self._host, self._watch.transaction)
         self._watch = None
         if self._pid:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._pid, 0)
             self._pid = 0
 
-    def _lost(self) -> tuple[str, ...]:
+    def _await_links(self) -> tuple[str, ...]:
         """Return what can't be reached, once links have had the time to come up."""
         end = time.monotonic() + min(SETTLE_S, self._deadline_s)
         while True:
-            lost = self._watch.reachable.lost(self._host) if self._watch else ()
+            lost = self._watch.reachable.list_lost(self._host) if self._watch else ()
             if not lost or time.monotonic() >= end:
                 return lost
             time.sleep(POLL_S)
 
     # ---- the rollback timer's process ----
 
-    def _arguments(self, transaction: str) -> list[str]:
+    def _timer_argv(self, transaction: str) -> list[str]:
         return [sys.executable, "-m", MODULE, transaction, str(self._host.root)]
 
     def _start_service(self, transaction: str) -> bool:
@@ -128,18 +128,18 @@ class Guard:
             return False
         path = f"--setenv=PYTHONPATH={_search_path()}"
         unit = f"--unit=harp-rollback-timer-{transaction}"
-        return host.run(["systemd-run", unit, path, *self._arguments(transaction)]).code == 0
+        return host.run(["systemd-run", unit, path, *self._timer_argv(transaction)]).code == 0
 
     def _start_process(self, transaction: str) -> bool:
         """Start it as a child in a session of its own. Raises OSError."""
         null = os.devnull
         actions = [(os.POSIX_SPAWN_OPEN, fd, null, os.O_RDWR, 0) for fd in (0, 1, 2)]
         env = {**os.environ, "PYTHONPATH": _search_path()}
-        argv = self._arguments(transaction)
+        argv = self._timer_argv(transaction)
         self._pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
         return True
 
-    def _comes_up(self, transaction: str) -> bool:
+    def _await_timer(self, transaction: str) -> bool:
         """Wait until it is ready; False when it is not in time."""
         end = time.monotonic() + START_S
         while self._host.stat(f"{guard_files.ALIVE}{transaction}") is None:
@@ -156,9 +156,9 @@ class Guard:
             self._pid = 0
         return bool(pid)
 
-    def _give_up(self, reason: str) -> NoReturn:
+    def _refuse_change(self, reason: str) -> NoReturn:
         transaction = self._watch.transaction if self._watch else ""
-        self.disarm()
+        self.end_timer()
         raise HarpError(
             f"The rollback timer of {transaction} can't be started: {reason}."
             " Without it the network is not changed.",

@@ -22,11 +22,11 @@ CONFIRM = f"{FOLDER}/confirm-"  # by which the operator says that the host can b
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rollback timer needs to know."""
+    """The change that a rollback timer watches."""
 
     transaction: str
     pid: int  # the harpctl that is watched
-    started: float  # when that process was, for a pid may be used again
+    started: float  # the start time of that process, because a pid may be used again
     deadline: float  # a time of time.monotonic(), which all processes of a host share
     grace_s: float  # how much longer a harpctl that is alive may take to undo things itself
     reachable: Reachable
@@ -37,28 +37,28 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, self.deadline - time.monotonic())
 
 
-def begin(host: Host, watch: Watch) -> None:
-    """Arm. Raises OSError."""
-    forget(host, watch.transaction)
+def begin_watch(host: Host, watch: Watch) -> None:
+    """Write the file by which the rollback timer knows its change. Raises OSError."""
+    end_watch(host, watch.transaction)
     for folder in ("/run", FOLDER):
         with contextlib.suppress(FileExistsError):
             host.make_dir(folder)
     host.write_file(f"{GUARD}{watch.transaction}", msgspec.json.encode(watch), 0o600)
 
 
-def read(host: Host, transaction: str) -> Watch | None:
+def read_watch(host: Host, transaction: str) -> Watch | None:
     """Return the watch; None where it is not there, or not any more."""
     data = host.read_bytes(f"{GUARD}{transaction}")
     return None if data is None else msgspec.json.decode(data, type=Watch)
 
 
-def armed(host: Host) -> list[str]:
+def list_watched(host: Host) -> list[str]:
     """Return the transactions that a rollback timer guards."""
     return [path.removeprefix(GUARD) for path in host.glob(f"{GUARD}*")]
 
 
-def decide(host: Host, transaction: str) -> bool:
-    """Claim the decision; return False where it was claimed already."""
+def claim_decision(host: Host, transaction: str) -> bool:
+    """Claim the decision whether the change stays; return False where it was claimed already."""
     try:
         host.real(f"{GUARD}{transaction}", follow=False).unlink()
     except OSError:
@@ -66,7 +66,7 @@ def decide(host: Host, transaction: str) -> bool:
     return True
 
 
-def confirm(host: Host, transaction: str) -> None:
+def confirm_reachable(host: Host, transaction: str) -> None:
     """Record that the host can be reached. Raises OSError."""
     host.write_file(f"{CONFIRM}{transaction}", b"", 0o600)
 
@@ -76,7 +76,7 @@ def is_confirmed(host: Host, transaction: str) -> bool:
     return host.stat(f"{CONFIRM}{transaction}") is not None
 
 
-def forget(host: Host, transaction: str) -> None:
+def end_watch(host: Host, transaction: str) -> None:
     """Remove what is left of a watch, and the folder with the last of them."""
     for head in (GUARD, ALIVE, CONFIRM):
         with contextlib.suppress(OSError):

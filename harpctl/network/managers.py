@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host's network managers are told: to leave the ENIs alone. What an ENI needs is in model.py.
+"""Tells the host's network managers to leave the ENIs alone. What an ENI needs is in model.py.
 
 Every manager that is installed is told, whether or not it is in use. The default-route interface stays with
 its manager. An interface that lies on another (a VLAN, a bond) has to be made by its manager first.
@@ -55,25 +55,25 @@ def plan_agreement(facts: Facts, sources: Sources, enis: Sequence[EniPlan], gone
     `gone` are the names of earlier ENIs that are not used any more.
     """
     own = [eni for eni in enis if eni.address]
-    devices = [eni for eni in own if _kind(facts, eni) in DEVICES]
+    devices = [eni for eni in own if _kind_of(facts, eni) in DEVICES]
     return [
-        *_networkd(sources, own),
-        *_networkmanager(facts, sources, own, devices),
-        *_ifcfg(sources, devices),
-        *_ifupdown(sources, [eni.name for eni in devices], gone),
+        *_plan_networkd(sources, own),
+        *_plan_networkmanager(facts, sources, own, devices),
+        *_plan_ifcfg(sources, devices),
+        *_plan_ifupdown(sources, [eni.name for eni in devices], gone),
     ]
 
 
-def _kind(facts: Facts, eni: EniPlan) -> str:
-    found = facts.eni(eni.name)
+def _kind_of(facts: Facts, eni: EniPlan) -> str:
+    found = facts.find_eni(eni.name)
     return found.kind if found is not None else ""
 
 
 # ---- systemd-networkd ----
 
 
-def _networkd(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
-    wanted = {NETWORKD.format(name=eni.name): _unit(eni) for eni in enis if "networkctl" in sources.programs}
+def _plan_networkd(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
+    wanted = {NETWORKD.format(name=eni.name): _unit_text(eni) for eni in enis if "networkctl" in sources.programs}
     for path, text in wanted.items():
         _refuse_earlier(sources, path.rpartition("/")[2])
         why = LEFT_ALONE.format("systemd-networkd")
@@ -83,7 +83,7 @@ def _networkd(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
             yield RemoveFile(path=path, why="this ENI is not used any more")
 
 
-def _unit(eni: EniPlan) -> str:
+def _unit_text(eni: EniPlan) -> str:
     mac = f"MACAddress={eni.mac}\n" if eni.mac else ""
     return f"{HEAD}[Match]\nName={eni.name}\n{mac}\n[Link]\nUnmanaged=yes\nRequiredForOnline=no\n"
 
@@ -105,19 +105,19 @@ def _refuse_earlier(sources: Sources, name: str) -> None:
 # ---- NetworkManager ----
 
 
-def _networkmanager(
+def _plan_networkmanager(
     facts: Facts, sources: Sources, enis: Sequence[EniPlan], devices: Sequence[EniPlan]
 ) -> Iterator[AnyStep]:
     if "NetworkManager" not in sources.programs:
         return
     is_running = (sources.query(NM_RUNNING) or "").strip() == "running"
     for eni in enis:
-        state, uuid = _state(sources, eni.name)
+        state, uuid = _query_device(sources, eni.name)
         if state.startswith(UNMANAGED):
             continue
         if eni not in devices:
             raise HarpError(
-                f"{eni.name} is a {_kind(facts, eni)} of NetworkManager: told to leave it alone, it would not"
+                f"{eni.name} is a {_kind_of(facts, eni)} of NetworkManager: told to leave it alone, it would not"
                 " make it at the next boot.",
                 f"Configure {eni.name} there, and leave the network as it is here: --no-network",
                 ExitCode.REFUSED,
@@ -132,7 +132,7 @@ def _networkmanager(
     if is_running:
         yield Run(undo=("sh", "-c", RELOAD), fleeting=True, why="NetworkManager follows its files")
     if devices:
-        words = ";".join(_selector(facts, sources, eni) for eni in devices)
+        words = ";".join(_selector_of(facts, sources, eni) for eni in devices)
         data = f"{HEAD}[keyfile]\nunmanaged-devices+={words}\n".encode()
         why = LEFT_ALONE.format("NetworkManager")
         yield WriteFile(path=NETWORKMANAGER, data=data, mode=0o644, why=why)
@@ -140,7 +140,7 @@ def _networkmanager(
         yield RemoveFile(path=NETWORKMANAGER, why="no ENI is left to it")
 
 
-def _selector(facts: Facts, sources: Sources, eni: EniPlan) -> str:
+def _selector_of(facts: Facts, sources: Sources, eni: EniPlan) -> str:
     """Return how NetworkManager knows an ENI: by its permanent MAC address, where no other has that too."""
     same = {other.name for other in facts.enis if eni.mac and other.mac.lower() == eni.mac.lower()}
     is_permanent = sources.read_word(f"/sys/class/net/{eni.name}/addr_assign_type") in PERMANENT
@@ -148,7 +148,7 @@ def _selector(facts: Facts, sources: Sources, eni: EniPlan) -> str:
     return f"mac:{eni.mac}" if by_mac else f"interface-name:={eni.name}"
 
 
-def _state(sources: Sources, name: str) -> tuple[str, str]:
+def _query_device(sources: Sources, name: str) -> tuple[str, str]:
     """Return the state of an interface, and its connection's UUID, as a running NetworkManager says."""
     lines = (sources.query((*NM_DEVICE, name)) or "").splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
@@ -158,13 +158,13 @@ def _state(sources: Sources, name: str) -> tuple[str, str]:
 # ---- network-scripts ----
 
 
-def _ifcfg(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
+def _plan_ifcfg(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
     """Yield the ifcfg files of ENIs with the two words, where the service `network` is there to read them."""
     if not any(sources.exists(f"{folder}/network") for folder in ("/etc/rc.d/init.d", "/etc/init.d")):
         return
     for path in sources.glob(f"{IFCFG_DIR}/ifcfg-*"):
         text = sources.read_text(path) or ""
-        if path.endswith(COPIES) or not any(_is_of(eni, path, text) for eni in enis):
+        if path.endswith(COPIES) or not any(_is_ifcfg_of(eni, path, text) for eni in enis):
             continue
         for key in ("ONBOOT", "NM_CONTROLLED"):
             text, count = re.subn(rf"^[ \t]*{key}=.*$", f"{key}=no", text, flags=re.MULTILINE)
@@ -173,7 +173,7 @@ def _ifcfg(sources: Sources, enis: Sequence[EniPlan]) -> Iterator[AnyStep]:
         yield WriteFile(path=path, data=data, why=why)
 
 
-def _is_of(eni: EniPlan, path: str, text: str) -> bool:
+def _is_ifcfg_of(eni: EniPlan, path: str, text: str) -> bool:
     pairs = re.findall(r"^[ \t]*(\w+)=[\"']?([^\"'\s#]*)", text, re.MULTILINE)
     values = {key: value.lower() for key, value in pairs}
     if "DEVICE" in values or "HWADDR" not in values:
@@ -184,7 +184,7 @@ def _is_of(eni: EniPlan, path: str, text: str) -> bool:
 # ---- ifupdown ----
 
 
-def _ifupdown(sources: Sources, names: Sequence[str], gone: Sequence[str]) -> Iterator[AnyStep]:
+def _plan_ifupdown(sources: Sources, names: Sequence[str], gone: Sequence[str]) -> Iterator[AnyStep]:
     if "ifup" not in sources.programs or not sources.exists(INTERFACES):
         return
     why = LEFT_ALONE.format("ifupdown")
@@ -197,11 +197,11 @@ def _ifupdown(sources: Sources, names: Sequence[str], gone: Sequence[str]) -> It
         data = f'{rest}EXCLUDE_INTERFACES="{" ".join([*kept, *names])}"\n'
         yield WriteFile(path=IFUPDOWN, data=data.encode("utf-8", "surrogateescape"), why=why)
     for name in names:
-        yield MakeLink(path=IFUP_UNIT.format(_escaped(name)), target="/dev/null", why=why)
+        yield MakeLink(path=IFUP_UNIT.format(_escape_instance(name)), target="/dev/null", why=why)
     for name in gone:
-        yield RemoveFile(path=IFUP_UNIT.format(_escaped(name)), why="this ENI is not used any more")
+        yield RemoveFile(path=IFUP_UNIT.format(_escape_instance(name)), why="this ENI is not used any more")
 
 
-def _escaped(name: str) -> str:
+def _escape_instance(name: str) -> str:
     """Write a name as the instance of a unit: what systemd-escape makes of it."""
     return re.sub(r"[^A-Za-z0-9:_.]|^\.", lambda found: f"\\x{ord(found[0]):02x}", name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cloud knows of an ENI that has no address in this guest: Tencent Cloud's and EC2's metadata.
+"""Asks the cloud for the address of an ENI that has none in this guest: Tencent Cloud's and EC2's metadata.
 
 Both serve one tree per MAC address over plain HTTP on a link-local address; never by way of a proxy.
 """
@@ -32,7 +32,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     gateway: str  # "" unknown
 
 
-def _fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> str:
+def _fetch_text(url: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> str:
     """Return a short answer's text; "" for a path that the service doesn't have. Raises OSError."""
     request = urllib.request.Request(url, method=method, headers=headers or {})  # noqa: S310 - our own URLs
     try:
@@ -45,7 +45,7 @@ def _fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = No
         raise OSError(str(error)) from error
 
 
-def _make(ip: str, size: str, gateway: str) -> Address | None:
+def _make_address(ip: str, size: str, gateway: str) -> Address | None:
     """Put the parts together; `size` is a netmask or a subnet. None where they make no sense."""
     try:
         prefix = ipaddress.ip_network(size if "/" in size else f"0.0.0.0/{size}").prefixlen
@@ -65,14 +65,14 @@ class Tencent:
     def __init__(self, url: str = TENCENT_URL) -> None:
         self._macs = f"{url}/network/interfaces/macs"
 
-    def find(self, mac: str) -> Address | None:
+    def find_address(self, mac: str) -> Address | None:
         """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
         base = f"{self._macs}/{mac}"
-        ip = _fetch(f"{base}/primary-local-ipv4")
+        ip = _fetch_text(f"{base}/primary-local-ipv4")
         if not ip:
             return None
         local = f"{base}/local-ipv4s/{ip}"
-        return _make(ip, _fetch(f"{local}/subnet-mask"), _fetch(f"{local}/gateway"))
+        return _make_address(ip, _fetch_text(f"{local}/subnet-mask"), _fetch_text(f"{local}/gateway"))
 
 
 class Ec2:
@@ -84,31 +84,31 @@ class Ec2:
         self._url = url
         self._token = ""
 
-    def find(self, mac: str) -> Address | None:
+    def find_address(self, mac: str) -> Address | None:
         """Return an ENI's address; None where it is not known. Raises OSError where there is no service."""
         base = f"network/interfaces/macs/{mac}"
-        ips = self._read(f"{base}/local-ipv4s").split()
-        subnet = self._read(f"{base}/subnet-ipv4-cidr-block")
+        ips = self._read_path(f"{base}/local-ipv4s").split()
+        subnet = self._read_path(f"{base}/subnet-ipv4-cidr-block")
         if not ips or "/" not in subnet:
             return None
         try:
             router = str(ipaddress.ip_network(subnet)[1])
         except (ValueError, IndexError):
             return None
-        return _make(ips[0], subnet, router)
+        return _make_address(ips[0], subnet, router)
 
-    def instance_type(self) -> str:
+    def read_instance_type(self) -> str:
         """Return the kind of the machine, such as p4d.24xlarge; "" where it is unknown. Raises OSError."""
-        return self._read("instance-type")
+        return self._read_path("instance-type")
 
-    def _read(self, path: str) -> str:
+    def _read_path(self, path: str) -> str:
         if not self._token:
             seconds = {"X-aws-ec2-metadata-token-ttl-seconds": SESSION_S}
-            self._token = _fetch(f"{self._url}/api/token", method="PUT", headers=seconds)
+            self._token = _fetch_text(f"{self._url}/api/token", method="PUT", headers=seconds)
             if not self._token:
                 return ""
         headers = {"X-aws-ec2-metadata-token": self._token}
-        return _fetch(f"{self._url}/meta-data/{path}", headers=headers)
+        return _fetch_text(f"{self._url}/meta-data/{path}", headers=headers)
 
 
 Source = Tencent | Ec2
@@ -120,7 +120,7 @@ def sources_of(host: Host) -> tuple[Source, ...]:
     return tuple(source for source in (Tencent(), Ec2()) if source.vendor == vendor)
 
 
-def lookup(macs: Sequence[str], sources: Sequence[Source]) -> dict[str, Address]:
+def look_up_addresses(macs: Sequence[str], sources: Sequence[Source]) -> dict[str, Address]:
     """Return the addresses that the cloud knows for some MAC addresses; {} where there is no service.
 
     A source that doesn't answer is not asked again. Where there is none at all it takes some seconds.
@@ -129,7 +129,7 @@ def lookup(macs: Sequence[str], sources: Sequence[Source]) -> dict[str, Address]
     for source in sources:
         try:
             for mac in macs:
-                if mac not in found and (address := source.find(mac.lower())):
+                if mac not in found and (address := source.find_address(mac.lower())):
                     found[mac] = address
         except (OSError, ValueError):
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HARP needs of each interface: the one description, which setup writes and `harpctl boot` applies.
+"""Describes what HARP needs of each interface: setup writes the record, and `harpctl boot` applies it.
 
 It lies in RECORD. Nothing else says which address, MTU, routes and rules an ENI has; whether the kernel has
 them is asked of the kernel (runtime.py).
@@ -65,22 +65,22 @@ class Interfaces(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     hugepages: int | None = None  # as --hugepages chose, 0 for fit; None: by the number of GPUs
     page_size: int | None = None  # as --page-size chose, in bytes; None: 1 GiB
 
-    def eni(self, name: str) -> EniPlan | None:
+    def find_eni(self, name: str) -> EniPlan | None:
         """Return what an interface of that name needs."""
         return next((eni for eni in self.enis if eni.name == name), None)
 
-    def renamed(self, name_of: Callable[[str], str]) -> Interfaces:
+    def with_names(self, name_of: Callable[[str], str]) -> Interfaces:
         """Return the same with other names: those of the kernel for alternative ones, by Facts.name_of."""
         enis = tuple(msgspec.structs.replace(eni, name=name_of(eni.name)) for eni in self.enis)
         return msgspec.structs.replace(self, enis=enis)
 
 
-def encode(interfaces: Interfaces) -> bytes:
-    """Return the text of the record; decode() of it returns the same."""
+def encode_record(interfaces: Interfaces) -> bytes:
+    """Return the text of the record; decode_record() of it returns the same."""
     return msgspec.json.format(msgspec.json.encode(interfaces), indent=2) + b"\n"
 
 
-def decode(data: bytes | None) -> Interfaces:
+def decode_record(data: bytes | None) -> Interfaces:
     """Return the record in a file; an empty one for None. Raises HarpError for what is no record."""
     if data is None:
         return Interfaces()

@@ -14,12 +14,12 @@ from harpctl.facts.model import Eni, Facts
 from harpctl.facts.sources import RECORD, Sources
 from harpctl.network import runtime
 from harpctl.network.managers import plan_agreement
-from harpctl.network.model import EniPlan, Interfaces, check_plan, decode, encode
+from harpctl.network.model import EniPlan, Interfaces, check_plan, decode_record, encode_record
 
 NAME = "network of the ENIs"
 
 
-def refusal(eni: Eni) -> str:
+def reason_to_refuse(eni: Eni) -> str:
     """Return why an ENI is not to be touched unasked, as what follows its name; "" when it may be."""
     if eni.carries_ssh:
         return "carries the ssh session that runs this command"
@@ -28,7 +28,7 @@ def refusal(eni: Eni) -> str:
 
 def refuse_primary(eni: Eni) -> None:
     """Raise where setting the ENI up could cut the host off."""
-    if reason := refusal(eni):
+    if reason := reason_to_refuse(eni):
         raise HarpError(
             f"{eni.name} {reason}: setting it up could cut this host off.",
             "Choose a secondary ENI, or add --force: its address and routes then stay as they are.",
@@ -53,7 +53,7 @@ def plan_record(wanted: Interfaces) -> WriteFile | RemoveFile:
     """Plan the record; none where it would say nothing."""
     if wanted == Interfaces():
         return RemoveFile(path=RECORD, why="no ENI is HARP's any more")
-    return WriteFile(path=RECORD, data=encode(wanted), mode=0o644, why="what each ENI has at every boot")
+    return WriteFile(path=RECORD, data=encode_record(wanted), mode=0o644, why="what each ENI has at every boot")
 
 
 def plan_network(facts: Facts, sources: Sources, wanted: Interfaces) -> list[Group]:
@@ -63,10 +63,12 @@ def plan_network(facts: Facts, sources: Sources, wanted: Interfaces) -> list[Gro
     """
     for eni in wanted.enis:
         check_plan(eni)
-        if eni.address and (found := facts.eni(eni.name)) is not None:
+        if eni.address and (found := facts.find_eni(eni.name)) is not None:
             refuse_primary(found)
     _check_duplicates(wanted.enis)
-    gone = [eni.name for eni in decode(sources.read_bytes(RECORD)).enis if wanted.eni(eni.name) is None]
+    gone = [
+        eni.name for eni in decode_record(sources.read_bytes(RECORD)).enis if wanted.find_eni(eni.name) is None
+    ]
     steps = [plan_record(wanted), *plan_agreement(facts, sources, wanted.enis, gone)]
     if not sources.runs_commands:
         return [Group(name=NAME, steps=tuple(steps))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the host can still be reached: what answered before a change must answer after it.
+"""Checks that the host can still be reached: what answered before a change must answer after it.
 
 Looked at are the default gateways, by ping, else by their neighbour entry (clouds' gateways often answer ARP
 only), and the client of the ssh session, by ping, else by the route that leads to it.
@@ -16,7 +16,7 @@ import msgspec
 
 from harpctl.facts import ssh
 from harpctl.host.host import Host
-from harpctl.ip import family, is_ipv6
+from harpctl.ip import family_of, is_ipv6
 
 NEIGHBOUR_WAIT_S = 9.0  # the kernel waits 5 s before it asks again for a stale neighbour, then asks 3 times
 POLL_S = 0.2
@@ -32,28 +32,28 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reachable(msgspec.Struct, frozen=True, kw_only=True):
-    """What could be reached at some time."""
+    """The addresses that could be reached at some time."""
 
     targets: tuple[Target, ...] = ()
 
-    def lost(self, host: Host) -> tuple[str, ...]:
+    def list_lost(self, host: Host) -> tuple[str, ...]:
         """Return the addresses that can't be reached any more."""
         return tuple(target.address for target in self.targets if not _SEEN_BY[target.seen_by](host, target))
 
 
-def _version(address: str) -> str:
+def _version_option(address: str) -> str:
     return "-6" if is_ipv6(address) else "-4"
 
 
-def _route(host: Host, address: str) -> str:
+def _query_route(host: Host, address: str) -> str:
     """Return the next hop and the interface towards an address; "" where no route leads to it."""
-    words = (host.query(["ip", _version(address), "route", "get", address]) or "").split()
+    words = (host.query(["ip", _version_option(address), "route", "get", address]) or "").split()
     pairs = [f"{name} {words[words.index(name) + 1]}" for name in ("via", "dev") if name in words[:-1]]
     return " ".join(pairs)
 
 
-def _pings(host: Host, target: Target) -> bool:
-    argv = ["ping", _version(target.address), "-n", "-c", "1", "-W", "1", target.address]
+def _answers_ping(host: Host, target: Target) -> bool:
+    argv = ["ping", _version_option(target.address), "-n", "-c", "1", "-W", "1", target.address]
     return any(host.query(argv) is not None for _try in range(3))
 
 
@@ -61,9 +61,11 @@ def _is_neighbour(host: Host, target: Target) -> bool:
     """Return whether the address answers ARP or neighbour discovery, asked anew by a packet to it."""
     deadline = time.monotonic() + NEIGHBOUR_WAIT_S
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.socket(family(target.address), socket.SOCK_DGRAM) as sock:
+        with contextlib.suppress(OSError), socket.socket(family_of(target.address), socket.SOCK_DGRAM) as sock:
             sock.sendto(b"", (target.address, DISCARD_PORT))
-        words = (host.query(["ip", _version(target.address), "neigh", "show", target.address]) or "").split()
+        words = (
+            host.query(["ip", _version_option(target.address), "neigh", "show", target.address]) or ""
+        ).split()
         if "REACHABLE" in words or "PERMANENT" in words:
             return True
         if "FAILED" in words:
@@ -72,18 +74,18 @@ def _is_neighbour(host: Host, target: Target) -> bool:
     return False
 
 
-def _same_route(host: Host, target: Target) -> bool:
-    return _route(host, target.address) == target.route
+def _has_same_route(host: Host, target: Target) -> bool:
+    return _query_route(host, target.address) == target.route
 
 
 _SEEN_BY: dict[str, Callable[[Host, Target], bool]] = {
-    "ping": _pings,
+    "ping": _answers_ping,
     "neighbour": _is_neighbour,
-    "route": _same_route,
+    "route": _has_same_route,
 }
 
 
-def _gateways(host: Host) -> list[str]:
+def _list_gateways(host: Host) -> list[str]:
     found = []
     for version in ("-4", "-6"):
         for line in (host.query(["ip", version, "route", "show", "default"]) or "").splitlines():
@@ -93,7 +95,7 @@ def _gateways(host: Host) -> list[str]:
     return [address for address in dict.fromkeys(found) if not address.startswith("fe80")]
 
 
-def ssh_client() -> str:
+def find_ssh_client() -> str:
     """Return the address that this process's ssh session comes from; "" where there is none to be asked."""
     address = next((connection.client for connection in ssh.connections()), "")
     return "" if address.startswith("fe80") else address
@@ -102,15 +104,15 @@ def ssh_client() -> str:
 def find_reachable(host: Host) -> Reachable:
     """Find out what can be reached now."""
     targets = []
-    for address in _gateways(host):
+    for address in _list_gateways(host):
         for way in ("ping", "neighbour"):
             target = Target(address=address, seen_by=way)
             if _SEEN_BY[way](host, target):
                 targets.append(target)
                 break
-    if client := ssh_client():
+    if client := find_ssh_client():
         target = Target(address=client, seen_by="ping")
-        if not _pings(host, target):
-            target = Target(address=client, seen_by="route", route=_route(host, client))
+        if not _answers_ping(host, target):
+            target = Target(address=client, seen_by="route", route=_query_route(host, client))
         targets.append(target)
     return Reachable(targets=tuple(targets))

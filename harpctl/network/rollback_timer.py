@@ -30,7 +30,7 @@ OTHERS_WAIT_S = 120.0
 SHUTDOWN = threading.Event()
 
 
-def _is_alive(wanted: Watch) -> bool:
+def _is_harpctl_alive(wanted: Watch) -> bool:
     """Return whether the watched harpctl is alive."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(wanted.pid)
@@ -38,11 +38,11 @@ def _is_alive(wanted: Watch) -> bool:
     return False
 
 
-def _wait(host: Host, wanted: Watch) -> bool:
+def _await_time_to_act(host: Host, wanted: Watch) -> bool:
     """Wait for the time to act; False when there is nothing left to do."""
-    while guard_files.read(host, wanted.transaction) is not None:
+    while guard_files.read_watch(host, wanted.transaction) is not None:
         late = time.monotonic() - wanted.deadline
-        if SHUTDOWN.is_set() or late >= wanted.grace_s or (late >= 0 and not _is_alive(wanted)):
+        if SHUTDOWN.is_set() or late >= wanted.grace_s or (late >= 0 and not _is_harpctl_alive(wanted)):
             return True
         SHUTDOWN.wait(POLL_S)
     return False
@@ -50,16 +50,16 @@ def _wait(host: Host, wanted: Watch) -> bool:
 
 def _is_reachable(host: Host, wanted: Watch) -> bool:
     """Return whether a harpctl that is gone left the host as it could be reached before, or confirmed."""
-    return guard_files.is_confirmed(host, wanted.transaction) or not wanted.reachable.lost(host)
+    return guard_files.is_confirmed(host, wanted.transaction) or not wanted.reachable.list_lost(host)
 
 
-def _stop(pid: int) -> None:
+def _kill_process(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, psutil.Error):
         os.kill(pid, signal.SIGKILL)
         psutil.Process(pid).wait(timeout=10)
 
 
-def _take_back(host: Host) -> None:
+def _undo_interrupted(host: Host) -> None:
     """Undo what was interrupted; wait for another harpctl that has begun to do so."""
     end = time.monotonic() + OTHERS_WAIT_S
     while True:
@@ -73,20 +73,20 @@ def _take_back(host: Host) -> None:
             return
 
 
-def run(host: Host, transaction: str) -> None:
+def watch_transaction(host: Host, transaction: str) -> None:
     """Watch one transaction, and take it back if it must be."""
-    wanted = guard_files.read(host, transaction)
+    wanted = guard_files.read_watch(host, transaction)
     if wanted is None:
         return
     host.write_file(f"{guard_files.ALIVE}{transaction}", f"{os.getpid()}\n".encode(), 0o600)
-    if _wait(host, wanted):
-        is_stuck = _is_alive(wanted)
+    if _await_time_to_act(host, wanted):
+        is_stuck = _is_harpctl_alive(wanted)
         is_reachable = not is_stuck and _is_reachable(host, wanted)
-        if guard_files.decide(host, transaction) and not is_reachable:
+        if guard_files.claim_decision(host, transaction) and not is_reachable:
             if is_stuck:
-                _stop(wanted.pid)
-            _take_back(host)
-    guard_files.forget(host, transaction)
+                _kill_process(wanted.pid)
+            _undo_interrupted(host)
+    guard_files.end_watch(host, transaction)
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda _number, _frame: SHUTDOWN.set())
-    run(Host(sys.argv[2], LiveRunner()), sys.argv[1])
+    watch_transaction(Host(sys.argv[2], LiveRunner()), sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -31,19 +31,19 @@ NOT_INPUT = {"linkdown", "dead", "pervasive", "offload", "trap", "rt_offload", "
 LIFE = re.compile(r"(?<= expires )(\d+)sec\b")
 
 
-def _lines(sources: Sources, version: int, *words: str) -> list[list[str]]:
+def _query_ip(sources: Sources, version: int, *words: str) -> list[list[str]]:
     """Return what `ip` lists, each line as words; nothing where it fails, as for a table that isn't there."""
     text = LIFE.sub(r"\1", sources.query(of_ip(version, *words)) or "")
     return [[word for word in line.split() if word not in NOT_INPUT] for line in text.splitlines() if line]
 
 
-def _change(why: str, argv: Sequence[str], undo: Sequence[str] = ()) -> Run:
+def _plan_command(why: str, argv: Sequence[str], undo: Sequence[str] = ()) -> Run:
     return Run(argv=tuple(argv), undo=tuple(undo), always=True, fleeting=True, why=why)
 
 
-def find_eni(facts: Facts, eni: EniPlan) -> Eni:
+def require_eni(facts: Facts, eni: EniPlan) -> Eni:
     """Return the interface. Raises HarpError where it is not there, or another one has its name now."""
-    found = facts.eni(eni.name)
+    found = facts.find_eni(eni.name)
     if found is None:
         raise HarpError(
             f"There is no interface {eni.name} on this host.",
@@ -59,7 +59,7 @@ def find_eni(facts: Facts, eni: EniPlan) -> Eni:
     return found
 
 
-def _after(words: Sequence[str], name: str) -> str:
+def _word_after(words: Sequence[str], name: str) -> str:
     """Return the word that follows a name in what `ip` lists; "" where there is none."""
     return words[words.index(name) + 1] if name in words[:-1] else ""
 
@@ -73,7 +73,7 @@ def channels_command(found: Eni, queues: int, queues_tx: int) -> tuple[str, ...]
     return ("ethtool", "-L", found.name, *map(str, words))
 
 
-def _channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
+def _plan_channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
     if eni.queues is None or {found.queues, found.queues_tx or found.queues} == {eni.queues}:
         return []
     if not found.queues:
@@ -84,21 +84,21 @@ def _channels(eni: EniPlan, found: Eni) -> list[AnyStep]:
         )
     undo = channels_command(found, found.queues, found.queues_tx)
     argv = channels_command(found, eni.queues, eni.queues)
-    return [_change(f"{eni.queues} channels for {eni.name}", argv, undo)]
+    return [_plan_command(f"{eni.queues} channels for {eni.name}", argv, undo)]
 
 
-def _link(eni: EniPlan, found: Eni) -> list[AnyStep]:
+def _plan_link(eni: EniPlan, found: Eni) -> list[AnyStep]:
     head = ("ip", "link", "set", "dev", eni.name)
     steps: list[AnyStep] = []
     if eni.mtu is not None and eni.mtu != found.mtu:
         undo = (*head, "mtu", str(found.mtu)) if found.mtu else ()
-        steps.append(_change(f"MTU {eni.mtu}", (*head, "mtu", str(eni.mtu)), undo))
+        steps.append(_plan_command(f"MTU {eni.mtu}", (*head, "mtu", str(eni.mtu)), undo))
     if eni.address and not found.is_up:
-        steps.append(_change(f"{eni.name} up", (*head, "up"), (*head, "down")))
+        steps.append(_plan_command(f"{eni.name} up", (*head, "up"), (*head, "down")))
     return steps
 
 
-def _arp(sources: Sources, eni: EniPlan) -> list[AnyStep]:
+def _plan_arp(sources: Sources, eni: EniPlan) -> list[AnyStep]:
     """Plan what has an ENI answer for its own address only; IPv6 needs none of it."""
     if eni.version == 6:
         return []
@@ -110,7 +110,7 @@ def _arp(sources: Sources, eni: EniPlan) -> list[AnyStep]:
     ]
 
 
-def _lifetime(sources: Sources, eni: EniPlan, found: Eni) -> str:
+def _query_lifetime(sources: Sources, eni: EniPlan, found: Eni) -> str:
     """Return how long the ENI has its address: "forever", seconds, or "" where it has not.
 
     By `ip`, because facts also hold overrides.
@@ -121,21 +121,21 @@ def _lifetime(sources: Sources, eni: EniPlan, found: Eni) -> str:
         return "forever" if any(ipaddress.ip_interface(own) == wanted for own in found.addresses) else ""
     for line in text.splitlines():
         words = line.split()
-        address = _after(words, "inet" if eni.version == 4 else "inet6")
+        address = _word_after(words, "inet" if eni.version == 4 else "inet6")
         if words[1] == eni.name and "/" in address and ipaddress.ip_interface(address) == wanted:
-            return _after(words, "valid_lft")
+            return _word_after(words, "valid_lft")
     return ""
 
 
-def _address(sources: Sources, eni: EniPlan, found: Eni) -> list[AnyStep]:
+def _plan_address(sources: Sources, eni: EniPlan, found: Eni) -> list[AnyStep]:
     """Plan the address, without a route to its subnet in the main table; one with a lease is made to last."""
-    lifetime = _lifetime(sources, eni, found)
+    lifetime = _query_lifetime(sources, eni, found)
     if lifetime == "forever":
         return []
     extra = ("noprefixroute",) if eni.version == 4 else ("noprefixroute", "nodad")
     add = of_ip(eni.version, "addr", "replace", eni.address, "dev", eni.name, *extra)
     undo = () if lifetime else of_ip(eni.version, "addr", "del", eni.address, "dev", eni.name)
-    return [_change(eni.address, add, undo)]
+    return [_plan_command(eni.address, add, undo)]
 
 
 # ---- routes and rules ----
@@ -151,7 +151,7 @@ def _subnets_of_others(facts: Facts, enis: Sequence[EniPlan]) -> set[str]:
     }
 
 
-def _competing_routes(facts: Facts, sources: Sources, eni: EniPlan) -> list[AnyStep]:
+def _plan_competing_route_removal(facts: Facts, sources: Sources, eni: EniPlan) -> list[AnyStep]:
     """Plan the removal of the main route to an ENI's subnet, which another interface has too.
 
     Such a route attracts what the other interface should send. DHCP clients make it, and so does Linux before
@@ -159,11 +159,15 @@ def _competing_routes(facts: Facts, sources: Sources, eni: EniPlan) -> list[AnyS
     """
     flush = of_ip(eni.version, "route", "flush", "exact", eni.subnet, "dev", eni.name, "table", "main")
     why = f"{eni.subnet} stays with the primary ENI"
-    for line in _lines(sources, eni.version, *ROUTES):
-        if line[0] == eni.subnet and "table" not in line and _after(line, "dev") == eni.name:
-            return [_change(why, flush, of_ip(eni.version, "route", "add", *line))]
+    for line in _query_ip(sources, eni.version, *ROUTES):
+        if line[0] == eni.subnet and "table" not in line and _word_after(line, "dev") == eni.name:
+            return [_plan_command(why, flush, of_ip(eni.version, "route", "add", *line))]
     is_old = facts.system.kernel.startswith(("2.", "3."))
-    return [_change(why, flush)] if is_old and not _lifetime(sources, eni, find_eni(facts, eni)) else []
+    return (
+        [_plan_command(why, flush)]
+        if is_old and not _query_lifetime(sources, eni, require_eni(facts, eni))
+        else []
+    )
 
 
 def _wanted_routes(eni: EniPlan) -> list[list[str]]:
@@ -174,48 +178,51 @@ def _wanted_routes(eni: EniPlan) -> list[list[str]]:
     return routes
 
 
-def _leads_to(route: Sequence[str]) -> tuple[str, str, str]:
+def _key_of_route(route: Sequence[str]) -> tuple[str, str, str]:
     """Return target, gateway and interface. `ip` shows a target of one address without its length."""
     target = route[0].removesuffix("/128" if ":" in route[0] else "/32")
-    return target, _after(route, "via"), _after(route, "dev")
+    return target, _word_after(route, "via"), _word_after(route, "dev")
 
 
-def _table(sources: Sources, eni: EniPlan) -> Iterator[list[str]]:
+def _query_own_table(sources: Sources, eni: EniPlan) -> Iterator[list[str]]:
     """Yield the routes of the ENI's own table, as they are given with it."""
-    for line in _lines(sources, eni.version, *ROUTES):
-        if _after(line, "table") == str(eni.table):
+    for line in _query_ip(sources, eni.version, *ROUTES):
+        if _word_after(line, "table") == str(eni.table):
             at = line.index("table")
             yield line[:at] + line[at + 2 :]
 
 
-def _routes(sources: Sources, eni: EniPlan) -> list[AnyStep]:
+def _plan_routes(sources: Sources, eni: EniPlan) -> list[AnyStep]:
     """Plan the routes of the ENI's own table; other routes there are removed."""
     table = ("table", str(eni.table))
-    found = {_leads_to(line): line for line in _table(sources, eni)}
-    wanted = {_leads_to(route): route for route in _wanted_routes(eni)}
+    found = {_key_of_route(line): line for line in _query_own_table(sources, eni)}
+    wanted = {_key_of_route(route): route for route in _wanted_routes(eni)}
 
-    def command(verb: str, route: list[str]) -> tuple[str, ...]:
+    def route_command(verb: str, route: list[str]) -> tuple[str, ...]:
         return of_ip(eni.version, "route", verb, *route, *table)
 
     gone = [line for key, line in found.items() if key not in wanted and key[0] != "fe80::/64"]
     new = [route for key, route in wanted.items() if key not in found]
     return [
-        *(_change("a stale route", command("del", line), command("add", line)) for line in gone),
-        *(_change(f"routes of {eni.host}", command("replace", line), command("del", line)) for line in new),
+        *(_plan_command("a stale route", route_command("del", line), route_command("add", line)) for line in gone),
+        *(
+            _plan_command(f"routes of {eni.host}", route_command("replace", line), route_command("del", line))
+            for line in new
+        ),
     ]
 
 
-def _our_rules(sources: Sources, version: int) -> list[Rule]:
+def _query_our_rules(sources: Sources, version: int) -> list[Rule]:
     """Return the rules that some setup made: those in our range of priorities that lead to our tables."""
     rules = []
-    for line in _lines(sources, version, *RULES):
-        priority, table = line[0].rstrip(":"), _after(line, "lookup")
+    for line in _query_ip(sources, version, *RULES):
+        priority, table = line[0].rstrip(":"), _word_after(line, "lookup")
         if priority.isdigit() and int(priority) in PRIORITIES and table.isdigit() and int(table) in TABLES:
-            rules.append((version, priority, _after(line, "from"), table))
+            rules.append((version, priority, _word_after(line, "from"), table))
     return rules
 
 
-def _rule(eni: EniPlan) -> Rule:
+def _rule_of(eni: EniPlan) -> Rule:
     return eni.version, str(eni.priority), eni.host, str(eni.table)
 
 
@@ -243,24 +250,26 @@ def plan_each(facts: Facts, sources: Sources, enis: Sequence[EniPlan]) -> Iterat
 
 def plan_stale_rules(sources: Sources, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan the removal of rules that earlier setups made, and that no ENI has."""
-    wanted = [_rule(eni) for eni in enis if eni.address]
+    wanted = [_rule_of(eni) for eni in enis if eni.address]
     return [
-        _change("a stale rule", _rule_command("del", rule), _rule_command("add", rule))
-        for rule in _our_rules(sources, 4) + _our_rules(sources, 6)
+        _plan_command("a stale rule", _rule_command("del", rule), _rule_command("add", rule))
+        for rule in _query_our_rules(sources, 4) + _query_our_rules(sources, 6)
         if rule not in wanted
     ]
 
 
 def plan_eni(facts: Facts, sources: Sources, eni: EniPlan, enis: Sequence[EniPlan]) -> list[AnyStep]:
     """Plan what one of the ENIs lacks. Raises HarpError where it isn't there."""
-    found = find_eni(facts, eni)
-    steps = [*_arp(sources, eni), *_channels(eni, found), *_link(eni, found)]
+    found = require_eni(facts, eni)
+    steps = [*_plan_arp(sources, eni), *_plan_channels(eni, found), *_plan_link(eni, found)]
     if not eni.address:
         return steps
-    steps += _address(sources, eni, found)
-    steps += _competing_routes(facts, sources, eni) if eni.subnet in _subnets_of_others(facts, enis) else []
-    steps += _routes(sources, eni)
-    if _rule(eni) not in _our_rules(sources, eni.version):
-        add, delete = _rule_command("add", _rule(eni)), _rule_command("del", _rule(eni))
-        steps.append(_change(f"rule {eni.priority} for {eni.host}", add, delete))
+    steps += _plan_address(sources, eni, found)
+    steps += (
+        _plan_competing_route_removal(facts, sources, eni) if eni.subnet in _subnets_of_others(facts, enis) else []
+    )
+    steps += _plan_routes(sources, eni)
+    if _rule_of(eni) not in _query_our_rules(sources, eni.version):
+        add, delete = _rule_command("add", _rule_of(eni)), _rule_command("del", _rule_of(eni))
+        steps.append(_plan_command(f"rule {eni.priority} for {eni.host}", add, delete))
     return steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the ENIs of a cloud's machine are, where their driver does not report it: by the instance type.
+"""Speeds of a cloud machine's ENIs, by the instance type, where their driver does not report them.
 
 The kind comes from the metadata service, which is asked only where the firmware names the cloud, at an
 address that needs no name server. The figures of ec2_speeds.json are the cloud's own, of the machine and of
@@ -17,7 +17,7 @@ from harpctl.network.metadata import VENDOR, Ec2
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """What a machine carries in Mbit/s: all together, and each network card."""
+    """Speed of a machine in Mbit/s: all together, and each network card."""
 
     total_mbps: int
     card_mbps: int
@@ -28,7 +28,7 @@ def known_speed(host: Host, enis: int, source: Ec2 | None = None) -> int:
     if host.read_word(VENDOR) != Ec2.vendor:
         return 0
     try:
-        kind = (source or Ec2()).instance_type()
+        kind = (source or Ec2()).read_instance_type()
     except (OSError, ValueError):
         return 0
     speeds = (resources.files("harpctl.network") / "ec2_speeds.json").read_bytes()

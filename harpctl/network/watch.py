@@ -18,11 +18,11 @@ GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400 | 1 << 7
 IPV6_RULES = 19  # RTNLGRP_IPV6_RULE
 SOL_NETLINK, ADD_MEMBERSHIP = 270, 1
 BUFFER_BYTES = 64 << 10
-QUIET_S = 0.2  # changes come in groups
-GROUP_S = 2.0  # the longest that a group is waited for
+QUIET_S = 0.2  # changes come in groups; one has ended when nothing came for so long
+GROUP_S = 2.0  # the longest wait for the end of a group
 
 
-class Watch:
+class ChangeListener:
     """A socket to which the kernel reports changes, from its opening on."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Watch:
         self._socket.bind((0, GROUPS))
         self._socket.setsockopt(SOL_NETLINK, ADD_MEMBERSHIP, IPV6_RULES)
 
-    def wait(self, names: Collection[str], timeout_s: float) -> bool:
+    def wait_for_change(self, names: Collection[str], timeout_s: float) -> bool:
         """Wait for changes that concern these interfaces or HARP's rules; False when the time is over."""
         end = time.monotonic() + timeout_s
         while not self._has_change(names, end):
@@ -45,7 +45,7 @@ class Watch:
         if not self._is_readable(max(0.0, end - time.monotonic())):
             return False
         data = self._receive()
-        return data is None or concerns(data, names)
+        return data is None or concerns_interfaces(data, names)
 
     def _is_readable(self, timeout_s: float) -> bool:
         return bool(select.select([self._socket], [], [], timeout_s)[0])
@@ -60,7 +60,7 @@ class Watch:
             return None
 
 
-def concerns(data: bytes, names: Collection[str]) -> bool:
+def concerns_interfaces(data: bytes, names: Collection[str]) -> bool:
     """Return whether what the kernel reports concerns one of these interfaces, or a rule of HARP."""
     from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # noqa: PLC0415 - slow to import
 
@@ -74,10 +74,10 @@ def _is_about(names: Collection[str], message: Any) -> bool:  # noqa: ANN401 - p
         return priority is not None and 0 <= priority - RULE_PRIORITY_FIRST < TABLE_COUNT
     index = message.get_attr("RTA_OIF") if kind.endswith("ROUTE") else message.get("index")
     is_named = kind.endswith("LINK") and message.get_attr("IFLA_IFNAME") in names  # it may be gone
-    return is_named or index in _indexes(names)
+    return is_named or index in _indexes_of(names)
 
 
-def _indexes(names: Collection[str]) -> set[int]:
+def _indexes_of(names: Collection[str]) -> set[int]:
     found = set()
     for name in names:
         with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container gets of HARP, in the words of the Container Device Interface."""
+"""Describes in the words of the Container Device Interface what a container gets of HARP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Edits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is added to a container."""
+    """Additions to a container."""
 
     env: tuple[str, ...]
     mounts: tuple[Mount, ...]

@@ -27,7 +27,7 @@ ACCESS = "Apply docs/how-to/deploy/access.yaml, which gives the service account 
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What the API server answered."""
+    """An answer of the API server."""
 
     code: int
     document: dict[str, Any]

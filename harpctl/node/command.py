@@ -27,7 +27,7 @@ node_root_option = option("--root", metavar="DIR", type=FILE, help="Where the no
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What `node --json` prints."""
+    """The output of `node --json`."""
 
     ok: bool = True
     version: str

@@ -52,7 +52,7 @@ def without_root(source: Source, folder: str) -> str:
 
 
 class SwitchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What install, enable and disable print with --json."""
+    """The output of install, enable and disable with --json."""
 
     action: str
     ok: bool

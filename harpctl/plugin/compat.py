@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is a plugin for a host: its machine, exports, glibc; which of its interfaces NCCL loads."""
+"""Judges a file as a plugin for a host: its machine, exports, glibc; which of its interfaces NCCL loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ABIS = (
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host offers a plugin; "" where a tree does not show it, and then nothing is refused for it."""
+    """Properties of a host; "" where a tree does not show one, and then nothing is refused for it."""
 
     machine: str = ""
     glibc: str = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether NCCL on a host finds HARP, and if not, what it finds instead."""
+"""Finds out whether NCCL on a host finds HARP, and if not, what it finds instead."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Nccl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What `status --json` prints."""
+    """The output of `status --json`."""
 
     state: str  # "enabled", "beside", "disabled", "absent", "foreign", "broken"
     summary: str

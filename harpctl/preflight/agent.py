@@ -32,7 +32,7 @@ from harpctl.facts.collect import collect_facts
 from harpctl.facts.elf import inspect_elf, version_key
 from harpctl.facts.plugin_files import find_libraries
 from harpctl.host.host import open_host
-from harpctl.ip import family, first_address
+from harpctl.ip import family_of, first_address
 from harpctl.preflight.model import EniState, HostFinding, HostState, Outcome, RateRequest, Request
 
 PERF, PLUGIN = "harp-perf", "libnccl-net.so"
@@ -169,7 +169,7 @@ def free_ports(address: str, ports: tuple[int, int], count: int = TRIED) -> tupl
 
 
 def _is_free(address: str, port: int) -> bool:
-    with suppress(OSError), socket.socket(family(address), socket.SOCK_DGRAM) as one:
+    with suppress(OSError), socket.socket(family_of(address), socket.SOCK_DGRAM) as one:
         one.bind((address, port))
         return True
     return False

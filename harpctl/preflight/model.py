@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What preflight knows of a host, what it finds wrong, and what it reports."""
+"""The data of preflight: hosts, problems, rates, the report."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class HostState(Struct, frozen=True, kw_only=True):
 
 
 class ProbeRequest(Struct, frozen=True, kw_only=True, tag="probe"):
-    """What a host is asked to probe; it answers with their results, in the same order."""
+    """A probe that a host is asked for; it answers with their results, in the same order."""
 
     port: int
     probes: tuple[PeerProbe, ...]
@@ -112,7 +112,7 @@ Request = ProbeRequest | RateRequest
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a rank's harp-perf left behind."""
+    """The outcome of a rank's harp-perf."""
 
     report: str = ""  # JSON, of rank 0
     error: str = ""  # "" when it succeeded
@@ -122,7 +122,7 @@ Level = Literal["fail", "warn"]
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What is wrong, and with which hosts: one, or the two of a pair that is not the fault of one of them."""
+    """A problem of one host, or of the two of a pair where it is not the fault of one of them."""
 
     check: str
     level: Level
@@ -132,7 +132,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class Rate(Struct, frozen=True, kw_only=True):
-    """What went from one host to another, with as much going the other way."""
+    """The rate from one host to another, with as much going the other way."""
 
     source: str
     target: str
@@ -153,7 +153,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """Whether to use HARP on these hosts."""
+    """The answer to whether to use HARP on these hosts."""
 
     use: bool | None  # None: it was not compared
     text: str
@@ -162,7 +162,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What the lab has measured."""
+    """Measurements of the lab."""
 
     worth: Verdict  # what HARP is worth on hosts that are all fit, with the reason
     problems: tuple[Problem, ...] = ()
@@ -173,7 +173,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What `preflight --json` prints."""
+    """The output of `preflight --json`."""
 
     ok: bool
     verdict: Verdict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a preflight is shown: hosts, what is wrong with them, rates, the comparison, the verdict."""
+"""Shows a preflight: hosts, what is wrong with them, rates, the comparison, the verdict."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from harpctl.confs.table import BOUNDS
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.distance import distance
 from harpctl.facts.model import Cpu, Eni, Facts, Gpu
-from harpctl.network.plan import refusal, refuse_primary
+from harpctl.network.plan import reason_to_refuse, refuse_primary
 from harpctl.setup.options import SetupOptions
 
 GPU_COUNT_MAX = 64
@@ -58,14 +58,14 @@ def _is_link_local(eni: Eni) -> bool:
 
 def candidates(facts: Facts) -> list[Eni]:
     """Return the ENIs that HARP may take unasked: devices off the default route, in natural order."""
-    enis = [eni for eni in facts.enis if eni.kind == "" and not refusal(eni) and not _is_link_local(eni)]
+    enis = [eni for eni in facts.enis if eni.kind == "" and not reason_to_refuse(eni) and not _is_link_local(eni)]
     return sorted(enis, key=_natural_order)
 
 
 def _find_named(facts: Facts, options: SetupOptions) -> list[Eni]:
     enis = []
     for name in options.enis:
-        eni = facts.eni(name)
+        eni = facts.find_eni(name)
         if eni is None:
             known = ", ".join(eni.name for eni in facts.enis) or "none"
             raise HarpError(
@@ -95,7 +95,7 @@ def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
     count, found = min(gpu_count(facts, options), BOUNDS.conf_files_max), candidates(facts)
     if len(found) < count:
         names = ",".join(eni.name for eni in found)
-        kept = ", ".join(f"{eni.name} {refusal(eni)}" for eni in facts.enis if refusal(eni))
+        kept = ", ".join(f"{eni.name} {reason_to_refuse(eni)}" for eni in facts.enis if reason_to_refuse(eni))
         raise HarpError(
             f"{count} GPUs need {count} secondary ENIs, one each; this host has {len(found)}"
             f"{f' ({names})' if names else ''}{f'; {kept}' if kept else ''}.",

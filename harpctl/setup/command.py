@@ -25,7 +25,7 @@ from harpctl.facts.model import Facts, Overrides
 from harpctl.facts.sources import collect_sources
 from harpctl.host.host import Host, open_host
 from harpctl.network.guard import Guard
-from harpctl.network.metadata import lookup, sources_of
+from harpctl.network.metadata import look_up_addresses, sources_of
 from harpctl.network.speeds import known_speed
 from harpctl.setup.choose import choose_enis
 from harpctl.setup.options import (
@@ -49,7 +49,7 @@ SUCCESS = "Set up HARP successfully"
 
 
 class SetupResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What `setup --json` prints."""
+    """The output of `setup --json`."""
 
     ok: bool
     message: str
@@ -87,7 +87,7 @@ def _with_metadata(host: Host, facts: Facts, overrides: Overrides, enis: tuple[s
     ]
     if not bare:
         return overrides
-    found = lookup([eni.mac for eni in bare], sources_of(host))
+    found = look_up_addresses([eni.mac for eni in bare], sources_of(host))
     addresses = {eni.name: found[eni.mac].cidr for eni in bare if eni.mac in found}
     gateways = {eni.name: found[eni.mac].gateway for eni in bare if eni.mac in found and found[eni.mac].gateway}
     return msgspec.structs.replace(

@@ -77,7 +77,7 @@ def fstab_with_mount(text: str, page_size: int) -> str:
 
 
 def plan_mount(facts: Facts, sources: Sources, options: SetupOptions) -> Group:
-    """Plan the mount. systemd's unit keeps it where it is in force; else fstab does.
+    """Plan the mount of hugepages: systemd's unit keeps it where that is in force; else a line of fstab does.
 
     The unit mounts pages of the kernel's default size, which the kernel arguments set: without them fstab
     has to name the size.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hugepages the ranks of a host really use, by the rules of plugin/src/engine/engine_open.c.
+"""Counts the hugepages that a host's ranks really use, by the rules of plugin/src/engine/engine_open.c.
 
 An engine takes its memory when it is started, in whole pages of its own. No core has two engines, and a
 rank has one at least.

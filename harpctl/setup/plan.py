@@ -16,9 +16,9 @@ from harpctl.facts.sources import RECORD, Sources
 from harpctl.kargs.cmdline import HugepageArgs, reserves_exactly
 from harpctl.kargs.plan import lacking_entries, plan_kernel_args
 from harpctl.network.big_tcp import plan_big_tcp
-from harpctl.network.model import EniPlan, Interfaces, decode
+from harpctl.network.model import EniPlan, Interfaces, decode_record
 from harpctl.network.plan import NAME as NETWORK
-from harpctl.network.plan import plan_network, plan_record, refusal
+from harpctl.network.plan import plan_network, plan_record, reason_to_refuse
 from harpctl.setup.choose import Choice, gpu_count, make_choices
 from harpctl.setup.confs import confs_by_interface, plan_confs
 from harpctl.setup.mount import plan_mount
@@ -103,7 +103,7 @@ def eni_plan(choice: Choice, options: SetupOptions, earlier: EniPlan | None) -> 
     The default-route interface, and that of the ssh session, keeps what its manager gives it.
     """
     eni = choice.eni
-    is_managed = bool(refusal(eni))
+    is_managed = bool(reason_to_refuse(eni))
     if not choice.address and not is_managed:
         raise HarpError(
             f"{eni.name} has no address, and the cloud's metadata names none.",
@@ -140,7 +140,7 @@ def interfaces_of(
     """Return the record of the interfaces; what no option sets stays as an earlier setup chose."""
     enis = earlier.enis
     if options.network:
-        enis = tuple(eni_plan(choice, options, earlier.eni(choice.eni.name)) for choice in choices)
+        enis = tuple(eni_plan(choice, options, earlier.find_eni(choice.eni.name)) for choice in choices)
     return Interfaces(
         enis=enis,
         big_tcp=big_tcp,
@@ -191,7 +191,7 @@ def _setup_notes(facts: Facts, choices: Sequence[Choice], options: SetupOptions)
         notes.append(f"{note}; --speed MBPS sets it.")
     for choice in choices if options.network else ():
         others = [address for address in choice.eni.addresses if address != choice.address]
-        if others and not refusal(choice.eni):
+        if others and not reason_to_refuse(choice.eni):
             note = f"{choice.eni.name} has {choice.address} alone from the next boot on"
             notes.append(f"{note}, without {', '.join(others)}.")
     alone = [choice for choice in choices if options.network and not choice.gateway and _is_alone(choice)]
@@ -247,9 +247,9 @@ def _count_pages(facts: Facts, sources: Sources, choices: Sequence[Choice], opti
 def make_setup(facts: Facts, sources: Sources, options: SetupOptions) -> Setup:
     """Plan all that was requested. Raises HarpError for what can't be."""
     _check_system(facts, options)
-    earlier = decode(sources.read_bytes(RECORD)).renamed(facts.name_of)
+    earlier = decode_record(sources.read_bytes(RECORD)).with_names(facts.name_of)
     options = with_pages(with_names(options, facts), earlier)
-    choices = [with_record(one, earlier.eni(one.eni.name), options) for one in make_choices(facts, options)]
+    choices = [with_record(one, earlier.find_eni(one.eni.name), options) for one in make_choices(facts, options)]
     enis = [choice.eni for choice in choices]
     count = _count_pages(facts, sources, choices, options)
     wanted = wanted_args(facts, options, count)

@@ -34,7 +34,7 @@ def _read_descriptions(host: Host, process: Process) -> dict[str, str]:
 
 
 class Collector:
-    """What prometheus_client calls for the metrics at each scrape."""
+    """The collector that prometheus_client calls for the metrics at each scrape."""
 
     def __init__(self, host: Host, peers_max: int = PEERS_MAX) -> None:
         self._host = host

@@ -110,7 +110,7 @@ def _read_command(host: Host, pid: int) -> str:
 
 
 class _Room:
-    """How many files and bytes of each user are still read."""
+    """The files and bytes of each user that may still be read."""
 
     def __init__(self) -> None:
         self._files: Counter[int] = Counter()

@@ -72,7 +72,7 @@ class Table(NamedTuple):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file held at one moment."""
+    """The content of a file at one moment."""
 
     pid: int
     start_ticks: int

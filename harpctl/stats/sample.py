@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened between two readings of the statistics files: rates, and what is wrong, worst first."""
+"""Compares two readings of the statistics files: rates, and what is wrong, worst first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROBLEM_OF_STATE = {
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """What paths and sessions have over the sample's time."""
+    """Rates of paths and sessions over the sample's time."""
 
     state: str
     lost_percent: float
@@ -90,7 +90,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Change:
-    """How the counters of a process's entries grew between two pages."""
+    """The growth of a process's counters between two pages."""
 
     def __init__(self, before: Page | None, after: Page) -> None:
         self.seconds = (after.updated_ns - before.updated_ns) / 1e9 if before else 0.0

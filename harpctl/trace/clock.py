@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the clock of one host is ahead of another's, by packets that both ends have recorded.
+"""Estimates how far one host's clock is ahead of another's, by packets that both ends have recorded.
 
 A packet that leaves by one clock and arrives by the other shows the difference of the clocks, plus the time
 that it took. The least of that in one direction is an upper bound, the least in the other direction a lower
@@ -43,7 +43,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sent:
-    """When packets and acknowledgements of one side left."""
+    """Times at which packets and acknowledgements of one side left."""
 
     def __init__(self, events: Marked) -> None:
         self._acks: dict[tuple[int, int, int], int] = {}

@@ -33,7 +33,7 @@ class HistoryEvent(NamedTuple):
 
 
 class PathCount(msgspec.Struct, kw_only=True):
-    """What was recorded of one path of a session, sent by one side."""
+    """Counts of one path of a session, as one side sent it."""
 
     side: int
     mark: int

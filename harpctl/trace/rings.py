@@ -78,7 +78,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file holds."""
+    """The content of one file."""
 
     name: str
     page: Page
@@ -93,7 +93,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rings(NamedTuple):
-    """Where the rings are."""
+    """Places of the rings in a file."""
 
     at: int
     ring_bytes: int

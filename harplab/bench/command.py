@@ -47,7 +47,7 @@ _CLOCK = "Timed run"
 
 @dataclasses.dataclass(frozen=True)
 class _Clock:
-    """What happens beside a timed run."""
+    """The faults and pictures of a timed run."""
 
     failures: tuple[Failure, ...] = ()
     beside_tcp: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is broken in the lab during a measurement, and when: `eni1:down@3+4`."""
+"""Breaks something in the lab during a measurement, as `eni1:down@3+4` says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FORM = re.compile(
 
 
 class Kind(str, enum.Enum):
-    """How an ENI fails."""
+    """A way in which an ENI fails."""
 
     DOWN = "down"  # the link goes down
     UNPLUG = "unplug"  # the cable is pulled, where there is a switch

@@ -72,7 +72,7 @@ NCCL_LIB: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class NcclOptions(Amount):
-    """What NCCL does, and which NCCL."""
+    """Options of NCCL: which one, and its work."""
 
     op: str = declare_option(OPERATIONS[0], heading=_NCCL, help=f"The operation: {', '.join(OPERATIONS)}.")
     type_name: str = declare_option(
@@ -160,7 +160,7 @@ class NcclProgram:
 
 @dataclasses.dataclass(frozen=True)
 class NcclOutcome:
-    """What was measured: where, which sides, and what is to be said of it."""
+    """A measurement: where, which sides, and what is to be said of it."""
 
     place: NcclPlace
     sides: list[NcclSide]

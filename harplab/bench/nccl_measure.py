@@ -30,7 +30,7 @@ START_S = 60.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NcclJob:
-    """What every side is asked."""
+    """The work of every side."""
 
     op: str = "allreduce"
     type: str = "float"
@@ -76,7 +76,7 @@ class NcclSide:
 
 @dataclasses.dataclass(frozen=True)
 class NcclPlace:
-    """Where the ranks run: harp-nccl, NCCL, the namespaces (none: loopback), interfaces, and cores."""
+    """The place of the ranks: harp-nccl, NCCL, the namespaces (none: loopback), interfaces, and cores."""
 
     program: Path
     library: Path

@@ -43,7 +43,7 @@ WARNING = re.compile(r"NCCL WARN (.*)")
 
 
 class Start(msgspec.Struct, frozen=True, tag="start", tag_field="kind"):
-    """What is run: `nccl` is 22203 for 2.22.3."""
+    """A run of harp-nccl: `nccl` is 22203 for 2.22.3."""
 
     nccl: int
     ranks: int

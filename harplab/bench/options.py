@@ -65,7 +65,7 @@ def find_program(given: Path | None, name: str) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Amount:
-    """How much of what size is sent."""
+    """Size and number of the messages."""
 
     sizes: str | None = declare_option(
         None, heading=_SENT, help="Message sizes, as 8,4K,1M; else those that NCCL sends."
@@ -86,7 +86,7 @@ class Amount:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic(Amount):
-    """What harp-perf sends."""
+    """The traffic of harp-perf."""
 
     mode: Mode = declare_option(Mode.STREAM, type=Values(Mode), heading=_SENT, help="Who sends to whom.")
     connections: int = declare_option(
@@ -203,7 +203,7 @@ def variable_notes(sides: Sequence[Side]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class LocalPlace:
-    """Where on this machine: in two namespaces unless something else is chosen."""
+    """The place on this machine: two namespaces unless something else is chosen."""
 
     ranks: int = declare_option(2, **RANKS)
     lab: str | None = declare_option(
@@ -243,7 +243,7 @@ class LocalPlace:
 
 @dataclasses.dataclass(frozen=True)
 class Place(LocalPlace):
-    """Where harp-perf runs: also on other hosts."""
+    """The place of harp-perf: also other hosts."""
 
     hosts: tuple[str, ...] = declare_option(
         (),

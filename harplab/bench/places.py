@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ranks run: on the hosts of a lab, over loopback, or on hosts over ssh."""
+"""Places where ranks run: the hosts of a lab, loopback, or hosts over ssh."""
 
 from __future__ import annotations
 

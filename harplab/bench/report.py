@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks report: a bar of progress, tables with their notes, JSON, and what went wrong."""
+"""Reports of the benchmarks: a bar of progress, tables with their notes, JSON, and what went wrong."""
 
 from __future__ import annotations
 

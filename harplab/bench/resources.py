@@ -54,7 +54,7 @@ THREADS = re.compile(r"^Threads:\s+(\d+)", re.MULTILINE)
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What rank 0 takes."""
+    """The resources that rank 0 takes."""
 
     peers: int
     enis: int

@@ -87,7 +87,7 @@ def require_step(buckets: Sequence[Bucket], compute_ms: float) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepJob(NcclJob):
-    """What every side is asked: steps of this compute time; `iterations` is their number."""
+    """The work of every side: steps of this compute time; `iterations` is their number."""
 
     buckets: tuple[Bucket, ...]
     compute_ms: float

@@ -46,7 +46,7 @@ _STEP = "Training step"
 
 
 class Algorithm(str, enum.Enum):
-    """How NCCL reduces."""
+    """NCCL's algorithms for a reduction."""
 
     RING = "ring"
     TREE = "tree"

@@ -22,7 +22,7 @@ NCCL_OPERATIONS = ("allreduce", "alltoall", "sendrecv")
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a row is to reach; None: nothing is demanded."""
+    """The target of a row; None: nothing is demanded."""
 
     speedup: float | None = None  # at least
     slowest: float | None = None  # the speed-up of each size of real NCCL, at least

@@ -87,7 +87,7 @@ OpenPlace = Callable[[LabSpec], AbstractContextManager[tuple[Hosts, tuple[str, .
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How long and how often is measured: as the works say, or short and once."""
+    """Durations and numbers of measurements: as the works say, or short and once."""
 
     is_quick: bool = False
 
@@ -110,7 +110,7 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """With what the works are measured: programs, both plugins, NCCL, cores, and where hosts come from."""
+    """The means of measuring: programs, both plugins, NCCL, cores, and where hosts come from."""
 
     harp: Program
     socket: Program  # NCCL's own transport as a plugin

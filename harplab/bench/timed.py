@@ -30,7 +30,7 @@ OpenHosts = Callable[[], AbstractContextManager[Opened]]
 
 @dataclasses.dataclass(frozen=True)
 class TimedJob:
-    """What happens in a run by the clock."""
+    """A run by the clock."""
 
     job: PerfJob  # with an interval
     failures: tuple[Failure, ...]

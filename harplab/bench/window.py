@@ -45,7 +45,7 @@ class PastEvent:
 
 @dataclasses.dataclass(frozen=True)
 class WindowResult:
-    """What one side did: a report, or where harp-perf ended without one, the ranks' errors."""
+    """The outcome of one side: a report, or where harp-perf ended without one, the ranks' errors."""
 
     report: PerfReport | None
     errors: str
@@ -55,7 +55,7 @@ class WindowResult:
 
 
 class FlowReport(msgspec.Struct, frozen=True):
-    """What tcp_flow.py prints at its end."""
+    """The output of tcp_flow.py at its end."""
 
     start_ns: int
     interval_ms: int

@@ -38,7 +38,7 @@ LINK_WORDS: dict[str, Callable[[Lab, int, int], None]] = {
 
 
 class LabResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What up, fault and down print with --json."""
+    """The output of up, fault and down with --json."""
 
     ok: bool = True
     name: str
@@ -46,7 +46,7 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabList(msgspec.Struct, frozen=True, kw_only=True):
-    """What status prints with --json."""
+    """The output of status with --json."""
 
     ok: bool = True
     labs: list[persistent.LabStatus]

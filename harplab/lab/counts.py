@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many packets a lab's network was given, and how many of them it dropped.
+"""Counts the packets that a lab's network was given, and those of them that it dropped.
 
 A cap's queue or policer drops, and so does a rule of the firewall; both count. The network is given what a
 host's ENI sends and what that ENI's own cap drops. Packets that the injector drops are in its own counts.

@@ -25,7 +25,7 @@ MS_MAX = 10_000.0
 
 
 class DirectionFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to the packets of one direction; shares of 1. A superframe counts as one packet."""
+    """Faults for the packets of one direction; shares of 1. A superframe counts as one packet."""
 
     drop: float = 0.0
     blackhole: bool = False

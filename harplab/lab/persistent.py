@@ -30,7 +30,7 @@ FILE = "lab.json"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a lab."""
+    """The record of a lab that outlives its command."""
 
     spec: LabSpec
     is_ready: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes a process its privileges: every capability, and socket buffers above a kernel's default limits.
+"""Takes a process its privileges: every capability, and socket buffers above a kernel's default limits.
 
 The limits (net.core.rmem_max, wmem_max) belong to the machine, not to a network namespace, and a machine may
 have raised them. So they are left alone, and a preloaded library (plugin/lab/default_buffers.c) applies the

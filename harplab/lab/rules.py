@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the firewall throws away on the way to a host's ENI and from it.
+"""Rules by which the firewall drops packets on the way to a host's ENI and from it.
 
 Where a switch joins the hosts, packets are dropped at its port, before AF_XDP takes them and after it has
 sent them; else where they arrive, at one host's ENI or the other's, which AF_XDP passes by. Never where they

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lab looks like, as data, and the names and addresses in it; nothing is planned or run here.
+"""Describes a lab as data, with the names and addresses in it; nothing is planned or run here.
 
 An ENI's address is 10.77.<eni>.<host + 1>, whatever its subnet.
 """
@@ -31,7 +31,7 @@ RPS_CORES_MAX = 32  # bits of one word of rps_cpus
 
 
 class Offload(str, enum.Enum):
-    """Who cuts superframes into packets, and whether anybody merges them again."""
+    """The place where superframes are cut into packets, and whether anybody merges them again."""
 
     STOCK = "stock"  # nobody: veth hands superframes over whole
     SEGMENT = "segment"  # the sender's kernel cuts, the receiver's kernel merges again: like a plain NIC
@@ -48,7 +48,7 @@ class Subnets(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class LabSpec:
-    """What a lab looks like.
+    """The description of a lab.
 
     With `rps_cores`, what arrives on host i's ENIs is handled on core i modulo that number (receive packet
     steering), as after a NIC's interrupt; without, on the sender's core, inside its system call.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many packets a network was given, and how many of them it dropped."""
+"""The packets that a network was given, and those of them that it dropped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ranks run: the interface of all places, and what places over ssh share.
+"""The interface of all places where ranks run, and what places over ssh share.
 
 Hosts wrap a rank's command, name the interfaces to use, and read the machine time.
 Machine time comes from /proc/stat, because the work that a packet causes in softirq belongs to no process.
@@ -46,7 +46,7 @@ class CpuTimes:
 
 
 class Hosts(Protocol):
-    """Where ranks run."""
+    """Hosts on which ranks run."""
 
     def count(self) -> int:
         """Return how many ranks there are."""

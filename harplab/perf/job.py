@@ -49,7 +49,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """What one connection brought within a window."""
+    """The traffic of one connection within a window."""
 
     from_rank: int = msgspec.field(name="from")
     to_rank: int = msgspec.field(name="to")

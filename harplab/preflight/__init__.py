@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `harpctl preflight` measures: rates between all hosts, and HARP beside NCCL's own sockets."""
+"""Measures for `harpctl preflight`: rates between all hosts, and HARP beside NCCL's own sockets."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HARP gains between two hosts of a preflight: measured beside another plugin, in turns, over ssh.
+"""Measures HARP between two hosts of a preflight beside another plugin, in turns, over ssh.
 
 Each host runs the harp-perf and the plugin that it has itself. The ranks meet at the first one's ENI.
 """

@@ -25,7 +25,9 @@ SLOW = 0.5  # the share of what the others reach
 START_S = 15.0  # how long a run may take beside its measured time
 NO_ANSWER = Outcome(error="its agent did not answer")
 Outcomes = dict[str, tuple[Outcome, ...]]
-Ask = Callable[[Mapping[str, RateRequest], float], Outcomes]  # asks agents, in so many seconds
+Ask = Callable[
+    [Mapping[str, RateRequest], float], Outcomes
+]  # asks hosts' agents for rates; answers within so many seconds
 
 
 class _Connection(msgspec.Struct, frozen=True):
@@ -42,7 +44,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What is used of harp-perf's JSON."""
+    """The used fields of harp-perf's JSON."""
 
     results: list[_Result]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who measures with whom and when: each pair of hosts once, all hosts at the same time.
+"""Pairs the hosts into rounds: each pair measures once, all hosts at the same time.
 
 The circle method: one host stays, the others move on by one place from round to round. N hosts take N-1
 rounds of N/2 pairs, or N rounds where N is odd and one host pauses in each.

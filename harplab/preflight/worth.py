@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HARP gains between two hosts in words: for which messages, and where it is slower."""
+"""Says in words what HARP gains between two hosts: for which messages, and where it is slower."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CONNECTIONS_MAX = 40_000  # harp-simulate's
 
 
 class Simulated(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run prints. Times are virtual, those of an operation; the rate is of the busiest host."""
+    """The output of one run. Times are virtual, those of an operation; the rate is of the busiest host."""
 
     collective: str
     transport: str

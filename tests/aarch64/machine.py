@@ -46,7 +46,7 @@ def why_missing() -> str:
 
 
 class Machine(NamedTuple):
-    """What runs programs for aarch64."""
+    """A machine that runs programs for aarch64."""
 
     root: Path  # the libraries
     python: Path  # runs as any Python does, with what the tests import

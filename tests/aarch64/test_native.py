@@ -60,7 +60,7 @@ def test_c_program(arm: Machine, program: str) -> None:
 
 
 def test_the_checksum_has_the_instructions_of_aarch64(arm: Machine) -> None:
-    """Not the portable kernel alone: each case of test_crc32c.c compares both with a bitwise one."""
+    """Each case of test_crc32c.c compares the kernel for aarch64 and the portable one with a bitwise one."""
     ran = native.run_program("unit/test_crc32c", NAME, arm.cross)
     assert ran.code == 0, ran.output
     assert "  arm64\n" in ran.output

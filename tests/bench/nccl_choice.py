@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether NCCL chooses well over HARP: its choice beside each algorithm and protocol that it could take.
+"""Compares NCCL's choice over HARP with each algorithm and protocol that it could take.
 
     python -m tests.bench.nccl_choice --ranks 2 --runs 5 --speeds 10000,40000
 

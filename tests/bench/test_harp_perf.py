@@ -230,7 +230,7 @@ def test_bytes_behind_the_message_are_watched(perf: Perf) -> None:
     assert "bytes behind it were overwritten" in ended.err
 
 
-def test_no_check_does_not_look(perf: Perf) -> None:
+def test_no_check_leaves_wrong_bytes_unseen(perf: Perf) -> None:
     ended = perf.run("--mode", "stream", *FEW, "--no-check", env={"FAKENET_FLIP": "2"})
     assert ended.code == OK, ended.err
     assert "N/A" in ended.out

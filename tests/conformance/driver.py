@@ -64,7 +64,7 @@ class Line:
 
 
 class Log:
-    """What the plugin logged, through NCCL's own kind of function."""
+    """The log of the plugin, through NCCL's own kind of function."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []

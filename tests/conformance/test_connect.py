@@ -240,7 +240,7 @@ def _marks_of_packets(tap: socket.socket) -> tuple[set[tuple[int, int]], set[int
 @pytest.mark.lab
 @pytest.mark.parametrize("version", [11, 12])
 def test_traffic_class_on_the_wire(version: int, request: pytest.FixtureRequest) -> None:
-    """Data and acknowledgements have it: both would wait in the same queue of a network that sorts by it."""
+    """Data and acknowledgements have the class, so that a network which sorts by it queues both alike."""
     if request.config.getoption("--xdp"):
         pytest.skip("AF_XDP passes by the tap")
     if request.config.getoption("--driver"):

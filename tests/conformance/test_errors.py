@@ -100,7 +100,7 @@ def test_sender_closes(net: Net) -> None:
 
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_buffer_taken_away_in_use(net: Net, end: str) -> None:
-    """As in an abort: the other end has its error at once, with what happened."""
+    """The other end of the connection has an error at once that says what happened, as in an abort."""
     with net.pair() as pair:
         buffer = Buffer(1 << 20, pattern_bytes(1 << 20, 1))
         ours, theirs = (pair.sender, pair.receiver) if end == "sender" else (pair.receiver, pair.sender)

@@ -329,7 +329,7 @@ def test_nobody_listens(version: int, start: Start) -> None:
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_peer_that_accepts_late_is_waited_for(version: int, start: Start) -> None:
-    """It may itself be waiting for a rank that comes later; its kernel still acknowledges."""
+    """The peer may itself wait for a rank that comes later; its kernel still acknowledges."""
     listener, sender = start("hesitant", version, SHORT), start("sender", version, SHORT)
     sender.send_line(handle=listener.read_line()["handle"])
     time.sleep(2.5)  # the thing under test is that nothing happens for more than two peer timeouts
@@ -375,6 +375,6 @@ def test_connect_that_is_given_up(version: int, start: Start) -> None:
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 def test_connect_that_is_given_up_beside_others(engine: str, start: Start) -> None:
-    """It alone is ended: not the connection beside it, nor a connect that is polled."""
+    """The connect alone is ended: not the connection beside it, nor another connect that is polled."""
     got = start("give_up_beside", 12, {**SHORT, "HARP_ENGINE": engine}).end()
     assert got == [{"met": 2, "warns": []}]

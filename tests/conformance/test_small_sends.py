@@ -67,7 +67,7 @@ def test_closed_at_once(net: Net) -> None:
 
 
 def test_without_receives_sends_wait(net: Net) -> None:
-    """As many are done at once as the peer takes by itself; the others when their receives are posted."""
+    """The sends that the peer takes by itself are done at once, the others when their receives are posted."""
     payloads = [pattern_bytes(100, number) for number in range(EARLY + 10)]
     with net.pair() as pair:
         for data in payloads[:EARLY]:
@@ -122,7 +122,7 @@ def test_a_large_one_comes_after_small_ones(net: Net) -> None:
 
 
 def test_buffer_may_be_deregistered(net: Net) -> None:
-    """Nothing of it is borrowed any more."""
+    """A small send that is done borrows nothing of its buffer."""
     with net.pair() as pair:
         source = Buffer(8, pattern_bytes(8, 1))
         result, mr = net.register(pair.sender, source)

@@ -65,7 +65,7 @@ def test_closed_in_any_order(net: Net) -> None:
 
 
 def test_misused_stream_fails_alone(net: Net) -> None:
-    """With transfers of others under way on the same connection."""
+    """Transfers of other streams are under way on the same connection."""
     with contextlib.ExitStack() as stack:
         whole = [stack.enter_context(net.pair()) for _ in range(4)]
         broken = stack.enter_context(net.pair())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the GPU tests rest on, tried without a GPU: environments, logs, processes, finding a Python."""
+"""Tries the base of the GPU tests without a GPU: environments, logs, processes, finding a Python."""
 
 from __future__ import annotations
 

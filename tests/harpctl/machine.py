@@ -59,7 +59,7 @@ MODES = {  # git keeps only the executable bit
 
 @dataclass(frozen=True)
 class Shape:
-    """What a machine has. ENIs do not count eth0, which always is there and holds the default route.
+    """Parts of a machine. ENIs do not count eth0, which always is there and holds the default route.
 
     The first `addressed` ENIs have the addresses 10.0.N.1N/24; eth1 also has a default route, a worse one.
     """

@@ -21,7 +21,7 @@ from harpctl.facts.model import Boot, Eni, Facts, Memory, System
 from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
-from harpctl.network.model import EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode_record
 from harpctl.network.runtime import ARP
 from tests.harpctl.links import FRESH, FakeLinks
 from tests.harpctl.network.example import write_file
@@ -69,7 +69,7 @@ def use_facts(monkeypatch: pytest.MonkeyPatch, *enis: Eni) -> None:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Provide a host of two ENIs, and a conf file that can't be parsed beside theirs."""
-    write_file(tmp_path, RECORD, encode(Interfaces(enis=PLANS)).decode())
+    write_file(tmp_path, RECORD, encode_record(Interfaces(enis=PLANS)).decode())
     for number, plan in enumerate(PLANS):
         write_file(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render(Conf(interface=plan.name)))
         for setting, value in ARP.items():
@@ -123,7 +123,7 @@ def test_an_interface_that_took_the_name_gets_nothing(root: Path, monkeypatch: p
 def test_big_tcp_is_set_again_where_it_was_chosen(
     root: Path, monkeypatch: pytest.MonkeyPatch, chosen: bool | None
 ) -> None:
-    write_file(root, RECORD, encode(Interfaces(enis=PLANS, big_tcp=chosen)).decode())
+    write_file(root, RECORD, encode_record(Interfaces(enis=PLANS, big_tcp=chosen)).decode())
     links = FakeLinks(eth1=dict(FRESH), eth2=dict(FRESH))
     use_facts(monkeypatch, *(replace(eni, **links.sizes(eni.name)) for eni in ENIS))
     del links.interfaces["eth2"]  # it goes while it is looked at

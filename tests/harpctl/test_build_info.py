@@ -72,5 +72,5 @@ def test_of_an_archive(tree: Path, tmp_path: Path) -> None:
     assert run_version(unpacked) == f"{__version__}-g{short}"
 
 
-def test_of_this_harpctl() -> None:
+def test_the_version_of_this_harpctl_has_three_numbers() -> None:
     assert build_version().split("-")[0].count(".") == 2

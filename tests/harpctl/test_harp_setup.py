@@ -238,7 +238,7 @@ def test_modules_are_compiled_once_for_all_tests(machine: Machine) -> None:
 
 
 def test_the_packages_of_the_tests_are_needed(machine: Machine) -> None:
-    """They are installed in the background, beside the build."""
+    """Packages are installed in the background, beside the build."""
     log = builder(machine, has_cc=True)
     machine.program("python", FAILING_PIP.format(log=log, sets="test"), machine.top / ".venv" / "bin")
     error = machine.error_of("test")

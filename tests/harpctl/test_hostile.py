@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other hosts, users and files say, at random and damaged: a record or a HarpError, nothing else."""
+"""Random and damaged words of other hosts, users and files give a record or a HarpError, nothing else."""
 
 from __future__ import annotations
 

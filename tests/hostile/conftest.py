@@ -13,7 +13,7 @@ from tests.hostile.flood import compile_flood
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How long attacks last, and how large they are."""
+    """Duration and size of attacks."""
 
     seconds: float
     held: int  # connections at once of one attacker

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker sends: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
+"""Sends as an attacker: run on a host of a lab as `python -m tests.lab.attack KIND ...`.
 
 connections ADDRESS PORT...
     TCP: a scan, silence, other protocols, one byte at a time, 200 at once; prints how many connections

@@ -26,7 +26,7 @@ def _thread_state(task: Path) -> str:
 
 
 class Hosts(Protocol):
-    """Where peers run: a lab, or this machine alone."""
+    """The place of peers: a lab, or this machine alone."""
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
         """Wrap a command so that it runs on that host."""

@@ -152,7 +152,7 @@ def test_replayed_packets(make_lab: MakeLab, plugin_file: Path, tmp_path: Path) 
 
 @pytest.mark.usefixtures("driver")
 def test_flood_of_other_tokens(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, driver: str) -> None:
-    """With AF_XDP those that begin otherwise never reach the engine; they are counted all the same."""
+    """Packets that begin otherwise never reach the engine with AF_XDP; they are counted all the same."""
     lab = make_lab(LabSpec(hosts=3, offload=Offload.OFF))
     with _connected_peers(lab, plugin_file, "thread") as (receiver, sender):
         connect_peers(receiver, sender)

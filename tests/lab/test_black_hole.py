@@ -65,7 +65,7 @@ def _gap_in_black_hole_s(lab: Lab, plugin: Path, size: int, passes: int) -> floa
 def test_large_messages_go_on(
     make_lab: MakeLab, plugin_file: Path, mtu_bytes: int, passes: int, size: int
 ) -> None:
-    """They arrive again soon, in smaller packets; and the log names the interface and the size."""
+    """Large messages arrive again soon, in smaller packets; the log names the interface and the size."""
     gaps_s: list[float] = []
     lab = make_lab(LabSpec(cap_mbps=CAP_MBPS, mtu_bytes=mtu_bytes, offload=Offload.OFF))
     for _ in range(TRIES):

@@ -119,7 +119,7 @@ def _count_ended(job: Job) -> int:
 
 @CARRIERS
 def test_a_path_that_is_given_up(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
-    """Its bytes wait in the kernel, its messages go another way, and it is reset when it is ended."""
+    """The path's bytes wait in the kernel, its messages go another way, and it is reset when it is ended."""
     lab = make_lab(LabSpec(enis=2))
     with _make_job(lab, plugin_file, tmp_path / "meeting", carrier) as job:
         _until_referenced(job)

@@ -26,7 +26,7 @@ WITH_TCP = re.compile(r"connected to .* path\(s\) of datagrams, [1-9]\d* of TCP"
 
 
 class Rights:
-    """What a pod without privileges starts a command with; its files lie where any user may read them."""
+    """The rights of a pod without privileges; its files lie where any user may read them."""
 
     def __init__(self, plugin: Path, folder: Path, confined: Path) -> None:
         folder.chmod(0o755)

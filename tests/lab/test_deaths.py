@@ -100,7 +100,7 @@ def _is_known_in_time(
 def test_a_death_is_known_within_a_second(
     make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:
-    """Its kernel's last words may be lost where the control connection is."""
+    """The last packets of the dead process's kernel may be lost where the control connection is."""
     enis, down = DOWN[what]
     lab = make_lab(LabSpec(enis=enis, subnets=Subnets.ONE))
     assert _is_known_in_time(lab, plugin_file, carrier, waits, down, is_stopped=False)
@@ -110,7 +110,7 @@ def test_a_death_is_known_within_a_second(
 def test_the_death_of_a_stopped_process(
     make_lab: MakeLab, plugin_file: Path, what: str, waits: str, carrier: str
 ) -> None:
-    """It has not read a PING, so that its kernel resets the control connection."""
+    """A stopped process has not read a PING, so that its kernel resets the control connection."""
     lab = make_lab(LabSpec(enis=2))
     assert _is_known_in_time(lab, plugin_file, carrier, waits, UNREAD[what], is_stopped=True)
 
@@ -129,7 +129,7 @@ def _reject(lab: Lab, what: str) -> None:
 
 
 def _let_time_pass(seconds: float) -> None:
-    time.sleep(seconds)  # it is what is to be endured
+    time.sleep(seconds)  # the job has to outlast this time
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def test_peer_killed(make_lab: MakeLab, plugin_file: Path, victim: int, mode: st
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, victim: int) -> None:
-    """Its kernel answers for it, so it is not dead: it is waited for, whatever the timeout."""
+    """The peer's kernel answers, so the peer is not dead: it is waited for, whatever the timeout."""
     lab = make_lab(LabSpec(enis=2))
     env = {"HARP_PEER_TIMEOUT": "1"}
     with Job(lab, plugin_file, mode="bidir", sizes=SIZES, words=UNTIL_FINISHED, env=env) as job:

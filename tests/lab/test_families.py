@@ -66,7 +66,7 @@ def test_both_families_in_one_device(make_lab: MakeLab, start: StartJob) -> None
 
 
 def test_an_interface_without_a_partner_is_reported(make_lab: MakeLab, start: StartJob) -> None:
-    """Its family is not among the peer's: the others carry all, and a line of the log reports it."""
+    """An interface whose family the peer lacks carries nothing, and a line of the log reports it."""
     lab = make_lab(LabSpec(enis=2, subnets=Subnets.ONE, switch=True))
     _only_ipv6(lab, 1, 1)
     with start(lab) as job:
@@ -76,7 +76,7 @@ def test_an_interface_without_a_partner_is_reported(make_lab: MakeLab, start: St
 
 
 def test_families_of_the_first_differ(make_lab: MakeLab, start: StartJob) -> None:
-    """They connect over the interfaces whose families agree."""
+    """Two processes connect over the interfaces whose families agree."""
     lab = make_lab(LabSpec(enis=2))
     _only_ipv6(lab, 1, 0)
     with start(lab) as job:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU sees that reads LL and LL128 lines while they land (tests/lab/ll_reader.c)."""
+"""A GPU that reads LL and LL128 lines while they land sees no wrong flag (tests/lab/ll_reader.c)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process holds with many connections, and that messages cost no memory."""
+"""A process with many connections holds a bounded memory, and messages cost none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job that waits reports: exactly what keeps it, in its log and in its statistics."""
+"""A job that waits reports exactly what keeps it, in its log and in its statistics."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen of a running job in its statistics, and that no job suffers from them."""
+"""Statistics show a running job, and no job suffers from them."""
 
 from __future__ import annotations
 

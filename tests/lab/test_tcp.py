@@ -254,7 +254,7 @@ def test_tcp_stops_and_returns(make_lab: MakeLab, plugin_file: Path, engine: str
 
 @CARRIERS
 def test_connection_is_reset(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
-    """As by a middlebox, again and again."""
+    """A middlebox resets the connection again and again."""
     lab = make_lab(LabSpec(enis=2))
     with _make_job(lab, plugin_file, HARP_DRIVER=carrier) as job:
         job.until_moving()
@@ -337,7 +337,7 @@ def test_nothing_in_common(make_lab: MakeLab, plugin_file: Path) -> None:
 
 @CARRIERS
 def test_peer_stopped_for_long(make_lab: MakeLab, plugin_file: Path, carrier: str) -> None:
-    """It is waited for, whatever the timeout; the kernel's buffers are full meanwhile."""
+    """A stopped peer is waited for, whatever the timeout; the kernel's buffers are full meanwhile."""
     lab = make_lab(LabSpec(enis=2))
     with _make_job(lab, plugin_file, HARP_PEER_TIMEOUT="1", HARP_DRIVER=carrier) as job:
         job.until_moving()

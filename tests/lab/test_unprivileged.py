@@ -137,7 +137,7 @@ def test_incast(make_lab: MakeLab, plugin_file: Path, unprivileged: bool, engine
 
 
 def test_peers_share_a_buffer(make_lab: MakeLab, plugin_file: Path) -> None:
-    """With few files only some peers get a connected socket: the packets of the others come to one."""
+    """Only some peers get a connected socket where files are few: the packets of the others come to one."""
     lab = make_lab(LabSpec(hosts=1 + SENDERS, enis=2, unprivileged=True))
     words = ("--iters", "40", "--warmup", "2", "--no-check")
     few = ("prlimit", f"--nofile={FEW_FILES}")

@@ -113,7 +113,7 @@ def test_fragments_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None:
 
 
 def test_tagged_frames_to_our_port(make_lab: MakeLab, plugin_file: Path) -> None:
-    """They are another network's, whatever the addresses in them."""
+    """Tagged frames are another network's, whatever the addresses in them."""
     lab = make_lab(LabSpec(enis=2))
     with Job(lab, plugin_file, words=LONG, env=XDP) as job:
         until_connected(job, 0)
@@ -218,7 +218,7 @@ def test_ports_of_the_killed_are_forgotten(make_lab: MakeLab, plugin_file: Path,
 
 @pytest.mark.parametrize("mode", ["generic", "native"])
 def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, mode: str) -> None:
-    """It stays: a job that requires AF_XDP gets an error, one that leaves the choice works."""
+    """A foreign program stays: a job that requires AF_XDP gets an error, one that leaves the choice works."""
     lab = make_lab(LabSpec(enis=2))
     with hold_queue(lab, 0, xdp_hold, "foreign", mode):
         with Job(lab, plugin_file, words=FEW, env=XDP) as job:
@@ -234,7 +234,7 @@ def test_foreign_program(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path, m
 
 
 def test_a_harp_program_in_the_other_mode(make_lab: MakeLab, plugin_file: Path, xdp_hold: Path) -> None:
-    """It is joined as what it is, and the mode shows it."""
+    """A program of HARP is joined in its own mode, and the log shows that mode."""
     lab = make_lab(LabSpec(enis=2))
     with hold_queue(lab, 1, xdp_hold, "harp", "native"):
         with Job(lab, plugin_file, mode="bidir", words=FEW, env=XDP) as job:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to an ENI while AF_XDP uses it: no wrong byte, no hang; the job goes on or reports why not."""
+"""Events of an ENI that AF_XDP uses: no wrong byte, no hang; the job goes on or reports why not."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_mtu_grows(make_lab: MakeLab, plugin_file: Path) -> None:
 
 
 def test_mac_address_changes(make_lab: MakeLab, plugin_file: Path) -> None:
-    """As when a peer's ENI is replaced. Packets to the old address are nobody's; ARP finds the new one."""
+    """A peer's ENI is replaced: packets to the old address are nobody's, and ARP finds the new one."""
     lab = make_lab(LabSpec(enis=2))
     with _make_job(lab, plugin_file, UNTIL_FINISHED) as job:
         job.until_moving()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the xdp driver query of a lab: XDP programs on its ENIs, what its sockets received."""
+"""Asks a lab for the tests of the xdp driver: XDP programs on its ENIs, what its sockets received."""
 
 from __future__ import annotations
 

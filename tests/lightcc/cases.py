@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What four ranks do together, called by name from the tests; each returns what JSON can hold."""
+"""Cases of four ranks together, called by name from the tests; each returns what JSON can hold."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Case = Callable[..., "Outcome"]
 
 
 class Outcome:
-    """What a case returned on each rank, and which warnings the first rank gave."""
+    """The result of a case on each rank, and the warnings of the first rank."""
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         self.errors = [answer.get("error", "") for answer in answers]

@@ -24,7 +24,7 @@ Tensor = Any
 
 @dataclass
 class Crossing:
-    """What would have left this host, had it been whole."""
+    """Messages that would have left this host, had it been whole."""
 
     messages: int = 0
 

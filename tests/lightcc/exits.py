@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How processes with lanes end: pairs of ranks, which are forks of a process that started no thread."""
+"""Ends processes with lanes: pairs of ranks, which are forks of a process that started no thread."""
 
 from __future__ import annotations
 

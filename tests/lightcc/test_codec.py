@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.draws import draws
+from tests.draws import draw_examples
 
 torch = pytest.importorskip("torch", reason="no PyTorch: pip install 'torch==2.13.0+cpu'")
 
@@ -42,7 +42,7 @@ def decoded(codec: Any, wire: Tensor, numel: int) -> Tensor:
 
 
 @given(vectors(), RATIOS, st.booleans())
-@draws(150)
+@draw_examples(150)
 @example(torch.tensor([70000.0, -1e30, 1.0]), 1.0, True)
 def test_topk_loses_nothing(vector: Tensor, ratio: float, fp16: bool) -> None:
     codec = TopK(len(vector), ratio, fp16=fp16)
@@ -61,7 +61,7 @@ def test_topk_loses_nothing(vector: Tensor, ratio: float, fp16: bool) -> None:
 
 
 @given(vectors())
-@draws(150)
+@draw_examples(150)
 @example(torch.full((BLOCK + 1,), 1e-45))
 def test_int8_loses_nothing(vector: Tensor) -> None:
     codec = Int8(len(vector))
@@ -78,7 +78,7 @@ def test_int8_loses_nothing(vector: Tensor) -> None:
 
 
 @given(vectors(special=True), st.sampled_from(["topk", "fp16", "int8"]))
-@draws(150)
+@draw_examples(150)
 def test_what_is_not_finite_is_sent(vector: Tensor, kind: str) -> None:
     """All ranks see it in the sum, and skip the step together."""
     codec = Int8(len(vector)) if kind == "int8" else TopK(len(vector), 0.1, fp16=kind == "fp16")
@@ -87,7 +87,7 @@ def test_what_is_not_finite_is_sent(vector: Tensor, kind: str) -> None:
 
 
 @given(st.integers(1, 3000), st.integers(1, 30), RATIOS)
-@draws(50)
+@draw_examples(50)
 def test_feedback_sends_everything_in_time(seed: int, numel: int, ratio: float) -> None:
     """A constant gradient arrives as it is, up to what the residual holds."""
     gradient = torch.randn(numel, generator=torch.Generator().manual_seed(seed))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for gradients of DDP on four ranks, two hosts of two."""
+"""DDP with lightcc on four ranks, two hosts of two: averages, lanes, residuals, checkpoints, warnings."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_ranks_that_have_fewer_batches(run_case: Case, chosen: dict[str, Any]) -
     ),
 )
 def test_replicas_stay_equal(run_case: Case, chosen: dict[str, Any], share: float, *, bf16: bool) -> None:
-    """Also where gradients have 16 bit, which halves what a ring sends."""
+    """Replicas stay equal also where gradients have 16 bits, which halves what a ring sends."""
     for got in run_case("coded", chosen=chosen, bf16=bf16, steps=20, width=128).results:
         assert got["replicas"]
         assert got["is_finite"]
@@ -218,7 +218,7 @@ def test_models_share_groups_of_their_process_group(run_case: Case) -> None:
 
 
 def test_digits_are_learned(run_case: Case) -> None:
-    """As without lightcc, nearly; `measure accuracy` takes more seeds."""
+    """Digits are learned nearly as without lightcc; `measure accuracy` takes more seeds."""
     plain, topk, int8 = (
         run_case("accuracy", chosen=chosen, seed=0, steps=300, width=256).results[0]
         for chosen in (None, BOTH, INT8)

@@ -131,7 +131,7 @@ def test_a_job_that_cannot_be(
 
 @pytest.mark.usefixtures("has_torch")
 def test_ti_accs_launcher(script: Path) -> None:
-    """It passes the local rank, and TI-ACC's variable sets the size of buckets."""
+    """The launcher passes the local rank, and TI-ACC's variable sets the size of buckets."""
     words = ("--nproc-per-node=1", f"--master-port={free_port()}", "-m", "show", "--flag", "-m")
     own = {**ALL_RANKS, "PYTHONPATH": f"{script.parent}:{ROOT}", "TIACC_TRAINING_FUSION_THRESHOLD": "4096"}
     done = python("-m", "tiacc_training.torch.distributed.launch", *words, **own)
@@ -142,7 +142,7 @@ def test_ti_accs_launcher(script: Path) -> None:
 @pytest.mark.usefixtures("has_torch")
 @pytest.mark.skipif(not MPIRUN, reason="no mpirun (Debian: openmpi-bin)")
 def test_mpirun(script: Path) -> None:
-    """As the page says it."""
+    """The command of the page runs a script by mpirun."""
     (line,) = re.findall(r"`mpirun (-x .*) python -m lightcc\.boot train\.py`", TUTORIAL.read_text())
     given = line.replace("HOST", "127.0.0.1").replace("29500", str(free_port())).split()
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -168,7 +168,7 @@ def test_mpiruns_variables_yield_to_torchs() -> None:
 
 @pytest.mark.usefixtures("has_torch")
 def test_the_example_of_the_page() -> None:
-    """It ends with what a host sent, and what it learned."""
+    """The example ends with what a host sent, and what it learned."""
     (line,) = re.findall(
         r"^    (LIGHT_.*python -m lightcc\.launch .*digits\.py)$", TUTORIAL.read_text(), re.MULTILINE
     )
@@ -192,7 +192,7 @@ def test_the_example_of_the_page() -> None:
 
 
 def test_processes_end(run_case: Case, tmp_path: Path) -> None:
-    """With destroy_process_group() and without it; the other one of a pair, where a rank is gone."""
+    """Processes end with destroy_process_group() and without it; so does a rank whose peer is gone."""
     gone = [int(each) for each in (signal.SIGKILL, signal.SIGSTOP)]
     (got,) = run_case("exits", folder=str(tmp_path), signals=[*gone, *[0] * 4]).results
     assert got["statuses"] == [[1, -9]] * 2 + [[0, 0]] * 4, got["stderr"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first rank is told of settings that cannot reach what they could."""
+"""The first rank is told of settings that cannot reach what they could."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def measure_slowness() -> float:
 
 
 class Held(NamedTuple):
-    """What a process holds."""
+    """The resources that a process holds."""
 
     files: int
     threads: int
@@ -82,7 +82,7 @@ NOTHING = Held(0, 0, 0)
 
 @dataclass
 class Summary:
-    """What a job did, and what became of it."""
+    """The work of a job, and what became of it."""
 
     rounds: int = 0
     messages: int = 0

@@ -15,13 +15,15 @@ import pytest
 from tests.meta.test_style import tracked_files
 
 FRAGMENT = re.compile(r"(of|for|that|which|since|whose|whom|likewise)\b", re.IGNORECASE)
-# A test's docstring states what holds; that of another function says what it does or returns.
-CLAUSE = re.compile(r"(what|where|when|why|how|who|as)\b", re.IGNORECASE)
+# A test's docstring states what holds; another one says what a function does or returns, what something is.
+CLAUSE = re.compile(r"(what|where|when|why|how|who|whether|as)\b", re.IGNORECASE)
+PRONOUN = re.compile(r"(its?|they|their)\b", re.IGNORECASE)  # no noun stands before it
 C_NAMES = {".c", ".h", ".def"}
 # String and character literals come first, so that what looks like a comment in them is skipped.
 C_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*(.*?)\*/|//([^\n]*)', re.DOTALL)
 
 Comments = Iterator[tuple[int, str]]
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def c_comments(text: str) -> Comments:
@@ -45,11 +47,7 @@ def c_comments(text: str) -> Comments:
 def python_comments(text: str) -> Comments:
     """Return line and text of each comment and docstring; comments below each other are one."""
     yield from hash_comments(text)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = ast.get_docstring(node)
-            if docstring:
-                yield node.body[0].lineno, docstring.lstrip()
+    yield from all_docstrings(text)
 
 
 def hash_comments(text: str) -> Comments:
@@ -65,13 +63,26 @@ def hash_comments(text: str) -> Comments:
         last_line = line
 
 
-def function_docstrings(text: str) -> Comments:
-    """Return line and text of the docstrings of functions but for tests."""
+def docstrings(text: str) -> Iterator[tuple[Documented, str]]:
+    """Return all modules, classes and functions that have a docstring, with it."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("test_"):
+        if isinstance(node, Documented):
             docstring = ast.get_docstring(node)
             if docstring:
-                yield node.body[0].lineno, docstring.lstrip()
+                yield node, docstring.lstrip()
+
+
+def all_docstrings(text: str) -> Comments:
+    """Return line and text of all docstrings."""
+    for node, docstring in docstrings(text):
+        yield node.body[0].lineno, docstring
+
+
+def docstrings_but_tests(text: str) -> Comments:
+    """Return line and text of all docstrings but those of test functions."""
+    for node, docstring in docstrings(text):
+        if isinstance(node, ast.Module) or not node.name.startswith("test_"):
+            yield node.body[0].lineno, docstring
 
 
 def find_fragments(comments: Comments, pattern: re.Pattern[str] = FRAGMENT) -> list[tuple[int, str]]:
@@ -110,11 +121,17 @@ def test_fragments_of_python_are_found(text: str, lines: list[int]) -> None:
         ('def f():\n    """What it returns."""\n', [2]),
         ('def f():\n    """Return what it has."""\n', []),
         ('def test_f():\n    """What is lost comes again."""\n', []),
-        ('class F:\n    """What a file has."""\n', []),
+        ('class F:\n    """What a file has."""\n', [2]),
+        ('"""Whether a file fits."""\n', [1]),
     ],
 )
-def test_clauses_for_functions_are_found(text: str, lines: list[int]) -> None:
-    assert [line for line, _ in find_fragments(function_docstrings(text), CLAUSE)] == lines
+def test_clauses_in_docstrings_are_found(text: str, lines: list[int]) -> None:
+    assert [line for line, _ in find_fragments(docstrings_but_tests(text), CLAUSE)] == lines
+
+
+def test_pronouns_in_docstrings_are_found() -> None:
+    text = 'def test_f():\n    """It is lost."""\n\n\ndef test_g():\n    """Items are lost."""\n'
+    assert [line for line, _ in find_fragments(all_docstrings(text), PRONOUN)] == [2]
 
 
 def test_comments_are_sentences(root: Path) -> None:
@@ -130,10 +147,19 @@ def test_comments_are_sentences(root: Path) -> None:
     assert not found, f"{len(found)} comments begin with a fragment:\n" + "\n".join(found)
 
 
-def test_docstrings_of_functions_begin_with_a_verb(root: Path) -> None:
+def test_docstrings_begin_with_a_verb_or_a_noun(root: Path) -> None:
     found = []
     for file in tracked_files(root):
         if file.suffix == ".py":
-            clauses = find_fragments(function_docstrings(file.read_text()), CLAUSE)
+            clauses = find_fragments(docstrings_but_tests(file.read_text()), CLAUSE)
             found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in clauses]
     assert not found, f"{len(found)} docstrings begin with a clause:\n" + "\n".join(found)
+
+
+def test_docstrings_begin_with_no_pronoun(root: Path) -> None:
+    found = []
+    for file in tracked_files(root):
+        if file.suffix == ".py":
+            pronouns = find_fragments(all_docstrings(file.read_text()), PRONOUN)
+            found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in pronouns]
+    assert not found, f"{len(found)} docstrings begin with a pronoun:\n" + "\n".join(found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loader sees of the built plugin: nine tables of the right sizes, and nothing that runs by itself.
+"""A loader sees nine tables of the right sizes in the built plugin, and nothing that runs by itself.
 
 The demands on glibc and the libraries are in test_portable.py.
 """

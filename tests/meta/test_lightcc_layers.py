@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each module of lightcc may import: nothing of HARP, and torch only where it is known to be there."""
+"""Modules of lightcc import nothing of HARP, and torch only where it is known to be there."""
 
 from __future__ import annotations
 

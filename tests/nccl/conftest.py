@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: harp-nccl, NCCL releases, hosts, the plugin under all its names."""
+"""Shared by the tests: harp-nccl, NCCL releases, hosts, the plugin under all its names."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_odd_sizes(make_box: MakeBox, harp: dict[str, str], operation: str) -> N
 @pytest.mark.parametrize("operation", ["allreduce", "alltoall"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_tree_and_default_protocol(make_box: MakeBox, harp: dict[str, str], ranks: int, operation: str) -> None:
-    """As a job gets it that sets nothing: NCCL chooses per size, and has connections for the tree as well."""
+    """NCCL chooses per size in a job that sets nothing, and has connections for the tree as well."""
     least = LEAST_BYTES * ranks
     run = make_box(ranks).run(
         *(f"--op={operation}", "--check", "--iters=4", f"--min={least}", f"--max={4 << 20}", "--factor=4"),

@@ -44,7 +44,7 @@ def _only_where_requested(request: pytest.FixtureRequest) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What the ENIs of a host had received at a time."""
+    """Bytes that the ENIs of a host had received at a time."""
 
     at_s: float
     bytes_: int

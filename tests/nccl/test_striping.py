@@ -112,7 +112,7 @@ def test_other_releases(make_box: MakeBox, lab: Lab, striped: dict[str, str], re
 def test_two_processes_per_host(
     make_box: MakeBox, lab: Lab, striped: dict[str, str], hosts: tuple[int, ...]
 ) -> None:
-    """They share the ENIs; between those of one host the data goes over HARP as well."""
+    """The processes of a host share its ENIs; data between them goes over HARP as well."""
     one = make_box(lab)
     names = tuple(one.hosts[host] for host in hosts)
     run_checked(dataclasses.replace(one, hosts=names), striped, {ALL}, "--type=int32")
@@ -154,7 +154,7 @@ def _wait_until_carried(receiver: int, running: Future[NcclRun], enis: set[int])
 
 
 def test_more_than_one_device_holds(make_box: MakeBox, striped: dict[str, str]) -> None:
-    """They are then striped over one half or the other, at no common place on the bus; none are merged."""
+    """Ten ENIs are striped in two halves, at no common place on the bus, so that NCCL merges none."""
     joined = {"eni0+eni1+eni2+eni3+eni4", "eni5+eni6+eni7+eni8+eni9"}
     run = run_checked(make_box(LabSpec(enis=10)), striped, joined)
     assert {via.removeprefix("HARP/") for via in VIA.findall(run.log)} <= {str(n) for n in range(10)}
@@ -178,7 +178,7 @@ def test_striped_devices_are_not_merged(
 
 @pytest.mark.parametrize("release", [wheels.RELEASES[0], wheels.NEWEST], ids=str)
 def test_nccl_chooses(make_box: MakeBox, lab: Lab, separate: dict[str, str], release: wheels.Release) -> None:
-    """Without a place on the bus they are not merged, and NCCL spreads its channels over them."""
+    """NCCL does not merge devices without a place on the bus, and spreads its channels over them."""
     run = run_checked(make_box(lab, release), separate, {f"eni{eni}" for eni in range(ENIS)})
     assert {via.removeprefix("HARP/") for via in VIA.findall(run.log)} == {"0", "1", "2", "3"}, run.describe()
     assert "Made vNic" not in run.log, run.describe()

@@ -47,7 +47,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What a proof is made of, and the mistakes that it must find, by name.
+    """A proof: its parts, and the mistakes that it must find, by name.
 
     sources: of plugin/src; parts: of tests/proofs, compiled for memory.c where it is concurrent.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release run does over and over: programs of the plugin's tests, and jobs in labs of namespaces.
+"""Items of a release run: programs of the plugin's tests, and jobs in labs of namespaces.
 
 Counts are of what the programs said they did. A job is checked as in the suite that its parts are from.
 """
@@ -210,7 +210,7 @@ def _read_recording(file: Path) -> object:
 
 @dataclass
 class PythonDecoders:
-    """What harpctl reads of other processes and hosts, damaged at random."""
+    """Damages at random what harpctl reads of other processes and hosts."""
 
     name = "fuzz-harpctl"
     what = "fuzzing: statistics file, recording and bundle, as harpctl reads them"
@@ -276,7 +276,7 @@ class Damage:
 
 
 class _InLab:
-    """What runs plugin and harp-perf in a lab."""
+    """An item that runs plugin and harp-perf in a lab."""
 
     def prepare(self) -> None:
         """Build both."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release run has reached so far: kept in a file, so that it can be stopped and goes on from there."""
+"""The progress of a release run: kept in a file, so that it can be stopped and goes on from there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNT_UNITS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a slice of an item has done, in the item's unit, and what it saw besides."""
+    """The outcome of a slice of an item: work in the item's unit, and what it saw besides."""
 
     done: int
     sums: dict[str, int] = {}
@@ -22,7 +22,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct):
-    """What went wrong in a slice that began at `start`."""
+    """A fault in a slice that began at `start`."""
 
     at: str
     start: int
@@ -30,7 +30,7 @@ class Failure(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """How far an item has come."""
+    """The progress of an item."""
 
     done: int = 0
     seconds: float = 0.0

@@ -18,11 +18,11 @@ STRIDE = 10**8  # from what failed to what is done next instead
 
 
 class Unavailable(Exception):  # noqa: N818  it is no error
-    """What the item needs is not on this machine."""
+    """The exception for an item whose needs are not on this machine."""
 
 
 class Item(Protocol):
-    """What is done over and over, each time a little further."""
+    """Work that is done over and over, each time a little further."""
 
     @property
     def name(self) -> str:

@@ -39,7 +39,7 @@ COUNTERS = ("rx_xdp_redirects", "tx_xdp_tx")  # virtio_net's counters; the latte
 
 
 class Ended(NamedTuple):
-    """How a rank ended, and what went through AF_XDP meanwhile."""
+    """The end of a rank, and what went through AF_XDP meanwhile."""
 
     code: int
     log: str

@@ -29,14 +29,14 @@ CONSOLE_LINES = 60  # shown when something went wrong
 
 
 class Result(NamedTuple):
-    """What a script in the machine returned."""
+    """The result of a script in the machine."""
 
     code: int
     text: str
 
 
 class Shape(NamedTuple):
-    """What a machine is made of."""
+    """The parts of a machine."""
 
     memory_mib: int
     nodes: int  # the nodes of NUMA, with an equal part of the memory and one processor each

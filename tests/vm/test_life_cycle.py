@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a NIC under a job that uses it by AF_XDP, on a real NIC driver: virtio_net in two guests.
+"""Events of a NIC under a job that uses it by AF_XDP, on a real NIC driver: virtio_net in two guests.
 
 The ranks meet over eth1, which nothing happens to, so that harp-perf itself can report how it ended.
 """
@@ -106,7 +106,7 @@ def vlan(guests: Guests) -> str:
     ],
 )
 def test_vlan(guests: Guests, vlan: str, version: int, drivers: tuple[str, str], modes: tuple[str, str]) -> None:
-    """It has no native mode; its generic mode sees packets without their tag."""
+    """A VLAN has no native mode; its generic mode sees packets without their tag."""
     before = [guest.socket_datagrams() for guest in guests]
     start_job(guests, drivers, WHOLE, config_of(vlan, version), meeting=MEETING)
     for guest, end, mode, old in zip(guests, finish_job(guests), modes, before, strict=True):
@@ -198,7 +198,7 @@ def test_a_killed_process_leaves_nothing_and_the_channels_as_they_were(guests: G
     ids=["each has one queue", "the first has all"],
 )
 def test_a_second_process(guests: Guests, queues: str, driver: str, first: str, second: str) -> None:
-    """It takes what the first has left; the queues that virtio_net adds for XDP itself are nobody's."""
+    """The second process takes the queues that the first left; those that virtio_net adds for XDP are nobody's."""
     config = "HARP_CONF_DIR=/run/shared HARP_PATHS=4"
     for guest in guests:
         guest.configure("shared", "eth2", address_of(2, guest.rank), queues)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scenarios share: JSON lines to and from the test, and a table that is initialised."""
+"""Shared by the scenarios: JSON lines to and from the test, and a table that is initialised."""
 
 from __future__ import annotations
 

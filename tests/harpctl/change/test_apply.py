@@ -43,16 +43,16 @@ class FakeGuard:
         self.reachable = reachable
         self.calls: list[str] = []
 
-    def arm(self, transaction: str, host: Host) -> None:
+    def start_timer(self, transaction: str, host: Host) -> None:
         assert not host.exists("/etc/guarded")
         self.calls.append(f"arm {transaction[:4]}")
 
-    def settle(self, progress: Progress) -> bool:
+    def await_confirmation(self, progress: Progress) -> bool:
         del progress
         self.calls.append("settle")
         return self.reachable
 
-    def disarm(self) -> None:
+    def end_timer(self) -> None:
         self.calls.append("disarm")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --dry-run prints: a diff that patch takes, with modes, links and commands in their places."""
+"""`--dry-run` prints a diff that patch takes, with modes, links and commands in their places."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harpctl.change.diff import file_diff, render_diff
 from harpctl.change.state import Absent, File, digest
 from harpctl.change.steps import Group, Plan, RemoveFile, Rename, Run, WriteFile
 from harpctl.host.host import Host
-from tests.draws import draws
+from tests.draws import draw_examples
 from tests.harpctl.change.site import make_host, make_plan, make_tree, set_up, take_snapshot
 
 EXPECTED = """\
@@ -116,7 +116,7 @@ TEXT = st.lists(st.sampled_from(["a", "b", "c\r", "é", " \x0c", "", "\x1c\u2028
 
 
 @pytest.mark.skipif(not shutil.which("patch"), reason="needs patch")
-@draws(60)
+@draw_examples(60)
 @given(old=TEXT, new=TEXT, last=st.sampled_from(["", "\n"]))
 def test_patch_understands_it(tmp_path_factory: pytest.TempPathFactory, old: str, new: str, last: str) -> None:
     root = tmp_path_factory.mktemp("tree")

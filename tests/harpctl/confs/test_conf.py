@@ -20,7 +20,7 @@ from harpctl.confs.conf import NAMED, Conf, conf_number, conf_of, conf_path, par
 from harpctl.confs.table import KEYS, TABLE, Setting
 from harpctl.confs.values import read_ip
 from harpctl.errors import HarpError
-from tests.draws import draws
+from tests.draws import draw_examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "plugin" / "src"
@@ -224,7 +224,7 @@ def near_confs(draw: st.DrawFn) -> bytes:
     return (end.join(lines) + draw(st.sampled_from(["", end]))).encode("utf-8", "surrogateescape")
 
 
-@draws(1500)
+@draw_examples(1500)
 @given(
     data=st.one_of(
         near_confs(), st.binary(max_size=80), st.lists(LINES, max_size=6).map(lambda x: "\n".join(x).encode())
@@ -245,7 +245,7 @@ def test_corpus_of_the_fuzzer(plugin_parse: Parse, file: Path) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-@draws(60)
+@draw_examples(60)
 @given(value=VALUES)
 def test_each_key_takes_what_the_plugin_takes(plugin_parse: Parse, key: str, value: str) -> None:
     head = "" if key == "interface" else "[eni]\ninterface = eth1\n"
@@ -274,7 +274,7 @@ CONFS = st.fixed_dictionaries(
 ).map(conf_of)
 
 
-@draws(300)
+@draw_examples(300)
 @given(conf=CONFS)
 def test_what_is_written_is_read_back(plugin_parse: Parse, conf: Conf) -> None:
     text = render(conf)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of packages share: all packages built once, hosts of Debian, a host that has no Python."""
+"""Shared by the tests of packages: all packages built once, hosts of Debian, a host that has no Python."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.dist, pytest.mark.timeout(1800)]
 
 
 def test_layer_is_the_installers_image(root: Path, tmp_path: Path) -> None:
-    """Its program installs the library for a node's containers."""
+    """The image's program installs the library for a node's containers."""
     out, image, node = tmp_path / "out", tmp_path / "image", tmp_path / "node"
     image.mkdir()
     node.mkdir()

@@ -212,7 +212,7 @@ def test_the_plugin_beside_another_one(out: Path, empty: Path) -> None:
 
 
 def test_harpctl_without_root(wheel: Path, out: Path) -> None:
-    """As a user types it, in an environment with our wheels alone."""
+    """A user runs harpctl in an environment with our wheels alone."""
     python = shutil.which("python3", path="/usr/bin:/bin")
     if os.geteuid() != 0 or python is None:
         pytest.skip("needs root, to be somebody else, and a Python that everyone may run")
@@ -269,7 +269,7 @@ def test_the_plugin_alone(out: Path, empty: Path) -> None:
 
 
 def test_lightcc_alone(out: Path, empty: Path) -> None:
-    """It needs nothing to be installed, and says that torch is missing."""
+    """The wheel of lightcc installs without any other package, and says that torch is missing."""
     wheel = only_file_for(out, "lightcc-*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     run_command(empty / "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", wheel)

@@ -188,7 +188,7 @@ def test_a_damaged_journal_is_a_finding(world: World) -> None:
 
 
 def test_repairs_are_plans_of_their_own(world: World) -> None:
-    world.eni("eth1", is_up=False)
+    world.change_eni("eth1", is_up=False)
     world.remove("/etc/systemd/system/multi-user.target.wants/harp.service")
     plans = safe_repairs(world.findings())
     assert all(isinstance(plan, Plan) and len(plan.groups) == 1 for plan in plans)
@@ -203,7 +203,7 @@ def test_no_name_ends_a_command(world: World) -> None:
     name, evil = "e;id>x", "/usr/local/tfabric/tools/config/ztcp;touch PWN;.conf"
     for number, eni in ((1, "eth1"), (2, "eth2")):
         world.conf(number, interface=name if number == 1 else eni)
-    world.eni("eth1", is_up=False, mtu=500, addresses=(), xdp_attached=True)
+    world.change_eni("eth1", is_up=False, mtu=500, addresses=(), xdp_attached=True)
     enis = tuple(replace(eni, name=name) if eni.name == "eth1" else eni for eni in world.facts.enis)
     world.facts = replace(world.facts, enis=enis)
     world.write(evil, f"[eni]\ninterface = {name}\n")
@@ -273,7 +273,7 @@ def test_new_kernels_take_jumbo_frames(world: World) -> None:
 
 def test_address_without_a_subnet(world: World) -> None:
     """Some clouds give /32 addresses: only the gateway can be looked up."""
-    world.eni("eth1", addresses=("10.0.1.11/32",))
+    world.change_eni("eth1", addresses=("10.0.1.11/32",))
     assert world.machine
     world.machine.ways = {("10.0.1.11", "10.0.1.10"): "eth0", ("10.0.1.11", "10.0.1.12"): "eth0"}
     assert worst_level(world.findings("enis.egress")) == "ok"
@@ -287,8 +287,8 @@ def test_parked_copy_is_not_another_plugin(world: World) -> None:
 
 def test_the_other_eni_of_a_subnet_is_no_other_host(world: World) -> None:
     """The kernel sends to each address of its own through lo: such an address shows no way out."""
-    world.eni("eth1", addresses=("10.0.1.2/24",))
-    world.eni("eth2", addresses=("10.0.1.3/24",), gateway="10.0.1.1")
+    world.change_eni("eth1", addresses=("10.0.1.2/24",))
+    world.change_eni("eth2", addresses=("10.0.1.3/24",), gateway="10.0.1.1")
     assert world.machine
     for source, name in (("10.0.1.2", "eth1"), ("10.0.1.3", "eth2")):
         world.machine.ways |= {(source, f"10.0.1.{n}"): name for n in (1, 4)}
@@ -320,7 +320,7 @@ def test_the_interfaces_that_the_variable_selects(world: World, text: str, names
 
 
 def test_a_conf_file_may_have_an_alternative_name(world: World) -> None:
-    world.eni("eth1", altnames=("enp3s1",))
+    world.change_eni("eth1", altnames=("enp3s1",))
     world.conf(1, interface="enp3s1")
     assert [finding.level for finding in world.findings("confs.interface")] == ["ok"]
     assert [eni.name for eni in world.context().enis] == ["eth1", "eth2"]

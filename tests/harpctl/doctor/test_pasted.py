@@ -23,7 +23,7 @@ from harpctl.doctor.model import Finding
 from harpctl.doctor.repair import adapt_repair
 from harpctl.facts.model import BootEntry
 from harpctl.facts.sources import RECORD
-from harpctl.network.model import EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode_record
 from tests.harpctl.doctor.world import World
 from tests.harpctl.machine import build_machine
 from tests.harpctl.network.example import write_file
@@ -158,7 +158,7 @@ def test_what_is_recorded_is_changed_by_setup(
 ) -> None:
     context = world.context()
     record = Interfaces(enis=(EniPlan(number=0, name="eth1", mtu=mtu, queues=queues),))
-    write_file(context.host.root, RECORD, encode(record).decode())
+    write_file(context.host.root, RECORD, encode_record(record).decode())
     assert adapt_repair(repair, context) == expected
 
 

@@ -39,7 +39,7 @@ from harpctl.facts.plugin_files import Copy
 from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import Completed
-from harpctl.network.model import EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode_record
 from harpctl.plugin.compat import Platform
 from harpctl.plugin.search import Taken
 from harpctl.units import GIB, MIB
@@ -184,7 +184,7 @@ class World:
             (root / folder).mkdir(parents=True)
         self.write("/usr/lib/systemd/system/dev-hugepages.mount", "[Mount]\n")
         self.write("/etc/systemd/system/harp.service", "[Unit]\n")
-        self.write(RECORD, encode(Interfaces(enis=tuple(map(_make_plan, (1, 2))))).decode())
+        self.write(RECORD, encode_record(Interfaces(enis=tuple(map(_make_plan, (1, 2))))).decode())
         self.write(LIBRARY, "\x7fELF")
         (root / "etc/systemd/system/multi-user.target.wants").mkdir()
         wanted = root / "etc/systemd/system/multi-user.target.wants/harp.service"
@@ -271,7 +271,7 @@ class World:
         conf = self.confs[number]
         self.confs[number] = conf_of({key: conf.get(key) for key in KEYS} | changes)
 
-    def eni(self, name: str, **changes: Any) -> None:
+    def change_eni(self, name: str, **changes: Any) -> None:
         enis = tuple(replace(eni, **changes) if eni.name == name else eni for eni in self.facts.enis)
         self.facts = replace(self.facts, enis=enis)
 

@@ -20,7 +20,7 @@ from harpctl.facts.collect import collect_facts
 from harpctl.facts.model import Facts
 from harpctl.facts.table import facts_tables
 from harpctl.host.host import Host
-from tests.draws import draws
+from tests.draws import draw_examples
 from tests.harpctl.machine import Shape, build_machine
 
 SMALL = Shape(gpus=2, enis=2, addressed=1, cpus=4, nodes=2, memory_gib=16)
@@ -101,7 +101,7 @@ HARMED = st.one_of(
 )
 
 
-@draws(25)
+@draw_examples(25)
 @given(harms=st.lists(HARMED, min_size=1, max_size=12))
 @example(harms=[("etc/grub2-efi.cfg", "loop", b"")])
 @example(harms=[("etc", "loop", b"")])

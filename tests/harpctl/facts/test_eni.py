@@ -24,7 +24,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def eni_of(tree: Path, name: str) -> Eni:
-    eni = collect_facts(Host(tree)).eni(name)
+    eni = collect_facts(Host(tree)).find_eni(name)
     assert eni is not None
     return eni
 

@@ -108,7 +108,7 @@ def test_what_is_given_goes_before_what_the_tree_shows(tmp_path: Path) -> None:
     assert facts.memory.total == 64 * GIB
     assert len(facts.gpus) == 8
     assert [eni.name for eni in facts.enis if eni.name in {"eth1", "eth20"}] == ["eth20", "eth1"]
-    eth5, eth20 = facts.eni("eth5"), facts.eni("eth20")
+    eth5, eth20 = facts.find_eni("eth5"), facts.find_eni("eth20")
     assert eth5 is not None
     assert eth20 is not None
     assert eth5.addresses == ("10.9.5.1/24",)

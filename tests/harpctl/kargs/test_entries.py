@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What really boots: menus, boot loader entries, the environment block, and which of them a host reads."""
+"""Menus, boot loader entries, the environment block: harpctl finds which of them a host really boots."""
 
 from __future__ import annotations
 

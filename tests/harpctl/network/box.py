@@ -49,7 +49,7 @@ from harpctl.host.runner import TIMEOUT_S, Completed, LiveRunner
 from harpctl.network import big_tcp, guard_files, reachability, runtime
 from harpctl.network.command import confirm_all
 from harpctl.network.guard import Guard
-from harpctl.network.model import EniPlan, Interfaces, encode
+from harpctl.network.model import EniPlan, Interfaces, encode_record
 from harpctl.network.plan import NAME as NETWORK
 from harpctl.network.plan import plan_network
 from harpctl.setup.command import plan_setup
@@ -364,7 +364,7 @@ class StartsNetworkManager(LiveRunner):
 
 @case
 def networkmanager_at_boot(host: Host) -> None:
-    """Its profile of eth1 has the highest priority that there is."""
+    """NetworkManager's profile of eth1 has the highest priority that there is."""
     write_file(host.root, "/usr/sbin/NetworkManager", mode=0o755)
     text = "[main]\nplugins=keyfile\ndns=none\nrc-manager=unmanaged\n"
     write_file(host.root, "/etc/NetworkManager/NetworkManager.conf", text)
@@ -454,7 +454,7 @@ def what_the_kernel_does_not_report_comes_back(host: Host) -> None:
 @case
 def an_interface_that_comes_late(host: Host) -> None:
     enis = make_plans()
-    write_file(host.root, RECORD, encode(Interfaces(enis=tuple(enis))).decode())
+    write_file(host.root, RECORD, encode_record(Interfaces(enis=tuple(enis))).decode())
     run_line("ip link del eth2")
     with run_boot(host):
         await_that(lambda: has_address("eth1", "10.0.1.11/24"), "the other one is set up")
@@ -575,8 +575,8 @@ def read_sizes() -> dict[str, list[int | None]]:
     return found
 
 
-def big_tcp_setup(host: Host, **options: Any) -> Plan:
-    """Plan a setup, and leave of it what is about BIG TCP: this machine stays as it is."""
+def plan_big_tcp_setup(host: Host, **options: Any) -> Plan:
+    """Plan a setup and return its part about BIG TCP alone, so that the rest of this machine stays as it is."""
     known = msgspec.structs.replace(collect_facts(host), enis=look_at_enis().enis)
     wanted = {"kernel_args": False, "network": False, "big_tcp": True, "enis": ("eth1", "eth2"), **options}
     plan = plan_setup(host, SetupOptions(page_size=2 * MIB, hugepages=1, **wanted), known).plan
@@ -594,7 +594,7 @@ def big_tcp_is_set_and_set_back(host: Host) -> None:
     links = KernelLinks()
     known = {name: links.sizes(name) for name in WIRES}
     has_ipv4 = "gso_ipv4_max_size" in known["eth1"]
-    plan = big_tcp_setup(host)
+    plan = plan_big_tcp_setup(host)
     assert "of eth1\n" in render_diff(plan, host)
     assert known == {name: links.sizes(name) for name in WIRES}, "a plan changes nothing"
     assert apply(plan, host, what="setup", progress=NoProgress())
@@ -604,7 +604,7 @@ def big_tcp_is_set_and_set_back(host: Host) -> None:
     for name in ("eth1", "eth2"):
         ipv4 = [links.sizes(name).get(size) for size in ("gso_ipv4_max_size", "gro_ipv4_max_size")]
         assert ipv4 == ([131072, 131072] if has_ipv4 else [None, None])
-    assert big_tcp_setup(host).is_empty
+    assert plan_big_tcp_setup(host).is_empty
     report = rollback.rollback(host, progress=NoProgress())
     assert not report.kept, report.kept
     assert read_sizes() == before
@@ -617,7 +617,7 @@ def big_tcp_is_left_alone_where_it_may_harm(host: Host) -> None:
     run_line("ip link add br9 type bridge")
     run_line("ip link set eth2 master br9")
     before = read_sizes()
-    plan = big_tcp_setup(host)
+    plan = plan_big_tcp_setup(host)
     assert "No BIG TCP for eth2: it is a port of a bridge, a bond or Open vSwitch." in plan.notes
     assert "No BIG TCP for what eth1 receives: the host forwards packets from it." in plan.notes
     assert apply(plan, host, what="setup", progress=NoProgress())
@@ -631,13 +631,13 @@ def big_tcp_is_left_alone_where_it_may_harm(host: Host) -> None:
 def big_tcp_is_set_unless_it_is_left_out(host: Host) -> None:
     address = Overrides(addresses={"eth1": "10.0.1.11/24"})
     usual: dict[str, Any] = {"network": True, "enis": ("eth1",), "overrides": address, "big_tcp": None}
-    assert not big_tcp_setup(host, **usual).is_empty
-    assert big_tcp_setup(host, **{**usual, "big_tcp": False}).is_empty
-    write_file(host.root, RECORD, encode(Interfaces(big_tcp=False)).decode())
-    assert big_tcp_setup(host, **usual).is_empty, "as an earlier setup chose"
-    assert not big_tcp_setup(host, **{**usual, "big_tcp": True}).is_empty
+    assert not plan_big_tcp_setup(host, **usual).is_empty
+    assert plan_big_tcp_setup(host, **{**usual, "big_tcp": False}).is_empty
+    write_file(host.root, RECORD, encode_record(Interfaces(big_tcp=False)).decode())
+    assert plan_big_tcp_setup(host, **usual).is_empty, "as an earlier setup chose"
+    assert not plan_big_tcp_setup(host, **{**usual, "big_tcp": True}).is_empty
     (host.root / RECORD[1:]).unlink()
-    assert big_tcp_setup(host, **{**usual, "network": False}).is_empty
+    assert plan_big_tcp_setup(host, **{**usual, "network": False}).is_empty
 
 
 @case
@@ -807,9 +807,9 @@ def a_gateway_that_answers_arp_only(host: Host) -> None:
     run_line("ip netns exec net sysctl -q -w net.ipv4.icmp_echo_ignore_all=1")
     seen = reachability.find_reachable(host)
     assert [(target.address, target.seen_by) for target in seen.targets] == [("10.0.9.1", "neighbour")]
-    assert not seen.lost(host)
+    assert not seen.list_lost(host)
     run_line("ip -n net link set to-eth0 down")
-    assert seen.lost(host) == ("10.0.9.1",)
+    assert seen.list_lost(host) == ("10.0.9.1",)
 
 
 @case
@@ -817,15 +817,15 @@ def a_client_that_answers_nothing(host: Host) -> None:
     os.environ["SSH_CONNECTION"] = "198.51.100.7 50000 10.0.9.10 22"
     seen = reachability.find_reachable(host)
     assert [target.seen_by for target in seen.targets] == ["ping", "route"]
-    assert not seen.lost(host)
+    assert not seen.list_lost(host)
     run_line("ip route add 198.51.100.0/24 via 10.0.9.2")
-    assert seen.lost(host) == ("198.51.100.7",)
+    assert seen.list_lost(host) == ("198.51.100.7",)
 
 
 @case
 def no_rollback_timer_no_change(host: Host) -> None:
     class NoGuard(Guard):
-        def _arguments(self, transaction: str) -> list[str]:
+        def _timer_argv(self, transaction: str) -> list[str]:
             return ["/bin/false", transaction]
 
     before = network_state()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each manager is told on trees of distributions, what is refused, and the second run."""
+"""Files for each manager on trees of distributions, refusals, and the second run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harpctl.facts.model import Facts
 from harpctl.facts.sources import RECORD, collect_sources
 from harpctl.host.host import Host
 from harpctl.network.managers import IFUPDOWN, NETWORKMANAGER, RELOAD
-from harpctl.network.model import EniPlan, Interfaces, decode, encode
+from harpctl.network.model import EniPlan, Interfaces, decode_record, encode_record
 from harpctl.network.plan import plan_network
 from tests.harpctl.machine import DISTROS, build_machine
 from tests.harpctl.network.example import (
@@ -98,8 +98,8 @@ def test_an_eni_that_is_not_used_any_more_leaves_nothing(tmp_path: Path) -> None
 
 def test_the_record_is_read_as_it_was_written() -> None:
     record = Interfaces(enis=ENIS, big_tcp=False)
-    assert decode(encode(record)) == record
-    assert decode(None) == Interfaces()
+    assert decode_record(encode_record(record)) == record
+    assert decode_record(None) == Interfaces()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_record_is_read_as_it_was_written() -> None:
 )
 def test_a_record_that_is_damaged_is_refused(text: str) -> None:
     with pytest.raises(HarpError, match=RECORD) as caught:
-        decode(text.encode())
+        decode_record(text.encode())
     assert caught.value.exit_code is ExitCode.WRONG_DATA
 
 

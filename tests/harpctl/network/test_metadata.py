@@ -14,7 +14,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from harpctl.host.host import Host
-from harpctl.network.metadata import EC2_URL, TENCENT_URL, VENDOR, Address, Ec2, Tencent, lookup, sources_of
+from harpctl.network.metadata import (
+    EC2_URL,
+    TENCENT_URL,
+    VENDOR,
+    Address,
+    Ec2,
+    Tencent,
+    look_up_addresses,
+    sources_of,
+)
 from harpctl.network.speeds import known_speed
 
 MAC1, MAC2, MAC3 = "52:54:00:00:00:11", "52:54:00:00:00:12", "52:54:00:00:00:13"
@@ -79,23 +88,27 @@ def service() -> Iterator[Service]:
 
 def test_tencent(service: Service) -> None:
     service.paths = TENCENT
-    found = lookup([MAC1, MAC2, MAC3], [Tencent(f"{service.url}/meta-data")])
+    found = look_up_addresses([MAC1, MAC2, MAC3], [Tencent(f"{service.url}/meta-data")])
     assert found == {MAC1: Address(cidr="10.0.1.5/20", gateway="10.0.1.1")}
 
 
 def test_ec2(service: Service) -> None:
     service.paths, service.wants_token = EC2, True
-    assert lookup([MAC1, MAC2], [Ec2(service.url)]) == {MAC1: Address(cidr="172.31.5.9/20", gateway="172.31.0.1")}
+    assert look_up_addresses([MAC1, MAC2], [Ec2(service.url)]) == {
+        MAC1: Address(cidr="172.31.5.9/20", gateway="172.31.0.1")
+    }
 
 
 def test_the_mac_is_requested_in_lower_case_and_returned_as_it_was_given(service: Service) -> None:
     service.paths = {path.replace(MAC1, "aa:bb:cc:00:00:01"): text for path, text in TENCENT.items()}
-    assert list(lookup(["AA:BB:CC:00:00:01"], [Tencent(f"{service.url}/meta-data")])) == ["AA:BB:CC:00:00:01"]
+    assert list(look_up_addresses(["AA:BB:CC:00:00:01"], [Tencent(f"{service.url}/meta-data")])) == [
+        "AA:BB:CC:00:00:01"
+    ]
 
 
 def test_the_next_source_is_queried_where_the_first_has_nothing(service: Service) -> None:
     service.paths, service.wants_token = EC2, True
-    assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data"), Ec2(service.url)])
+    assert MAC1 in look_up_addresses([MAC1], [Tencent(f"{service.url}/meta-data"), Ec2(service.url)])
 
 
 @pytest.mark.parametrize(
@@ -115,14 +128,14 @@ def test_the_services_need_no_name_server() -> None:
 
 def test_no_service(service: Service) -> None:
     closed = "http://127.0.0.1:1/latest"
-    assert lookup([MAC1], [Tencent(closed), Ec2(closed), Ec2(service.url)]) == {}
+    assert look_up_addresses([MAC1], [Tencent(closed), Ec2(closed), Ec2(service.url)]) == {}
 
 
 @pytest.mark.parametrize("page", ["<html>\n<body>Log in</body>", "10.0.1.5 or so"])
 def test_a_server_that_answers_for_every_name(service: Service, page: str) -> None:
-    """As of a captive portal: what it says is no address, and makes no path for the next question."""
+    """The answers of a captive portal are no address, and make no path for the next question."""
     service.paths = {f"{MACS}/{MAC1}/primary-local-ipv4": page}
-    assert lookup([MAC1], [Tencent(f"{service.url}/meta-data")]) == {}
+    assert look_up_addresses([MAC1], [Tencent(f"{service.url}/meta-data")]) == {}
 
 
 def test_a_server_that_does_not_speak_http(tmp_path: Path) -> None:
@@ -148,7 +161,7 @@ def test_no_proxy(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     service.paths = TENCENT
-    assert MAC1 in lookup([MAC1], [Tencent(f"{service.url}/meta-data")])
+    assert MAC1 in look_up_addresses([MAC1], [Tencent(f"{service.url}/meta-data")])
 
 
 @pytest.mark.parametrize(

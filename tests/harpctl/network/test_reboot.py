@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What setup did holds after a boot with each network manager, and nothing of it after a rollback.
+"""All that setup did holds after a boot with each network manager, and nothing of it after a rollback.
 
 Where this machine lacks a manager's programs, --vm runs it in the files of a Debian, which is fetched once.
 """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harpctl.network.watch import concerns
+from harpctl.network.watch import concerns_interfaces
 
 LINKS, ADDRESSES, ROUTES, RULES = (16, 17), (20, 21), (24, 25), (32, 33)  # RTM_NEW.., RTM_DEL..
 HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
@@ -47,15 +47,15 @@ RENAMED = make_message(LINKS[0], b"\0" * 4 + pack_number(LO) + b"\0" * 8, (3, b"
 
 @pytest.mark.parametrize("one", [LINK, RENAMED, ADDRESS, ROUTE, RULE])
 def test_changes_of_an_eni_and_of_its_rules_count(one: bytes) -> None:
-    assert concerns(one, ["lo"])
-    assert concerns(b"".join(OTHERS) + one, ["eth9", "lo"])
-    assert concerns(one, []) == (one == RULE)
+    assert concerns_interfaces(one, ["lo"])
+    assert concerns_interfaces(b"".join(OTHERS) + one, ["eth9", "lo"])
+    assert concerns_interfaces(one, []) == (one == RULE)
 
 
 def test_changes_of_others_do_not_count() -> None:
-    assert not concerns(b"".join(OTHERS), ["lo"])
+    assert not concerns_interfaces(b"".join(OTHERS), ["lo"])
 
 
 @given(st.binary(max_size=200), st.sampled_from([LINK, ADDRESS, ROUTE, RULE]), st.integers(0, 60))
 def test_any_bytes_are_read(more: bytes, one: bytes, cut: int) -> None:
-    assert concerns(one[:cut] + more, ["lo"]) in {True, False}
+    assert concerns_interfaces(one[:cut] + more, ["lo"]) in {True, False}

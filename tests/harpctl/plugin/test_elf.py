@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from shared libraries, and that damaged ones are refused by name."""
+"""Shared libraries are read, and damaged ones are refused by name."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from harpctl.plugin.command import SwitchResult, run_switch
 from harpctl.plugin.source import read_source
 from harpctl.plugin.status import read_status
 from harpctl.plugin.switch import Switch, plan_disable, plan_enable, plan_install
-from tests.draws import draws
+from tests.draws import draw_examples
 from tests.harpctl.plugin.conftest import TABLE, Compile, Image, make_image
 
 OWN_PATH = "/opt/harp/net.so"
@@ -69,7 +69,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Case:
-    """What lies on the image, who sets which NCCL_NET_PLUGIN, and what is done."""
+    """Plugins on the image, who sets which NCCL_NET_PLUGIN, and what is done."""
 
     first: str  # who holds the plain name where the loader looks first
     plain: str
@@ -175,7 +175,7 @@ def find_problems(image: Image) -> list[Finding]:
 
 
 @pytest.mark.usefixtures("quickly")
-@draws(25)
+@draw_examples(25)
 @given(case=CASES)
 @example(case=Case("", "", "", True, (False, False, False), OWN_PATH, "/root/.nccl.conf", ("install",)))
 @example(case=Case("", "", "other", False, (False, False, False), None, "/etc/nccl.conf", ("install",)))

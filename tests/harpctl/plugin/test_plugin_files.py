@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where plugins and NCCL's libraries are looked for, on both families."""
+"""Plugins and NCCL's libraries are looked for in the right folders, on both families."""
 
 from __future__ import annotations
 

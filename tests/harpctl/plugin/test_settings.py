@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is set for NCCL: the environment goes before files, also where it sets a variable to nothing."""
+"""The environment goes before files of NCCL, also where it sets a variable to nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `status` reports of a host: who wins, what NCCL picks, and what stands in the way."""
+"""`status` reports of a host who wins, what NCCL picks, and what stands in the way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host says of itself to preflight, in tests."""
+"""Makes what a host says of itself to preflight, for tests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hugepages, and whether they fit."""
+"""Numbers of hugepages that setup plans, and refusals where they do not fit."""
 
 from __future__ import annotations
 

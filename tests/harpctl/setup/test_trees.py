@@ -23,7 +23,7 @@ from harpctl.facts.model import Overrides
 from harpctl.facts.sources import RECORD
 from harpctl.host.host import Host
 from harpctl.host.runner import TIMEOUT_S, Completed
-from harpctl.network.model import decode
+from harpctl.network.model import decode_record
 from harpctl.setup.command import plan_setup, run_setup
 from harpctl.setup.options import SetupOptions
 from harpctl.units import GIB, MIB
@@ -193,7 +193,9 @@ def test_a_setup_without_options_keeps_mtu_and_channels(tmp_path: Path) -> None:
     lower.write_text(lower.read_text().replace("mtu = 8500", "mtu = 1400"))
     assert run_harpctl(root, "setup").exit_code == 0
     assert "mtu = 1400" in lower.read_text()
-    assert [(eni.mtu, eni.queues) for eni in decode((root / RECORD[1:]).read_bytes()).enis] == [(8500, 4)] * 2
+    assert [(eni.mtu, eni.queues) for eni in decode_record((root / RECORD[1:]).read_bytes()).enis] == [
+        (8500, 4)
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_the_running_mtu_is_kept(tmp_path: Path, distro: str) -> None:
     root = build_machine(tmp_path, distro, "gpu2")
     (root / "sys/class/net/eth1/mtu").write_text("8500\n")
     assert run_harpctl(root, "setup").exit_code == 0
-    assert [eni.mtu for eni in decode((root / RECORD[1:]).read_bytes()).enis] == [8500, 1500]
+    assert [eni.mtu for eni in decode_record((root / RECORD[1:]).read_bytes()).enis] == [8500, 1500]
 
 
 IFCFG = """\
@@ -266,7 +268,7 @@ def unmanaged_devices(root: Path) -> list[str]:
 @pytest.mark.parametrize("has_scripts", [False, True])
 @pytest.mark.parametrize("distro", ["rocky-8", "rocky-9"])
 def test_rockys_networkmanager_with_ifcfg_and_keyfile(tmp_path: Path, distro: str, has_scripts: bool) -> None:
-    """Its plugin ifcfg-rh reads eth1's file, also where the service network is there to read it too."""
+    """NetworkManager's plugin ifcfg-rh reads eth1's file, also where the service network is there to read it."""
     root = build_machine(tmp_path, distro, "gpu2")
     ifcfg = root / "etc/sysconfig/network-scripts/ifcfg-eth1"
     keyfile = root / "etc/NetworkManager/system-connections/cloud-init-eth2.nmconnection"
@@ -292,7 +294,7 @@ def test_rockys_networkmanager_with_ifcfg_and_keyfile(tmp_path: Path, distro: st
     done = run_harpctl(root, "setup", *GIVEN)
     assert done.exit_code == 0, done.output
     assert SUCCESS in done.stdout
-    record = decode((root / RECORD[1:]).read_bytes())
+    record = decode_record((root / RECORD[1:]).read_bytes())
     assert [(eni.name, eni.address, eni.gateway, eni.mtu) for eni in record.enis] == [
         ("eth1", "10.0.1.11/24", "10.0.1.1", 1400),
         ("eth2", "10.0.2.12/24", "10.0.2.1", 1400),

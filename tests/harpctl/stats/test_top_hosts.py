@@ -45,7 +45,7 @@ def pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.usefixtures("pid")
 def test_a_host_that_does_not_answer_hides_nothing() -> None:
-    """It is a sentence with what to do, and the others are shown."""
+    """A sentence says what to do about that host, and the others are shown."""
     shown = CliRunner().invoke(app, ["top", "-H", "here,down", "--interval", "0.3"])
     assert shown.exit_code == ExitCode.MISSING
     text = " ".join(shown.stdout.split())

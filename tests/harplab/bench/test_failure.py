@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be broken, as people write it."""
+"""Failures are read as people write them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_events_are_in_their_order() -> None:
         ("eni1:cap=50@1+1", "rate 50mbit", "rate 900mbit"),
     ],
 )
-def test_what_is_done_to_the_lab(text: str, broken: str, repaired: str) -> None:
+def test_the_lab_is_broken_and_repaired(text: str, broken: str, repaired: str) -> None:
     spec, ran = LabSpec(enis=2, switch=True, cap_mbps=900), []
 
     def run(command: Command) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables contain, plain and on a terminal."""
+"""Content of the tables, plain and on a terminal."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_the_same_damage_twice(h: Any) -> None:
 
 
 def test_a_path_that_began_long_before(h: Any) -> None:
-    """Its numbers have passed 2^32 three times, those of the other path never."""
+    """The path's numbers have passed 2^32 three times, those of the other path never."""
     data = [h.sealed(_data_packet(h, number), SEED) for number in range(3)]
     data += [h.sealed(_data_packet(h, number, path=4), SEED ^ 3) for number in range(2)]
     data += [h.sealed(_data_packet(h, 1, path=5), SEED), h.sealed(_data_packet(h, 1, path=6), SEED ^ 3)]

@@ -50,7 +50,7 @@ for number in range(count):
 
 @dataclasses.dataclass(frozen=True)
 class Arrived:
-    """What came: the datagrams' numbers in their order, how many had wrong bytes, how long each took."""
+    """The datagrams that came: their numbers in their order, how many had wrong bytes, how long each took."""
 
     numbers: Sequence[int]
     wrong: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lab would run, without running it; and what it does around it."""
+"""The commands that a lab would run, without running them; and what it does around them."""
 
 from __future__ import annotations
 

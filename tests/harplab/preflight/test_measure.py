@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a preflight measures: who measures with whom, the rates of a pair, what HARP gains."""
+"""A preflight measures in rounds, the rates of a pair, and what HARP gains."""
 
 from __future__ import annotations
 

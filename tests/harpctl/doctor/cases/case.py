@@ -13,7 +13,7 @@ Spoil = Callable[[World], None]
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What is spoilt, and what is then reported: the level, words of the cause, the repair's commands."""
+    """A spoilt host, and what is then reported: the level, words of the cause, the repair's commands."""
 
     id: str
     level: str

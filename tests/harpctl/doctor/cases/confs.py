@@ -118,12 +118,12 @@ def other_address(world: World) -> None:
     "harpctl setup --mtu 9000",
 )
 def mtu_below_the_conf(world: World) -> None:
-    world.eni("eth1", mtu=1500)
+    world.change_eni("eth1", mtu=1500)
 
 
 @case("confs.mtu", "fail", "but eth1 has 1500", f"harpctl edit {conf_path(1)} --set mtu=1500")
 def mtu_beyond_the_device(world: World) -> None:
-    world.eni("eth1", mtu=1500, mtu_max=1500)
+    world.change_eni("eth1", mtu=1500, mtu_max=1500)
 
 
 @case(
@@ -164,7 +164,7 @@ def many_queues(world: World) -> None:
 )
 def unknown_speed(world: World) -> None:
     world.conf(1, speed_mbps=None)
-    world.eni("eth1", speed_mbps=0)
+    world.change_eni("eth1", speed_mbps=0)
 
 
 @case("confs.gpu", "warn", "gpu = 5, but this host has GPUs 0 to 1", "harpctl setup")
@@ -184,7 +184,7 @@ def interface_twice(world: World) -> None:
 
 @case("confs.distinct", "fail", f"eth1 is already in {conf_path(1)}", f"harpctl edit {conf_path(2)} --delete")
 def interface_twice_by_an_alternative_name(world: World) -> None:
-    world.eni("eth1", altnames=("enp3s1",))
+    world.change_eni("eth1", altnames=("enp3s1",))
     world.confs[2] = replace(world.confs[1], interface="enp3s1", cores=None)
 
 

@@ -45,7 +45,7 @@ def zero_copy_unknown(world: World) -> None:
     PRIVILEGED,
 )
 def falls_to_sockets(world: World) -> None:
-    world.eni("eth1", xdp="zero-copy")
+    world.change_eni("eth1", xdp="zero-copy")
     world.change("limits", capabilities=("cap_net_admin",))
 
 
@@ -59,7 +59,7 @@ def jumbo_on_an_old_kernel(world: World) -> None:
 
 @case("drivers.mtu", "warn", "MTUs over 3762 need Linux 6.6 with AF_XDP: eth1 cannot", MTU_REPAIR)
 def jumbo_by_auto(world: World) -> None:
-    world.eni("eth1", xdp="zero-copy")
+    world.change_eni("eth1", xdp="zero-copy")
 
 
 @case(
@@ -70,7 +70,7 @@ def jumbo_by_auto(world: World) -> None:
     "ip link set dev eth1 xdp off",
 )
 def program_attached(world: World) -> None:
-    world.eni("eth1", xdp_attached=True)
+    world.change_eni("eth1", xdp_attached=True)
 
 
 @case("drivers.modes", "skip", "xdp-zc would lack cap_net_raw, cap_bpf or cap_sys_admin.")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harpctl.facts.model import Gpu
 from harpctl.facts.sources import RECORD
-from harpctl.network.model import Interfaces, encode
+from harpctl.network.model import Interfaces, encode_record
 from tests.harpctl.doctor.cases.case import case
 from tests.harpctl.doctor.world import RULES, STATE, World
 
@@ -30,22 +30,22 @@ def few_gpus(world: World) -> None:
     "harpctl setup --enis NAME,...  # with secondary ENIs",
 )
 def primary_eni(world: World) -> None:
-    world.eni("eth1", is_default_route=True)
+    world.change_eni("eth1", is_default_route=True)
 
 
 @case("enis.device", "warn", "eth1 is a veth", "harpctl setup --enis NAME,...  # with secondary ENIs")
 def software_eni(world: World) -> None:
-    world.eni("eth1", kind="veth")
+    world.change_eni("eth1", kind="veth")
 
 
 @case("enis.up", "fail", "eth1 is down", "ip link set dev eth1 up", is_safe=True)
 def eni_down(world: World) -> None:
-    world.eni("eth1", is_up=False, has_link=False)
+    world.change_eni("eth1", is_up=False, has_link=False)
 
 
 @case("enis.link", "fail", "eth1 is up and has no link", "ethtool eth1", "dmesg | grep eth1")
 def no_link(world: World) -> None:
-    world.eni("eth1", has_link=False)
+    world.change_eni("eth1", has_link=False)
 
 
 @case(
@@ -55,17 +55,17 @@ def no_link(world: World) -> None:
     "harpctl setup --address eth1=10.0.1.11/24 --enis eth1,eth2  # with its subnet's length",
 )
 def no_address(world: World) -> None:
-    world.eni("eth1", addresses=("fe80::1/64",))
+    world.change_eni("eth1", addresses=("fe80::1/64",))
 
 
 @case("enis.address_once", "fail", "10.0.1.11 is on eth1 and on eth2", "ip addr del 10.0.1.11/24 dev eth2")
 def address_twice(world: World) -> None:
-    world.eni("eth2", addresses=("10.0.2.12/24", "10.0.1.11/24"))
+    world.change_eni("eth2", addresses=("10.0.2.12/24", "10.0.1.11/24"))
 
 
 @case("enis.mtu_equal", "warn", "eth1 has 9000, eth2 has 9500", "harpctl setup --mtu 9500")
 def mtus_differ(world: World) -> None:
-    world.eni("eth2", mtu=9500)
+    world.change_eni("eth2", mtu=9500)
 
 
 @case("enis.mtu_least", "warn", "eth1 has MTU 1400", "harpctl setup --mtu 1500")
@@ -76,7 +76,7 @@ def small_mtu(world: World) -> None:
 @case("enis.mtu_least", "fail", "eth1 has MTU 1200, and HARP needs 1280", "harpctl setup --mtu 1500")
 def refused_mtu(world: World) -> None:
     world.conf(1, mtu=None)
-    world.eni("eth1", mtu=1200)
+    world.change_eni("eth1", mtu=1200)
 
 
 @case("enis.egress", "fail", "from 10.0.1.11 to 10.0.2.1 the kernel sends through eth2", "harpctl setup")
@@ -92,7 +92,7 @@ def no_way_out(world: World) -> None:
 
 
 def _one_subnet(world: World) -> None:
-    world.eni("eth2", addresses=("10.0.1.12/24",), gateway="10.0.1.1")
+    world.change_eni("eth2", addresses=("10.0.1.12/24",), gateway="10.0.1.1")
     world.conf(2, address="10.0.1.12", gateway="10.0.1.1")
 
 
@@ -129,19 +129,19 @@ def strict_filter(world: World) -> None:
     "harpctl setup --big-tcp",
 )
 def packets_of_64_kib(world: World) -> None:
-    world.eni("eth1", gro_ipv4_max_size=65536)
+    world.change_eni("eth1", gro_ipv4_max_size=65536)
 
 
 @case("enis.big_tcp", "skip", "No BIG TCP for eth1: it is for AF_XDP.")
 def big_tcp_beside_af_xdp(world: World) -> None:
-    world.eni("eth1", gro_ipv4_max_size=65536)
+    world.change_eni("eth1", gro_ipv4_max_size=65536)
     world.conf(1, driver="xdp")
 
 
 @case("enis.big_tcp", "skip", "It was set up with --no-big-tcp.")
 def big_tcp_left_out(world: World) -> None:
-    world.eni("eth1", gro_ipv4_max_size=65536)
-    world.write(RECORD, encode(Interfaces(big_tcp=False)).decode())
+    world.change_eni("eth1", gro_ipv4_max_size=65536)
+    world.write(RECORD, encode_record(Interfaces(big_tcp=False)).decode())
 
 
 # ---- the record of setup ----
@@ -166,7 +166,7 @@ def table_lost(world: World) -> None:
 
 @case("enis.state", "fail", "eth2 is not as setup recorded it; it lacks: MTU 9000", "harpctl boot")
 def mtu_lost(world: World) -> None:
-    world.eni("eth2", mtu=8500)
+    world.change_eni("eth2", mtu=8500)
     for number in (1, 2):
         world.conf(number, mtu=8500)
 
@@ -183,7 +183,7 @@ def stale_rule(world: World) -> None:
     "harpctl setup",
 )
 def names_moved(world: World) -> None:
-    world.eni("eth1", mac="52:54:00:00:00:09")
+    world.change_eni("eth1", mac="52:54:00:00:00:09")
     world.conf(1, mac="52:54:00:00:00:09")
 
 

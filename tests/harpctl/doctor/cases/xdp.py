@@ -26,13 +26,13 @@ def kernel_without_af_xdp(world: World) -> None:
 )
 def virtio_without_platform_addresses(world: World) -> None:
     world.conf(1, driver="xdp-zc")
-    world.eni("eth1", xdp="native")
+    world.change_eni("eth1", xdp="native")
     world.change("system", kernel="6.18.1")
 
 
 @case("xdp.virtio", "skip", "No zero-copy AF_XDP on eth1: its device lacks VIRTIO_F_ACCESS_PLATFORM.")
 def virtio_left_to_auto(world: World) -> None:
-    world.eni("eth1", xdp="native")
+    world.change_eni("eth1", xdp="native")
     world.change("system", kernel="6.18.1")
 
 
@@ -54,7 +54,7 @@ def virtio_on_an_old_kernel(world: World) -> None:
     "harpctl setup --mtu 3498  # on all hosts",
 )
 def virtio_with_jumbo_packets(world: World) -> None:
-    world.eni("eth1", xdp="zero-copy")
+    world.change_eni("eth1", xdp="zero-copy")
     world.change("system", kernel="6.18.1")
 
 
@@ -65,7 +65,7 @@ def virtio_with_jumbo_packets(world: World) -> None:
     "ethtool -L eth1 combined 4",
 )
 def all_channels_in_use(world: World) -> None:
-    world.eni("eth1", xdp="zero-copy", driver="ena")
+    world.change_eni("eth1", xdp="zero-copy", driver="ena")
 
 
 @case(
@@ -75,7 +75,7 @@ def all_channels_in_use(world: World) -> None:
     "ethtool -L eth1 rx 4 tx 4",
 )
 def all_channels_of_two_kinds_in_use(world: World) -> None:
-    world.eni("eth1", xdp="zero-copy", driver="gve", queues_tx=8)
+    world.change_eni("eth1", xdp="zero-copy", driver="gve", queues_tx=8)
 
 
 @case(
@@ -85,5 +85,5 @@ def all_channels_of_two_kinds_in_use(world: World) -> None:
     "harpctl setup --mtu 3498  # on all hosts, or set driver = udp",
 )
 def mtu_over_the_nics(world: World) -> None:
-    world.eni("eth1", driver="ena", queues=4)
+    world.change_eni("eth1", driver="ena", queues=4)
     world.conf(1, driver="xdp")
