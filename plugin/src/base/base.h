@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every layer uses: time and its units, attributes, minimum and maximum, bits. No state; any thread. */
+/* Basics of every layer: time and its units, attributes, minimum and maximum, bits. No state; any thread. */
 #ifndef HARP_BASE_H
 #define HARP_BASE_H
 

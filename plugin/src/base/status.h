@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a function returns that can fail: HARP_OK, or a status that names whose fault it is. Set-up code that
+/* The result of a function that can fail: HARP_OK, or a status that names whose fault it is. Set-up code that
  * wraps one system call returns -errno instead. nccl/ maps a status to NCCL's codes. */
 #ifndef HARP_STATUS_H
 #define HARP_STATUS_H

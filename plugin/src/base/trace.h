@@ -111,7 +111,7 @@ struct harp_trace_ring {
   uint8_t rare_count; /* the number of entries outside FLOW that were ever written */
 };
 
-/* Where one session's events, or the rest of an engine's, go. */
+/* The destination of one session's events, or of an engine's events that belong to no session. */
 struct harp_trace {
   struct harp_trace_ring *ring;
   uint16_t peer;

@@ -49,7 +49,7 @@ enum {
 };
 /* The watchdog takes over an inline engine that NCCL's threads have not visited for so long. */
 #define HARP_WATCHDOG_NS HARP_US(100)
-/* While they visit it as often as that, or hold its lock, the watchdog naps longer, up to this: a timer
+/* The longest nap of the watchdog, while NCCL's threads visit the engine so often or hold its lock: a timer
  * that fires on their core costs them some 20 us (docs/explanation/decisions/0001-watchdog-naps.md). */
 #define HARP_WATCHDOG_MAX_NS HARP_US(1600)
 /* A control call that waits for the lock has to take it within this from its last try: longer than the tries

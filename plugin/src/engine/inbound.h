@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the peers of an engine may have in flight towards it, so that its receive buffers hold all of it: the
- * window that each announces to its sender (proto/receive_window.h).
+/* The windows that an engine announces to its peers, so that its receive buffers hold all that they have in
+ * flight towards it (proto/receive_window.h).
  *
  * A peer whose packets come to a buffer of their own may fill it; those whose packets come to one buffer
  * share it: each of those that sent lately has its part. Called under the engine's lock. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine can have at most, and the text for the log when that is reached: each limit has an error of
+/* The limits of an engine, and the text for the log when one is reached: each limit has an error of
  * its own, so that the one WARN names the limit, its number, and what to change. */
 #ifndef HARP_LIMITS_H
 #define HARP_LIMITS_H

@@ -105,7 +105,7 @@ struct harp_peer {
   struct harp_outage outages[HARP_ENDPOINT_ENIS_MAX]; /* the outages of its interfaces */
 };
 
-/* What a new peer is made of; everything is copied. */
+/* The parts of a new peer; everything is copied. */
 struct harp_peer_config {
   bool is_client; /* we began the handshake */
   uint32_t slot;

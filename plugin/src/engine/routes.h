@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the paths of a peer lead: between which interfaces and ports, over which routes of the drivers, and
+/* The routes of a peer's paths: between which interfaces and ports, over which routes of the drivers, and
  * to which addresses tcp paths connect.
  *
  * An interface of either side may have no address yet. Its paths exist, but nothing is opened for them: their

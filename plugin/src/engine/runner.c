@@ -18,7 +18,7 @@
 
 /* An engine thread that finds nothing to do keeps looking for so long before it sleeps. */
 #define SPIN_NS HARP_US(50)
-/* It sleeps no longer than this, in case anything was missed. */
+/* The longest sleep of the engine's thread, in case a wake-up was missed. */
 #define SLEEP_MAX_NS HARP_MS(100)
 
 /* The sources that a thread sleeps on: the wake-up, then for packets the sockets and the driver. */

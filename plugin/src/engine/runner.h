@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who does an engine's passes, and the engine's own thread, in one of two roles.
+/* Runs an engine's passes, with the engine's own thread in one of two roles.
  *
  * thread: it does all passes: spins while there is work, then sleeps in ppoll until a packet, a submission or
  * a deadline. inline: NCCL's threads do the passes when they visit the engine; its own is the watchdog that

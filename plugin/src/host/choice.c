@@ -23,7 +23,7 @@ enum {
 /* Sorts, from the best. */
 enum sort { SORT_NIC, SORT_ABOVE_NIC, SORT_CONTAINER, SORT_NONE };
 
-/* What is known of an interface. */
+/* An interface that may be chosen. */
 struct candidate {
   const struct harp_eni *eni;
   struct harp_eni_kind kind;

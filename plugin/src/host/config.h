@@ -64,7 +64,7 @@ struct harp_config {
   char conf_dir[HARP_CONF_DIR_BYTES];
 };
 
-/* Where the configuration is read from; tests use their own. */
+/* The sources of the configuration; tests use their own. */
 struct harp_config_sources {
   const char *conf_dir;           /* the folder when HARP_CONF_DIR is not set */
   const char *const *environment; /* "NAME=value" strings, NULL at the end */

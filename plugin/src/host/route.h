@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How good a way the kernel has from an interface to an address. By rtnetlink, which needs no privilege. No
+/* Grades the kernel's way from an interface to an address. By rtnetlink, which needs no privilege. No
  * state; any thread; waits for the kernel alone. */
 #ifndef HARP_HOST_ROUTE_H
 #define HARP_HOST_ROUTE_H

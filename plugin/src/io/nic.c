@@ -82,7 +82,7 @@ unsigned harp_nic_index(const char *ifname) {
       ->ifi_index;
 }
 
-/* It uses ioctl: netlink's answer waits for whoever changes the kernel's network configuration. */
+/* Asks by ioctl: netlink's answer waits for whoever changes the kernel's network configuration. */
 int harp_nic_mac(unsigned ifindex, uint8_t mac[6]) {
   struct ifreq request = {0};
   int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the xdp driver asks of the udp driver that it opens beside its queues. */
+/* Calls of the xdp driver to the udp driver that it opens beside its queues. */
 #ifndef HARP_IO_UDP_H
 #define HARP_IO_UDP_H
 

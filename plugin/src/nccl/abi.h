@@ -158,7 +158,7 @@ struct harp_nccl_vdevice_props_v12 {
 };
 
 struct harp_nccl_comm_config_v10 {
-  int trafficClass; /* It is HARP_NCCL_UNDEFINED where it is not set. */
+  int trafficClass; /* HARP_NCCL_UNDEFINED: it is not set. */
 };
 
 struct harp_nccl_comm_attr_v11 {
@@ -366,7 +366,7 @@ struct harp_nccl_properties_v12 {
   char *name;      /* This and the next stay valid until the plugin is unloaded. */
   char *pciPath;   /* A real path in sysfs that ends in a PCI address, or NULL. */
   uint64_t guid;   /* Devices of one guid and port share a physical port. */
-  int ptrSupport;  /* It consists of bits of enum harp_nccl_ptr. */
+  int ptrSupport;  /* Bits of enum harp_nccl_ptr. */
   int regIsGlobal; /* A registration serves every comm. */
   int forceFlush;  /* NCCL flushes received GPU memory even where it would not otherwise. */
   int speed;       /* The unit is Mbit/s. */
@@ -377,7 +377,7 @@ struct harp_nccl_properties_v12 {
   enum harp_nccl_device_type netDeviceType;
   int netDeviceVersion;
   struct harp_nccl_vdevice_props_v12
-      vProps;         /* It holds the physical devices in this one: itself where it is not virtual. */
+      vProps;         /* The physical devices in this one: itself where it is not virtual. */
   size_t maxP2pBytes; /* One message has no more bytes. */
   size_t maxCollBytes;
   int maxMultiRequestSize;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tables of v4 and v5 (tables_v4.c) share with those of newer versions (tables.c): adapters, each
+/* Adapters that the tables of v4 and v5 (tables_v4.c) share with those of newer versions (tables.c), each
  * named after the oldest version whose signature it has. */
 #ifndef HARP_NCCL_ADAPTERS_H
 #define HARP_NCCL_ADAPTERS_H
@@ -8,7 +8,7 @@
 
 #define HARP_EXPORT __attribute__((visibility("default")))
 
-/* What all versions have with one signature. */
+/* The functions that have one signature in all versions. */
 #define HARP_NCCL_COMMON                                                                                     \
   .name = "HARP", .devices = harp_nccl_devices, .deregMr = harp_nccl_deregister,                             \
   .closeSend = harp_nccl_close_comm, .closeRecv = harp_nccl_close_comm

@@ -9,7 +9,7 @@
 enum { EVENT_TRANSFER = 1, NO_FD = -1 };
 
 static _Atomic(harp_nccl_profiler) process_profiler; /* the profiler of the first NCCL; set once */
-static _Atomic bool is_ambiguous;                    /* another NCCL has another one */
+static _Atomic bool is_ambiguous;                    /* a second NCCL has another profiler */
 
 static harp_nccl_profiler in_use(void) {
   return atomic_load_explicit(&process_profiler, memory_order_relaxed);

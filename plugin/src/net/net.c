@@ -55,7 +55,7 @@ struct pending {
   unsigned idle; /* looks of the engine's thread since a call was at work on it */
 };
 
-/* What NCCL has given up, since an abort only ceases to poll it:
+/* NCCL has given up, since an abort only ceases to poll it:
  * - a connect that was not polled for so many peer timeouts;
  * - a listen that was polled, and then not for so many peer timeouts;
  * - a listen that was never polled for so long: it is there from the time when NCCL sets its channels up, and

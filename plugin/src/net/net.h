@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nccl/ calls: the network, without any version of NCCL's ABI.
+/* The network that nccl/ calls, without any version of NCCL's ABI.
  *
  * A context stands for one initialised communicator (or for all of a process, with old ABIs). A device uses
  * all configured ENIs, or one of them, as configured, or some that NCCL merged; its engines run while
@@ -23,7 +23,7 @@ struct harp_request;
 
 enum { HARP_NET_PARTS_MAX = 8 };
 
-/* What is true of a device. Strings live as long as the process. */
+/* The properties of a device. Strings live as long as the process. */
 struct harp_device {
   const char *name;     /* the name of the interface */
   const char *pci_path; /* NULL when it is no PCI device */

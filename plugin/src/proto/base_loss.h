@@ -51,7 +51,7 @@ struct harp_base_loss {
   struct harp_loss_count few;     /* the count with fewer packets; during a trial the trial's (rule 4) */
 };
 
-/* What was settled since the last call, outside of drains, and the window at that. */
+/* The packets settled since the last call, outside of drains, and the window at that. */
 struct harp_base_loss_sample {
   harp_ns now;
   uint32_t packet_bytes, acked_bytes, lost_bytes;

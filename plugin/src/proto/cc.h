@@ -25,7 +25,7 @@
 
 struct harp_cc;
 
-/* What one acknowledgement showed. */
+/* The sample of one acknowledgement. */
 struct harp_cc_sample {
   harp_ns now;
   harp_ns rtt_ns;       /* the RTT of this acknowledgement, less the queue on its own way; 0: it has none */

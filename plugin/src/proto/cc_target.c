@@ -520,7 +520,7 @@ static void target_on_timeout(struct harp_cc *cc) {
   set_window(cc, cc->window_q8 / 2);
 }
 
-/* What the pace of the least window would have let go while the path was idle may go at once. For windows of
+/* Lets go at once what the pace of the least window would have let go while the path was idle. For windows of
  * few packets only: larger ones are what the path has, and several that grow at once overflow a bucket. */
 static void target_on_busy(struct harp_cc *cc, harp_ns idle_ns) {
   if (cc->window_bytes >= BUSY_PACKETS * cc->packet_bytes) return;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the paths of a sender show of the interfaces that they join: which work, and which let nothing
- * through.
+/* Reports the interfaces that a sender's paths join: which work, and which let nothing through.
  *
  * Read by the engine, which compares the reports of all its sessions before it reports an outage
  * (engine/watch/outage.h). */

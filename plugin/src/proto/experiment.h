@@ -52,14 +52,14 @@ enum harp_verdict {
   HARP_VERDICT_CHEAPER, /* it moves as much, for less CPU of the sender */
 };
 
-/* What the network still teaches that what is tried needs to know. */
+/* The lesson that the carrier or flows under trial still learn from the network. */
 enum harp_lesson {
   HARP_LESSON_NONE,  /* it moves what it can */
   HARP_LESSON_PATHS, /* its congestion control does not know yet whether loss is random, or TCP is silent */
   HARP_LESSON_FLOWS, /* more flows of it are searched for */
 };
 
-/* What a part of an experiment took. */
+/* The bytes, time and CPU of a part of an experiment. */
 struct harp_slice {
   uint64_t bytes;  /* the bytes that were acknowledged */
   harp_ns busy_ns; /* the time while something was under way */
@@ -125,7 +125,7 @@ static inline bool harp_experiment_measures(const struct harp_experiment *e) {
          e->phase == HARP_EXPERIMENT_AFTER;
 }
 
-/* What the experiments of one question have shown since the last change. */
+/* The evidence of the experiments of one question since the last change. */
 struct harp_evidence {
   unsigned points; /* the points of the wins in a row */
   unsigned losses; /* the number of experiments that were lost; bounded */

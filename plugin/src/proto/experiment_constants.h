@@ -50,8 +50,8 @@ enum {
 #define HARP_EXPERIMENTS_CALM_NS    HARP_SEC(10) /* a sign of trouble is new so long after the last */
 #define HARP_EXPERIMENTS_URGENT_NS  HARP_MS(200) /* a trial is urgent so soon after a sign of trouble */
 #define HARP_EXPERIMENTS_STALE_NS   HARP_SEC(10) /* a search whose phase lasts so long lacks traffic */
-/* What a trial may lose while datagrams learn: the time of two drains; and where TCP shows loss the time of
- * those in which windows of one packet or two carry enough to tell a loss of 1 % from none. */
+/* The time that a trial may lose while datagrams learn: the time of two drains; and where TCP shows loss the
+ * time of those in which windows of one packet or two carry enough to tell a loss of 1 % from none. */
 #define HARP_EXPERIMENTS_PATIENCE_NS       HARP_MS(300)
 #define HARP_EXPERIMENTS_PATIENCE_LOSSY_NS HARP_SEC(2)
 /* The mean of what a carrier moves is known when it holds so much time, and holds twice as much at most: TCP

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What large messages of a session do, and what the last experiments about it have found; for statistics and
+/* Reports the large messages of a session, and the findings of the last experiments; for statistics and
  * the log. Read by the engine, from the thread that runs its pass. */
 #ifndef HARP_EXPERIMENT_REPORT_H
 #define HARP_EXPERIMENT_REPORT_H

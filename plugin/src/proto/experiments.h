@@ -31,7 +31,7 @@
 
 #include "proto/flows.h"
 
-/* What statistics and the log say of a session's trials. */
+/* The report of a session's trials, for statistics and the log. */
 struct harp_trial_report {
   unsigned count; /* the number of trials that have ended */
   enum harp_verdict verdict;

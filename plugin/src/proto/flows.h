@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many of the paths between two ENIs are in use. They differ in their source ports alone, so a second one
- * brings something only where the network caps each flow; elsewhere it costs more than it brings.
+/* Decides how many of the paths between two ENIs are in use. They differ in their source ports alone, so a
+ * second one brings something only where the network caps each flow; elsewhere it costs more than it brings.
  *
  * Owns and alone writes struct harp_flows, one for each pair of ENIs of a sender. Called by path_pairs.c,
  * which wakes paths or makes them dormant as `wanted` says, and by path_set.c, which ends an experiment when

@@ -21,7 +21,7 @@
 #include "proto/path.h"
 #include "proto/tx_stream.h"
 
-/* What one event changed on a path; the caller zeroes it. */
+/* The changes of a path by one event; the caller zeroes it. */
 struct harp_loss_result {
   uint32_t acked_bytes;
   uint32_t lost_bytes; /* without those that no congestion lost (path_size.h) */

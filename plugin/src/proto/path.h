@@ -41,7 +41,7 @@ enum harp_path_state {
   HARP_PATH_DORMANT, /* others between the same ENIs are in use: nothing is sent on it */
 };
 
-/* What the caller knows of a path. */
+/* The configuration of a path. */
 struct harp_path_config {
   uint32_t lines_max;            /* the lines of a packet, from the path's MTU */
   uint8_t local_eni, remote_eni; /* paths over the same interface fail together */
@@ -91,7 +91,7 @@ void harp_path_init(struct harp_path *p, unsigned index, uint64_t first_number,
                     const struct harp_path_config *config, const struct harp_cc_ops *cc,
                     struct harp_receive_window *to, struct harp_burst *ring, uint32_t records, harp_ns now);
 
-/* What a tcp path has in flight at most, in bytes: more than the kernel's buffers hold. */
+/* The most bytes that a tcp path has in flight: more than the kernel's buffers hold. */
 enum { HARP_PATH_TCP_WINDOW_BYTES = 8 << 20 };
 
 /* Returns how many full packets the congestion window has room for. A window of few packets is rounded up, so

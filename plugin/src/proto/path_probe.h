@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long one path has not answered, and its probes: the probe timeout (RFC 9002) of a path that is UP, and
- * the probes of one that is not.
+/* Measures how long one path has not answered, and times its probes: the probe timeout (RFC 9002) of a path
+ * that is UP, and the probes of one that is not.
  *
  * Owns and alone writes struct harp_path_probe, a part of struct harp_path. Called by the sender. Rules:
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a path of a session shows to statistics, stall reports and summaries: one copy of it, in plain fields.
+/* The report of a session's path for statistics, stall reports and summaries: a copy, in plain fields.
  *
  * Read by the engine, from the thread that runs its pass. The layers above proto/ read no field of a path, a
  * sender or a receiver (tests/meta/test_layers.py). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How large the packets of one path are, and the search for a larger size: probes of padding (RFC 8899).
+/* The size of one path's packets, and the search for a larger one: probes of padding (RFC 8899).
  *
  * Owns and alone writes struct harp_path_size, a part of struct harp_path. Called by the sender, which keeps
  * the list of paths that search (path_set.h). Rules:

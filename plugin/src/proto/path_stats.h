@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one path has counted since it was made; path_report.h shows it to other layers. A part of struct
+/* The counts of one path since it was made; path_report.h shows it to other layers. A part of struct
  * harp_path, written by these functions alone; nothing decides by it. */
 #ifndef HARP_PATH_STATS_H
 #define HARP_PATH_STATS_H

@@ -108,7 +108,7 @@ enum harp_drop harp_rx_stream_on_data(struct harp_rx_stream *st, const struct ha
 /* A packet that is larger than a datagram is fed in two steps: first, as often as needed, where its payload
  * belongs now; then that all of it is there. */
 
-/* Where the payload of a packet belongs from one of its bytes on. */
+/* The place where a packet's payload belongs, from one of its bytes on. */
 struct harp_rx_target {
   uint8_t *dst;    /* NULL: nowhere, since the packet is refused or these lines have arrived by another one */
   uint32_t bytes;  /* the number of bytes that this holds for */

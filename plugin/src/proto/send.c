@@ -5,9 +5,9 @@
 
 #include "base/seq.h"
 
-/* What the receiver may call its own delay, for the congestion control. It sends requested acknowledgements
- * at once, and the lowest RTT of several decides; one that calls the network's queue its own delay gains no
- * more. */
+/* The most that the receiver may call its own delay, for the congestion control. It sends requested
+ * acknowledgements at once, and the lowest RTT of several decides; one that calls the network's queue its own
+ * delay gains no more. */
 #define ACK_DELAY_MAX_NS HARP_US(25)
 /* RTT samples older than this are stale. */
 #define RTT_STALE_NS HARP_MS(50)

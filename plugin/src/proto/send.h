@@ -50,7 +50,8 @@ struct harp_sender_config {
   const struct harp_cc_ops *cc;
 };
 
-/* What goes out next. A value that nobody keeps: it holds until something else is fed to the sender. */
+/* The kind of what goes out next. A value that nobody keeps: it holds until something else is fed to the
+ * sender. */
 enum harp_tx_kind {
   HARP_TX_NOTHING,
   HARP_TX_PROBE,      /* regardless of the window: lines that wait for their acknowledgement, or nothing */
@@ -206,7 +207,7 @@ void harp_sender_set_clock(struct harp_sender *s, harp_ns offset_ns, bool is_own
 /* Takes a path DOWN because its connection or link is known to be down: its flight moves to the others. */
 void harp_sender_path_down(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* What was sent on a path of datagrams could not arrive, and can from now on: probes it at once. */
+/* Probes a path of datagrams at once, because packets could not arrive there, and can from now on. */
 void harp_sender_probe_anew(struct harp_sender *s, unsigned path, harp_ns now);
 
 /* A tcp path can take nothing now, or can again. A path that was never connected is blocked. One that stays

@@ -3,7 +3,7 @@
 
 #include "proto/send.h"
 
-/* As much as its window counts that of a path in slow start, which grows. */
+/* The factor by which the window of a path in slow start counts, since it grows. */
 enum { SLOW_START_TIMES = 8 };
 
 bool harp_send_carriers_choose(struct harp_sender *s) {

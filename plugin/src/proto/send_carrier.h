@@ -23,8 +23,8 @@ struct harp_send_carriers {
  * large messages have a choice of carriers. */
 bool harp_send_carriers_choose(struct harp_sender *s);
 
-/* Notes what the datagrams that carry small messages have in flight at most, before one of `bytes` is posted
- * whose carrier depends on it. Windows in slow start count for what they become soon. */
+/* Updates what the datagrams that carry small messages may have in flight at most, before one of `bytes` is
+ * posted whose carrier depends on it. Windows in slow start count for what they become soon. */
 void harp_send_carriers_update_windows(struct harp_sender *s, uint32_t bytes);
 
 #endif

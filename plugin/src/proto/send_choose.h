@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sender sends next, and on which path (send.h declares harp_sender_choose; the order of its rules
- * stands in send_choose.c).
+/* Decides what a sender sends next, and on which path (send.h declares harp_sender_choose; the order of its
+ * rules stands in send_choose.c).
  *
  * Owns and alone writes struct harp_send_search, a part of struct harp_sender. */
 #ifndef HARP_SEND_CHOOSE_H

@@ -6,7 +6,7 @@
 #define CORK_NS HARP_US(10)
 enum { CORK_FLIGHT_BYTES = 4096, CORK_BURSTS = 3, CORK_LOOK_BURSTS = 16 };
 
-/* What was sent within CORK_NS and is not acknowledged. */
+/* The packets that were sent within CORK_NS and are not acknowledged. */
 struct recent {
   uint64_t bytes;
   uint32_t bursts;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a choice sends: packet numbers, bursts, requests for acknowledgements. send.h declares
+/* Carries a choice out: packet numbers, bursts, requests for acknowledgements. send.h declares
  * harp_sender_take, which books it in the parts of the sender and of the path that it concerns; it writes
  * none of their fields. Rules for a request of an acknowledgement, beside each probe and each copy:
  *

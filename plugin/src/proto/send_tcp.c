@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine reports of the kernel's side of a sender's tcp paths; send.h declares these functions.
+/* Takes the engine's reports of the kernel's side of a sender's tcp paths; send.h declares these functions.
  *
  * Alone writes whether a path is blocked. Rules:
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a byte takes on the tcp paths of a session: how striping compares them.
+/* Measures the time for a byte on the tcp paths of a session, by which striping compares them.
  *
  * A round trip tells little of it: it contains what waits in front of the acknowledgement on its way back. So
  * while both ends send, each finds the paths slow that the other one uses, and leaves them to it: both use

@@ -23,7 +23,7 @@ enum {
 #define HARP_TCP_QUEUE_NS     HARP_MS(20) /* packets behind such a queue look lost */
 #define HARP_TCP_QUEUE_FOR_NS HARP_MS(80) /* it lasts, or it was a pause of a host */
 
-/* What a connection's kernel has counted since it began. Wraps. */
+/* The counts of a connection's kernel since it began. They wrap. */
 struct harp_tcp_sample {
   uint32_t segments;      /* the segments of data sent, the repeated ones with them */
   uint32_t retransmitted; /* the segments repeated */

@@ -36,7 +36,7 @@ struct harp_tx_list {
   struct harp_tx_stream *first, *last;
 };
 
-/* What the streams of one sender have to send together. */
+/* All that the streams of one sender have to send. */
 struct harp_tx_load {
   uint32_t messages;      /* the messages that are posted and not done */
   uint32_t awaited;       /* the messages with credit whose poster waits until they are delivered */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a listener has answered: an entry for each connect that became a link, until the other side is known
+/* The answers of a listener: an entry for each connect that became a link, until the other side is known
  * to have the answer. The control connection may break with the answer in it; the other side then asks again
  * over another one, and gets the link that was made for it (listener.h).
  *

@@ -19,7 +19,7 @@
 #include "engine/control/pending_peer.h"
 
 enum harp_connect_state {
-  /* It waits until retry_ns, then for another handshake with that engine that is under way. */
+  /* The connect waits until retry_ns, then for another handshake with that engine that is under way. */
   HARP_CONNECT_WAITING,
   HARP_CONNECT_DIALING, /* no TCP connection is up yet (dials.h) */
   HARP_CONNECT_HANDSHAKE,

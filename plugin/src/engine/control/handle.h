@@ -34,7 +34,7 @@ struct harp_handle {
 
 _Static_assert(sizeof(struct harp_handle) == HARP_HANDLE_BYTES, "fits the ABI from v5 on");
 
-/* What a handle says. */
+/* The content of a handle. */
 struct harp_contact {
   uint32_t engine_id;
   unsigned engine_number, engine_count;

@@ -48,7 +48,7 @@ struct harp_inquiry {
   bool is_wide;                    /* the inquiry asks between several interfaces */
   unsigned open_count;             /* the number of connections that were begun */
   int fds[HARP_ENDPOINT_ENIS_MAX]; /* the sockets of these connections; -1: it was answered */
-  unsigned next_path; /* the path of the next inquiry: more pairs of interfaces than fds are in turn */
+  unsigned next_path; /* the path of the next inquiry; pairs of interfaces beyond fds take turns */
   bool is_refused;    /* an interface has refused */
   harp_ns refused_ns; /* the time when that was seen; 0: it was not */
   harp_ns end_ns;     /* the time when an inquiry that nobody answers ends */

@@ -62,7 +62,7 @@ static harp_ns unacknowledged_ns(struct harp_monitor *m, harp_ns now) {
   return m->unacknowledged_ns ? now - m->unacknowledged_ns : 0;
 }
 
-/* What a stalled sender shows of its peer. */
+/* The verdict on a peer whose sender is stalled. */
 enum stall_verdict {
   STALL_WAITS,   /* nothing yet */
   STALL_BLOCKED, /* the process answers on the control connection */

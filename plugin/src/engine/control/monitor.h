@@ -27,7 +27,7 @@
 
 struct harp_peer;
 
-/* What may wait for the socket: about 200 messages about streams, and FINAL. */
+/* The most bytes that may wait for the socket: about 200 messages about streams, and FINAL. */
 enum { HARP_MONITOR_OUT_BYTES = 8192, HARP_MONITOR_WHY_BYTES = 128 };
 
 struct harp_monitor {

@@ -98,7 +98,7 @@ static bool end_outage(struct harp_outages *o, struct harp_outage *outage, bool 
 
 enum change { CHANGE_NONE, CHANGE_OUT, CHANGE_BACK };
 
-/* What the paths over an interface show of it. */
+/* The evidence of the paths over an interface. */
 struct evidence {
   bool is_used, works, fails;
 };

@@ -19,7 +19,7 @@ enum { HARP_OUTAGE_PEERS_PER_CALL = 16 };
 
 enum harp_outages_stage { HARP_OUTAGES_IDLE, HARP_OUTAGES_OURS, HARP_OUTAGES_THEIRS };
 
-/* What is known of an interface; all zero: it works, or nothing is known. */
+/* The state of an interface; all zero: it works, or nothing is known. */
 struct harp_outage {
   bool is_out, is_reported;
   uint8_t addr[16];

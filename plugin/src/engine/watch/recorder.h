@@ -12,7 +12,7 @@ struct harp_peer;
 
 /* The recorder of an engine. */
 struct harp_recorder {
-  struct harp_trace trace;    /* the trace of what is no peer's; its ring is NULL where nothing is recorded */
+  struct harp_trace trace;    /* the trace of events of no peer; its ring is NULL where nothing is recorded */
   harp_ns dumped_ns;          /* the time of the last dump; 0: none was made */
   uint64_t refused, deferred; /* the counts of superframes at the last look */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL waits for, when it waits for long: the pass looks for links with requests under way on which
- * nothing has moved for the stall time, finds the reason, and logs it in one INFO line for the peer, again
- * after each three such times. The statistics have the reason as well. A link without requests is never
+/* Finds out what NCCL waits for, when it waits for long: the pass looks for links with requests under way on
+ * which nothing has moved for the stall time, finds the reason, and logs it in one INFO line for the peer,
+ * again after each three such times. The statistics have the reason as well. A link without requests is never
  * stalled. All other times here are parts of the stall time.
  *
  * Before that the peer gets a PING on the control connection: a process that does not answer while its kernel
@@ -54,14 +54,14 @@ struct harp_stall_wait {
   harp_ns logged_ns; /* the time when it was logged last; 0: it was not */
 };
 
-/* What NCCL's threads see of an engine's thread. */
+/* The progress of an engine's thread, as NCCL's threads see it. */
 struct harp_stall_watch {
   _Atomic uint32_t turns;    /* the engine's turns when they looked last */
   _Atomic harp_ns since_ns;  /* the time since which the turns have not changed */
   _Atomic harp_ns logged_ns; /* the time when that was logged; 0: it was not */
 };
 
-/* How an engine's thread waits for its core. */
+/* The waits of an engine's thread for its core. */
 struct harp_stall_core {
   harp_ns looked_ns, delay_ns;      /* the time of the last look, and the sum of its waits by then */
   harp_ns since_ns, since_delay_ns; /* the same when it began to wait most of the time; 0: it does not */

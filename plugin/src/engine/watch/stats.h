@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine shows in the process's statistics file (host/stats_file.h): itself, its interfaces, its
+/* Shows an engine in the process's statistics file (host/stats_file.h): itself, its interfaces, its
  * sessions with their paths, and its streams.
  *
  * Counters are kept where they arise; the pass copies them into the file, a bounded number of entries at a
@@ -20,7 +20,7 @@ struct harp_peer_config;
 /* Every entry is written so often while the engine has passes, the last time when it is given back. */
 #define HARP_STATS_ROUND_NS HARP_MS(250)
 
-/* What the statistics know of an engine. */
+/* The statistics' part of an engine. */
 struct harp_stats {
   bool is_joined;               /* it counts as a user of the file, whether there is one or not */
   struct harp_stats_file *file; /* NULL: it shows nothing */
@@ -31,7 +31,7 @@ struct harp_stats {
   uint32_t peers_seen, links_seen; /* the peers and links seen in this round: when all are, it is over, too */
 };
 
-/* What the statistics know of a peer. */
+/* The statistics' part of a peer. */
 struct harp_peer_stats {
   int entry, path_first; /* -1: there is no room for it */
   uint64_t sent_bytes, sent_messages, received_bytes, received_messages;

@@ -13,7 +13,7 @@ struct harp_link;
 
 /* The engine and its interfaces. */
 void harp_stats_write_engine(const struct harp_engine *e, harp_ns now);
-/* What does not change of a new peer and its paths. */
+/* Writes the fields of a new peer and its paths that do not change. */
 void harp_stats_name_peer(const struct harp_peer *peer, const struct harp_peer_config *config);
 /* The part of this that changes when an interface of the peer gets an address. */
 void harp_stats_name_paths(const struct harp_peer *peer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is logged at INFO when something ends: all that an engine counted, and the sessions that lost much. */
+/* Logs at INFO when something ends: all that an engine counted, and the sessions that lost much. */
 #ifndef HARP_SUMMARY_H
 #define HARP_SUMMARY_H
 

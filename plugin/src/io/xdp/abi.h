@@ -29,8 +29,8 @@ enum {
   HARP_XDP_BIND_NEED_WAKEUP = 1 << 3, /* Linux 5.4 */
   HARP_XDP_BIND_SG = 1 << 4,          /* Linux 6.6 */
 
-  HARP_XDP_OPTION_ZEROCOPY = 1,   /* It is a bit in XDP_OPTIONS. */
-  HARP_XDP_RING_NEED_WAKEUP = 1,  /* It is a bit in a ring's flags. */
+  HARP_XDP_OPTION_ZEROCOPY = 1,   /* A bit in XDP_OPTIONS. */
+  HARP_XDP_RING_NEED_WAKEUP = 1,  /* A bit in a ring's flags. */
   HARP_XDP_PACKET_CONTINUES = 1,  /* A bit in a descriptor's options: the next one continues the packet. */
   HARP_XDP_PACKET_HEADROOM = 256, /* The kernel adds this to the headroom of UMEM. */
 

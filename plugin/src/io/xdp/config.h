@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the xdp driver needs to open beside struct harp_io_config: harp_io_config.xdp points to it. The caller
+/* The xdp driver's own configuration, to which harp_io_config.xdp points. The caller
  * owns it; the driver reads it in `open` and `frames_bytes` alone. */
 #ifndef HARP_IO_XDP_CONFIG_H
 #define HARP_IO_XDP_CONFIG_H

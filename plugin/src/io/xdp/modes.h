@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an xdp driver uses of a NIC: queues, their frames, entries in the maps of the XDP program.
+/* The parts of a NIC that an xdp driver uses: queues, their frames, entries in the maps of the XDP program.
  *
  * Opened in the best mode that works: zero-copy, native copy or generic copy, tried in an order that depends
  * on the NIC's kernel driver. Owned by one xdp driver; called by the thread that opens and closes the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel's routing and neighbour tables say of next hops, and its news of them (hops.h keeps them).
+/* Reads next hops from the kernel's routing and neighbour tables, and its news of them (hops.h keeps them).
  *
  * Read by netlink; nothing here sends ARP or waits for it. To resolve an address the driver sends through an
  * ordinary socket meanwhile, and the kernel does the rest. Look-ups are called by a thread of their own
