@@ -25,7 +25,7 @@ asan tsan: ## run `check` in a sanitizer build
 
 # The seeded simulation: `make sim SEEDS=N`.
 SEEDS ?= 10000
-$(B)/sim: $(patsubst $(T)/%.c,$(B)/tests/%.o,$(sort $(wildcard $(T)/sim/*.c))) $(call obj,$(BASE) $(WIRE) $(PROTO)) $(filter-out %/netns.o %/sides.o %/loopback.o,$(TEST_LIB_OBJ))
+$(B)/sim: $(patsubst $(T)/%.c,$(B)/tests/%.o,$(sort $(wildcard $(T)/sim/*.c))) $(call obj,$(BASE) $(WIRE) $(PROTO)) $(filter-out %/control_scene.o %/netns.o %/sides.o %/loopback.o,$(TEST_LIB_OBJ))
 	$(CC) $(SAN) $(LTO:%=% -O2) $(TUNE) -o $@ $^ $(LDFLAGS) -lpthread -lm
 sim: $(B)/sim ## run SEEDS seeds of the simulation
 	$(B)/sim --seeds $(SEEDS)

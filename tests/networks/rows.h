@@ -35,7 +35,10 @@ struct row {
   bool is_quick; /* the row is in the suite that runs with all tests */
 };
 
-/* Returns all rows; their number in *count. */
+/* Returns the rows that are written one by one (rows.c); their number in *count. */
+const struct row *rows_special(unsigned *count);
+
+/* Returns all rows: these, and the products of parameters (products.c); their number in *count. */
 const struct row *rows_all(unsigned *count);
 
 /* Writes which bounds a row breaks, and by how much; an empty text: none. */

@@ -38,7 +38,6 @@ enum { LO = NETNS_LO, HELD_POLLS = 30, POLL_MS = 1, PATIENCE_MS = 5000, RX_FRAME
 enum {
   PAGE_BYTES = 65536, /* the largest that a kernel has */
   PEER_PORT = 9999,
-  BYTES_PER_MS_AND_MBPS = 125,
 };
 enum { SHARED_PORTS = 5 }; /* where an engine has a share of the queues; else 1 */
 
@@ -684,57 +683,6 @@ static void test_a_queue_without_completions_is_refused(void **state) {
   close_it(NULL, frames);
 }
 
-/* The part of the driver's memory that is UMEM: all but what it needs when the conf leaves UMEM the least. */
-static size_t umem_bytes(int speed_mbps, int mtu, size_t memory_bytes) {
-  struct harp_io_xdp_config xdp = {
-      .speed_mbps = speed_mbps, .mtu = mtu, .memory_bytes = memory_bytes, .sharer_count = sharer_count};
-  struct harp_io_xdp_config least_xdp = {.memory_bytes = 4 * HARP_XDP_FRAME_BYTES};
-  struct harp_io_config config = {.xdp = &xdp}, least = {.xdp = &least_xdp};
-  return harp_io_xdp.frames_bytes(&config) - harp_io_xdp.frames_bytes(&least) +
-         3 * (size_t)HARP_XDP_FRAME_BYTES;
-}
-
-static void test_umem_holds_a_millisecond_within_the_budget(void **state) {
-  (void)state;
-  const size_t mib = 1 << 20;
-  assert_int_equal(umem_bytes(0, 1500, 0), 64 * mib);
-  assert_int_equal(umem_bytes(1000, 1500, 0), 16 * mib);
-  assert_int_equal(umem_bytes(50000, 1500, 0),
-                   2 * (50000 * BYTES_PER_MS_AND_MBPS / 1500) * (size_t)HARP_XDP_FRAME_BYTES);
-  assert_int_equal(umem_bytes(50000, 9000, 0),
-                   2 * (50000 * BYTES_PER_MS_AND_MBPS / 9000) * (size_t)(3 * HARP_XDP_FRAME_BYTES));
-  assert_int_equal(umem_bytes(400000, 1500, 0), 64 * mib);
-  assert_int_equal(umem_bytes(400000, 1500, 128 * mib), 96 * mib);
-  assert_int_equal(umem_bytes(400000, 1500, 1024 * mib),
-                   2 * (400000 * BYTES_PER_MS_AND_MBPS / 1500) * (size_t)HARP_XDP_FRAME_BYTES);
-  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib);
-  assert_int_equal(umem_bytes(1000, 1500, 8 * mib), 6 * mib);
-}
-
-static void test_engines_share_the_umem(void **state) {
-  (void)state;
-  const size_t mib = 1 << 20;
-  sharer_count = 4;
-  assert_int_equal(umem_bytes(0, 1500, 0), 16 * mib);
-  assert_int_equal(umem_bytes(100000, 1500, 0), 16 * mib);
-  assert_int_equal(umem_bytes(400000, 1500, 8 * mib), 6 * mib); /* a part of it is this one's already */
-  sharer_count = 16;
-  assert_int_equal(umem_bytes(1000, 1500, 0), 4 * mib); /* all together no more than one could have */
-  sharer_count = 0;
-}
-
-/* Kernels of aarch64 may have pages of 64 KiB, and take a UMEM only where it begins at one. */
-static void test_frames_of_each_queue_begin_at_a_page(void **state) {
-  (void)state;
-  for (unsigned share = 1; share <= HARP_XDP_NIC_QUEUES_MAX; share++) {
-    size_t all_bytes = umem_bytes(50000, 1500, 0);
-    uint32_t runs = harp_xdp_share_runs(all_bytes, share);
-    size_t part_bytes = harp_xdp_queue_umem_bytes(runs * HARP_XDP_RUN_FRAMES, runs);
-    assert_int_equal(part_bytes % PAGE_BYTES, 0);
-    assert_in_range(all_bytes - share * part_bytes, 0, share * 2 * PAGE_BYTES);
-  }
-}
-
 /* The first of two engines gets the one queue, and ports among which some would lead there if there were
  * more; the second gets an error that names the owner, or uses sockets, with no more ports than those
  * need. */
@@ -818,9 +766,6 @@ static void test_an_odd_queue_is_the_first_engines(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_umem_holds_a_millisecond_within_the_budget),
-      cmocka_unit_test(test_engines_share_the_umem),
-      cmocka_unit_test(test_frames_of_each_queue_begin_at_a_page),
       cmocka_unit_test(test_loopback_has_generic_mode),
       cmocka_unit_test(test_too_few_ports_for_shared_queues),
       cmocka_unit_test(test_engines_share_the_queues),
