@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/loopback.h"
+#include "lib/accepted.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -87,7 +88,7 @@ void loopback_poll(struct loopback_side *s, unsigned n) {
 void loopback_pass_side(struct loopback_side *s) {
   struct harp_link *link;
   loopback_pass(s->e);
-  while ((link = harp_listener_take(s->l))) s->accepted[s->accepted_count++] = link;
+  while ((link = take_accepted(s->l))) s->accepted[s->accepted_count++] = link;
 }
 
 void loopback_close(struct loopback_side s[2]) {

@@ -15,6 +15,7 @@
 
 #include "engine/control/listener.h"
 #include "engine/link_close.h"
+#include "lib/accepted.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
 
@@ -98,7 +99,7 @@ static uint8_t received[BYTES], sent[BYTES];
 
 static void accept_and_close(struct loopback_side *s, const struct lost *lost, unsigned n) {
   if (!lost->is_accepted) return;
-  struct harp_link *link = s->accepted[n] = harp_listener_take(s->l);
+  struct harp_link *link = s->accepted[n] = take_accepted(s->l);
   assert_non_null(link);
   if (lost->posts) {
     memset(received, 0, sizeof received);
@@ -114,7 +115,7 @@ static void accept_and_close(struct loopback_side *s, const struct lost *lost, u
 /* A message arrives whole; where NCCL has closed B's end, A has an error. */
 static void check_link(struct loopback_side s[2], const struct lost *lost, unsigned n) {
   struct harp_link *from = s[A].links[n], *to = s[B].accepted[n];
-  if (!to && !lost->closes_link) to = s[B].accepted[n] = harp_listener_take(s[B].l);
+  if (!to && !lost->closes_link) to = s[B].accepted[n] = take_accepted(s[B].l);
   assert_true(!to == lost->closes_link);
   assert_int_equal(atomic_load(&s[B].l->ready_count), 0);
   memset(sent, 0x5a, sizeof sent);
@@ -137,7 +138,7 @@ static void lose_answer(const struct lost *lost) {
   if (n) {
     loopback_connect(s, A, 0);
     await_link(s, 0);
-    s[B].accepted[0] = harp_listener_take(s[B].l);
+    s[B].accepted[0] = take_accepted(s[B].l);
     await_delivery(s);
   }
   int fd = answer_in_vain(s, lost->is_opening, n);
@@ -188,7 +189,7 @@ static void open_scene(struct loopback_side s[2]) {
   loopback_open(s);
   loopback_connect(s, A, 0);
   await_link(s, 0);
-  s[B].accepted[0] = harp_listener_take(s[B].l);
+  s[B].accepted[0] = take_accepted(s[B].l);
   await_delivery(s);
   hold_back(loopback_only_peer(s[B].e)->monitor.fd);
 }
@@ -201,7 +202,7 @@ static void test_an_earlier_attempt_is_refused(void **state) {
   struct harp_open second = open_of(s, 1, 1000, 2), first = open_of(s, 2, 1000, 1),
                    third = open_of(s, 3, 1000, 3);
   open_in_vain(s, &second, 1);
-  struct harp_link *link = s[B].accepted[1] = harp_listener_take(s[B].l);
+  struct harp_link *link = s[B].accepted[1] = take_accepted(s[B].l);
   assert_non_null(link);
   uint64_t refused = s[B].e->counters.handshake_refused;
   open_in_vain(s, &first, 1);
@@ -223,7 +224,7 @@ static void test_a_closed_listener_does_not_stay(void **state) {
   loopback_stop_clock(s);
   struct harp_open open = open_of(s, 1, 1000, 1);
   open_in_vain(s, &open, 1);
-  s[B].accepted[1] = harp_listener_take(s[B].l);
+  s[B].accepted[1] = take_accepted(s[B].l);
   close_listener(&s[B]);
   assert_int_equal(listener_count(s[B].e), 2);
   break_off(loopback_only_peer(s[B].e)->monitor.fd);
@@ -252,7 +253,7 @@ static void test_answers_are_bounded(void **state) {
     for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
          s[B].e->link_count == links_before && loopback_seconds() < limit;)
       loopback_pass(s[B].e);
-    links[i] = harp_listener_take(s[B].l);
+    links[i] = take_accepted(s[B].l);
     assert_non_null(links[i]);
     links[i]->answer->awaits_ping = true;
     assert_int_equal(s[B].l->answers.count, HARP_MIN(i + 1, (unsigned)HARP_ANSWERS_MAX));
@@ -275,7 +276,7 @@ static void test_closed_listeners_are_bounded(void **state) {
   for (unsigned i = 0; i < COUNT; i++) {
     struct harp_open open = open_of(s, (uint16_t)(1 + i), 1000 + i, 1);
     open_in_vain(s, &open, 1);
-    links[i] = harp_listener_take(s[B].l);
+    links[i] = take_accepted(s[B].l);
     assert_non_null(links[i]);
     links[i]->answer->awaits_ping = true;
     close_listener(&s[B]);

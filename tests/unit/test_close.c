@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "engine/engine_open.h"
 #include "engine/link_close.h"
+#include "lib/accepted.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
 #include "net/device.h"
@@ -51,7 +52,7 @@ static void open_peer(struct peer *p) {
 
 static void pass(struct peer *p) {
   loopback_pass(p->engine);
-  if (!p->link) p->link = harp_listener_take(p->listener);
+  if (!p->link) p->link = take_accepted(p->listener);
 }
 
 static bool has_received(const struct peer *p) {

@@ -25,6 +25,7 @@
 #include "engine/link_close.h"
 #include "engine/pass.h"
 #include "engine/routes.h"
+#include "lib/accepted.h"
 #include "lib/hello.h"
 #include "lib/loopback.h"
 #include "lib/sides.h"
@@ -368,7 +369,7 @@ static struct harp_link *connect_again(struct harp_engine *e, struct harp_link *
        (!link || !*accepted) && loopback_seconds() < limit;) {
     if (!link) assert_int_equal(harp_connect_poll(d, &link), HARP_OK);
     loopback_pass(e);
-    if (!*accepted) *accepted = harp_listener_take(l);
+    if (!*accepted) *accepted = take_accepted(l);
   }
   harp_connect_close(d);
   harp_listener_close(l);
@@ -402,7 +403,7 @@ static void test_unaccepted_are_bounded(void **state) {
 
   for (unsigned taken = 0; taken < HARP_ARRAY_COUNT(c.connects); taken++) {
     for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S;
-         !(link = harp_listener_take(l)) && loopback_seconds() < limit;) {
+         !(link = take_accepted(l)) && loopback_seconds() < limit;) {
       poll_crowd(&c);
       loopback_pass(e);
     }

@@ -20,6 +20,7 @@
 #include "host/claim.h"
 #include "host/cpu.h"
 #include "host/node.h"
+#include "lib/accepted.h"
 #include "lib/cores.h"
 #include "lib/loopback.h"
 #include "lib/netns.h"
@@ -206,7 +207,7 @@ static void test_a_session_for_each_engine(void **state) {
     for (time_t end = loopback_seconds() + LOOPBACK_LIMIT_S;
          !(links[i][0] && links[i][1]) && loopback_seconds() < end;) {
       if (!links[i][0]) assert_int_equal(harp_connect_poll(c, &links[i][0]), HARP_OK);
-      if (!links[i][1]) links[i][1] = harp_listener_take(listeners[to]);
+      if (!links[i][1]) links[i][1] = take_accepted(listeners[to]);
     }
     assert_true(links[i][0] && links[i][1]);
     harp_connect_close(c);

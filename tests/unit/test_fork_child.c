@@ -24,6 +24,7 @@
 #include "engine/control/connect.h"
 #include "engine/control/listener.h"
 #include "engine/engine_open.h"
+#include "lib/accepted.h"
 #include "lib/loopback.h"
 #include "net/device_engines.h"
 #include "net/net.h"
@@ -192,7 +193,7 @@ static bool obey(struct rig *r, char order) {
   case 'r': /* the handshake is done */
     return atomic_load(&r->listener->ready_count) > 0;
   case 't':
-    return (r->link = harp_listener_take(r->listener));
+    return (r->link = take_accepted(r->listener));
   case 'p':
     return harp_connect_poll(r->connect, &r->link) == HARP_OK;
   case 'c':

@@ -117,7 +117,10 @@ static void add_pci(const char *pci, const char *vendor, const char *class) {
 /* As harpctl numbers them, which writes `gpu` into conf files: also those that a container hides. */
 static void test_number_of_a_gpu(void **state) {
   (void)state;
-  assert_int_equal(harp_gpu_number(tree_path("absent"), "0000:3b:00.0"), 0);
+  const char *const environment[] = {"LOCAL_RANK=0", NULL};
+  struct harp_local local = harp_local_of_process(environment, tree_path("proc"));
+  assert_true(harp_gpu_of_process(tree_path("proc"), tree_path("absent"), environment, &local, &gpu));
+  assert_int_equal(gpu.number, 0);
   add_pci("0000:01:00.0", "0x10de\n", "0x030200\n");
   add_pci("0000:02:00.0", "0x10de\n", "0x030000\n");
   add_pci("0000:02:00.1", "0x10de\n", "0x040300\n"); /* its sound */
@@ -125,8 +128,9 @@ static void test_number_of_a_gpu(void **state) {
   add_pci("0000:90:00.0", "0x10de\n", "0x030200\n");
   assert_string_equal(FOUND("LOCAL_RANK=0"), "0000:3b:00.0");
   assert_int_equal(gpu.number, 2);
-  assert_int_equal(harp_gpu_number(tree_path("sys"), "0000:01:00.0"), 0);
-  assert_int_equal(harp_gpu_number(tree_path("sys"), "0000:90:00.0"), 2);
+  add_pci("0000:8b:00.0", "0x10de\n", "0x030200\n");
+  assert_string_equal(FOUND("LOCAL_RANK=1"), "0000:8b:00.0");
+  assert_int_equal(gpu.number, 2); /* the GPU itself is not lower */
 }
 
 static void test_how_near(void **state) {

@@ -16,6 +16,7 @@
 #include "engine/control/opening.h"
 #include "engine/link_close.h"
 #include "engine/peer_life.h"
+#include "lib/accepted.h"
 #include "lib/loopback.h"
 
 enum {
@@ -151,11 +152,11 @@ static void test_opened_streams_are_bounded(void **state) {
   assert_int_equal(s[B].e->counters.peers, 1);
   loopback_transfer(s);
   for (unsigned i = 0; i < HARP_UNACCEPTED_MAX; i++) {
-    link = harp_listener_take(s[B].l);
+    link = take_accepted(s[B].l);
     assert_non_null(link);
     harp_link_destroy(link);
   }
-  assert_null(harp_listener_take(s[B].l));
+  assert_null(take_accepted(s[B].l));
   loopback_close(s);
 }
 

@@ -18,6 +18,7 @@
 #include "engine/engine_open.h"
 #include "engine/limits.h"
 #include "engine/link_close.h"
+#include "lib/accepted.h"
 #include "lib/hello.h"
 #include "lib/loopback.h"
 
@@ -68,7 +69,7 @@ static void check_that_a_peer_gets_in(struct harp_engine *e, struct harp_listene
        (!link || !accepted) && loopback_seconds() < limit;) {
     if (!link) assert_int_equal(harp_connect_poll(c, &link), HARP_OK);
     loopback_pass(e);
-    if (!accepted) accepted = harp_listener_take(l);
+    if (!accepted) accepted = take_accepted(l);
   }
   assert_true(link && accepted);
   harp_connect_close(c);
@@ -216,7 +217,7 @@ static void test_a_recorded_handshake_brings_nothing(void **state) {
   struct harp_link *link = NULL;
   for (time_t limit = loopback_seconds() + LOOPBACK_LIMIT_S; !link && loopback_seconds() < limit;) {
     loopback_pass(e);
-    link = harp_listener_take(l);
+    link = take_accepted(l);
   }
   assert_non_null(link);
   uint64_t refused = e->counters.handshake_refused;
@@ -226,7 +227,7 @@ static void test_a_recorded_handshake_brings_nothing(void **state) {
   assert_int_equal(e->counters.handshake_refused, refused + REPLAYS);
   assert_int_equal(e->counters.connections, 1);
   assert_int_equal(harp_listener_count_unaccepted(l), 0);
-  assert_null(harp_listener_take(l));
+  assert_null(take_accepted(l));
   for (unsigned i = 0; i < REPLAYS; i++) close(fds[i]);
   close(fd);
   harp_link_destroy(link);

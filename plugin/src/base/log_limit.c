@@ -10,7 +10,8 @@ void harp_log_limit_init(struct harp_log_limit *l, uint64_t *count) {
   *l = (struct harp_log_limit){.count = count};
 }
 
-bool harp_log_limit_take(struct harp_log_limit *l, harp_ns now) {
+/* Returns whether one more line may be written now; counts it if not. */
+static bool take_line(struct harp_log_limit *l, harp_ns now) {
   HARP_ASSERT(l->count && l->used <= HARP_LOG_BURST);
   harp_ns back = now > l->since_ns ? (now - l->since_ns) / HARP_LOG_INTERVAL_NS : 0;
   l->since_ns += back * HARP_LOG_INTERVAL_NS;
@@ -29,7 +30,7 @@ void harp_log_limited(struct harp_log_limit *l, harp_ns now, enum harp_log_level
                       int line, const char *fmt, ...) {
   char text[HARP_LOG_LINE_BYTES];
   va_list ap;
-  if (!harp_log_limit_take(l, now)) return;
+  if (!take_line(l, now)) return;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);

@@ -22,9 +22,6 @@ struct harp_log_limit {
 /* Begins with the whole burst. */
 void harp_log_limit_init(struct harp_log_limit *l, uint64_t *count);
 
-/* Returns whether one more line may be written now; counts it if not. */
-bool harp_log_limit_take(struct harp_log_limit *l, harp_ns now);
-
 /* Formats one line and passes it to the sink if the limit lets it. Use the macros below. */
 void harp_log_limited(struct harp_log_limit *l, harp_ns now, enum harp_log_level level, const char *file,
                       int line, const char *fmt, ...) HARP_PRINTF(6, 7);

@@ -203,7 +203,9 @@ void harp_eni_format_mac(const uint8_t mac[6], char text[HARP_ENI_MAC_TEXT_BYTES
            mac[4], mac[5]);
 }
 
-bool harp_eni_sysfs_is_ours(const char *sysfs_root, const struct harp_eni *eni) {
+/* Returns whether sysfs describes this interface: index and MAC agree. In a network namespace without a sysfs
+ * of its own, sysfs may describe an interface of the same name in the host's namespace. */
+static bool sysfs_is_ours(const char *sysfs_root, const struct harp_eni *eni) {
   static const uint8_t no_mac[6];
   char text[128], mac[HARP_ENI_MAC_TEXT_BYTES];
   if (read_class_file(sysfs_root, eni->name, "ifindex", text, sizeof text) < 0) return false;
@@ -227,7 +229,7 @@ static bool ends_in_bdf(const char *path) {
 void harp_eni_pci_path(const char *sysfs_root, const struct harp_eni *eni, char path[HARP_ENI_PCI_BYTES]) {
   char link[PATH_MAX], real[PATH_MAX];
   path[0] = 0;
-  if (!harp_eni_sysfs_is_ours(sysfs_root, eni)) return;
+  if (!sysfs_is_ours(sysfs_root, eni)) return;
   int length = snprintf(link, sizeof link, "%s/class/net/%s/device", sysfs_root, eni->name);
   if (length >= (int)sizeof link || !realpath(link, real)) return;
   char *last = strrchr(real, '/');
@@ -249,7 +251,7 @@ int harp_eni_speed_mbps(const struct harp_eni_source *source, const struct harp_
                         enum harp_speed_source *speed_source) {
   char text[32];
   long mbps = -1;
-  if (harp_eni_sysfs_is_ours(source->sysfs_root, eni) &&
+  if (sysfs_is_ours(source->sysfs_root, eni) &&
       read_class_file(source->sysfs_root, eni->name, "speed", text, sizeof text) == 0)
     mbps = parse_number(text);
   *speed_source = HARP_SPEED_SYSFS;

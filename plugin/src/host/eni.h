@@ -34,7 +34,7 @@ struct harp_eni {
   struct sockaddr_in6 ip6[HARP_ENI_ADDRESS_MAX]; /* the addresses; link-local ones carry their scope */
 };
 
-/* What makes an interface. */
+/* The kind of an interface. */
 struct harp_eni_kind {
   char name[16]; /* the kernel's: "vlan", "veth"; "": a NIC, or unknown */
   int lower;     /* index of the interface that it is above, in this network namespace; 0: none */
@@ -42,7 +42,7 @@ struct harp_eni_kind {
 
 enum harp_speed_source { HARP_SPEED_CONF, HARP_SPEED_SYSFS, HARP_SPEED_ETHTOOL, HARP_SPEED_ASSUMED };
 
-/* Where interfaces are read from; harp_eni_source_system is the system. */
+/* The source of interfaces; harp_eni_source_system is the system. */
 struct harp_eni_source {
   const char *sysfs_root;                              /* "/sys" */
   int (*list)(struct harp_eni *enis, unsigned max);    /* what harp_eni_list fills */
@@ -81,10 +81,6 @@ int harp_eni_choose_address(const struct harp_eni *eni, int family, bool is_expl
  * own copy, which has the scope of a link-local address, is stored to *found when that is not NULL. */
 bool harp_eni_has_address(const struct harp_eni *eni, const struct sockaddr_storage *address,
                           struct sockaddr_storage *found);
-
-/* Returns whether sysfs describes this interface: index and MAC agree. In a network namespace without a sysfs
- * of its own, sysfs may describe an interface of the same name in the host's namespace. */
-bool harp_eni_sysfs_is_ours(const char *sysfs_root, const struct harp_eni *eni);
 
 /* Finds the PCI device as a real path below sysfs_root, "" for an interface without one (veth, bridge, lo).
  * The link /sys/class/net/X/device of a virtio interface leads to virtioN, whose parent is the PCI device. */

@@ -66,7 +66,8 @@ static bool begins_with(const char *sysfs_root, const char *pci, const char *fil
   return strncmp(found, text, strlen(text)) == 0;
 }
 
-int harp_gpu_number(const char *sysfs_root, const char *pci) {
+/* Counts the GPUs of this host, visible to this process or not, whose PCI address is lower. */
+static int count_lower_gpus(const char *sysfs_root, const char *pci) {
   char path[PATH_MAX];
   int number = 0;
   int length = snprintf(path, sizeof path, "%s/bus/pci/devices", sysfs_root);
@@ -135,7 +136,7 @@ bool harp_gpu_of_process(const char *proc_root, const char *sysfs_root, const ch
   if (length < (int)sizeof link && realpath(link, real) && strlen(real) < sizeof gpu->pci_path)
     memcpy(gpu->pci_path, real, strlen(real) + 1);
   gpu->numa = harp_eni_numa(gpu->pci_path);
-  gpu->number = harp_gpu_number(sysfs_root, gpu->pci);
+  gpu->number = count_lower_gpus(sysfs_root, gpu->pci);
   return true;
 }
 

@@ -29,9 +29,6 @@ bool harp_gpu_of_process(const char *proc_root, const char *sysfs_root, const ch
 /* Counts the GPUs that the driver's procfs shows, whatever CUDA_VISIBLE_DEVICES says. */
 unsigned harp_gpu_count(const char *proc_root);
 
-/* Counts the GPUs of this host, visible to this process or not, whose PCI address is lower. */
-int harp_gpu_number(const char *sysfs_root, const char *pci);
-
 /* Returns the nearness of a PCI device (its real path, or "") on a NUMA node (-1: unknown) to the GPU: 2 for
  * each common part of the PCI paths, from the root complex on, plus 1 for the same node; 0: unknown. */
 unsigned harp_gpu_nearness(const struct harp_gpu *gpu, const char *pci_path, int numa);

@@ -63,7 +63,7 @@ struct harp_rx_superframe {
   bool ce; /* all of its packets were marked as CE (ecn.h) */
 };
 
-/* What an instance has opened and can do; valid after open. */
+/* The properties of an open instance; valid after open. */
 struct harp_io_info {
   const char *mode;      /* "udp gso+gro", "udp sendmmsg", ...: for logs and statistics */
   char queues[64];       /* NIC queues with AF_XDP sockets, "queues 0-3,6"; "" without any */
@@ -87,7 +87,8 @@ struct harp_io_config {
   struct harp_counters *counters;
   uint32_t disable; /* the flags HARP_IO_NO_*, for tests and for hosts with a faulty offload */
   bool ecn;         /* most superframes will have `ect` set */
-  /* Set to which the driver adds its sockets, refreshed by its owner before rx; NULL: the driver has its own.
+  /* The set to which the driver adds its sockets, refreshed by its owner before rx; NULL: the driver has its
+   * own.
    */
   struct harp_io_ready *ready;
 
@@ -116,7 +117,8 @@ struct harp_io_ops {
   void (*route_close)(struct harp_io *io, struct harp_io_route *route);
   /* Returns whether packets from this peer have a receive buffer of their own. */
   bool (*route_has_own_buffer)(struct harp_io *io, const struct harp_io_route *route);
-  /* What was sent on this route reaches nobody. Returns whether the driver sends in another way from now on.
+  /* Reports that packets sent on this route reach nobody. Returns whether the driver sends in another way
+   * from now on.
    */
   bool (*route_doubt)(struct harp_io *io, struct harp_io_route *route);
 
@@ -148,6 +150,6 @@ struct harp_io {
   struct harp_io_info info;
 };
 
-extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_none, harp_io_sim;
+extern const struct harp_io_ops harp_io_udp, harp_io_xdp, harp_io_none;
 
 #endif

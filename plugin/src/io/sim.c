@@ -54,6 +54,8 @@ static uint32_t find_frames(const struct sim *s, uint32_t count) {
   return HARP_SIM_FRAMES;
 }
 
+static const struct harp_io_ops sim_ops;
+
 struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config) {
   struct sim *s = calloc(1, sizeof *s);
   HARP_ASSERT(s && !(config->framed && config->gather) && config->port_count >= 1 &&
@@ -61,7 +63,7 @@ struct harp_io *harp_io_sim_open(const struct harp_io_sim_config *config) {
   s->memory = calloc(HARP_SIM_FRAMES, HARP_SIM_FRAME_BYTES);
   HARP_ASSERT(s->memory);
   s->config = *config;
-  s->io.ops = &harp_io_sim;
+  s->io.ops = &sim_ops;
   s->io.info = (struct harp_io_info){
       .mode = config->framed ? "sim framed" : "sim packed",
       .segments_max = config->framed ? SEGMENTS_FRAMED : HARP_SEGMENTS_MAX,
@@ -213,7 +215,7 @@ void harp_io_sim_hold_completions(struct harp_io *io, bool hold) {
 bool harp_io_sim_deliver(struct harp_io *io, const uint8_t *data, uint32_t bytes, bool ce) {
   struct sim *s = sim_of(io);
   uint32_t f = HARP_SIM_FRAMES;
-  /* It begins at the top, so that runs for sending stay whole at the bottom. */
+  /* The search begins at the top, so that runs for sending stay whole at the bottom. */
   while (f-- > 0 && s->owner[f] != POOL) {
   }
   if (f == UINT32_MAX || s->queue_tail - s->queue_head == HARP_SIM_QUEUE || bytes > HARP_SIM_FRAME_BYTES)
@@ -266,7 +268,7 @@ void harp_io_sim_check(const struct harp_io *io) {
   HARP_ASSERT(queued == s->queue_tail - s->queue_head);
 }
 
-const struct harp_io_ops harp_io_sim = {
+static const struct harp_io_ops sim_ops = {
     .name = "sim",
     .frames_bytes = sim_frames_bytes,
     .open = NULL, /* harp_io_sim_open: it needs a wire */

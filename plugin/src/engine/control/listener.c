@@ -454,8 +454,8 @@ static harp_ns limit_ns(const struct harp_listener *l, const struct harp_pending
   return HARP_PENDING_PEER_NS + (is_welcomed(p) ? 2 * l->engine->instance.peer_timeout_ns : 0);
 }
 
-/* Whether a pending peer was sent a WELCOME for a connect that none before it in the table is of, and that
- * has no answer yet. Of several, which are recordings or attempts that broke off, one can become a link. */
+/* Returns whether a pending peer was sent a WELCOME for a connect of no peer before it in the table, and that
+ * has no answer yet. Of several (recordings, or attempts that broke off) one can become a link. */
 static bool is_to_become_link(const struct harp_listener *l, unsigned place) {
   const struct harp_pending_peer *p = l->pending[place];
   if (p->fd < 0 || !is_welcomed(p)) return false;
@@ -683,9 +683,25 @@ void harp_listeners_on_time(struct harp_engine *e, harp_ns now) {
   }
 }
 
+/* Takes the link that has waited longest; NULL if there is none. */
+static struct harp_link *take_ready(struct harp_listener *l) {
+  if (!atomic_load_explicit(&l->ready_count, memory_order_acquire)) return NULL;
+  harp_engine_lock(l->engine);
+  struct harp_link *link = l->ready_first;
+  HARP_ASSERT(!link == !atomic_load_explicit(&l->ready_count, memory_order_relaxed));
+  if (link) {
+    l->ready_first = link->next_ready;
+    if (!l->ready_first) l->ready_last = NULL;
+    link->next_ready = NULL;
+    atomic_fetch_sub_explicit(&l->ready_count, 1, memory_order_relaxed);
+  }
+  harp_engine_unlock(l->engine);
+  return link;
+}
+
 enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link) {
   char text[HARP_LIMIT_TEXT_BYTES];
-  *link = harp_listener_take(l);
+  *link = take_ready(l);
   if (*link) {
     l->wait = (struct harp_stall_wait){0};
     return HARP_OK;
@@ -704,21 +720,6 @@ enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **
   return HARP_ERR_SYSTEM;
 }
 
-struct harp_link *harp_listener_take(struct harp_listener *l) {
-  if (!atomic_load_explicit(&l->ready_count, memory_order_acquire)) return NULL;
-  harp_engine_lock(l->engine);
-  struct harp_link *link = l->ready_first;
-  HARP_ASSERT(!link == !atomic_load_explicit(&l->ready_count, memory_order_relaxed));
-  if (link) {
-    l->ready_first = link->next_ready;
-    if (!l->ready_first) l->ready_last = NULL;
-    link->next_ready = NULL;
-    atomic_fetch_sub_explicit(&l->ready_count, 1, memory_order_relaxed);
-  }
-  harp_engine_unlock(l->engine);
-  return link;
-}
-
 /* Lets no more in but who asks again. Returns the links that nobody has accepted: they are not asked for
  * again, and are the caller's. */
 static struct harp_link *begin_close(struct harp_listener *l) {
@@ -732,7 +733,7 @@ static struct harp_link *begin_close(struct harp_listener *l) {
   return first;
 }
 
-/* Frees those that were opened first, but for HARP_LISTENERS_CLOSED_MAX. */
+/* Frees the closed listeners that were opened first, but for HARP_LISTENERS_CLOSED_MAX. */
 static void bound_closed(struct harp_engine *e) {
   unsigned count = 0;
   for (struct harp_listener *l = e->listeners, *next; l; l = next) {

@@ -61,7 +61,7 @@ struct harp_listener {
 enum harp_status harp_listener_open(struct harp_listener **l, struct harp_engine *e, void *handle,
                                     size_t handle_bytes, int traffic_class);
 /* Takes an event of the source of this name (io/ready.h): accepts a few connections, or drives one pending
- * peer. One that is done becomes a link and waits for harp_listener_take, however late that is called. Called
+ * peer. One that is done becomes a link and waits for harp_listener_poll, however late that is called. Called
  * by the engine's pass, under its lock. */
 void harp_listeners_on_ready(uint64_t name, harp_ns now);
 /* Drives all pending peers that have sent something, in the middle of a stage. Under the lock. */
@@ -69,12 +69,11 @@ void harp_listeners_drive(struct harp_engine *e, harp_ns now);
 /* Checks a few listeners, each in its turn: ends pending peers whose time is over, and retries a paused
  * accept. Under the lock. */
 void harp_listeners_on_time(struct harp_engine *e, harp_ns now);
-/* Takes the link that has waited longest; NULL if there is none. Any thread. */
-struct harp_link *harp_listener_take(struct harp_listener *l);
-/* The same for NCCL's accept, one thread at a time; *link is NULL if there is none. Logs what it waits for
- * when that takes long. Returns an error, with its WARN, when a peer that knows the secret was refused for a
- * reason that its next attempt would have too (no wire version or no path in common), once for each such
- * peer; and when a shortage of files or memory has kept connections from being accepted for the peer timeout.
+/* Takes the link that has waited longest, for NCCL's accept; *link is NULL if there is none. One thread at a
+ * time. Logs what it waits for when that takes long. Returns an error, with its WARN, when a peer that knows
+ * the secret was refused for a reason that its next attempt would have too (no wire version or no path in
+ * common), once for each such peer; and when a shortage of files or memory has kept connections from being
+ * accepted for the peer timeout.
  */
 enum harp_status harp_listener_poll(struct harp_listener *l, struct harp_link **link);
 /* Ends the pending peers and destroys links that nobody took. Closes the socket, at once or when the answers

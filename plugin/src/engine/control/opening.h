@@ -7,7 +7,7 @@
 #include "engine/control/connect.h"
 #include "engine/control/listener.h"
 
-/* Takes a peer's request for a stream: makes a link, which waits for harp_listener_take, and answers. */
+/* Takes a peer's request for a stream: makes a link, which waits for accept, and answers. */
 void harp_listeners_on_open(struct harp_peer *peer, const struct harp_open *open, harp_ns now);
 
 /* Requests a stream from an existing peer. Returns 0; -ENOENT: there is no such peer;
