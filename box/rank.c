@@ -203,7 +203,7 @@ static void run_row(struct rank *r, const size_t *sizes, int size_count) {
 }
 
 /* Repeats the largest size for a while, so that what is measured then is not what connections do at first. */
-static void settle(struct rank *r, size_t most) {
+static void repeat_largest(struct rank *r, size_t most) {
   const struct box_options *o = r->options;
   struct box_operation op = box_operation_of(o, o->op, r->rank, o->ranks, most);
   double end = box_clock_s() + o->settle_s;
@@ -221,7 +221,7 @@ static void run_cycle(struct rank *r, int cycle, size_t most) {
   double begin = box_clock_s();
   connect_all(r, cycle);
   double connected = box_clock_s();
-  settle(r, most);
+  repeat_largest(r, most);
   int together = o->is_step ? o->size_count : 1;
   for (int i = 0; i < o->size_count; i += together) run_row(r, &o->sizes[i], together);
   double done = box_clock_s();

@@ -107,7 +107,7 @@ def _lock_host(host: Host) -> Iterator[None]:
     if not host.is_dir(store.JOURNAL):  # nothing to undo, and nobody to wait for
         yield
         return
-    with store.locked(host):
+    with store.hold_lock(host):
         Journal(host).refuse_interrupted()
         yield
 

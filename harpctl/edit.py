@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.diff import render_diff
-from harpctl.change.rollback import recover
+from harpctl.change.rollback import recover_interrupted
 from harpctl.change.steps import AnyStep, Group, Plan, RemoveFile, Rename, WriteFile, drop_held_steps
 from harpctl.command_line import argument, command, dry_run_option, flag, json_option, option, root_option
 from harpctl.confs.table import KEYS
@@ -58,12 +58,12 @@ def edit(
     host = open_host(root)
     progress: Progress = NoProgress() if as_json else ConsoleProgress()
     if not dry_run:
-        recover(host, progress=progress)
+        recover_interrupted(host, progress=progress)
     changes = _Changes(assignments, unset, comment)
     plan = plan_edit(host, file, changes, to=to, delete=delete)
     result = EditResult(file=file, changed=not plan.is_empty, plan=render_diff(plan, host) if dry_run else "")
     if not dry_run:
-        result = replace(result, transaction=apply(plan, host, what="edit", progress=progress))
+        result = replace(result, transaction=apply_plan(plan, host, what="edit", progress=progress))
     if as_json:
         print_json(result)
     else:

@@ -81,7 +81,7 @@ class Scrubber:
         return value
 
 
-def variables(environment: Mapping[str, str]) -> dict[str, str]:
+def filter_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that may be included, and only the names of other NCCL_ and HARP_ ones."""
     allowed = {}
     for name, value in sorted(environment.items()):
@@ -102,7 +102,7 @@ def kernel_arguments(text: str) -> str:
     return " ".join(words)
 
 
-def conf(text: str, scrubber: Scrubber) -> str:
+def filter_conf(text: str, scrubber: Scrubber) -> str:
     """Return a conf file's lines that the plugin takes; comments and all else are left out, and hidden."""
     lines, section = [], ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -128,7 +128,7 @@ def _is_valid(section: str, name: str, value: str) -> bool:
         return False
 
 
-def facts(found: Facts) -> dict[str, Any]:
+def filter_facts(found: Facts) -> dict[str, Any]:
     """Return facts as plain data."""
     plain: dict[str, Any] = msgspec.to_builtins(found)
     boot = plain["boot"]
@@ -138,11 +138,11 @@ def facts(found: Facts) -> dict[str, Any]:
     return plain
 
 
-def settings(found: Iterable[SetVariable]) -> list[dict[str, str]]:
+def filter_settings(found: Iterable[SetVariable]) -> list[dict[str, str]]:
     """Return the settings that may be included."""
     allowed = []
     for setting in found:
-        value = variables({setting.name: setting.value}).get(setting.name)
+        value = filter_variables({setting.name: setting.value}).get(setting.name)
         if value is not None:
             allowed.append({"name": setting.name, "value": value, "source": setting.source})
     return allowed

@@ -151,7 +151,7 @@ def _add_confs(bundle: Bundle, environments: list[dict[str, str]]) -> None:
                 bundle.add_missing(path, f"it is not readable: {AS_ROOT}")
                 continue
             name = f"confs/{'' if not number else f'{number}-'}{path.rpartition('/')[2]}"
-            text = f"# {path}\n{allow.conf(text, bundle.scrubber)}"
+            text = f"# {path}\n{allow.filter_conf(text, bundle.scrubber)}"
             bundle.add(name, bundle.scrubber.text(text).encode("utf-8", "replace"))
 
 
@@ -176,13 +176,13 @@ def gather_bundle(host: Host) -> Bundle:
         "doctor.json",
         lambda: [to_plain(one) for one in run_checks(real_context(host, facts, DoctorOptions()))],
     )
-    bundle.add_output("facts.json", lambda: allow.facts(facts))
+    bundle.add_output("facts.json", lambda: allow.filter_facts(facts))
     bundle.add_output("status.json", lambda: _read_status(host))
     bundle.add_output(
         "environment.json",
         lambda: {
-            "settings": allow.settings(set_),
-            "processes": {str(pid): allow.variables(found) for pid, found in processes.items()},
+            "settings": allow.filter_settings(set_),
+            "processes": {str(pid): allow.filter_variables(found) for pid, found in processes.items()},
         },
     )
     bundle.add_output("versions.json", lambda: _read_versions(bundle.host))

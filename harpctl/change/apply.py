@@ -2,9 +2,9 @@
 """Apply a plan as one transaction: afterwards all of it holds, or nothing was changed.
 
 Before a step is done, what it replaces is saved and its undo is recorded in the journal. A step that fails
-makes apply undo everything at once; a harpctl that is killed leaves an interrupted transaction, which the
-next one undoes before it looks at the host (rollback.recover). It is undone, not completed, because a plan is
-made of facts, and these may have changed since.
+makes apply_plan undo everything at once; a harpctl that is killed leaves an interrupted transaction, which the
+next one undoes before it looks at the host (rollback.recover_interrupted). It is undone, not completed, because
+a plan is made of facts, and these may have changed since.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Guard(Protocol):
 
     Its rollback timer is a process of its own, started with exec (a fork would inherit the journal's lock). A
     transaction counts as interrupted until it is done, so at its deadline the timer only kills the harpctl
-    that holds /var/lib/harp/lock, if any still does, and calls rollback.recover(host).
+    that holds /var/lib/harp/lock, if any still does, and calls rollback.recover_interrupted(host).
     """
 
     def start_timer(self, transaction: str, host: Host) -> None:
@@ -43,18 +43,18 @@ class Guard(Protocol):
     def await_confirmation(self, progress: Progress) -> bool:
         """Wait, after the last guarded step of a group, until the host is known to be reachable.
 
-        True: confirmed, and the timer is gone. False: not confirmed; apply undoes everything.
+        True: confirmed, and the timer is gone. False: not confirmed; apply_plan undoes everything.
         """
 
     def end_timer(self) -> None:
-        """End the timer; apply has undone everything itself. Also called when it was never armed."""
+        """End the timer; apply_plan has undone everything itself. Also called when none was started."""
 
 
-def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard | None = None) -> str:
+def apply_plan(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard | None = None) -> str:
     """Carry out what of a plan does not hold yet; return the transaction's id, "" when all holds already.
 
-    Call rollback.recover before the facts are gathered that the plan is made of. Raises HarpError, and the
-    host is as before then; the message names what could not be undone.
+    Call rollback.recover_interrupted before the facts are gathered that the plan is made of. Raises HarpError,
+    and the host is as before then; the message names what could not be undone.
     """
     plan = drop_held_steps(plan, host)
     if plan.is_empty:
@@ -62,15 +62,15 @@ def apply(plan: Plan, host: Host, *, what: str, progress: Progress, guard: Guard
     require_root(host)
     with translate_os_errors(host):
         _check_plan(plan, host, guard)
-        store.prepare(host)
-        with store.locked(host):
+        store.make_folder(host)
+        with store.hold_lock(host):
             journal = Journal(host)
             journal.refuse_interrupted()
             try:
                 transaction = _begin_transaction(journal, host, plan, what)
             except OSError:
                 journal.drop_unused()
-                store.clear(host)
+                store.remove_folder(host)
                 raise
             _carry_out(plan, host, journal, transaction, progress, guard)
             return transaction.id
@@ -128,7 +128,7 @@ def _take_back(
     report = undo_now(host, journal, transaction, progress)
     if not report.kept:
         with contextlib.suppress(OSError):
-            store.clear(host)
+            store.remove_folder(host)
         return HarpError(f"{error.message} Nothing was changed.", error.hint, error.exit_code)
     return HarpError(
         f"{error.message} Not everything could be undone: {kept_text(report.kept)}.",

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from harpctl.change.reverter import KeptPart
-from harpctl.change.rollback import Listed, RollbackResult, list_transactions
-from harpctl.change.rollback import rollback as roll_back
+from harpctl.change.rollback import Listed, RollbackResult, list_transactions, roll_back
 from harpctl.command_line import argument, command, dry_run_option, flag, json_option, root_option, yes_option
 from harpctl.console import ConsoleProgress, NoProgress, escape_unprintable, print_json
 from harpctl.errors import ExitCode

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import shlex
 
-from harpctl.change.state import Absent, File, Folder, Link, State, digest, read_state, same_content
+from harpctl.change.state import Absent, File, Folder, Link, State, digest_of, read_state, same_content
 from harpctl.change.steps import (
     AnyStep,
     MakeLink,
@@ -88,7 +88,7 @@ def _text_of(step: AnyStep, seen: _Imagined) -> str:
     if isinstance(step, WriteFile):
         path = seen.place(step.path, follow=True)
         was, _data = seen.look(path)
-        return seen.put(path, File(sha256=digest(step.data), mode=mode_of(step, was)), step.data)
+        return seen.put(path, File(sha256=digest_of(step.data), mode=mode_of(step, was)), step.data)
     if isinstance(step, RemoveFile):
         return seen.put(seen.place(step.path), Absent(), b"")
     if isinstance(step, MakeLink):

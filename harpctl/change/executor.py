@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from harpctl.change.journal import After, Before, Journal, Transaction, boot_id
 from harpctl.change.reverter import matching_files
-from harpctl.change.state import Absent, File, Link, State, digest, read_state
+from harpctl.change.state import Absent, File, Link, State, digest_of, read_state
 from harpctl.change.steps import (
     AnyStep,
     Group,
@@ -98,7 +98,7 @@ class Executor:
         path = self._host.resolve_links(step.path)
         was = self._save_state(path)
         mode, owner = mode_of(step, was), (was.uid, was.gid) if isinstance(was, File) else None
-        ours = File(sha256=digest(step.data), mode=mode, size=len(step.data))
+        ours = File(sha256=digest_of(step.data), mode=mode, size=len(step.data))
         act = partial(self._host.write_file, step.path, step.data, mode, owner)
         return self._with_folders(path, PutBack(path=path, was=was, ours=ours), act)
 

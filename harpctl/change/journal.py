@@ -16,7 +16,7 @@ import msgspec
 
 from harpctl import __version__
 from harpctl.change import store
-from harpctl.change.state import State, digest
+from harpctl.change.state import State, digest_of
 from harpctl.change.undo import Undo
 from harpctl.errors import ExitCode, HarpError
 from harpctl.host.host import Host
@@ -188,7 +188,7 @@ class Journal:
 
     def save(self, data: bytes) -> str:
         """Keep bytes that are about to be replaced; return their name. Raises OSError."""
-        name = digest(data)
+        name = digest_of(data)
         path = f"{store.BLOBS}/{name}"
         if self._host.stat(path) is None:
             self._host.write_file(path, data, 0o600)
@@ -198,7 +198,7 @@ class Journal:
         """Return kept bytes. Raises HarpError when they are gone or damaged."""
         path = f"{store.BLOBS}/{name}"
         data = self._host.read_bytes(path)
-        if data is None or digest(data) != name:
+        if data is None or digest_of(data) != name:
             raise HarpError(
                 f"The saved copy {path} is missing or damaged.",
                 "Restore the file it was made of from a backup.",
@@ -219,7 +219,7 @@ class Journal:
     def drop_unused(self) -> None:
         """Remove kept bytes that no transaction needs, and what a crash left half-written. Raises OSError."""
         used = set[str]().union(*(transaction.saved_names() for transaction in self.transactions()))
-        for path in [store.RESERVE, *store.leftovers(self._host)]:
+        for path in [store.RESERVE, *store.find_leftovers(self._host)]:
             self._host.remove(path)
         for name in self._host.list_dir(store.BLOBS):
             if name not in used:

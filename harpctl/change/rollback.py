@@ -56,7 +56,7 @@ def list_transactions(host: Host) -> tuple[Listed, ...]:
     )
 
 
-def rollback(
+def roll_back(
     host: Host, *, since: str = "", force: bool = False, dry_run: bool = False, progress: Progress
 ) -> RollbackResult:
     """Undo all transactions, or one and all later ones.
@@ -75,16 +75,16 @@ def rollback(
     require_root(host)
     with translate_os_errors(host):
         if not host.is_dir(store.HOME):
-            store.clear(host)
+            store.remove_folder(host)
             return RollbackResult()
-        with store.locked(host):
+        with store.hold_lock(host):
             chosen = _choose_transactions(journal.transactions(), since)
             result = _undo_transactions(host, journal, chosen, force, dry_run, progress)
-            store.clear(host)
+            store.remove_folder(host)
     return result
 
 
-def recover(host: Host, *, progress: Progress) -> RollbackResult:
+def recover_interrupted(host: Host, *, progress: Progress) -> RollbackResult:
     """Undo what was interrupted, before a host is looked at to plan for it.
 
     Every command that applies plans calls it first: a plan made for a host that is half changed would be
@@ -94,12 +94,12 @@ def recover(host: Host, *, progress: Progress) -> RollbackResult:
     if not any(transaction.is_open for transaction in Journal(host).transactions()):
         return RollbackResult()
     require_root(host)
-    with translate_os_errors(host), store.locked(host):
+    with translate_os_errors(host), store.hold_lock(host):
         journal = Journal(host)
         chosen = [transaction for transaction in journal.transactions() if transaction.is_open]
         progress.print("An earlier run was interrupted; it is undone first.")
         result = _undo_transactions(host, journal, chosen, False, False, progress)
-        store.clear(host)
+        store.remove_folder(host)
     if result.kept:
         raise HarpError(
             f"An earlier run was interrupted and can't be undone wholly: {kept_text(result.kept)}.",

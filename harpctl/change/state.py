@@ -44,7 +44,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="d
 State = Absent | File | Link | Folder
 
 
-def digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
     """Return the name of bytes: their SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
@@ -70,7 +70,7 @@ def read_state(host: Host, path: str) -> tuple[State, bytes]:
             ExitCode.REFUSED,
         )
     found = File(
-        sha256=digest(data),
+        sha256=digest_of(data),
         mode=mode,
         size=len(data),
         uid=status.st_uid,

@@ -27,7 +27,7 @@ OURS = {"/var": {"lib"}, "/var/lib": {"harp"}, HOME: {"lock", "journal"}, JOURNA
 
 
 @contextlib.contextmanager
-def locked(host: Host) -> Iterator[None]:
+def hold_lock(host: Host) -> Iterator[None]:
     """Be the only harpctl that changes this host while the context lasts. The folder must be there."""
     with host.lock(LOCK) as held:
         if not held:
@@ -40,7 +40,7 @@ def locked(host: Host) -> Iterator[None]:
         yield
 
 
-def prepare(host: Host) -> None:
+def make_folder(host: Host) -> None:
     """Make the folder if it is not there. Raises OSError; nothing is left behind then."""
     if host.is_dir(JOURNAL):
         return
@@ -62,7 +62,7 @@ def prepare(host: Host) -> None:
             raise
 
 
-def clear(host: Host) -> None:
+def remove_folder(host: Host) -> None:
     """Remove the folder unless it holds transactions, and what a crash left of it. Raises OSError.
 
     What was made for it goes too, as far as nothing else is in it. To be called under the lock, except where
@@ -71,7 +71,7 @@ def clear(host: Host) -> None:
     for path in CHAIN:
         _remove_stage(host, path)
     if host.list_dir(JOURNAL) and not transaction_files(host):
-        for path in [RESERVE, *leftovers(host), *(f"{BLOBS}/{name}" for name in host.list_dir(BLOBS))]:
+        for path in [RESERVE, *find_leftovers(host), *(f"{BLOBS}/{name}" for name in host.list_dir(BLOBS))]:
             host.remove(path)
         made = _read_made_folders(host)
         top = next((path for path in CHAIN if path in made and _holds_only_ours(host, path)), None)
@@ -92,7 +92,7 @@ def transaction_files(host: Host) -> list[str]:
     return host.glob(f"{JOURNAL}/*.jsonl")
 
 
-def leftovers(host: Host) -> list[str]:
+def find_leftovers(host: Host) -> list[str]:
     """Return the half-written files in the journal."""
     return host.glob(f"{JOURNAL}/.*{TEMPORARY}") + host.glob(f"{BLOBS}/.*{TEMPORARY}")
 

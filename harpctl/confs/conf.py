@@ -75,7 +75,7 @@ def conf_number(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def parse(text: str, file: str) -> Conf:
+def parse_conf(text: str, file: str) -> Conf:
     """Read a conf file's text; undecodable bytes are surrogates, as from Host.read_text.
 
     Raises HarpError with the plugin's own message: "file:line: key ...: expected ...".
@@ -92,8 +92,8 @@ def parse(text: str, file: str) -> Conf:
     return conf_of(reader.fields)
 
 
-def render(conf: Conf) -> str:
-    """Return the text of a conf file; parse() of it returns the same Conf."""
+def render_conf(conf: Conf) -> str:
+    """Return the text of a conf file; parse_conf() of it returns the same Conf."""
     blocks = []
     for section in SECTIONS:
         lines = [

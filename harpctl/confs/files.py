@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harpctl.confs.conf import CONF_DIR, CONF_PATTERN, Conf, conf_number, parse
+from harpctl.confs.conf import CONF_DIR, CONF_PATTERN, Conf, conf_number, parse_conf
 from harpctl.errors import HarpError
 from harpctl.host.host import Host
 
@@ -30,7 +30,7 @@ def read_conf(host: Host, path: str) -> ConfFile:
     if text is None:
         return ConfFile(path=path, number=number, wrong=f"{path}: cannot be read.")
     try:
-        return ConfFile(path=path, number=number, conf=parse(text, path))
+        return ConfFile(path=path, number=number, conf=parse_conf(text, path))
     except HarpError as error:
         return ConfFile(path=path, number=number, wrong=error.message)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.os_errors import require_root
-from harpctl.change.rollback import recover
+from harpctl.change.rollback import recover_interrupted
 from harpctl.command_line import FILE, command, flag, json_option, option, root_option
 from harpctl.console import ERR, OUT, ConsoleProgress, NoProgress, Progress, print_json, print_table
 from harpctl.doctor.archive import read_findings
@@ -113,7 +113,7 @@ def doctor(
     host, options = open_host(root), DoctorOptions(peers=names, port=port)
     progress = NoProgress() if as_json else ConsoleProgress()
     if fix:
-        recover(host, progress=progress)
+        recover_interrupted(host, progress=progress)
     with progress.working(f"Probing {', '.join(names)}") if names else nullcontext():
         findings = _examine_host(host, options)
     fixed = _apply_repairs(host, findings, progress) if fix else []
@@ -150,7 +150,7 @@ def _apply_repairs(host: Host, findings: list[Finding], progress: Progress) -> l
     done = []
     for plan in plans:
         try:
-            done.append(apply(plan, host, what="harpctl doctor --fix", progress=progress))
+            done.append(apply_plan(plan, host, what="harpctl doctor --fix", progress=progress))
         except HarpError as error:
             ERR.print(f"{plan.groups[0].name}: {error}", markup=False)
     return done

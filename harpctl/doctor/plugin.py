@@ -14,7 +14,7 @@ from harpctl.facts.elf import version_key
 from harpctl.facts.model import Library
 from harpctl.facts.plugin_files import INSTALLED, SUFFIX, Copy
 from harpctl.plugin.choice import explain_choice, family_of, is_loadable_harp
-from harpctl.plugin.compat import abi_picked, incompatibility
+from harpctl.plugin.compat import abi_picked, why_incompatible
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.source import own_path
 from harpctl.plugin.status import export_hint, find_unchosen
@@ -171,7 +171,7 @@ def check_sound(context: Context) -> Iterator[CheckResult]:
 def check_fits(context: Context) -> Iterator[CheckResult]:
     """Hold the ELF machine, and the newest symbol version that it requires, against the host's."""
     for copy in installed_copies(context):
-        if copy.elf and copy.is_harp and (unfit := incompatibility(copy.elf, context.platform)):
+        if copy.elf and copy.is_harp and (unfit := why_incompatible(copy.elf, context.platform)):
             yield fail(f"{copy.path} {unfit}.", "harpctl install")
 
 

@@ -24,7 +24,7 @@ from harpctl.units import number_ranges
 ROUNDS = 4  # a packet that is lost so often is closed out
 PACKETS_PER_S = 20_000
 BURST = 64  # packets between two looks at the clock
-SETTLE_S = 0.2  # from the last packet to the question what was seen
+LATE_S = 0.2  # from the last packet to the question what was seen
 TCP_WAIT_S = 5.0
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h
 
@@ -102,7 +102,7 @@ def _ask_for_missing(
     control: socket.socket, sent: tuple[Sequence[int], Sequence[int]]
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Ask what was seen; return the ports that were not."""
-    time.sleep(SETTLE_S)
+    time.sleep(LATE_S)
     control.sendall(b"?")
     report = b""
     while len(report) < REPORT_BYTES:

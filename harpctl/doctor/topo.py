@@ -10,10 +10,10 @@ from rich import box
 from rich.table import Table
 
 from harpctl.confs.values import write_cores
-from harpctl.facts.distance import LEGEND, relation
+from harpctl.facts.distance import LEGEND, relation_between
 from harpctl.facts.model import Eni, Facts, Gpu
 from harpctl.facts.unasked import why_left_out
-from harpctl.setup.choose import candidates, pair_gpus
+from harpctl.setup.choose import find_candidates, pair_gpus
 
 LISTED_MAX = 16  # a host may have hundreds of interfaces for its containers
 
@@ -42,7 +42,7 @@ def make_topo(facts: Facts) -> Topo:
     named: list[tuple[str, Gpu | Eni]] = [(f"GPU{gpu.index}", gpu) for gpu in gpus]
     named += [(eni.name, eni) for eni in enis]
     partners: dict[str, str] = {}
-    for gpu, eni in pair_gpus(gpus, candidates(facts)):
+    for gpu, eni in pair_gpus(gpus, find_candidates(facts)):
         partners[f"GPU{gpu.index}"] = eni.name
         partners[eni.name] = f"GPU{gpu.index}"
     cpus = {node.id: write_cores(tuple(sorted(node.cpus))) for node in facts.memory.nodes}
@@ -51,7 +51,7 @@ def make_topo(facts: Facts) -> Topo:
             Device(
                 name=name,
                 pci=device.pci,
-                relations={other: relation(device, peer) for other, peer in named},
+                relations={other: relation_between(device, peer) for other, peer in named},
                 cpus=cpus.get(device.node, ""),
                 numa=device.node,
                 partner=partners.get(name, ""),

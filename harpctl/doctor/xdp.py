@@ -28,7 +28,7 @@ NIC_MTU_MAX = {"ena": 3498, "gve": 2034, "mana": 3506}
 @check("xdp.kernel", "The kernel has AF_XDP", needs.machine, needs.pair, validates=False)
 def check_kernel(context: Context) -> Iterator[CheckResult]:
     """Look for the socket family: some distributions build kernels without CONFIG_XDP_SOCKETS."""
-    protocols = text.read(context.host, PROTOCOLS)
+    protocols = text.read_clean(context.host, PROTOCOLS)
     names = {line.split()[0] for line in protocols.splitlines() if line.strip()}
     tried = on_xdp(context)
     if protocols and "XDP" not in names and tried:

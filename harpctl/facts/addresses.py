@@ -73,7 +73,7 @@ def read_proc(host: Host, unknown: list[str]) -> Addresses:
     """
     found = Addresses()
     subnets = _read_routes(host, found)
-    for address in dict.fromkeys(LOCAL.findall(text.read(host, "/proc/net/fib_trie"))):
+    for address in dict.fromkeys(LOCAL.findall(text.read_clean(host, "/proc/net/fib_trie"))):
         try:
             own = ipaddress.IPv4Address(address)
         except ValueError:
@@ -102,12 +102,12 @@ def _attribute_address(
 def _read_routes(host: Host, found: Addresses) -> list[tuple[str, ipaddress.IPv4Network]]:
     """Read /proc/net/route into `found`; return the subnets that interfaces reach without a next hop."""
     subnets = []
-    for line in text.lines(host, "/proc/net/route")[1:]:
+    for line in text.read_lines(host, "/proc/net/route")[1:]:
         fields = line.split()
         if len(fields) < 8:
             continue
         target, hop, mask = (_parse_ipv4(fields[i]) for i in (1, 2, 7))
-        if target is None or hop is None or mask is None or not text.number(fields[3], 0, 16) & ROUTE_UP:
+        if target is None or hop is None or mask is None or not text.parse_number(fields[3], 0, 16) & ROUTE_UP:
             continue
         try:
             subnet = ipaddress.IPv4Network(f"{target}/{mask}")
@@ -116,7 +116,7 @@ def _read_routes(host: Host, found: Addresses) -> list[tuple[str, ipaddress.IPv4
         if int(hop):
             found.add_hop(fields[0], str(hop))
         if subnet.prefixlen == 0:
-            found.defaults.append(Default(name=fields[0], version=4, metric=text.number(fields[6], 0)))
+            found.defaults.append(Default(name=fields[0], version=4, metric=text.parse_number(fields[6], 0)))
         elif not int(hop):
             subnets.append((fields[0], subnet))
     return subnets
@@ -136,17 +136,19 @@ def _parse_ipv6(field: str) -> ipaddress.IPv6Address | None:
 
 
 def _read_ipv6(host: Host, found: Addresses) -> None:
-    for line in text.lines(host, "/proc/net/if_inet6"):
+    for line in text.read_lines(host, "/proc/net/if_inet6"):
         fields = line.split()
         own = _parse_ipv6(fields[0]) if len(fields) == 6 else None
-        if own is not None and text.number(fields[3], -1, 16) not in SCOPES_OWN:
-            prefix = text.number(fields[2], -1, 16)
+        if own is not None and text.parse_number(fields[3], -1, 16) not in SCOPES_OWN:
+            prefix = text.parse_number(fields[2], -1, 16)
             if 0 <= prefix <= 128:
                 found.add(fields[5], f"{own}/{prefix}")
-    for line in text.lines(host, "/proc/net/ipv6_route"):
+    for line in text.read_lines(host, "/proc/net/ipv6_route"):
         fields = line.split()
         hop = _parse_ipv6(fields[4]) if len(fields) == 10 else None
         if hop is not None and int(hop):
             found.add_hop(fields[9], str(hop))
             if fields[1] == "00" and not int(fields[0], 16):
-                found.defaults.append(Default(name=fields[9], version=6, metric=text.number(fields[5], 0, 16)))
+                found.defaults.append(
+                    Default(name=fields[9], version=6, metric=text.parse_number(fields[5], 0, 16))
+                )

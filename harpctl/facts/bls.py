@@ -6,7 +6,7 @@ from __future__ import annotations
 ENTRIES = "/boot/loader/entries/*.conf"
 
 
-def value(text: str, key: str) -> str:
+def value_of(text: str, key: str) -> str:
     """Return the value of a key of an entry; the lines of a key that comes several times are joined."""
     found = []
     for line in text.splitlines():

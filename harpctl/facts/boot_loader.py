@@ -62,7 +62,7 @@ def menu_entries(host: Host, config: str) -> tuple[BootEntry, ...]:
     values = grub_variables(host, config)
     return tuple(
         BootEntry(title=entry.title, source=config, args=grub_menu.passed_arguments(entry.raw, values))
-        for entry in grub_menu.entries(host.read_text(config) or "")
+        for entry in grub_menu.parse_entries(host.read_text(config) or "")
     )
 
 
@@ -71,15 +71,15 @@ def bls_entries(host: Host | Sources, values: dict[str, str]) -> tuple[BootEntry
     found = []
     for path in host.glob(bls.ENTRIES):
         text = host.read_text(path)
-        if text is not None and bls.value(text, "linux"):
-            args = " ".join(grub_menu.expand_variables(bls.value(text, "options"), values).split())
-            found.append(BootEntry(title=bls.value(text, "title"), source=path, args=args))
+        if text is not None and bls.value_of(text, "linux"):
+            args = " ".join(grub_menu.expand_variables(bls.value_of(text, "options"), values).split())
+            found.append(BootEntry(title=bls.value_of(text, "title"), source=path, args=args))
     return tuple(found)
 
 
 def _entry_version(host: Host, entry: BootEntry) -> int:
     """Return an ostree entry's version: the highest is booted, the others are there to go back to."""
-    version = bls.value(host.read_text(entry.source) or "", "version")
+    version = bls.value_of(host.read_text(entry.source) or "", "version")
     return int(version) if version.isdecimal() else 0
 
 
@@ -97,7 +97,7 @@ def grub_variables(host: Host | Sources, config: str) -> dict[str, str]:
     if not config:
         return {}
     env = bls.read_env(host.read_bytes(env_path(config)) or b"")
-    values = {**env, **grub_menu.variables(host.read_text(config) or "")}
+    values = {**env, **grub_menu.parse_variables(host.read_text(config) or "")}
     if env.get("kernelopts"):
         values["kernelopts"] = env["kernelopts"]
     return values

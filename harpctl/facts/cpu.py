@@ -18,10 +18,10 @@ def collect_cpus(host: Host, nodes: tuple[Node, ...], unknown: list[str]) -> tup
     cpus = []
     for name in host.list_dir(CPUS):
         match = re.fullmatch(r"cpu([0-9]{1,5})", name, re.ASCII)
-        if match is None or text.word(host, f"{CPUS}/{name}/online") == "0":
+        if match is None or text.read_word(host, f"{CPUS}/{name}/online") == "0":
             continue
         number = int(match[1])
-        siblings = text.number_list(text.read(host, f"{CPUS}/{name}/topology/thread_siblings_list"))
+        siblings = text.number_list(text.read_clean(host, f"{CPUS}/{name}/topology/thread_siblings_list"))
         core = siblings if number in siblings else (number,)
         cpus.append(Cpu(id=number, node=node_of.get(number, -1), core=core))
     if not cpus:

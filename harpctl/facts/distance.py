@@ -17,7 +17,7 @@ LEGEND = {
 ORDER = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
 
 
-def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
+def relation_between(one: Gpu | Eni, other: Gpu | Eni) -> str:
     """Return the word for what lies between two devices; "?" where the facts do not show it.
 
     `path` holds the bridges above a device from the root complex down, its first item being the host bridge.
@@ -39,6 +39,6 @@ def relation(one: Gpu | Eni, other: Gpu | Eni) -> str:
     return "NODE" if one.node == other.node else "SYS"
 
 
-def distance(one: Gpu | Eni, other: Gpu | Eni) -> int:
+def distance_between(one: Gpu | Eni, other: Gpu | Eni) -> int:
     """Return a number that is smaller the nearer two devices are."""
-    return ORDER.index(relation(one, other))
+    return ORDER.index(relation_between(one, other))

@@ -65,7 +65,7 @@ def _list_names(host: Host) -> list[str]:
     names = []
     for name in host.list_dir(CLASS):
         is_name = re.fullmatch(r"[!-~]{1,15}", name) and name != LOOPBACK and host.is_dir(f"{CLASS}/{name}")
-        if is_name and text.count(host, f"{CLASS}/{name}/type", ETHERNET) == ETHERNET:
+        if is_name and text.read_count(host, f"{CLASS}/{name}/type", ETHERNET) == ETHERNET:
             names.append(name)
     return names
 
@@ -77,17 +77,17 @@ def _from_sysfs(host: Host, name: str, kernel: str) -> Eni:
     queues = [queue for queue in host.list_dir(f"{base}/queues") if queue.startswith("rx-")]
     return Eni(
         name=name,
-        index=text.count(host, f"{base}/ifindex"),
-        mac=text.word(host, f"{base}/address"),
+        index=text.read_count(host, f"{base}/ifindex"),
+        mac=text.read_word(host, f"{base}/address"),
         driver=driver,
         kind=_interface_kind(host, base),
         lower=_lower_names(host, name),
         is_port=host.is_link(f"{base}/master"),
-        is_up=bool(text.number(text.word(host, f"{base}/flags"), 0, 16) & IFF_UP),
-        has_link=text.word(host, f"{base}/carrier") == "1",
-        mtu=text.count(host, f"{base}/mtu"),
+        is_up=bool(text.parse_number(text.read_word(host, f"{base}/flags"), 0, 16) & IFF_UP),
+        has_link=text.read_word(host, f"{base}/carrier") == "1",
+        mtu=text.read_count(host, f"{base}/mtu"),
         queues=len(queues),
-        speed_mbps=text.count(host, f"{base}/speed"),
+        speed_mbps=text.read_count(host, f"{base}/speed"),
         pci=address,
         path=path,
         node=pci.node_of(host, address),
@@ -102,10 +102,10 @@ def _interface_kind(host: Host, base: str) -> str:
         return ""
     if not folder.startswith("/sys/devices/virtual/"):
         return PORT if host.is_link(f"{base}/master") else ""
-    match = re.search(r"^DEVTYPE=(\w+)$", text.read(host, f"{base}/uevent"), re.MULTILINE)
+    match = re.search(r"^DEVTYPE=(\w+)$", text.read_clean(host, f"{base}/uevent"), re.MULTILINE)
     if match:
         return match[1]
-    index, peer = (text.count(host, f"{base}/{file}") for file in ("ifindex", "iflink"))
+    index, peer = (text.read_count(host, f"{base}/{file}") for file in ("ifindex", "iflink"))
     return "veth" if peer not in {0, index} else "virtual"
 
 
@@ -167,7 +167,7 @@ def _complete_enis(
                 carries_ssh=eni.name in sessions,
                 forwards=eni.is_one(only)
                 and any(
-                    text.word(host, f"/proc/sys/net/{version}/conf/{eni.name}/forwarding") not in {"", "0"}
+                    text.read_word(host, f"/proc/sys/net/{version}/conf/{eni.name}/forwarding") not in {"", "0"}
                     for version in ("ipv4", "ipv6")
                 ),
             )
@@ -201,7 +201,7 @@ def _ssh_servers() -> set[str]:
     An end is an address, or the interface of a link-local one.
     """
     servers = set()
-    for connection in ssh.connections():
+    for connection in ssh.find_connections():
         text_of, _percent, zone = connection.server.partition("%")
         with contextlib.suppress(ValueError):
             address = ipaddress.ip_address(text_of)

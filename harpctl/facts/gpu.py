@@ -35,4 +35,4 @@ def collect_gpus(host: Host, unknown: list[str]) -> tuple[Gpu, ...]:
 
 
 def _read_id(host: Host, path: str) -> str:
-    return text.word(host, path).removeprefix("0x")
+    return text.read_word(host, path).removeprefix("0x")

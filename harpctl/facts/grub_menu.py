@@ -28,7 +28,7 @@ class MenuEntry(NamedTuple):
     end: int
 
 
-def entries(text: str) -> list[MenuEntry]:
+def parse_entries(text: str) -> list[MenuEntry]:
     """Return the entries that boot this system.
 
     Those of another system, of a memory test or written by hand are left out, unless there are no others.
@@ -64,7 +64,7 @@ def is_stub(text: str) -> bool:
     return not runs_blscfg(text) and not _all_entries(text)
 
 
-def variables(text: str) -> dict[str, str]:
+def parse_variables(text: str) -> dict[str, str]:
     """Return what the file sets; of several settings of one name the last counts."""
     found = {}
     for line in text.splitlines():

@@ -25,7 +25,7 @@ CAPABILITY_NAMES = (  # in the order of their bits, linux/capability.h
 
 def collect_limits(host: Host, mounts: tuple[Mount, ...], unknown: list[str]) -> Limits:
     """Gather the limits of the process that /proc/self shows."""
-    limits = text.read(host, "/proc/self/limits")
+    limits = text.read_clean(host, "/proc/self/limits")
     capabilities = _read_capabilities(host)
     if not limits or capabilities is None:
         unknown.append("Limits and capabilities are unknown: /proc/self does not show them.")
@@ -46,7 +46,7 @@ def _soft_limit(limits: str, name: str) -> int | None:
 
 
 def _read_capabilities(host: Host) -> tuple[str, ...] | None:
-    match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text.read(host, "/proc/self/status"), re.MULTILINE)
+    match = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text.read_clean(host, "/proc/self/status"), re.MULTILINE)
     if match is None:
         return None
     bits = int(match[1], 16)
@@ -56,7 +56,7 @@ def _read_capabilities(host: Host) -> tuple[str, ...] | None:
 def _own_groups(host: Host) -> dict[str, str]:
     """Read /proc/self/cgroup: controllers -> path; "" is the unified hierarchy."""
     groups = {}
-    for line in text.lines(host, "/proc/self/cgroup"):
+    for line in text.read_lines(host, "/proc/self/cgroup"):
         fields = line.split(":", 2)
         if len(fields) == 3:
             groups.update(dict.fromkeys(fields[1].split(","), fields[2]))
@@ -89,12 +89,12 @@ def _pages_of(host: Host, folder: str, names: dict[str, str]) -> list[CgroupPage
         match = re.fullmatch(rf"hugetlb\.([0-9]{{1,6}})([KMG]B)\.{names['limit']}", name, re.ASCII)
         if match:
             stem = name.removesuffix(names["limit"])
-            limit = text.number(text.word(host, f"{folder}/{name}"))
+            limit = text.parse_number(text.read_word(host, f"{folder}/{name}"))
             found.append(
                 CgroupPages(
                     size=size_of(match[1], match[2]),
                     limit=limit if 0 <= limit < NO_LIMIT else -1,
-                    usage=text.count(host, f"{folder}/{stem}{names['usage']}"),
+                    usage=text.read_count(host, f"{folder}/{stem}{names['usage']}"),
                 )
             )
     return found

@@ -27,7 +27,7 @@ PAGE_COUNTS = re.compile(r"-?\s*(vm[./]nr_hugepages(?:_mempolicy)?)\s*=\s*(\S*)\
 def collect_mounts(host: Host) -> tuple[Mount, ...]:
     """Read /proc/mounts."""
     mounts = []
-    for line in text.lines(host, "/proc/mounts"):
+    for line in text.read_lines(host, "/proc/mounts"):
         fields = [_unescape_blanks(field) for field in line.split()]
         if len(fields) >= 4:
             mounts.append(Mount(source=fields[0], path=fields[1], kind=fields[2], options=fields[3]))
@@ -42,7 +42,7 @@ def _unescape_blanks(field: str) -> str:
 def read_meminfo(host: Host, path: str) -> dict[str, int]:
     """Read a meminfo of the host or of a node: sizes in bytes, counts as they are."""
     values = {}
-    for line in text.lines(host, path):
+    for line in text.read_lines(host, path):
         match = re.fullmatch(r"(?:Node \d+ )?([A-Za-z_()0-9]+):\s+([0-9]{1,15})( kB)?\s*", line, re.ASCII)
         if match:
             values[match[1]] = int(match[2]) * (KIB if match[3] else 1)
@@ -54,8 +54,8 @@ def collect_pages(host: Host, folder: str) -> tuple[Pages, ...]:
     found = []
     for name in host.list_dir(folder):
         if match := re.fullmatch(r"hugepages-([0-9]{1,12})kB", name, re.ASCII):
-            total = text.count(host, f"{folder}/{name}/nr_hugepages")
-            free = text.count(host, f"{folder}/{name}/free_hugepages")
+            total = text.read_count(host, f"{folder}/{name}/nr_hugepages")
+            free = text.read_count(host, f"{folder}/{name}/free_hugepages")
             found.append(Pages(size=int(match[1]) * KIB, total=total, free=free))
     return tuple(sorted(found, key=lambda pages: pages.size))
 
@@ -71,7 +71,7 @@ def _collect_nodes(host: Host) -> tuple[Node, ...]:
                     id=int(match[1]),
                     memory=memory.get("MemTotal", 0),
                     free=memory.get("MemFree", 0),
-                    cpus=text.number_list(text.read(host, f"{folder}/cpulist")),
+                    cpus=text.number_list(text.read_clean(host, f"{folder}/cpulist")),
                     hugepages=collect_pages(host, f"{folder}/hugepages"),
                 )
             )
@@ -100,7 +100,7 @@ def page_settings(host: Host) -> tuple[PageSetting, ...]:
     return tuple(
         PageSetting(path=path, line=number, name=match[1], value=match[2])
         for path in real.values()
-        for number, line in enumerate(text.lines(host, path), 1)
+        for number, line in enumerate(text.read_lines(host, path), 1)
         if (match := PAGE_COUNTS.fullmatch(line.strip()))
     )
 
@@ -113,14 +113,14 @@ def collect_memory(host: Host, mounts: tuple[Mount, ...], override: int | None, 
         unknown.append("The amount of memory is unknown: /proc/meminfo does not show it.")
     default_page = memory.get("Hugepagesize", 0)
     pages = collect_pages(host, PAGES)
-    flags = re.search(r"^flags\s*:(.*)", text.read(host, "/proc/cpuinfo"), re.MULTILINE)
+    flags = re.search(r"^flags\s*:(.*)", text.read_clean(host, "/proc/cpuinfo"), re.MULTILINE)
     has_1g = "pdpe1gb" in flags[1].split() if flags else (False if pages else None)  # x86 offers them unasked
     return Memory(
         total=total,
         available=memory.get("MemAvailable", 0),
         has_1g=True if any(page.size == GIB for page in pages) else has_1g,
         default_page=default_page,
-        kernel_default=text.count(host, PMD_SIZE) or 2 * MIB,
+        kernel_default=text.read_count(host, PMD_SIZE) or 2 * MIB,
         settings=page_settings(host),
         hugepages=pages,
         nodes=_collect_nodes(host),

@@ -28,4 +28,4 @@ def pci_location(host: Host, link: str) -> tuple[str, tuple[str, ...]]:
 
 def node_of(host: Host, address: str) -> int:
     """Return the NUMA node of a PCI device; -1 where it is unknown or the machine has only one."""
-    return text.number(text.word(host, f"{DEVICES}/{address}/numa_node")) if address else -1
+    return text.parse_number(text.read_word(host, f"{DEVICES}/{address}/numa_node")) if address else -1

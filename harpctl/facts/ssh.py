@@ -17,7 +17,7 @@ class Connection(NamedTuple):
     server: str
 
 
-def connections() -> list[Connection]:
+def find_connections() -> list[Connection]:
     """Return the connections, the nearest first; none where there is none, or none can be read."""
     values = [os.environ.get("SSH_CONNECTION", "")]
     with contextlib.suppress(psutil.Error):

@@ -39,7 +39,7 @@ def os_release(host: Host) -> dict[str, str]:
     """Read os-release(5); empty where there is none."""
     values: dict[str, str] = {}
     path = next((path for path in OS_RELEASE if host.is_file(path)), OS_RELEASE[0])
-    for line in text.lines(host, path):
+    for line in text.read_lines(host, path):
         name, equals, value = line.strip().partition("=")
         if equals and re.fullmatch(r"[A-Z0-9_]+", name):
             try:
@@ -73,7 +73,7 @@ def collect_system(host: Host, unknown: list[str]) -> System:
         version=release.get("VERSION_ID", ""),
         name=release.get("PRETTY_NAME", "") or release.get("NAME", ""),
         family=family,
-        kernel=os.uname().release if host.is_real else text.word(host, "/proc/sys/kernel/osrelease"),
+        kernel=os.uname().release if host.is_real else text.read_word(host, "/proc/sys/kernel/osrelease"),
         arch=arch,
         glibc=_read_glibc(host, arch),
         init=_find_init(host),
@@ -97,7 +97,7 @@ def _read_glibc(host: Host, arch: str) -> str:
     for pattern in LIBC:
         if match := LIBC_BANNER.search(host.read_bytes(pattern.format(arch)) or b""):
             return match[1].decode()
-    match_ldd = LDD_VERSION.search(text.read(host, "/usr/bin/ldd"))
+    match_ldd = LDD_VERSION.search(text.read_clean(host, "/usr/bin/ldd"))
     return match_ldd[1] if match_ldd else ""
 
 
@@ -117,9 +117,9 @@ def find_container(host: Host) -> str:
         return "podman"
     if host.exists("/.dockerenv"):
         return "docker"
-    if name := text.word(host, "/run/systemd/container"):
+    if name := text.read_word(host, "/run/systemd/container"):
         return name.split()[0]
     if match := re.search(r"(?:^|\0)container=([^\0]+)", (host.read_text("/proc/1/environ") or "")):
-        return text.clean(match[1].encode("utf-8", "surrogateescape"))
-    groups = text.read(host, "/proc/self/cgroup")
+        return text.clean_text(match[1].encode("utf-8", "surrogateescape"))
+    groups = text.read_clean(host, "/proc/self/cgroup")
     return next((name for mark, name in CGROUP_MARKS.items() if re.search(mark, groups)), "")

@@ -11,27 +11,27 @@ NUMBER_MAX = (1 << 63) - 1
 LIST_MAX = 1 << 16  # processors, nodes: more than any kernel numbers
 
 
-def clean(data: bytes) -> str:
+def clean_text(data: bytes) -> str:
     """Decode text, with marks for what is no UTF-8 and no zero bytes."""
     return data.decode("utf-8", "replace").replace("\0", " ")
 
 
-def read(host: Host, path: str) -> str:
+def read_clean(host: Host, path: str) -> str:
     """Return a file's text; "" when it cannot be read."""
-    return clean(host.read_bytes(path) or b"")
+    return clean_text(host.read_bytes(path) or b"")
 
 
-def lines(host: Host, path: str) -> list[str]:
+def read_lines(host: Host, path: str) -> list[str]:
     """Return a file's lines; none when it cannot be read."""
-    return read(host, path).splitlines()
+    return read_clean(host, path).splitlines()
 
 
-def word(host: Host, path: str) -> str:
+def read_word(host: Host, path: str) -> str:
     """Return what a control file of one line holds; "" when it cannot be read."""
-    return read(host, path).strip()
+    return read_clean(host, path).strip()
 
 
-def number(text: str, default: int = -1, base: int = 10) -> int:
+def parse_number(text: str, default: int = -1, base: int = 10) -> int:
     """Read a whole number that fits 63 bits; the default for anything else."""
     try:
         value = int(text, base)
@@ -40,9 +40,9 @@ def number(text: str, default: int = -1, base: int = 10) -> int:
     return value if abs(value) <= NUMBER_MAX else default
 
 
-def count(host: Host, path: str, default: int = 0) -> int:
+def read_count(host: Host, path: str, default: int = 0) -> int:
     """Read a control file that holds a number; the default where it is missing, wrong or negative."""
-    value = number(word(host, path), default)
+    value = parse_number(read_word(host, path), default)
     return value if value >= 0 else default
 
 

@@ -54,7 +54,7 @@ def best_mode(host: Host, name: str, driver: str, kernel: str) -> str:
     if release < AF_XDP_SINCE or not driver:
         return ""
     if driver == "ena":
-        module = text.word(host, "/sys/module/ena/version")
+        module = text.read_word(host, "/sys/module/ena/version")
         return ZERO_COPY if module.endswith("g") and release_of(module) >= ENA_ZERO_COPY_SINCE else NATIVE
     has_zero_copy = driver in ZERO_COPY_SINCE and release >= ZERO_COPY_SINCE[driver]
     if has_zero_copy and (driver != "virtio_net" or _has_access_platform(host, name)):
@@ -69,5 +69,5 @@ def is_tried(driver: str, best: str) -> bool:
 
 def _has_access_platform(host: Host, name: str) -> bool:
     """Return whether a virtio device's memory is addressed as zero-copy needs; the file has bit 0 first."""
-    bits = text.word(host, f"/sys/class/net/{name}/device/features")
+    bits = text.read_word(host, f"/sys/class/net/{name}/device/features")
     return bits[VIRTIO_F_ACCESS_PLATFORM : VIRTIO_F_ACCESS_PLATFORM + 1] == "1"

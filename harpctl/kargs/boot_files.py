@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.grub_menu import entries, passed_arguments
+from harpctl.facts.grub_menu import parse_entries, passed_arguments
 from harpctl.kargs.cmdline import HugepageArgs, Word, reserves_exactly, rewrite_text, split_words
 
 _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
@@ -15,7 +15,7 @@ _RAW_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
 
 def edited_menu(text: str, values: Mapping[str, str], wanted: HugepageArgs) -> str:
     """Return the menu with the arguments of every entry that does not yet pass `wanted` edited."""
-    for entry in reversed(entries(text)):
+    for entry in reversed(parse_entries(text)):
         if not reserves_exactly(passed_arguments(entry.raw, values), wanted):
             text = rewrite_text(text, _raw_words(text, entry.start, entry.end), entry.end, wanted, " ")
     return text

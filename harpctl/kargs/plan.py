@@ -239,7 +239,7 @@ def _entry_steps(boot: Boot, sources: Sources, wanted: HugepageArgs, files: Sequ
     new = dict(old)
     values = {path: grub_variables(sources, boot.config if path.endswith(".conf") else path) for path in old}
     steps: list[AnyStep] = []
-    if any("kernelopts" in bls.value(text, "options") for text in old.values()):
+    if any("kernelopts" in bls.value_of(text, "options") for text in old.values()):
         options = grub_variables(sources, boot.config).get("kernelopts", "")
         options = options if reserves_exactly(options, wanted) else replace_arguments(options, wanted)
         steps += _grubenv_step(env_path(boot.config), sources, options)
@@ -258,8 +258,8 @@ def _entry_steps(boot: Boot, sources: Sources, wanted: HugepageArgs, files: Sequ
 
 def _passed_arguments(path: str, text: str, values: dict[str, str]) -> list[str]:
     if path.endswith(".conf"):
-        return [grub_menu.expand_variables(bls.value(text, "options"), values)]
-    return [grub_menu.passed_arguments(entry.raw, values) for entry in grub_menu.entries(text)]
+        return [grub_menu.expand_variables(bls.value_of(text, "options"), values)]
+    return [grub_menu.passed_arguments(entry.raw, values) for entry in grub_menu.parse_entries(text)]
 
 
 def _grubenv_step(path: str, sources: Sources, options: str) -> list[AnyStep]:

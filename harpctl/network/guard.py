@@ -25,7 +25,7 @@ from harpctl.network.guard_files import Watch
 DEADLINE_S = 120.0  # the time to find the host reachable, or for the operator to confirm
 GRACE_S = 60.0  # the longest that undoing a network change takes
 START_S = 20.0
-SETTLE_S = 5.0  # the most time that a link which has just come up needs until it carries packets
+LINK_UP_S = 5.0  # the most time that a link which has just come up needs until it carries packets
 POLL_S = 0.1
 MODULE = "harpctl.network.rollback_timer"
 
@@ -108,7 +108,7 @@ class Guard:
 
     def _await_links(self) -> tuple[str, ...]:
         """Return what can't be reached, once links have had the time to come up."""
-        end = time.monotonic() + min(SETTLE_S, self._deadline_s)
+        end = time.monotonic() + min(LINK_UP_S, self._deadline_s)
         while True:
             lost = self._watch.reachable.list_lost(self._host) if self._watch else ()
             if not lost or time.monotonic() >= end:

@@ -97,7 +97,7 @@ def _list_gateways(host: Host) -> list[str]:
 
 def find_ssh_client() -> str:
     """Return the address that this process's ssh session comes from; "" where there is none to be asked."""
-    address = next((connection.client for connection in ssh.connections()), "")
+    address = next((connection.client for connection in ssh.find_connections()), "")
     return "" if address.startswith("fe80") else address
 
 

@@ -64,7 +64,7 @@ def _undo_interrupted(host: Host) -> None:
     end = time.monotonic() + OTHERS_WAIT_S
     while True:
         try:
-            rollback.recover(host, progress=NoProgress())
+            rollback.recover_interrupted(host, progress=NoProgress())
         except HarpError:
             if time.monotonic() >= end:
                 raise

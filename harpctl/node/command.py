@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from harpctl.build_info import build_version
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.os_errors import require_root
-from harpctl.change.rollback import kept_text, recover, rollback
+from harpctl.change.rollback import kept_text, recover_interrupted, roll_back
 from harpctl.command_line import FILE, command, json_option, option, plugin_option
 from harpctl.console import OUT, ConsoleProgress, Progress, print_json
 from harpctl.errors import ExitCode, HarpError
@@ -42,7 +42,7 @@ def install_node(
     """Put library and profile into the folder, wholly or not at all."""
     require_absolute(folder)
     settings = read_settings(words, folder)
-    recover(host, progress=progress)
+    recover_interrupted(host, progress=progress)
     plan = plan_node(host, find_source(host, plugin), folder, settings)
     if not plan.is_empty:
         tree = "DIR" if folder == FOLDER else folder
@@ -51,7 +51,7 @@ def install_node(
             f"Without root, into a directory of yours: mkdir -p {tree} && harpctl node --root {tree};"
             f" containers mount {tree}{FOLDER} as {FOLDER}.",
         )
-    transaction = apply(plan, host, what="node", progress=progress)
+    transaction = apply_plan(plan, host, what="node", progress=progress)
     return Installed(version=build_version(), folder=folder, changed=bool(transaction), transaction=transaction)
 
 
@@ -65,7 +65,7 @@ def clean_up_node(host: Host, cluster: Cluster, node: str, daemonset: tuple[str,
         set_label(cluster, node, None)
     except HarpError as error:
         failure = error  # the files go all the same
-    report = rollback(host, progress=progress)
+    report = roll_back(host, progress=progress)
     if report.kept:
         raise HarpError(f"Not everything could be removed: {kept_text(report.kept)}.", "Remove it by hand.")
     progress.print("The DaemonSet was deleted; what it installed was removed.")

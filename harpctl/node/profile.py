@@ -14,7 +14,7 @@ from harpctl.change.steps import Group, Plan, WriteFile, drop_held_steps
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import SUFFIXED
 from harpctl.host.host import Host
-from harpctl.plugin.compat import incompatibility, platform_of
+from harpctl.plugin.compat import platform_of, why_incompatible
 from harpctl.plugin.settings import PLUGIN_VARIABLE
 from harpctl.plugin.switch import Source
 
@@ -62,7 +62,7 @@ def read_settings(words: Sequence[str], folder: str) -> dict[str, str]:
 
 def plan_node(host: Host, source: Source, folder: str, settings: dict[str, str]) -> Plan:
     """Plan the library and the profile. Raises HarpError for a library that does not fit the host."""
-    unfit = incompatibility(source.elf, platform_of(host))
+    unfit = why_incompatible(source.elf, platform_of(host))
     if unfit:
         raise HarpError(
             f"{source.path} {unfit}.",

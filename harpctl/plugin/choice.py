@@ -20,7 +20,7 @@ from harpctl.facts.plugin_files import (
     find_copies,
 )
 from harpctl.host.host import Host
-from harpctl.plugin.compat import Platform, incompatibility
+from harpctl.plugin.compat import Platform, why_incompatible
 from harpctl.plugin.settings import (
     ENVIRONMENT,
     PLUGIN_VARIABLE,
@@ -133,7 +133,7 @@ def explain_choice(copy: Copy, settings: Iterable[SetVariable], family: Family =
 
 def is_loadable_harp(copy: Copy | None, platform: Platform) -> bool:
     """Return whether a copy is a HARP that this host can load."""
-    return copy is not None and copy.is_harp and copy.elf is not None and not incompatibility(copy.elf, platform)
+    return copy is not None and copy.is_harp and copy.elf is not None and not why_incompatible(copy.elf, platform)
 
 
 def find_obstacle(

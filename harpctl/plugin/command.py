@@ -14,10 +14,10 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.diff import render_diff
 from harpctl.change.os_errors import require_root
-from harpctl.change.rollback import recover
+from harpctl.change.rollback import recover_interrupted
 from harpctl.command_line import (
     command,
     dry_run_option,
@@ -70,11 +70,11 @@ def run_switch(
 ) -> SwitchResult:
     """Plan a switch, carry it out, and check the result; with dry_run report what would be done."""
     if not dry_run:
-        recover(host, progress=progress)
+        recover_interrupted(host, progress=progress)
     switch = make()
     changed = not switch.plan.is_empty
     summary = switch.done if changed else switch.already
-    transaction = "" if dry_run else apply(switch.plan, host, what=action, progress=progress)
+    transaction = "" if dry_run else apply_plan(switch.plan, host, what=action, progress=progress)
     after = read_status(host)
     result = SwitchResult(
         action=action,

@@ -48,7 +48,7 @@ def platform_of(host: Host) -> Platform:
     return Platform(machine=host_machine(host))
 
 
-def incompatibility(elf: Elf, platform: Platform) -> str:
+def why_incompatible(elf: Elf, platform: Platform) -> str:
     """Return why a library is no plugin for a host, as what follows its path in a sentence; else ""."""
     if not elf.abis:
         return "is no NCCL network plugin: it exports no ncclNetPlugin_vN"

@@ -12,7 +12,7 @@ from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.elf import inspect_elf
 from harpctl.facts.plugin_files import NAME
 from harpctl.host.host import Host
-from harpctl.plugin.compat import incompatibility, platform_of
+from harpctl.plugin.compat import platform_of, why_incompatible
 from harpctl.plugin.switch import Source
 
 VARIANTS = ("", "portable", "aarch64")  # folders of build/: for this machine, for old glibc, for ARM
@@ -32,7 +32,7 @@ def own_sources() -> list[Source]:
 def own_path(host: Host) -> str:
     """Return where the plugin that comes with this harpctl lies, if it fits this machine; "" for a tree."""
     platform = platform_of(host)
-    fitting = (source.path for source in own_sources() if not incompatibility(source.elf, platform))
+    fitting = (source.path for source in own_sources() if not why_incompatible(source.elf, platform))
     return next(fitting, "") if host.is_real else ""
 
 
@@ -63,4 +63,4 @@ def find_source(host: Host, given: Path | None) -> Source:
             ExitCode.MISSING,
         )
     platform = platform_of(host)
-    return next((source for source in sources if not incompatibility(source.elf, platform)), sources[0])
+    return next((source for source in sources if not why_incompatible(source.elf, platform)), sources[0])

@@ -21,7 +21,7 @@ from harpctl.plugin.choice import (
     is_loadable_harp,
     second_name_hint,
 )
-from harpctl.plugin.compat import Platform, abi_picked, incompatibility, platform_of
+from harpctl.plugin.compat import Platform, abi_picked, platform_of, why_incompatible
 from harpctl.plugin.search import Taken, TakenByJobs, find_taken, look_for_plugins
 from harpctl.plugin.settings import PLUGIN_VARIABLE, SetVariable, find_settings
 from harpctl.plugin.source import own_path
@@ -94,7 +94,7 @@ def _decide_state(
     winner, family = by_jobs.copy, by_jobs.family
     if winner is not None and (winner.elf is None or winner.problem):
         return BROKEN, f"{family.word} finds no network plugin: {winner.problem}", winner
-    if winner is not None and winner.elf is not None and (unfit := incompatibility(winner.elf, platform)):
+    if winner is not None and winner.elf is not None and (unfit := why_incompatible(winner.elf, platform)):
         return BROKEN, f"{family.word} cannot load {winner.path}: it {unfit}.", winner
     by = f", {by_jobs.why}" if by_jobs.why else ""
     if winner is not None and winner.is_harp:
@@ -134,7 +134,7 @@ def _status_notes(winner: Copy | None, copies: tuple[Copy, ...], platform: Platf
             notes.append(copy.problem or f"{copy.path} is {copy.what}{first}.")
         elif copy.problem:
             notes.append(copy.problem)
-        elif copy.elf and (unfit := incompatibility(copy.elf, platform)):
+        elif copy.elf and (unfit := why_incompatible(copy.elf, platform)):
             notes.append(f"{copy.path} {unfit}.")
         elif copy.elf and copy.elf.soname == NAME and not copy.path.endswith(f"/{parked_as(copy.name)}"):
             notes.append(f"ldconfig will enable {copy.path} again: its SONAME is {NAME}.")

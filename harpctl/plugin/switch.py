@@ -25,7 +25,7 @@ from harpctl.plugin.choice import (
     find_all,
     has_name_of,
 )
-from harpctl.plugin.compat import incompatibility, platform_of
+from harpctl.plugin.compat import platform_of, why_incompatible
 from harpctl.plugin.settings import find_settings
 
 MODE = 0o755
@@ -67,7 +67,7 @@ def plan_install(host: Host, source: Source, folder: str = "", *, name: str = ""
     none for this host, when something else holds the name, and when HARP has been disabled here. `force`
     moves others aside and leaves parked copies.
     """
-    unfit = incompatibility(source.elf, platform_of(host))
+    unfit = why_incompatible(source.elf, platform_of(host))
     if unfit:
         raise HarpError(
             f"{source.path} {unfit}.",
@@ -307,7 +307,7 @@ def _check_copy(host: Host, copy: Copy, *, force: bool) -> Elf:
             f"Remove it (rm {copy.path}) and run: harpctl install",
             ExitCode.WRONG_DATA,
         )
-    unfit = incompatibility(copy.elf, platform_of(host))
+    unfit = why_incompatible(copy.elf, platform_of(host))
     if unfit or not (copy.is_harp or force):
         raise HarpError(
             f"{copy.path} {unfit or f'is {copy.what}, not HARP'}.",

@@ -11,7 +11,7 @@ import msgspec
 
 from harpctl.confs.table import BOUNDS
 from harpctl.errors import ExitCode, HarpError
-from harpctl.facts.distance import distance
+from harpctl.facts.distance import distance_between
 from harpctl.facts.model import Cpu, Eni, Facts, Gpu
 from harpctl.network.plan import reason_to_refuse, refuse_primary
 from harpctl.setup.options import SetupOptions
@@ -56,7 +56,7 @@ def _is_link_local(eni: Eni) -> bool:
     return bool(addresses) and all(address.is_link_local for address in addresses)
 
 
-def candidates(facts: Facts) -> list[Eni]:
+def find_candidates(facts: Facts) -> list[Eni]:
     """Return the ENIs that HARP may take unasked: devices off the default route, in natural order."""
     enis = [eni for eni in facts.enis if eni.kind == "" and not reason_to_refuse(eni) and not _is_link_local(eni)]
     return sorted(enis, key=_natural_order)
@@ -92,7 +92,7 @@ def choose_enis(facts: Facts, options: SetupOptions) -> list[Eni]:
         )
     if options.enis:
         return _find_named(facts, options)
-    count, found = min(gpu_count(facts, options), BOUNDS.conf_files_max), candidates(facts)
+    count, found = min(gpu_count(facts, options), BOUNDS.conf_files_max), find_candidates(facts)
     if len(found) < count:
         names = ",".join(eni.name for eni in found)
         kept = ", ".join(f"{eni.name} {reason_to_refuse(eni)}" for eni in facts.enis if reason_to_refuse(eni))
@@ -116,7 +116,7 @@ def pair_gpus(gpus: Sequence[Gpu], enis: Sequence[Eni]) -> list[tuple[Gpu, Eni]]
     open_gpus, open_enis = list(range(len(gpus))), list(range(len(enis)))
     pairs = []
     while open_gpus and open_enis:
-        _far, g, e = min((distance(gpus[g], enis[e]), g, e) for g in open_gpus for e in open_enis)
+        _far, g, e = min((distance_between(gpus[g], enis[e]), g, e) for g in open_gpus for e in open_enis)
         pairs.append((g, e))
         open_gpus.remove(g)
         open_enis.remove(e)

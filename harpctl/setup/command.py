@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.diff import render_diff
 from harpctl.change.os_errors import require_root
-from harpctl.change.rollback import recover
+from harpctl.change.rollback import recover_interrupted
 from harpctl.change.steps import Plan, drop_held_steps
 from harpctl.command_line import command, dry_run_option, flag, json_option, option, root_option, yes_option
 from harpctl.confs.conf import conf_path
@@ -136,7 +136,7 @@ def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run:
     """Do one setup of a host. Raises with nothing changed, or returns in the result what does not hold."""
     if not dry_run:
         require_root(host)
-        recover(host, progress=progress)
+        recover_interrupted(host, progress=progress)
     with progress.working("Looking at the host"):
         facts = gather_facts(host, options)
         options = with_names(options, facts)
@@ -176,7 +176,7 @@ def run_setup(host: Host, options: SetupOptions, progress: Progress, *, dry_run:
 
 def _apply_plan(plan: Plan, host: Host, progress: Progress) -> str:
     guard = Guard() if any(group.guarded for group in plan.groups) else None
-    return apply(plan, host, what="setup", progress=progress, guard=guard)
+    return apply_plan(plan, host, what="setup", progress=progress, guard=guard)
 
 
 def _show_result(result: SetupResult, setup_host: Host, *, dry_run: bool) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from harpctl.change.steps import AnyStep, Group, RemoveFile, WriteFile
-from harpctl.confs.conf import Conf, conf_of, conf_path, render
+from harpctl.confs.conf import Conf, conf_of, conf_path, render_conf
 from harpctl.confs.table import KEYS
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Facts
@@ -83,7 +83,7 @@ def plan_confs(facts: Facts, sources: Sources, choices: Sequence[Choice], option
         if existing := tuned.get(choice.eni.name):
             wanted = _merge_confs(wanted, existing)
         if wanted != there.get(path):
-            steps.append(WriteFile(path=path, data=render(wanted).encode(), mode=0o644, why=choice.eni.name))
+            steps.append(WriteFile(path=path, data=render_conf(wanted).encode(), mode=0o644, why=choice.eni.name))
     numbers = {choice.number for choice in choices}
     stale = sorted(file.path for file in sources.confs if file.number not in numbers)
     steps.extend(RemoveFile(path=path, why="belongs to no ENI of this setup") for path in stale)

@@ -45,7 +45,7 @@ WORK = {
     "small": ("--sizes", "1K", *BY_THE_CLOCK),
     "large": ("--sizes", "64K", *BY_THE_CLOCK),
 }
-SETTLE_S = 60.0
+STEADY_S = 60.0  # the time until what a process takes stays the same
 START_S = 300.0  # hundreds of processes share few cores
 POLL_S = 0.5
 TRACK = "table inet harp { chain out { type filter hook output priority 0; ct state new counter; }; }\n"
@@ -128,7 +128,7 @@ def _measure_peers(program: Program, peers: int, enis: int, work: str) -> Taken:
         ranks = stack.enter_context(_run_ranks(LabHosts(lab), program, peers, work))
         pid = ranks[0].pid
         _wait_until_there(ranks, lambda: _count_sessions(pid) == peers)
-        time.sleep(SETTLE_S)
+        time.sleep(STEADY_S)
         _check_alive(ranks)
         files, flows, threads, memory_kib = _measure_process(lab, pid)
     return Taken(peers, enis, work, files - peers, flows, threads, memory_kib)

@@ -285,7 +285,7 @@ static int rank_from_environment(struct harp_options *opt) {
   return 0;
 }
 
-static int settle_ranks(struct harp_options *opt) {
+static int complete_ranks(struct harp_options *opt) {
   if (opt->rank < 0 && rank_from_environment(opt)) return -1;
   if (opt->rank < 0) { /* no launcher: all ranks start here */
     if (!opt->nranks) opt->nranks = 2;
@@ -517,7 +517,7 @@ int harp_options_parse(struct harp_options *opt, int argc, char **argv) {
   if (!opt->size_count)
     for (size_t i = 0; i < HARP_ARRAY_COUNT(default_size_bytes); i++)
       if (add_size(opt, default_size_bytes[i])) return -1;
-  return settle_ranks(opt) || check_timed_run(opt) ? -1 : 0;
+  return complete_ranks(opt) || check_timed_run(opt) ? -1 : 0;
 }
 
 static uint64_t hash_add(uint64_t hash, uint64_t value) {

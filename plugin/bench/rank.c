@@ -56,7 +56,7 @@ static int hold(struct harp_rank *rank) {
 
 /* Warms up and, where the run is by time, finds the count for it: batches grow until one is long enough to
  * judge by. Rank 0's clock decides for all. */
-static int settle_count(struct harp_rank *rank, size_t bytes, uint64_t *count) {
+static int find_count(struct harp_rank *rank, size_t bytes, uint64_t *count) {
   const struct harp_options *opt = rank->opt;
   harp_ns elapsed_ns = 0;
   if (opt->warmup && batch(rank, bytes, opt->warmup, &elapsed_ns)) return -1;
@@ -130,7 +130,7 @@ static int run_size(struct harp_rank *rank, size_t bytes) {
   uint64_t count;
   harp_ns elapsed_ns;
   rank->mesh.tally = (struct harp_tally){0};
-  if (settle_count(rank, bytes, &count)) return -1;
+  if (find_count(rank, bytes, &count)) return -1;
   rank->mesh.tally = (struct harp_tally){.wrong = rank->mesh.tally.wrong};
   harp_latency_init(rank->mesh.latency);
   if (run_timed(rank, bytes, &count, &elapsed_ns)) return -1;

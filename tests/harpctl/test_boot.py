@@ -15,7 +15,7 @@ from harpctl import boot
 from harpctl.change import store
 from harpctl.change.journal import Journal
 from harpctl.cli import app
-from harpctl.confs.conf import CONF_DIR, Conf, render
+from harpctl.confs.conf import CONF_DIR, Conf, render_conf
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, Memory, System
 from harpctl.facts.sources import RECORD
@@ -71,7 +71,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Provide a host of two ENIs, and a conf file that can't be parsed beside theirs."""
     write_file(tmp_path, RECORD, encode_record(Interfaces(enis=PLANS)).decode())
     for number, plan in enumerate(PLANS):
-        write_file(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render(Conf(interface=plan.name)))
+        write_file(tmp_path, f"{CONF_DIR}/ztcp{number}.conf", render_conf(Conf(interface=plan.name)))
         for setting, value in ARP.items():
             write_file(tmp_path, f"/proc/sys/net/ipv4/conf/{plan.name}/{setting}", value)
     write_file(tmp_path, f"{CONF_DIR}/ztcp7.conf", "of some vendor")
@@ -136,8 +136,8 @@ def test_big_tcp_is_set_again_where_it_was_chosen(
 
 def test_nothing_is_changed_beside_another_harpctl(root: Path) -> None:
     machine, host = Machine(), Host(root)
-    store.prepare(host)
-    with store.locked(host), pytest.raises(HarpError, match="Another harpctl"):
+    store.make_folder(host)
+    with store.hold_lock(host), pytest.raises(HarpError, match="Another harpctl"):
         boot.run_boot(Host(root, machine))
     assert machine.changes == []
     assert boot.run_boot(Host(root, machine)).ok
@@ -145,7 +145,7 @@ def test_nothing_is_changed_beside_another_harpctl(root: Path) -> None:
 
 def test_nothing_is_changed_before_an_interrupted_transaction_is_undone(root: Path) -> None:
     machine, host = Machine(), Host(root)
-    store.prepare(host)
+    store.make_folder(host)
     Journal(host).begin("setup")
     with pytest.raises(HarpError, match="was interrupted") as caught:
         boot.run_boot(Host(root, machine))

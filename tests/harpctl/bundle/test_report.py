@@ -105,9 +105,11 @@ def test_only_what_is_named_is_included() -> None:
     """Every variable of the plugin is; others are not, whatever they are called."""
     source = (PLUGIN_DIR / "src" / "host" / "env.h").read_text()
     assert set(re.findall(r'"(HARP_\w+)"', source)) <= allow.VARIABLES
-    assert allow.variables({"FOO": "x", "AWS_REGION": "y"}) == {}
+    assert allow.filter_variables({"FOO": "x", "AWS_REGION": "y"}) == {}
     assert (
-        allow.conf("[eni]\nmtu = a secret\n", allow.Scrubber()).splitlines()[1].startswith("# line 2 is left out")
+        allow.filter_conf("[eni]\nmtu = a secret\n", allow.Scrubber())
+        .splitlines()[1]
+        .startswith("# line 2 is left out")
     )
 
 

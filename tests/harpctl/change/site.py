@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harpctl.change import apply as applying
-from harpctl.change.rollback import RollbackResult, recover, rollback
+from harpctl.change.rollback import RollbackResult, recover_interrupted, roll_back
 from harpctl.change.steps import Group, MakeLink, Plan, RemoveFile, Rename, Run, SetControl, WriteFile
 from harpctl.console import NoProgress
 from harpctl.host.host import Host
@@ -174,13 +174,13 @@ def make_small_plan(_host: Host) -> Plan:
 
 def set_up(host: Host, plan: Callable[[Host], Plan] = make_plan) -> str:
     """Do what `harpctl setup` does: recover, plan, apply."""
-    recover(host, progress=NoProgress())
-    return applying.apply(plan(host), host, what="setup", progress=NoProgress())
+    recover_interrupted(host, progress=NoProgress())
+    return applying.apply_plan(plan(host), host, what="setup", progress=NoProgress())
 
 
 def undo_all(host: Host, **options: Any) -> RollbackResult:
     """Roll back with nobody watching."""
-    return rollback(host, progress=NoProgress(), **options)
+    return roll_back(host, progress=NoProgress(), **options)
 
 
 def take_snapshot(root: Path, *, journal: bool = True) -> Snapshot:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.steps import AnyStep, Group, MakeLink, Plan, Rename, Run, SetControl, WriteFile
 from harpctl.console import NoProgress, Progress
 from harpctl.errors import ExitCode, HarpError
@@ -33,11 +33,11 @@ def plan_of(*steps: AnyStep, guarded: bool = False) -> Plan:
 
 
 def apply_steps(host: Host, *steps: AnyStep) -> str:
-    return apply(plan_of(*steps), host, what="test", progress=NoProgress())
+    return apply_plan(plan_of(*steps), host, what="test", progress=NoProgress())
 
 
 class FakeGuard:
-    """A guard that notes its calls; the host is reachable or not."""
+    """A guard that records its calls; the host is reachable or not."""
 
     def __init__(self, *, reachable: bool) -> None:
         self.reachable = reachable
@@ -45,15 +45,15 @@ class FakeGuard:
 
     def start_timer(self, transaction: str, host: Host) -> None:
         assert not host.exists("/etc/guarded")
-        self.calls.append(f"arm {transaction[:4]}")
+        self.calls.append(f"start {transaction[:4]}")
 
     def await_confirmation(self, progress: Progress) -> bool:
         del progress
-        self.calls.append("settle")
+        self.calls.append("await")
         return self.reachable
 
     def end_timer(self) -> None:
-        self.calls.append("disarm")
+        self.calls.append("end")
 
 
 class LineProgress(NoProgress):
@@ -104,7 +104,7 @@ def test_a_command_that_fails(tmp_path: Path, command: str) -> None:
 
     runner.run = fail_once  # type: ignore[method-assign, assignment]
     with pytest.raises(HarpError) as caught:
-        apply(plan, host, what="setup", progress=NoProgress())
+        apply_plan(plan, host, what="setup", progress=NoProgress())
     assert caught.value.message == f"`{command}` failed: {command}: it is broken. Nothing was changed."
     assert take_snapshot(tmp_path) == before
 
@@ -235,7 +235,7 @@ def test_a_control_that_falls_short(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         apply_steps(host, SetControl(path=PAGES, value="50"))
     assert take_snapshot(tmp_path) == before
     step = SetControl(path=PAGES, value="50", may_fall_short=True)
-    apply(plan_of(step), host, what="test", progress=progress)
+    apply_plan(plan_of(step), host, what="test", progress=progress)
     assert progress.lines == [f"{PAGES}: 7 of 50"]
     assert undo_all(host).kept == ()
     assert take_snapshot(tmp_path) == before
@@ -245,8 +245,8 @@ def test_a_guard_that_is_confirmed(tmp_path: Path) -> None:
     make_tree(tmp_path)
     guard = FakeGuard(reachable=True)
     plan = plan_of(WriteFile(path="/etc/guarded", data=b"1"), guarded=True)
-    assert apply(plan, make_host(tmp_path), what="test", progress=NoProgress(), guard=guard)
-    assert guard.calls == ["arm 0001", "settle"]
+    assert apply_plan(plan, make_host(tmp_path), what="test", progress=NoProgress(), guard=guard)
+    assert guard.calls == ["start 0001", "await"]
 
 
 def test_a_guard_that_is_not_confirmed(tmp_path: Path) -> None:
@@ -255,8 +255,8 @@ def test_a_guard_that_is_not_confirmed(tmp_path: Path) -> None:
     guard = FakeGuard(reachable=False)
     plan = plan_of(WriteFile(path="/etc/guarded", data=b"1"), guarded=True)
     with pytest.raises(HarpError, match="nobody confirmed in time"):
-        apply(plan, make_host(tmp_path), what="test", progress=NoProgress(), guard=guard)
-    assert guard.calls == ["arm 0001", "settle", "disarm"]
+        apply_plan(plan, make_host(tmp_path), what="test", progress=NoProgress(), guard=guard)
+    assert guard.calls == ["start 0001", "await", "end"]
     assert take_snapshot(tmp_path) == before
 
 
@@ -265,7 +265,7 @@ def test_guarded_steps_need_a_guard(tmp_path: Path) -> None:
     before = take_snapshot(tmp_path)
     plan = plan_of(WriteFile(path="/etc/guarded", data=b"1"), guarded=True)
     with pytest.raises(HarpError, match="nothing guards them"):
-        apply(plan, make_host(tmp_path), what="test", progress=NoProgress())
+        apply_plan(plan, make_host(tmp_path), what="test", progress=NoProgress())
     assert take_snapshot(tmp_path) == before
 
 

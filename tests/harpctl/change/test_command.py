@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.steps import Group, Plan, WriteFile
 from harpctl.cli import app
 from harpctl.console import NoProgress
@@ -18,7 +18,7 @@ from tests.harpctl.change.site import make_tree, take_snapshot
 
 def set_up(root: Path) -> str:
     plan = Plan(groups=(Group(name="file", steps=(WriteFile(path="/etc/script", data=b"new\n"),)),))
-    return apply(plan, Host(root), what="setup", progress=NoProgress())
+    return apply_plan(plan, Host(root), what="setup", progress=NoProgress())
 
 
 def run_rollback(*arguments: str) -> tuple[int, str, str]:

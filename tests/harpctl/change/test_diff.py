@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harpctl.change.diff import file_diff, render_diff
-from harpctl.change.state import Absent, File, digest
+from harpctl.change.state import Absent, File, digest_of
 from harpctl.change.steps import Group, Plan, RemoveFile, Rename, Run, WriteFile
 from harpctl.host.host import Host
 from tests.draws import draw_examples
@@ -134,5 +134,5 @@ def test_patch_understands_it(tmp_path_factory: pytest.TempPathFactory, old: str
 
 def test_binary_files_are_not_shown() -> None:
     data = b"\x7fELF\0"
-    diff = file_diff("/x.so", (Absent(), b""), (File(sha256=digest(data), mode=0o755), data))
+    diff = file_diff("/x.so", (Absent(), b""), (File(sha256=digest_of(data), mode=0o755), data))
     assert re.fullmatch(r"new file .*\nBinary files /dev/null and b/x.so differ \(0 bytes, then 5\)\n", diff)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.rollback import list_transactions
 from harpctl.change.steps import Group, Plan, WriteFile
 from harpctl.console import NoProgress
@@ -63,7 +63,7 @@ def site(tmp_path: Path) -> Site:
 
 def apply_write(host: Host, path: str, data: bytes, what: str = "setup") -> str:
     plan = Plan(groups=(Group(name="file", steps=(WriteFile(path=path, data=data),)),))
-    return apply(plan, host, what=what, progress=NoProgress())
+    return apply_plan(plan, host, what=what, progress=NoProgress())
 
 
 def test_everything_is_undone(site: Site) -> None:

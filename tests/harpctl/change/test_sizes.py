@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.diff import render_diff
-from harpctl.change.rollback import RollbackResult, rollback
+from harpctl.change.rollback import RollbackResult, roll_back
 from harpctl.change.steps import Group, Plan, SetSizes, WriteFile, drop_held_steps
 from harpctl.console import NoProgress
 from harpctl.errors import HarpError
@@ -36,11 +36,11 @@ def host(tmp_path: Path, links: FakeLinks) -> Host:
 
 
 def set_up(host: Host) -> None:
-    assert apply(PLAN, host, what="setup", progress=NoProgress())
+    assert apply_plan(PLAN, host, what="setup", progress=NoProgress())
 
 
 def undo_all(host: Host, *, force: bool = False) -> RollbackResult:
-    return rollback(host, progress=NoProgress(), force=force)
+    return roll_back(host, progress=NoProgress(), force=force)
 
 
 def test_set_once_and_set_back(host: Host, links: FakeLinks) -> None:
@@ -90,6 +90,6 @@ def test_a_size_that_the_kernel_refuses_undoes_the_transaction(host: Host, links
         SetSizes(interface="eth1", sizes={"gso_max_size": 1 << 20}),
     )
     with pytest.raises(HarpError, match="Invalid argument"):
-        apply(Plan(groups=(Group(name="all", steps=steps),)), host, what="setup", progress=NoProgress())
+        apply_plan(Plan(groups=(Group(name="all", steps=steps),)), host, what="setup", progress=NoProgress())
     assert links.sizes("eth1") == before
     assert not host.exists("/etc/new")

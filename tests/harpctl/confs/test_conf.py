@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 
 from harpctl.confs import conf as confs
-from harpctl.confs.conf import NAMED, Conf, conf_number, conf_of, conf_path, parse, render
+from harpctl.confs.conf import NAMED, Conf, conf_number, conf_of, conf_path, parse_conf, render_conf
 from harpctl.confs.table import KEYS, TABLE, Setting
 from harpctl.confs.values import read_ip
 from harpctl.errors import HarpError
@@ -129,7 +129,7 @@ def oracle_text(conf: Conf) -> str:
 
 def python_parse(data: bytes) -> tuple[bool, str]:
     try:
-        return True, oracle_text(parse(data.decode("utf-8", "surrogateescape"), "f.conf"))
+        return True, oracle_text(parse_conf(data.decode("utf-8", "surrogateescape"), "f.conf"))
     except HarpError as error:
         return False, error.message
 
@@ -277,16 +277,16 @@ CONFS = st.fixed_dictionaries(
 @draw_examples(300)
 @given(conf=CONFS)
 def test_what_is_written_is_read_back(plugin_parse: Parse, conf: Conf) -> None:
-    text = render(conf)
-    read = parse(text, "f.conf")
-    assert render(read) == text
+    text = render_conf(conf)
+    read = parse_conf(text, "f.conf")
+    assert render_conf(read) == text
     assert plugin_parse(text.encode()) == (True, oracle_text(read))
     assert read == conf
 
 
 def test_text_of_a_file() -> None:
     conf = Conf(interface="eth1", mac="52:54:00:12:34:56", cores=(2, 3, 9), bytes=2 << 30, ports=(40000, 40063))
-    assert render(conf) == (
+    assert render_conf(conf) == (
         "# Written by harpctl; docs/reference/configuration.md of HARP says what each key means.\n"
         "[eni]\ninterface = eth1\nmac = 52:54:00:12:34:56\n\n"
         "[engine]\ncores = 2-3,9\n\n[memory]\nbytes = 2G\n\n[transport]\nports = 40000-40063\n"

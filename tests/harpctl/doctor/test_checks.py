@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harpctl.change.apply import apply
-from harpctl.change.rollback import rollback
+from harpctl.change.apply import apply_plan
+from harpctl.change.rollback import roll_back
 from harpctl.change.steps import Plan, Run
 from harpctl.console import NoProgress
 from harpctl.doctor.context import DoctorOptions, selected_names
@@ -227,12 +227,12 @@ def test_safe_repairs_can_be_applied(world: World, one: Case) -> None:
     [plan, *_more] = safe_repairs(world.findings(one.id))
     host = world.context().host
     world.runner.answers[""] = ""  # every command succeeds
-    assert apply(plan, host, what="test", progress=NoProgress())
+    assert apply_plan(plan, host, what="test", progress=NoProgress())
     in_files = not any(isinstance(step, Run) and step.always for step in plan.groups[0].steps)
     assert worst_level(world.findings(one.id)) == ("ok" if in_files else one.level)
     commands = [step.argv for step in plan.groups[0].steps if isinstance(step, Run)]
     assert [tuple(argv) for argv in world.runner.ran if argv in commands] == commands
-    rollback(host, progress=NoProgress())
+    roll_back(host, progress=NoProgress())
     assert worst_level(world.findings(one.id)) == one.level
 
 

@@ -115,7 +115,7 @@ def test_doctor_fails_and_repairs_what_is_safe(ready: Path) -> None:
 
 def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
     host = Host(tree)
-    store.prepare(host)
+    store.make_folder(host)
     Journal(host).begin("setup")
     found = run_for_json("doctor", "--root", str(tree))
     assert [one["repair"] for one in found["findings"] if one["id"] == "system.journal"] == [
@@ -129,7 +129,7 @@ def test_fix_undoes_an_interrupted_setup_before_it_looks(tree: Path) -> None:
 def test_a_repair_that_fails_is_reported(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ready / conf_path(1).lstrip("/")
     file.chmod(0o666)
-    monkeypatch.setattr("harpctl.doctor.command.apply", _raise_disk_full)
+    monkeypatch.setattr("harpctl.doctor.command.apply_plan", _raise_disk_full)
     done = run_harpctl("doctor", "--fix", "--root", str(ready))
     assert f"confs.mode: chmod o-w {ready}{conf_path(1)}: The disk is full." in done.output
     assert "Anyone may write" in done.stdout

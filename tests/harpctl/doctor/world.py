@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harpctl.confs.conf import Conf, conf_of, conf_path, render
+from harpctl.confs.conf import Conf, conf_of, conf_path, render_conf
 from harpctl.confs.table import KEYS
 from harpctl.doctor.context import Context, DoctorOptions
 from harpctl.doctor.examine import run_checks
@@ -291,7 +291,7 @@ class World:
     def context(self) -> Context:
         for number, conf in self.confs.items():
             if not (self.root / conf_path(number).lstrip("/")).exists():
-                self.write(conf_path(number), render(conf))
+                self.write(conf_path(number), render_conf(conf))
         host = Host(self.root, self.runner) if self.machine is not None else Host(self.root)
         context = Context(host, self.facts, self.options, self.environment, self.machine)
         context.copies = self.copies

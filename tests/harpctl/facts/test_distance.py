@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from harpctl.facts.distance import distance, relation
+from harpctl.facts.distance import distance_between, relation_between
 from harpctl.facts.model import Eni, Gpu
 
 HOST, PORT, UP = "pci0000:10", "0000:10:01.0", "0000:11:00.0"
@@ -30,16 +30,16 @@ def make_eni(path: tuple[str, ...], node: int = 0) -> Eni:
     ],
 )
 def test_what_lies_between(one: tuple[str, ...], other: tuple[str, ...], word: str) -> None:
-    assert relation(make_gpu(one), make_eni(other)) == word
-    assert relation(make_eni(other), make_gpu(one)) == word
+    assert relation_between(make_gpu(one), make_eni(other)) == word
+    assert relation_between(make_eni(other), make_gpu(one)) == word
 
 
 def test_other_nodes_and_unknown_ones() -> None:
-    assert relation(make_gpu((HOST,), 0), make_eni(("pci0000:80",), 1)) == "SYS"
-    assert relation(make_gpu((), 0), make_eni((), -1)) == "?"
-    assert relation(make_gpu((HOST,)), make_gpu((HOST,))) == "X"
+    assert relation_between(make_gpu((HOST,), 0), make_eni(("pci0000:80",), 1)) == "SYS"
+    assert relation_between(make_gpu((), 0), make_eni((), -1)) == "?"
+    assert relation_between(make_gpu((HOST,)), make_gpu((HOST,))) == "X"
 
 
 def test_nearer_is_smaller() -> None:
     near, far = make_eni((HOST, PORT)), make_eni(("pci0000:80",), 1)
-    assert distance(make_gpu((HOST, PORT)), near) < distance(make_gpu((HOST, PORT)), far)
+    assert distance_between(make_gpu((HOST, PORT)), near) < distance_between(make_gpu((HOST, PORT)), far)

@@ -56,7 +56,7 @@ def write_file(root: Path, path: str, text: str) -> None:
 
 
 def test_menu_entries() -> None:
-    found = grub_menu.entries(MENU)
+    found = grub_menu.parse_entries(MENU)
     assert [entry.title for entry in found] == ["Linux, one", "Linux two"]
     assert [grub_menu.passed_arguments(entry.raw, {}) for entry in found] == [
         "root=UUID=1 ro quiet",
@@ -67,8 +67,8 @@ def test_menu_entries() -> None:
 
 def test_menu_written_by_hand_counts_where_there_is_no_other() -> None:
     text = "### BEGIN /etc/grub.d/40_custom ###\nmenuentry x {\nlinux /v a=1\n}\n### END - ###\n"
-    assert [entry.title for entry in grub_menu.entries(text)] == ["x"]
-    assert [entry.title for entry in grub_menu.entries(MENU + text)] == ["Linux, one", "Linux two"]
+    assert [entry.title for entry in grub_menu.parse_entries(text)] == ["x"]
+    assert [entry.title for entry in grub_menu.parse_entries(MENU + text)] == ["Linux, one", "Linux two"]
 
 
 def test_edited_menu_changes_nothing_but_arguments() -> None:
@@ -85,8 +85,8 @@ def test_edited_menu_of_a_kernel_without_arguments() -> None:
 
 def test_variables() -> None:
     text = "set a=\"1 2\"\nset b=3\nset b=\nif true; then\n  set c='d'\nfi\n"
-    assert grub_menu.variables(text) == {"a": "1 2", "b": "", "c": "d"}
-    assert grub_menu.expand_variables("$a ${c}x '$a' $none.", grub_menu.variables(text)) == "1 2 dx '$a' ."
+    assert grub_menu.parse_variables(text) == {"a": "1 2", "b": "", "c": "d"}
+    assert grub_menu.expand_variables("$a ${c}x '$a' $none.", grub_menu.parse_variables(text)) == "1 2 dx '$a' ."
 
 
 def test_stub_and_blscfg() -> None:
@@ -121,9 +121,9 @@ def test_edited_entry(old: str, new: str) -> None:
 
 def test_value_of_a_key() -> None:
     text = "title  A b\noptions ro\n# options no\noptions\tquiet\nlinuxfoo x\n"
-    assert bls.value(text, "title") == "A b"
-    assert bls.value(text, "options") == "ro quiet"
-    assert bls.value(text, "linux") == ""
+    assert bls.value_of(text, "title") == "A b"
+    assert bls.value_of(text, "options") == "ro quiet"
+    assert bls.value_of(text, "linux") == ""
 
 
 # ---- the environment block ----

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.change.apply import apply
-from harpctl.change.rollback import rollback
+from harpctl.change.apply import apply_plan
+from harpctl.change.rollback import roll_back
 from harpctl.change.steps import Plan
 from harpctl.console import NoProgress
 from harpctl.facts.boot_loader import collect_boot
@@ -30,7 +30,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash
 def set_up(host: Host) -> None:
     facts = Facts(system=System(), boot=collect_boot(host), memory=Memory())
     sources = collect_sources(host, (), program="harpctl")
-    apply(Plan(groups=(plan_kernel_args(facts, sources, G50),)), host, what="setup", progress=NoProgress())
+    apply_plan(Plan(groups=(plan_kernel_args(facts, sources, G50),)), host, what="setup", progress=NoProgress())
     assert lacking_entries(collect_boot(host), G50) == []
 
 
@@ -50,7 +50,7 @@ def test_rollback_restores_the_bytes(tmp_path: Path, distro: str, runs: bool) ->
     host = Host(root, Distro(root) if runs else None)
     before = read_texts(root)
     set_up(host)
-    assert rollback(host, progress=NoProgress()).kept == ()
+    assert roll_back(host, progress=NoProgress()).kept == ()
     assert read_texts(root) == before
 
 
@@ -65,7 +65,7 @@ def test_rollback_after_a_boot_and_a_new_kernel(tmp_path: Path, distro: str) -> 
         env.write_text(env.read_text().replace("boot_success=0", "boot_success=1"))
     for entry in sorted(root.glob("boot/loader/entries/*.conf"))[:1]:
         (entry.parent / "new.conf").write_text(entry.read_text())
-    rollback(host, progress=NoProgress())
+    roll_back(host, progress=NoProgress())
     after = collect_boot(host)
     assert not [entry for entry in after.entries if "hugepages" in entry.args]
     assert [entry for entry in after.entries if "new.conf" not in entry.source] == list(before.entries)

@@ -29,7 +29,7 @@ import pytest
 
 from harpctl import boot
 from harpctl.change import rollback, store
-from harpctl.change.apply import apply
+from harpctl.change.apply import apply_plan
 from harpctl.change.diff import render_diff
 from harpctl.change.journal import Journal
 from harpctl.change.steps import AnyStep, Group, Plan, Run, WriteFile
@@ -165,7 +165,7 @@ def set_up(host: Host, wanted: Sequence[EniPlan] | None = None) -> str:
     found = look_at_enis()
     sources = collect_sources(host, found.enis, program="harpctl")
     plan = Plan(groups=tuple(plan_network(found, sources, Interfaces(enis=enis))))
-    return apply(plan, host, what="setup", progress=NoProgress(), guard=Guard())
+    return apply_plan(plan, host, what="setup", progress=NoProgress(), guard=Guard())
 
 
 def lacking_steps() -> list[AnyStep]:
@@ -241,7 +241,7 @@ def each_address_by_its_own_eni(host: Host) -> None:
         run_line(f"sysctl -q -w net.ipv4.conf.{name}.arp_ignore=1")
     assert set_up(host) == "", "a second setup has nothing to do"
     assert_same(after)
-    report = rollback.rollback(host, progress=NoProgress())
+    report = rollback.roll_back(host, progress=NoProgress())
     assert not report.kept, report.kept
     assert_same(before)
 
@@ -262,7 +262,7 @@ def the_primary_keeps_a_subnet_that_it_shares(host: Host) -> None:
     assert set_up(host) == ""
     run_line("ip route add 10.0.1.0/24 dev eth1 src 10.0.1.11")
     run_line("ip route del 10.0.1.0/24 dev eth1")
-    rollback.rollback(host, progress=NoProgress())
+    rollback.roll_back(host, progress=NoProgress())
     run_line("ip route flush exact 10.0.1.0/24 dev eth1 table main")
     assert_same(before)
 
@@ -278,7 +278,7 @@ def ipv6(host: Host) -> None:
         look_at_enis(), collect_sources(host, look_at_enis().enis), Interfaces(enis=tuple(plan))
     )
     assert not again.guarded, again
-    rollback.rollback(host, progress=NoProgress())
+    rollback.roll_back(host, progress=NoProgress())
     assert_same(before)
 
 
@@ -386,12 +386,12 @@ def networkmanager_at_boot(host: Host) -> None:
             before = run_line("ip -4 addr show dev eth1")
             set_up(host)
             assert lacking_steps() == []
-            rollback.rollback(host, progress=NoProgress())
+            rollback.roll_back(host, progress=NoProgress())
             await_that(lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
             set_up(host)
         with contextlib.ExitStack() as stack:  # restarted, it has read what setup wrote
             starting = Host(host.root, StartsNetworkManager(stack))
-            report = rollback.rollback(starting, progress=NoProgress())
+            report = rollback.roll_back(starting, progress=NoProgress())
             assert not report.kept, report.kept
             await_that(lambda: run_line("ip -4 addr show dev eth1") == before, "NetworkManager has eth1 again")
             set_up(host)
@@ -434,7 +434,7 @@ def what_is_taken_away_comes_back(host: Host) -> None:
         run_line(f"ip link add eth2 address {mac} type veth peer name to-eth2 netns net")
         run_line("ip -n net link set to-eth2 master br1 up")
         await_that(lambda: not lacking_steps(), "the interface that came again is set up")
-        with store.locked(host):
+        with store.hold_lock(host):
             run_line("ip rule del pref 7701")
             run_line("ip rule add pref 7702 from 10.9.9.9 lookup 7702")
             assert lacking_steps()
@@ -533,7 +533,7 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
         assert old in text, f"{path} has the kernel's name: {text}"
         write_file(host.root, path, text.replace(old, new))
 
-    assert apply(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
+    assert apply_plan(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
     right = network_state()
     assert plan().is_empty, "setup writes the kernel's name"
     spoken(RECORD, '"eth1"', f'"{LONG}"')
@@ -554,12 +554,12 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
         await_that(lambda: network_state() == right, "all is as the record has it")
         run_line("ip link set eth1 mtu 1400")
         await_that(lambda: network_state() == right, "a change of the interface is seen by the record's name")
-    assert apply(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
+    assert apply_plan(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
     assert LONG not in (host.read_text(RECORD) or "")
     conf = host.read_text(conf_path(0)) or ""
     assert "interface = eth1\n" in conf
     assert "queues = 3\n" in conf, "the tuning is kept"
-    report = rollback.rollback(host, force=True, progress=NoProgress())  # two files were edited
+    report = rollback.roll_back(host, force=True, progress=NoProgress())  # two files were edited
     assert not report.kept, report.kept
     assert_same(before)
 
@@ -597,7 +597,7 @@ def big_tcp_is_set_and_set_back(host: Host) -> None:
     plan = plan_big_tcp_setup(host)
     assert "of eth1\n" in render_diff(plan, host)
     assert known == {name: links.sizes(name) for name in WIRES}, "a plan changes nothing"
-    assert apply(plan, host, what="setup", progress=NoProgress())
+    assert apply_plan(plan, host, what="setup", progress=NoProgress())
     assert read_sizes()["eth1"][:2] == [131072, 131072]
     assert read_sizes()["eth2"][:2] == [131072, 200000]
     assert read_sizes()["eth0"] == before["eth0"]
@@ -605,7 +605,7 @@ def big_tcp_is_set_and_set_back(host: Host) -> None:
         ipv4 = [links.sizes(name).get(size) for size in ("gso_ipv4_max_size", "gro_ipv4_max_size")]
         assert ipv4 == ([131072, 131072] if has_ipv4 else [None, None])
     assert plan_big_tcp_setup(host).is_empty
-    report = rollback.rollback(host, progress=NoProgress())
+    report = rollback.roll_back(host, progress=NoProgress())
     assert not report.kept, report.kept
     assert read_sizes() == before
     assert known == {name: links.sizes(name) for name in WIRES}
@@ -620,10 +620,10 @@ def big_tcp_is_left_alone_where_it_may_harm(host: Host) -> None:
     plan = plan_big_tcp_setup(host)
     assert "No BIG TCP for eth2: it is a port of a bridge, a bond or Open vSwitch." in plan.notes
     assert "No BIG TCP for what eth1 receives: the host forwards packets from it." in plan.notes
-    assert apply(plan, host, what="setup", progress=NoProgress())
+    assert apply_plan(plan, host, what="setup", progress=NoProgress())
     assert read_sizes()["eth2"] == before["eth2"]
     assert read_sizes()["eth1"][:2] == [131072, before["eth1"][1]], "what is forwarded stays"
-    rollback.rollback(host, progress=NoProgress())
+    rollback.roll_back(host, progress=NoProgress())
     assert read_sizes() == before
 
 
@@ -696,7 +696,7 @@ def other_harpctl(host: Host, plan: Plan, deadline_s: float = DEADLINE_S, grace_
     if pid == 0:
         with contextlib.suppress(BaseException):
             guard = Guard(deadline_s, grace_s)
-            apply(plan, host, what="setup", progress=NoProgress(), guard=guard)
+            apply_plan(plan, host, what="setup", progress=NoProgress(), guard=guard)
         os._exit(0)
     yield pid
     os.waitpid(pid, 0)
@@ -711,7 +711,7 @@ def nobody_confirms(host: Host) -> None:
     before, progress = network_state(), LineProgress(lambda: None)
     begin = time.monotonic()
     with pytest.raises(HarpError, match="nobody confirmed"):
-        apply(losing_plan(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
+        apply_plan(losing_plan(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
     assert time.monotonic() - begin >= DEADLINE_S
     assert "10.0.9.1 can't be reached" in progress.lines[0]
     assert_same(before)
@@ -722,7 +722,7 @@ def nobody_confirms(host: Host) -> None:
 @case
 def somebody_confirms(host: Host) -> None:
     progress = LineProgress(lambda: confirm_all(host))
-    apply(losing_plan(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
+    apply_plan(losing_plan(), host, what="setup", progress=progress, guard=Guard(DEADLINE_S))
     assert is_cut_off()
     assert host.read_text(FILE) == "new"
     assert nothing_is_left(host)
@@ -731,7 +731,7 @@ def somebody_confirms(host: Host) -> None:
 @case
 def it_can_be_reached(host: Host) -> None:
     begin = time.monotonic()
-    apply(harmless_plan(), host, what="setup", progress=NoProgress(), guard=Guard())
+    apply_plan(harmless_plan(), host, what="setup", progress=NoProgress(), guard=Guard())
     assert time.monotonic() - begin < 30
     assert host.read_text(FILE) == "new"
     assert nothing_is_left(host)
@@ -743,7 +743,7 @@ def it_comes_back_in_time(host: Host) -> None:
         run_line("ip addr add 10.0.9.10/24 dev eth0")
         run_line("ip route add default via 10.0.9.1")
 
-    apply(losing_plan(), host, what="setup", progress=LineProgress(mend), guard=Guard(30))
+    apply_plan(losing_plan(), host, what="setup", progress=LineProgress(mend), guard=Guard(30))
     assert host.read_text(FILE) == "new"
 
 
@@ -830,7 +830,7 @@ def no_rollback_timer_no_change(host: Host) -> None:
 
     before = network_state()
     with pytest.raises(HarpError, match="can't be started"):
-        apply(losing_plan(), host, what="setup", progress=NoProgress(), guard=NoGuard(DEADLINE_S))
+        apply_plan(losing_plan(), host, what="setup", progress=NoProgress(), guard=NoGuard(DEADLINE_S))
     assert_same(before)
     assert not host.exists(FILE)
 

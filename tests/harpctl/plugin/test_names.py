@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harpctl.change.rollback import rollback
+from harpctl.change.rollback import roll_back
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Context
 from harpctl.doctor.examine import run_checks
@@ -193,7 +193,7 @@ def test_every_name_with_every_setting(tmp_path_factory: pytest.TempPathFactory,
         follow_doctor(image, case, files)
         found = image.files()
         assert {path for path, data in found.items() if data == files.other.read_bytes()} == vendors
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == begin
 
 

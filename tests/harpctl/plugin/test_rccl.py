@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.change.rollback import rollback
+from harpctl.change.rollback import roll_back
 from harpctl.console import NoProgress
 from harpctl.doctor.context import Context
 from harpctl.doctor.examine import run_checks
@@ -93,7 +93,7 @@ def test_a_round_on_a_host_of_rccl(debian: Image, put_rccl: Callable[[str], None
     assert read_status(debian.host).state == "disabled"
     assert run_switch(host, "enable", lambda: plan_enable(host), NoProgress(), dry_run=False).ok
     assert list_plugins(debian) == [NAME, RCCL_NAME]
-    rollback(host, progress=NoProgress())
+    roll_back(host, progress=NoProgress())
     assert debian.files() == before
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harpctl.change.rollback import rollback
+from harpctl.change.rollback import roll_back
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.plugin_files import FORMS, NAME, PARKED, SUFFIXED
@@ -79,7 +79,7 @@ def test_install_and_rollback(image: Image, plugin_file: Path) -> None:
     )
     assert image.at(installed_path(image)).read_bytes() == plugin_file.read_bytes()
     assert image.at(installed_path(image)).stat().st_mode & 0o777 == 0o755
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == before
 
 
@@ -182,7 +182,7 @@ def test_another_plugin_in_the_place_is_moved_aside_only_by_force(
     assert f"{installed_path(image)} (the plugin AWS Libfabric)" in error.message
     assert install_plugin(image, plugin_file, force=True).state == "enabled"
     assert image.at(f"{image.libraries}/{ASIDE}").read_bytes() == foreign.read_bytes()
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == before
 
 
@@ -208,7 +208,7 @@ def test_beside_another_plugin_harp_takes_the_second_name(
     assert (found.state, found.path, found.notes[-1:]) == ("enabled", path, found.notes[-1:])
     assert not any("makes NCCL" in note for note in found.notes)
     image.at("/etc/nccl.conf").unlink()
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == before
 
 
@@ -312,7 +312,7 @@ def test_folders_that_only_the_cache_knows_get_a_new_cache(
         assert run_switch(host, "switch", make, NoProgress(), dry_run=False).changed
     assert not run_switch(host, "switch", makes[-1], NoProgress(), dry_run=False).changed
     assert runner.calls == calls
-    rollback(host, progress=NoProgress())
+    roll_back(host, progress=NoProgress())
     assert debian.files() == before
 
 
@@ -367,7 +367,7 @@ def test_rollback_undoes_switches_and_install(image: Image, plugin_file: Path) -
     disable_plugin(image)
     enable_plugin(image)
     disable_plugin(image)
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == before
 
 
@@ -421,7 +421,7 @@ def test_rollback_finds_a_plugin_that_was_renamed_by_hand(image: Image, plugin_f
     before = image.files()
     install_plugin(image, plugin_file)
     image.at(installed_path(image)).rename(image.at(f"{image.libraries}/bak.{NAME}"))
-    result = rollback(image.host, progress=NoProgress())
+    result = roll_back(image.host, progress=NoProgress())
     assert image.files() == before
     assert not result.kept
     assert [step.actions for step in result.reverted if step.actions] == [[f"remove {image.libraries}/bak.{NAME}"]]
@@ -436,7 +436,7 @@ def test_rollback_follows_the_plugin_through_renames(image: Image, plugin_file: 
         disable_plugin(image)
         enable_plugin(image)
     image.at(installed_path(image)).rename(image.at(f"{image.libraries}/libncc-net.so"))
-    result = rollback(image.host, progress=NoProgress())
+    result = roll_back(image.host, progress=NoProgress())
     assert not result.kept
     assert image.files() == before
 
@@ -445,7 +445,7 @@ def test_rollback_says_that_what_it_moved_is_gone(image: Image, plugin_file: Pat
     image.put(foreign, installed_path(image))
     install_plugin(image, plugin_file, force=True)
     image.at(f"{image.libraries}/{ASIDE}").unlink()
-    (kept,) = rollback(image.host, progress=NoProgress()).kept
+    (kept,) = roll_back(image.host, progress=NoProgress()).kept
     assert kept.reason == f"it is gone, and can't be moved back to {installed_path(image)}"
 
 
@@ -460,7 +460,7 @@ def test_enable_finds_every_form(image: Image, plugin_file: Path, folder: str, n
     assert (result.ok, result.state, result.path) == (True, "enabled", installed_path(image))
     assert image.at(installed_path(image)).read_bytes() == plugin_file.read_bytes()
     assert not parked.exists()
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == before
 
 
@@ -555,5 +555,5 @@ def test_every_distribution(tmp_path: Path, plugin_file: Path, distro: str) -> N
     assert install_plugin(image, plugin_file).path == installed_path(image)
     assert disable_plugin(image).path == f"{libraries}/{PARKED}"
     assert enable_plugin(image).state == "enabled"
-    rollback(image.host, progress=NoProgress())
+    roll_back(image.host, progress=NoProgress())
     assert image.files() == before

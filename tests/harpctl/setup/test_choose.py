@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harpctl.errors import HarpError
 from harpctl.facts.model import Boot, Cpu, Eni, Facts, Gpu, Memory, Overrides, System
-from harpctl.setup.choose import assign_cores, candidates, choose_enis, make_choices, pair_gpus
+from harpctl.setup.choose import assign_cores, choose_enis, find_candidates, make_choices, pair_gpus
 from harpctl.setup.options import SetupOptions, parse_list, with_names
 
 
@@ -35,7 +35,7 @@ def names_of(enis: list[Eni]) -> list[str]:
 def test_a_link_local_interface_is_no_candidate() -> None:
     bmc, eth1 = Eni(name="bmc0", addresses=("169.254.3.1/24",)), Eni(name="eth1", addresses=("10.0.1.11/24",))
     found = Facts(system=System(), boot=Boot(), memory=Memory(), enis=(bmc, eth1, Eni(name="eth2")))
-    assert [eni.name for eni in candidates(found)] == ["eth1", "eth2"]
+    assert [eni.name for eni in find_candidates(found)] == ["eth1", "eth2"]
 
 
 def test_one_eni_per_gpu_never_the_primary() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harpctl.change.steps import MakeLink, RemoveFile, Run, WriteFile
 from harpctl.cli import app
-from harpctl.confs.conf import CONF_DIR, parse
+from harpctl.confs.conf import CONF_DIR, parse_conf
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.model import Boot, Eni, Facts, HugeMount, Memory, Overrides, System
 from harpctl.facts.sources import RECORD, Sources, collect_sources
@@ -120,7 +120,7 @@ def test_a_conf_file_contains_what_the_host_dictates(tmp_path: Path) -> None:
     (step,) = plan_confs(
         make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
     ).steps
-    conf = parse(write_step(tmp_path, step), "ztcp0.conf")
+    conf = parse_conf(write_step(tmp_path, step), "ztcp0.conf")
     assert (conf.interface, conf.mac, conf.address, conf.gateway) == (
         "eth1",
         "52:54:00:12:34:56",
@@ -148,7 +148,7 @@ def test_what_an_operator_tuned_stays(tmp_path: Path) -> None:
     (step,) = plan_confs(
         make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions(page_size=2 * MIB)
     ).steps
-    conf = parse(write_step(tmp_path, step), "ztcp0.conf")
+    conf = parse_conf(write_step(tmp_path, step), "ztcp0.conf")
     assert (conf.get("paths"), conf.get("congestion"), conf.page_size) == (3, "reno", "2M")
 
 
@@ -157,7 +157,7 @@ def test_another_interfaces_tuning_does_not_stay(tmp_path: Path) -> None:
     (step,) = plan_confs(
         make_facts(), look_at_host(Host(tmp_path)), [make_choice(0, "eth1")], SetupOptions()
     ).steps
-    assert parse(write_step(tmp_path, step), "ztcp0.conf").get("paths") is None
+    assert parse_conf(write_step(tmp_path, step), "ztcp0.conf").get("paths") is None
 
 
 def test_stale_and_foreign_files_go(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_speed_of_an_eni(tmp_path: Path) -> None:
         one = replace(make_choice(0, "eth1"), eni=replace(make_choice(0, "eth1").eni, speed_mbps=reported_mbps))
         (step,) = plan_confs(make_facts(), look_at_host(Host(tmp_path)), [one], options).steps
         assert isinstance(step, WriteFile)
-        return parse(step.data.decode(), "ztcp0.conf").speed_mbps
+        return parse_conf(step.data.decode(), "ztcp0.conf").speed_mbps
 
     assert speed(SetupOptions(speed_mbps=100_000, cloud_mbps=50_000), 25_000) == 100_000
     assert speed(SetupOptions(cloud_mbps=50_000), 25_000) == 25_000

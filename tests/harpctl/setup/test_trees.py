@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from harpctl.change.diff import render_diff
 from harpctl.cli import app
-from harpctl.confs.conf import CONF_DIR, parse
+from harpctl.confs.conf import CONF_DIR, parse_conf
 from harpctl.console import NoProgress
 from harpctl.errors import ExitCode, HarpError
 from harpctl.facts.collect import collect_facts
@@ -161,7 +161,7 @@ def test_json_is_complete(tmp_path: Path) -> None:
 def test_each_eni_has_its_gpu_and_cores_of_its_node(tmp_path: Path) -> None:
     root = build_machine(tmp_path, "debian-12")
     run_harpctl(root, "setup", *GIVEN)
-    confs = [parse((root / f"{CONF_DIR[1:]}/ztcp{n}.conf").read_text(), str(n)) for n in range(8)]
+    confs = [parse_conf((root / f"{CONF_DIR[1:]}/ztcp{n}.conf").read_text(), str(n)) for n in range(8)]
     assert [conf.gpu for conf in confs] == list(range(8))
     cores = [core for conf in confs for core in conf.cores or ()]
     assert len(cores) == len(set(cores)) == 8
@@ -318,11 +318,11 @@ def test_what_was_tuned_follows_its_interface(tmp_path: Path) -> None:
     assert run_harpctl(root, "setup").exit_code == 0
     first, second = (root / f"{CONF_DIR[1:]}/ztcp{number}.conf" for number in (0, 1))
     second.write_text(second.read_text() + "\n[transport]\npaths = 7\n")
-    assert parse(second.read_text(), "").get("paths") == 7
+    assert parse_conf(second.read_text(), "").get("paths") == 7
     assert run_harpctl(root, "setup", "--enis", "eth2").exit_code == 0
     assert not second.exists()
-    assert parse(first.read_text(), "").interface == "eth2"
-    assert parse(first.read_text(), "").get("paths") == 7
+    assert parse_conf(first.read_text(), "").interface == "eth2"
+    assert parse_conf(first.read_text(), "").get("paths") == 7
 
 
 @pytest.mark.parametrize(
