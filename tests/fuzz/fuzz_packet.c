@@ -69,7 +69,7 @@ static enum harp_drop feed(struct harp_session *c, uint8_t *wire, size_t bytes, 
                                                     wire + HARP_CRC_FROM_BYTE, harp_packet_crc_bytes(p)));
     memcpy(wire, &crc, sizeof crc);
   }
-  return harp_session_on_packet(c, wire, p, place, now);
+  return harp_session_on_packet(c, wire, (uint32_t)bytes, p, place, now);
 }
 
 /* A packet whose bytes come from the input, but for the version. */

@@ -25,15 +25,16 @@ pytestmark = pytest.mark.lab
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
 MakeLab = Callable[[LabSpec], Lab]
 FLIPS = 200
+CHECKED_DATAGRAMS, CHECKED_RECORDS = 20, 4  # of each kind: POLYVAL in Python takes its time
 PCAP_HEAD_BYTES, PACKET_HEAD_BYTES = 24, 16
 
 
-def _record_job(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
+def _record_job(lab: Lab, plugin: Path, file: Path, carrier: str, **more: str) -> bytes:
     """Record a job with messages of several sizes; return the secret of its handle."""
     recorder = start_attack(lab.hosts[0], "record", "eni0", str(file))
     assert recorder.stdout is not None
     assert recorder.stdout.readline() == "ready\n"
-    env = {"HARP_DRIVER": carrier, "HARP_PATHS": "2"}
+    env = {"HARP_DRIVER": carrier, "HARP_PATHS": "2", **more}
     with RemotePeer(lab, 0, plugin, env) as receiver, RemotePeer(lab, 1, plugin, env) as sender:
         handle = receiver.call("listen")
         receiver.start("accept")
@@ -50,8 +51,8 @@ def _record_job(lab: Lab, plugin: Path, file: Path, carrier: str) -> bytes:
     return bytes(load_layer().HarpHandle(bytes.fromhex(handle)).secret)
 
 
-def _seeds_of_handshakes(h: Any, frames: list[list[Any]], secret: bytes) -> dict[int, int]:
-    """Return the CRC seeds that follow from the handshake, by the token; every MAC is right."""
+def _keys_of_handshakes(h: Any, frames: list[list[Any]], secret: bytes) -> tuple[Any, int, int]:
+    """Return the keys that follow from the handshake, and both tokens; every MAC is right."""
     kinds = {h.CONTROL_TYPES[way[0].packet.type]: way for way in frames}
     hello, welcome = kinds["HELLO"], kinds["WELCOME"]
     client, server = hello[0].packet.body, welcome[0].packet.body
@@ -60,7 +61,7 @@ def _seeds_of_handshakes(h: Any, frames: list[list[Any]], secret: bytes) -> dict
         assert h.mac_is_right(way[0].data, first)
         assert len(way) >= 2
         assert all(h.mac_is_right(one.data, key) for one in way[1:])
-    return {server.token: keys.crc_client, client.token: keys.crc_server}
+    return keys, client.token, server.token
 
 
 @pytest.mark.parametrize("carrier", ["udp", "udp+tcp"])
@@ -89,7 +90,8 @@ def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: st
     assert sum(len(h.packets(data)) for data in datagrams) > len(datagrams)  # superframes
     if carrier == "udp+tcp":
         assert sum(len(one.data) for found, _ in records for one in found) > 300_000
-    seeds = _seeds_of_handshakes(h, [found for found, _ in frames], secret)
+    keys, client, server = _keys_of_handshakes(h, [found for found, _ in frames], secret)
+    seeds = {server: keys.crc_client, client: keys.crc_server}
     learned, seeded = h.CrcCheck(), h.CrcCheck(seeds)
     for one in whole:
         learned.add(one)
@@ -103,6 +105,40 @@ def test_scapy(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: st
         data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
         found = h.packet(bytes(data))
         assert found.wrong or learned.verdict(found) != "right"
+
+
+@pytest.mark.parametrize("carrier", ["udp", "udp+tcp"])
+def test_macs(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
+    """The MACs of packets and records are those of docs/reference/wire.md."""
+    from scapy.utils import rdpcap
+
+    h, file, dice = load_layer(), tmp_path / "job.pcap", random.Random(6)
+    secret = _record_job(make_lab(LabSpec()), plugin_file, file, carrier, HARP_AUTH="mac")
+    capture = rdpcap(str(file))
+    ways = h.streams(capture).values()
+    found = [h.frames(data)[0] for data in ways if data[:4] == b"HARP"]
+    keys, client, server = _keys_of_handshakes(h, found, secret)
+    macs = {server: keys.macs_client, client: keys.macs_server}
+    datagrams = [(data, h.packet(data)) for _, data in h.payloads(capture)]
+    for kind, most in (("DATA", CHECKED_DATAGRAMS), ("PROBE", CHECKED_DATAGRAMS), ("ACK", CHECKED_DATAGRAMS)):
+        of_kind = [(data, one) for data, one in datagrams if h.PACKET_TYPES[one.packet.type] == kind]
+        assert of_kind
+        for data, one in dice.sample(of_kind, min(most, len(of_kind))):
+            p, end = one.packet, len(one.data)
+            assert data[end : end + 8] == macs[p.token].of(one.data, p.path, p.type, p.number)
+    records = [one for data in ways if data[:4] != b"HARP" for one in h.records(data)[0]]
+    heads = [one for one in records if len(one.data) >= 64 and h.PACKET_TYPES[one.packet.type] != "JOIN"]
+    heads = [one for one in heads if isinstance(one.packet, h.HarpRecord)]
+    assert bool(heads) == (carrier == "udp+tcp")
+    assert not [one.wrong for one in records if one.wrong]
+    for one in heads:
+        p, key = one.packet, macs[one.packet.token]
+        assert one.data[56:64] == key.of_head(one.data[:64], p.number)
+    data_records = [one for one in heads if h.PACKET_TYPES[one.packet.type] == "DATA"]
+    for one in dice.sample(data_records, min(CHECKED_RECORDS, len(data_records))):
+        p = one.packet
+        halves = one.data[44:48] + one.data[52:56]
+        assert halves == macs[p.token].of(one.data[64:], p.path, p.type, p.number)
 
 
 def _run_tshark(folder: Path, file: Path, query: str) -> list[list[str]]:

@@ -81,6 +81,24 @@ def test_without_a_kind_of_path_in_common(make_lab: MakeLab, plugin_file: Path) 
             assert "configure the same driver" in warn
 
 
+@pytest.mark.parametrize("macs_at", ["client", "server"])
+def test_only_one_side_has_macs(make_lab: MakeLab, plugin_file: Path, macs_at: str) -> None:
+    """Both sides have an error with both values; nothing falls back."""
+    lab = make_lab(LabSpec())
+    env = {"HARP_AUTH": "mac"}
+    with (
+        RemotePeer(lab, 0, plugin_file, env if macs_at == "server" else None) as receiver,
+        RemotePeer(lab, 1, plugin_file, env if macs_at == "client" else None) as sender,
+    ):
+        handle = receiver.call("listen")
+        receiver.start("accept")
+        assert sender.call("connect", handle) == abi.REMOTE
+        assert receiver.answer() == abi.REMOTE
+        for warn in (_only_warn(receiver), _only_warn(sender)):
+            for words in ("HARP_AUTH=mac", "HARP_AUTH=off", "set the same on all hosts"):
+                assert words in warn
+
+
 def test_server_of_another_version(make_lab: MakeLab, plugin_file: Path) -> None:
     lab = make_lab(LabSpec())
     with RemotePeer(lab, 1, plugin_file) as sender:

@@ -253,7 +253,7 @@ static void on_datagram(struct duo *d, struct duo_end *e) {
   p.ce = g.ce;
   if (!drop && p.token != e->session.keys.rx_token) drop = HARP_DROP_TOKEN;
   if (!drop)
-    drop = harp_session_on_packet(&e->session, g.wire, &p, &where, d->now);
+    drop = harp_session_on_packet(&e->session, g.wire, g.bytes, &p, &where, d->now);
   else
     e->counters.drops[drop]++;
   bool taken = drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE;

@@ -41,7 +41,7 @@ static void take_ack(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   enum harp_drop drop = harp_packet_decode(wire, p->in.record.length, &ack);
   if (drop || ack.type != HARP_PACKET_ACK || ack.token != e->session.keys.rx_token)
     duo_fail(d, "%s: no acknowledgement in a record", e->name);
-  drop = harp_session_on_packet(&e->session, wire, &ack, &where, d->now);
+  drop = harp_session_on_packet(&e->session, wire, p->in.record.length, &ack, &where, d->now);
   if (drop && drop != HARP_DROP_WINDOW && !d->forged)
     duo_fail(d, "%s: a good acknowledgement was dropped: %s", e->name, harp_drop_name(drop));
   if (!drop) duo_window_on_ack(e, &ack);

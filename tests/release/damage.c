@@ -101,7 +101,7 @@ static enum harp_drop take_datagram(const uint8_t *at, uint32_t bytes) {
   if (is_taken && p.type == HARP_PACKET_DATA)
     drop = harp_receiver_on_packet(receiver, &p, harp_receiver_number(receiver, &p), &place, HARP_US(2));
   else
-    drop = harp_session_on_packet(&session, at, &p, &place, HARP_US(2));
+    drop = harp_session_on_packet(&session, at, bytes, &p, &place, HARP_US(2));
   if (!drop && !place.is_placed && p.type == HARP_PACKET_DATA) harp_placement_copy(&place, p.data.payload);
   return drop;
 }

@@ -127,8 +127,9 @@ static void receive(struct transfer *t, uint32_t packets, uint32_t tail) {
   struct harp_packet p;
   for (uint32_t i = 0; i < packets; i++) {
     const uint8_t *wire = t->frame + i * t->stride;
-    if (harp_packet_decode(wire, i + 1 == packets ? tail : t->stride, &p)) abort();
-    if (harp_session_on_packet(&t->rx, wire, &p, &place, t->now)) abort();
+    uint32_t bytes = i + 1 == packets ? tail : t->stride;
+    if (harp_packet_decode(wire, bytes, &p)) abort();
+    if (harp_session_on_packet(&t->rx, wire, bytes, &p, &place, t->now)) abort();
     for (uint32_t k = 0; !place.is_placed && k < place.count; k++)
       memcpy(place.dst + place.runs[k].from, p.data.payload + place.runs[k].from, place.runs[k].bytes);
   }
@@ -153,7 +154,7 @@ static void acknowledge(struct transfer *t) {
     ack.token = t->rx.keys.tx_token;
     size_t bytes = harp_packet_encode_ack(wire, &ack, number, t->rx.keys.tx_seed);
     if (harp_packet_decode(wire, bytes, &p)) abort();
-    if (harp_session_on_packet(&t->tx, wire, &p, &place, t->now)) abort();
+    if (harp_session_on_packet(&t->tx, wire, (uint32_t)bytes, &p, &place, t->now)) abort();
   }
 }
 

@@ -14,7 +14,7 @@ static void test_every_variable(void **state) {
                         "HARP_ENGINE=thread", "HARP_PEER_TIMEOUT=600", "HARP_PATHS=16",
                         "HARP_CONGESTION=reno", "HARP_DEVICES=enis", "HARP_STATS_DIR=/run/x",
                         "HARP_STALL_TIME=3", "HARP_DUMP_DIR=off", "HARP_DISABLE=0", "HARP_ZEROCOPY=off",
-                        "HARP_TCP_CHECKSUM=off", "HARP_ECN=off", "HARP_SHARED_CLOCK=off"),
+                        "HARP_TCP_CHECKSUM=off", "HARP_ECN=off", "HARP_SHARED_CLOCK=off", "HARP_AUTH=mac"),
                    0);
   for (unsigned id = 0; id < HARP_SETTING_COUNT; id++) {
     bool has_variable = harp_setting_table[id].variable;
@@ -34,6 +34,7 @@ static void test_every_variable(void **state) {
   assert_int_equal(env.values.stall_ns, HARP_SEC(3));
   assert_int_equal(env.values.zerocopy, HARP_ZEROCOPY_MODE_OFF);
   assert_int_equal(env.values.tcp_checksum, HARP_TCP_CHECKSUM_OFF);
+  assert_int_equal(env.values.auth, HARP_AUTH_MAC);
   assert_string_equal(tree_log, "");
 }
 
@@ -57,6 +58,7 @@ static void test_bad_values_name_variable_and_value(void **state) {
       {"HARP_PEER_TIMEOUT=601", "HARP_PEER_TIMEOUT = '601': expected whole seconds from 1 to 600"},
       {"HARP_STALL_TIME=0.5", "HARP_STALL_TIME = '0.5': expected whole seconds from 1 to 3600"},
       {"HARP_ZEROCOPY=1", "HARP_ZEROCOPY = '1': expected auto, on or off"},
+      {"HARP_AUTH=on", "HARP_AUTH = 'on': expected off or mac"},
       {"HARP_TCP_CHECKSUM=0", "HARP_TCP_CHECKSUM = '0': expected on or off"},
       {"HARP_PATHS= 4", "HARP_PATHS = ' 4': expected a number from 1 to 16"},
       {"HARP_STATS_DIR=stats",

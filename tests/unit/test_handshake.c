@@ -147,6 +147,76 @@ static void test_keys_are_those_of_the_document(void **state) {
   assert_int_equal(p.client.keys.rx_seed, 0x21ece354);
 }
 
+static void test_keys_of_macs_are_those_of_the_document(void **state) {
+  static const struct harp_mac_secret client = {.hash = {0x20, 0x8e, 0x59, 0x67, 0x74, 0xa7, 0xb4, 0x11, 0xd9,
+                                                         0x54, 0x1f, 0x7d, 0x94, 0x8f, 0x88, 0x35},
+                                                .tag = {0xb6, 0x9f, 0x0f, 0xb2, 0x1a, 0x70, 0xe5, 0x77, 0x51,
+                                                        0x17, 0xe2, 0x57, 0x3c, 0x8d, 0xf2, 0xd7}},
+                                      server = {.hash = {0xb2, 0xb8, 0xba, 0x4c, 0xbb, 0x7e, 0xe7, 0x97, 0x14,
+                                                         0x46, 0xef, 0xdd, 0xe1, 0x3b, 0x3b, 0xef},
+                                                .tag = {0xd5, 0x13, 0xb2, 0x5d, 0xb5, 0xca, 0x6c, 0x2d, 0x88,
+                                                        0x98, 0xf1, 0x7e, 0x34, 0x73, 0x5c, 0xa5}};
+  struct pair p;
+  (void)state;
+  start_usual(&p);
+  run(&p, ALL);
+  assert_false(p.client.macs.is_on || p.server.macs.is_on);
+  prepare(&p);
+  p.client_end.auth = p.server_end.auth = HARP_AUTH_KIND_MAC;
+  start(&p, 1, 1, 1, 1);
+  run(&p, ALL);
+  assert_agreed(&p);
+  assert_true(p.client.macs.is_on && p.server.macs.is_on);
+  assert_memory_equal(&p.client.macs.tx, &client, sizeof client);
+  assert_memory_equal(&p.client.macs.rx, &server, sizeof server);
+  assert_memory_equal(&p.server.macs.tx, &server, sizeof server);
+  assert_memory_equal(&p.server.macs.rx, &client, sizeof client);
+}
+
+/* Neither side goes on without what it requires. */
+static void test_both_sides_require_the_same_authentication(void **state) {
+  enum { LATER = 2 };
+  static const struct {
+    uint8_t client, server;
+    enum harp_refusal why;
+  } cases[] = {{HARP_AUTH_KIND_NONE, HARP_AUTH_KIND_MAC, HARP_REFUSAL_NO_MACS},
+               {HARP_AUTH_KIND_MAC, HARP_AUTH_KIND_NONE, HARP_REFUSAL_MACS},
+               {LATER, HARP_AUTH_KIND_MAC, HARP_REFUSAL_NO_MACS}};
+  struct pair p;
+  (void)state;
+  for (size_t i = 0; i < HARP_ARRAY_COUNT(cases); i++) {
+    prepare(&p);
+    p.client_end.auth = cases[i].client;
+    p.server_end.auth = cases[i].server;
+    start(&p, 1, 1, 1, 1);
+    harp_handshake_on_bytes(&p.server, p.client.out, HARP_CONTROL_MIN_BYTES);
+    harp_handshake_on_bytes(&p.server, p.client.out + HARP_CONTROL_MIN_BYTES,
+                            p.client.out_bytes - HARP_CONTROL_MIN_BYTES);
+    assert_int_equal(harp_handshake_auth_refusal(&p.server), cases[i].why);
+    harp_handshake_answer(&p.server, cases[i].why);
+    carry(&p.server, &p.client, ALL);
+    assert_refused(&p.client, HARP_REFUSAL_PEER);
+    assert_int_equal(p.client.peer_refusal, cases[i].why);
+  }
+}
+
+/* One who knows the secret and answers without them is refused, too. */
+static void test_an_answer_without_macs_is_refused(void **state) {
+  struct pair p;
+  (void)state;
+  prepare(&p);
+  p.client_end.auth = HARP_AUTH_KIND_MAC;
+  start(&p, 1, 1, 1, 1);
+  p.server.local.auth = HARP_AUTH_KIND_MAC;
+  carry(&p.client, &p.server, ALL);
+  p.server.out[HARP_CONTROL_HEADER_BYTES + offsetof(struct harp_wire_hello, auth)] = HARP_AUTH_KIND_NONE;
+  harp_control_seal(p.server.out, p.server.control.tx, HARP_CONTROL_WELCOME, 0,
+                    p.server.out_bytes - HARP_CONTROL_MIN_BYTES);
+  carry(&p.server, &p.client, ALL);
+  assert_refused(&p.client, HARP_REFUSAL_NOT_HARP);
+  assert_int_equal(p.client.out_bytes, p.client.out_sent); /* no CONFIRM */
+}
+
 static void test_keys_depend_on_both_nonces(void **state) {
   struct pair a, b, c;
   (void)state;
@@ -425,7 +495,7 @@ static void test_every_changed_bit_is_noticed(void **state) {
 
 static void test_every_refusal_has_a_text(void **state) {
   (void)state;
-  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_FILES; r++) {
+  for (int r = HARP_REFUSAL_NONE; r <= HARP_REFUSAL_MACS; r++) {
     assert_true(strlen(harp_refusal_text((enum harp_refusal)r)) > 5);
     for (int other = HARP_REFUSAL_NONE; other < r; other++)
       assert_string_not_equal(harp_refusal_text((enum harp_refusal)r),
@@ -437,6 +507,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_peers_agree_whatever_the_pieces),
       cmocka_unit_test(test_keys_are_those_of_the_document),
+      cmocka_unit_test(test_keys_of_macs_are_those_of_the_document),
+      cmocka_unit_test(test_both_sides_require_the_same_authentication),
+      cmocka_unit_test(test_an_answer_without_macs_is_refused),
       cmocka_unit_test(test_keys_depend_on_both_nonces),
       cmocka_unit_test(test_nothing_behind_the_handshake_is_swallowed),
       cmocka_unit_test(test_another_secret_gets_no_answer),

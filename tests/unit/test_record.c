@@ -85,7 +85,8 @@ static void test_what_makes_no_sense_is_refused(void **state) {
   p.type = HARP_PACKET_ACK;
   assert_int_equal(decoded(&p, HARP_ACK_HEADER_BYTES), HARP_DROP_NONE);
   assert_int_equal(decoded(&p, HARP_ACK_HEADER_BYTES - 1), HARP_DROP_FIELD);
-  assert_int_equal(decoded(&p, HARP_ACK_MAX_BYTES + 1), HARP_DROP_FIELD);
+  assert_int_equal(decoded(&p, HARP_ACK_MAX_BYTES + HARP_MAC_BYTES), HARP_DROP_NONE);
+  assert_int_equal(decoded(&p, HARP_ACK_MAX_BYTES + HARP_MAC_BYTES + 1), HARP_DROP_FIELD);
   p.type = HARP_PACKET_JOIN;
   assert_int_equal(decoded(&p, 0), HARP_DROP_NONE);
   assert_int_equal(decoded(&p, 1), HARP_DROP_FIELD);
@@ -121,6 +122,35 @@ static void test_a_join_proves_whose_it_is(void **state) {
   }
 }
 
+/* The MAC is of each bit of the head but the CRC, which is of the MAC, too. */
+static void test_the_mac_of_a_head(void **state) {
+  static const struct harp_mac_secret secret = {.hash = {1}, .tag = {2}},
+                                      other_secret = {.hash = {1}, .tag = {3}};
+  enum { LENGTH = 4096, CHECKED_FROM_BIT = 8 * HARP_CRC_FROM_BYTE };
+  const uint64_t payload_mac = 0x0123456789abcdef;
+  uint8_t head[HARP_RECORD_HEAD_BYTES];
+  struct harp_packet in = data_packet(LENGTH);
+  struct harp_mac_key mac_key, other_mac_key;
+  struct harp_record out;
+  (void)state;
+  harp_mac_key_init(&mac_key, &secret);
+  harp_mac_key_init(&other_mac_key, &other_secret);
+  harp_record_encode(head, &in, LENGTH, 7, PACKET_NUMBER, PACKET_SEED);
+  assert_false(harp_record_is_authentic(head, &mac_key, PACKET_NUMBER));
+  harp_record_seal(head, &mac_key, payload_mac, PACKET_NUMBER, PACKET_SEED);
+  assert_true(harp_record_head_ok(head, PACKET_SEED, PACKET_NUMBER));
+  assert_int_equal(harp_record_decode(head, &out), HARP_DROP_NONE);
+  assert_true(out.payload_mac == payload_mac && out.packet.data.stream == in.data.stream);
+  assert_true(harp_record_is_authentic(head, &mac_key, PACKET_NUMBER));
+  assert_false(harp_record_is_authentic(head, &other_mac_key, PACKET_NUMBER));
+  assert_false(harp_record_is_authentic(head, &mac_key, PACKET_NUMBER + (1ull << 32)));
+  for (unsigned bit = CHECKED_FROM_BIT; bit < sizeof head * 8; bit++) {
+    head[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    assert_false(harp_record_is_authentic(head, &mac_key, PACKET_NUMBER));
+    head[bit / 8] ^= (uint8_t)(1u << bit % 8);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_data_there_and_back),
@@ -128,6 +158,7 @@ int main(void) {
       cmocka_unit_test(test_every_bit_of_a_head_counts),
       cmocka_unit_test(test_what_makes_no_sense_is_refused),
       cmocka_unit_test(test_another_version_is_refused),
+      cmocka_unit_test(test_the_mac_of_a_head),
       cmocka_unit_test(test_a_join_proves_whose_it_is),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

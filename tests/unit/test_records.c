@@ -30,6 +30,7 @@ enum {
   UNTOUCHED = 0xee,
 };
 static const struct harp_session_keys keys = {.rx_token = 0x0123456789abcdef, .rx_seed = 0x1badcafe};
+static const struct harp_session_macs macs = {.is_on = true, .rx = {.hash = {1, 2}, .tag = {3, 4}}};
 
 static struct harp_session session;
 static struct harp_receiver *r;
@@ -41,6 +42,7 @@ static uint8_t staging[HARP_STAGING_BYTES], ahead[HARP_RECORDS_BUFFER_BYTES], sc
 static uint8_t buffer[2 * LARGE], payload[LARGE], other[LARGE], bytes[8 * LARGE];
 static size_t byte_count, fed;
 static bool broken, watched; /* a GPU reads the buffer: lines are written in order */
+static bool sealed;          /* records have MACs */
 static unsigned placed, packets, scrapped;
 
 /* Returns byte `i` of a payload: neighbours differ, and what lies a line or a page apart. */
@@ -75,6 +77,7 @@ static void begin(void) {
   harp_receiver_init(r, &config, NULL, &counters);
   harp_receiver_open(r, &stream, &sc);
   harp_session_init(&session, &keys, NULL, r);
+  if (sealed) harp_session_use_macs(&session, &macs);
   harp_records_init(&in, &session, TCP, ahead);
   memset(buffer, UNTOUCHED, sizeof buffer);
   assert_int_equal(harp_receiver_post(r, &stream, buffer, LARGE, watched, buffer, &place, &early, HARP_US(1)),
@@ -97,9 +100,19 @@ static struct harp_packet packet(unsigned path, uint32_t number, uint32_t offset
                                        .stream = STREAM}};
 }
 
+/* Encodes the head of a record. */
+static void encode(uint8_t *head, const struct harp_packet *p, const uint8_t *data, uint32_t length) {
+  struct harp_mac_state state = {0};
+  harp_record_encode(head, p, length, harp_crc32c(0, data, length), p->number, keys.rx_seed);
+  if (!sealed) return;
+  harp_mac_add(&session.rx_mac, &state, data, length);
+  uint64_t mac = harp_mac_end(&session.rx_mac, &state, (struct harp_mac_nonce){p->number, p->path, p->type});
+  harp_record_seal(head, &session.rx_mac, mac, p->number, keys.rx_seed);
+}
+
 /* Appends a record to what is to come. */
 static void put(const struct harp_packet *p, const uint8_t *data, uint32_t length) {
-  harp_record_encode(bytes + byte_count, p, length, harp_crc32c(0, data, length), p->number, keys.rx_seed);
+  encode(bytes + byte_count, p, data, length);
   byte_count += HARP_RECORD_HEAD_BYTES;
   memcpy(bytes + byte_count, data, length);
   byte_count += length;
@@ -322,7 +335,7 @@ static void test_a_payload_that_is_wrong_ends_it(void **state) {
     bytes[at] ^= 0x40;
     feed_to(byte_count, READ_BYTES);
     assert_true(broken);
-    assert_int_equal(in.why, HARP_DROP_CRC);
+    assert_int_equal(in.why, sealed ? HARP_DROP_MAC : HARP_DROP_CRC);
     if (watched) assert_untouched(0);
     assert_false(is_done()); /* it comes again by another path */
     arrive_by_udp(0, PIECE);
@@ -330,20 +343,21 @@ static void test_a_payload_that_is_wrong_ends_it(void **state) {
   }
 }
 
-/* A payload that its sender did not check is taken as it comes; what is wrong with the head still ends it. */
+/* A payload that its sender did not check is taken as it comes; what is wrong with the head still ends it.
+ * Where there are MACs no payload goes without one. */
 static void test_a_payload_without_a_crc(void **state) {
   (void)state;
   for (size_t cut = 0; cut <= LARGE + HARP_RECORD_HEAD_BYTES; cut += 1 + cut % 7) {
     begin();
     struct harp_packet p = packet(TCP, NUMBER, 0, LARGE);
     p.flags = HARP_FLAG_UNCHECKED;
-    harp_record_encode(bytes, &p, LARGE, 0, p.number, keys.rx_seed);
-    memcpy(bytes + HARP_RECORD_HEAD_BYTES, payload, LARGE);
-    byte_count = HARP_RECORD_HEAD_BYTES + LARGE;
+    put(&p, payload, LARGE);
+    if (sealed && cut < byte_count) continue;
     feed_to(cut, SIZE_MAX);
     if (watched && cut < byte_count) assert_untouched(0);
     feed_to(byte_count, SIZE_MAX);
-    assert_int_equal(placed, 1);
+    assert_int_equal(placed, !sealed);
+    if (sealed) continue;
     assert_int_equal(memcmp(buffer, payload, LARGE), 0);
     assert_untouched(LARGE);
     assert_true(is_done());
@@ -363,7 +377,7 @@ static size_t beside_fed;
 static enum harp_drop beside_drop; /* what the session said of its payload that was placed */
 
 static void begin_beside_with(const struct harp_packet *p) {
-  harp_record_encode(beside_bytes, p, LARGE, harp_crc32c(0, other, LARGE), p->number, keys.rx_seed);
+  encode(beside_bytes, p, other, LARGE);
   memcpy(beside_bytes + HARP_RECORD_HEAD_BYTES, other, LARGE);
   harp_records_init(&beside, &session, UDP, beside_ahead);
   beside_fed = 0;
@@ -579,8 +593,7 @@ static void test_the_longest_record(void **state) {
     p.data.message += 1 + i;
     p.data.size = HARP_RECORD_MAX_BYTES;
     p.data.line += harp_lines_of(LARGE) + i * HARP_RECORD_MAX_LINES;
-    harp_record_encode(head, &p, HARP_RECORD_MAX_BYTES, harp_crc32c(0, sent[i], HARP_RECORD_MAX_BYTES),
-                       p.number, keys.rx_seed);
+    encode(head, &p, sent[i], HARP_RECORD_MAX_BYTES);
     memcpy(head + HARP_RECORD_HEAD_BYTES, sent[i], HARP_RECORD_MAX_BYTES);
     assert_int_equal(harp_receiver_post(r, &stream, got[i], HARP_RECORD_MAX_BYTES, watched, got[i], &place,
                                         &early, HARP_US(1)),
@@ -590,6 +603,37 @@ static void test_the_longest_record(void **state) {
   assert_false(broken);
   assert_int_equal(placed, 2);
   assert_int_equal(memcmp(got, sent, sizeof got), 0);
+}
+
+/* ---- MACs ---- */
+
+/* Who sees the traffic knows the CRC's seed: he changes a payload, or a head, and corrects the CRC. */
+static void test_who_knows_the_seed_forges_nothing(void **state) {
+  (void)state;
+  for (unsigned what = 0; what < 3; what++) {
+    begin();
+    put_whole(payload);
+    struct harp_wire_record h;
+    struct harp_packet p = packet(TCP, NUMBER + (what == 1), 0, LARGE);
+    memcpy(&h, bytes, sizeof h);
+    if (what == 2) p.flags = HARP_FLAG_UNCHECKED;
+    if (what != 1) memcpy(bytes + HARP_RECORD_HEAD_BYTES, other, LARGE);
+    if (what) { /* with the MACs that it had */
+      uint64_t payload_mac = (uint64_t)harp_from_be32(h.payload_crc) << 32 | harp_from_be32(h.payload_mac);
+      struct harp_be32 crc;
+      harp_record_encode(bytes, &p, LARGE, 0, p.number, keys.rx_seed);
+      harp_record_seal(bytes, &session.tx_mac, payload_mac, p.number, keys.rx_seed);
+      memcpy(bytes + offsetof(struct harp_wire_record, proof), h.proof, sizeof h.proof);
+      crc = harp_to_be32(harp_crc32c(harp_packet_seed(keys.rx_seed, p.number), bytes + HARP_CRC_FROM_BYTE,
+                                     HARP_RECORD_HEAD_BYTES - HARP_CRC_FROM_BYTE));
+      memcpy(bytes, &crc, sizeof crc);
+    }
+    feed_to(byte_count, SIZE_MAX);
+    assert_true(broken);
+    assert_int_equal(in.why, HARP_DROP_MAC);
+    assert_false(is_done());
+    if (what) assert_untouched(0); /* the head is checked first */
+  }
 }
 
 #define BOTH_WAYS(test)                                                                                      \
@@ -619,5 +663,11 @@ int main(void) {
       cmocka_unit_test_setup(test_a_watched_buffer_gets_each_line_once, set_watched),
       cmocka_unit_test_setup(test_a_receive_that_is_watched_later_is_not_read_into, set_watched),
   };
-  return cmocka_run_group_tests(tests, init, fini);
+  const struct CMUnitTest of_macs[] = {
+      BOTH_WAYS(test_who_knows_the_seed_forges_nothing),
+  };
+  int failed = cmocka_run_group_tests(tests, init, fini);
+  sealed = true;
+  failed += cmocka_run_group_tests_name("tests with MACs", tests, init, fini);
+  return failed + cmocka_run_group_tests(of_macs, init, fini);
 }

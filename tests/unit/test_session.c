@@ -16,7 +16,7 @@ static struct harp_sender *sender;
 static struct harp_receiver *receiver;
 static struct harp_counters tx_counters, rx_counters;
 static struct harp_placement place;
-static uint8_t staging[HARP_STAGING_BYTES], buffer[16 << 10], wire[HARP_PACKET_MAX_BYTES];
+static uint8_t staging[HARP_STAGING_BYTES], buffer[16 << 10], wire[HARP_PACKET_MAX_BYTES + HARP_MAC_BYTES];
 enum { SEED = 77, ACK_SEED = 99 };
 
 static const struct harp_receiver_config rc = {.path_count = 1, .stream_max = 1, .first_number = 50};
@@ -67,7 +67,7 @@ static enum harp_drop data_to(struct harp_session *to, uint8_t path, uint64_t nu
                      p;
   harp_packet_encode_data(wire, &f, number, seed, payload);
   assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + 100, &p), HARP_DROP_NONE);
-  return harp_session_on_packet(to, wire, &p, &place, HARP_US(1));
+  return harp_session_on_packet(to, wire, HARP_DATA_HEADER_BYTES + 100, &p, &place, HARP_US(1));
 }
 
 static void test_a_good_packet_is_taken(void **state) {
@@ -109,7 +109,8 @@ static void test_an_impossible_acknowledgement_is_counted(void **state) {
     f.ack.ranges[0].end = cases[i].end;
     size_t bytes = harp_packet_encode_ack(wire, &f, i, ACK_SEED);
     assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
-    assert_int_equal(harp_session_on_packet(&tx, wire, &p, &place, HARP_US(1)), cases[i].drop);
+    assert_int_equal(harp_session_on_packet(&tx, wire, (uint32_t)bytes, &p, &place, HARP_US(1)),
+                     cases[i].drop);
     assert_int_equal(tx_counters.drops[cases[i].drop], 1);
   }
   assert_int_equal(tx_counters.rx_acks, used);
@@ -123,7 +124,7 @@ static enum harp_drop ack_to(struct harp_session *to, uint64_t number, uint32_t 
   f.ack.ranges[0].end = 50 + count;
   size_t bytes = harp_packet_encode_ack(wire, &f, number, ACK_SEED);
   assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
-  return harp_session_on_packet(to, wire, &p, &place, HARP_US(1));
+  return harp_session_on_packet(to, wire, (uint32_t)bytes, &p, &place, HARP_US(1));
 }
 
 /* Only an acknowledgement of something that the session sent there proves that packets arrive on a path. */
@@ -156,7 +157,7 @@ static void post_receive(bool is_watched) {
                    0);
 }
 
-/* Feeds one packet of that message, whose payload is `fill`. */
+/* Feeds one packet of that message, whose payload is `fill`, with a MAC where the sender has these. */
 static enum harp_drop part(unsigned i, uint64_t number, uint8_t fill, uint32_t seed) {
   uint8_t payload[PART_BYTES];
   memset(payload, fill, sizeof payload);
@@ -168,8 +169,9 @@ static enum harp_drop part(unsigned i, uint64_t number, uint8_t fill, uint32_t s
                                    .length = PART_BYTES}},
                      p;
   harp_packet_encode_data(wire, &f, number, seed, payload);
-  assert_int_equal(harp_packet_decode(wire, HARP_DATA_HEADER_BYTES + PART_BYTES, &p), HARP_DROP_NONE);
-  return harp_session_on_packet(&rx, wire, &p, &place, HARP_US(1));
+  uint32_t bytes = harp_session_seal(&tx, wire, HARP_DATA_HEADER_BYTES + PART_BYTES, number);
+  assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
+  return harp_session_on_packet(&rx, wire, bytes, &p, &place, HARP_US(1));
 }
 
 /* Returns whether the i-th part of the buffer is full of a byte. */
@@ -229,12 +231,85 @@ static void test_directions_are_kept(void **state) {
   struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 1}, p;
   size_t bytes = harp_packet_encode_ack(wire, &f, 50, SEED);
   assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
-  assert_int_equal(harp_session_on_packet(&rx, wire, &p, &place, 0), HARP_DROP_DIRECTION);
+  assert_int_equal(harp_session_on_packet(&rx, wire, (uint32_t)bytes, &p, &place, 0), HARP_DROP_DIRECTION);
   assert_int_equal(data_to(&tx, 0, 50, ACK_SEED), HARP_DROP_DIRECTION);
 
   struct harp_record record = {.packet = {.type = HARP_PACKET_DATA, .token = 2}};
   uint64_t number;
   assert_int_equal(harp_session_on_head(&tx, 0, wire, &record, &number), HARP_DROP_DIRECTION);
+}
+
+/* ---- MACs ---- */
+
+static const struct harp_session_macs tx_macs = {.is_on = true, .tx = {{1}, {2}}, .rx = {{3}, {4}}},
+                                      rx_macs = {.is_on = true, .tx = {{3}, {4}}, .rx = {{1}, {2}}};
+
+static void use_macs(void) {
+  harp_session_use_macs(&tx, &tx_macs);
+  harp_session_use_macs(&rx, &rx_macs);
+}
+
+/* Feeds `bytes` of the packet in `wire` to the session. */
+static enum harp_drop feed(struct harp_session *to, uint32_t bytes) {
+  struct harp_packet p;
+  assert_int_equal(harp_packet_decode(wire, bytes, &p), HARP_DROP_NONE);
+  return harp_session_on_packet(to, wire, bytes, &p, &place, HARP_US(1));
+}
+
+/* As who sees the traffic can make it: he computes the CRC's seed from another packet. */
+static void test_a_packet_needs_its_mac(void **state) {
+  enum { LENGTH = 100, BYTES = HARP_DATA_HEADER_BYTES + LENGTH };
+  static const uint8_t payload[LENGTH] = "payload", forged[LENGTH] = "forged";
+  struct harp_packet f = {.type = HARP_PACKET_DATA, .token = 1, .data = {.size = LENGTH, .length = LENGTH}};
+  (void)state;
+  use_macs();
+  assert_int_equal(data_to(&rx, 0, 50, SEED), HARP_DROP_MAC); /* there is none */
+  harp_packet_encode_data(wire, &f, 50, SEED, payload);
+  uint32_t bytes = harp_session_seal(&tx, wire, BYTES, 50);
+  assert_int_equal(bytes, BYTES + HARP_MAC_BYTES);
+  assert_int_equal(feed(&rx, bytes - 1), HARP_DROP_MAC);
+  harp_packet_encode_data(wire, &f, 50, SEED, forged);
+  assert_int_equal(feed(&rx, bytes), HARP_DROP_MAC);
+  f.flags = HARP_FLAG_SETTLED;
+  harp_packet_encode_data(wire, &f, 50, SEED, payload);
+  assert_int_equal(feed(&rx, bytes), HARP_DROP_MAC);
+  f.flags = 0;
+  harp_packet_encode_data(wire, &f, 51, SEED, payload);
+  assert_int_equal(feed(&rx, bytes), HARP_DROP_MAC);
+  harp_packet_encode_data(wire, &f, 50, SEED, payload);
+  assert_int_equal(feed(&rx, bytes + 3), HARP_DROP_NONE); /* with padding behind it */
+  assert_int_equal(feed(&rx, bytes), HARP_DROP_REPLAY);
+  assert_int_equal(rx_counters.drops[HARP_DROP_MAC], 5);
+}
+
+static void test_an_acknowledgement_needs_its_mac(void **state) {
+  struct harp_packet f = {.type = HARP_PACKET_ACK, .token = 2};
+  struct harp_tx_run run;
+  (void)state;
+  use_macs();
+  assert_int_equal(harp_sender_post(sender, &tx_stream, buffer, 100, NULL, true, 0), 0);
+  assert_true(send_next(sender, 1, &run, 0));
+  assert_int_equal(ack_to(&tx, 50, 1), HARP_DROP_MAC);
+  f.ack.range_count = 1;
+  f.ack.ranges[0].begin = 50, f.ack.ranges[0].end = 51;
+  uint32_t bytes = (uint32_t)harp_packet_encode_ack(wire, &f, 50, ACK_SEED);
+  bytes = harp_session_seal(&rx, wire, bytes, 50);
+  f.ack.ranges[0].end = 52;
+  (void)harp_packet_encode_ack(wire, &f, 50, ACK_SEED);
+  assert_int_equal(feed(&tx, bytes), HARP_DROP_MAC);
+  f.ack.ranges[0].end = 51;
+  (void)harp_packet_encode_ack(wire, &f, 50, ACK_SEED);
+  assert_int_equal(feed(&tx, bytes), HARP_DROP_NONE);
+}
+
+static void test_nothing_is_copied_before_its_mac_is_right(void **state) {
+  (void)state;
+  use_macs();
+  post_receive(false);
+  assert_int_equal(part(0, 50, 1, SEED), HARP_DROP_NONE);
+  tx.has_macs = false;
+  assert_int_equal(part(1, 51, 2, SEED), HARP_DROP_MAC);
+  assert_true(holds(1, 0xAA));
 }
 
 static void test_life_goes_one_way(void **state) {
@@ -277,6 +352,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_nothing_unverified_goes_where_somebody_reads, init, fini),
       cmocka_unit_test_setup_teardown(test_nothing_unverified_goes_where_a_record_may_be_read, init, fini),
       cmocka_unit_test_setup_teardown(test_directions_are_kept, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_packet_needs_its_mac, init, fini),
+      cmocka_unit_test_setup_teardown(test_an_acknowledgement_needs_its_mac, init, fini),
+      cmocka_unit_test_setup_teardown(test_nothing_is_copied_before_its_mac_is_right, init, fini),
       cmocka_unit_test_setup_teardown(test_life_goes_one_way, init, fini),
       cmocka_unit_test_setup_teardown(test_a_closed_sender_runs_no_timer, init, fini),
   };

@@ -24,7 +24,8 @@
   X(FALSE_ACK, "acknowledges packet numbers that were skipped")                                              \
   X(DIRECTION, "data to a sender or acknowledgement to a receiver")                                          \
   X(CLOSED, "connection has failed or is closing")                                                           \
-  X(REPLAY, "its number came before")
+  X(REPLAY, "its number came before")                                                                        \
+  X(MAC, "its MAC is wrong or missing")
 
 enum harp_drop {
   HARP_DROP_NONE,

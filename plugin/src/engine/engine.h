@@ -123,7 +123,7 @@ struct harp_engine {
 
   /* sending: superframe.c, transmit.c */
   harp_ns short_since_ns[HARP_ENGINE_ENIS_MAX]; /* the time since which an ENI lacks frames; 0: it has */
-  uint8_t scrap[HARP_PACKET_MAX_BYTES];         /* packets are built here for an ENI that is stuck */
+  uint8_t scrap[HARP_PACKET_MAX_BYTES + HARP_MAC_BYTES]; /* packets are built here for an ENI that is stuck */
 
   /* numbering: what the driver of an ENI without an address will get */
   struct {

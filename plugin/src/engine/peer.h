@@ -110,6 +110,7 @@ struct harp_peer_config {
   bool is_client; /* we began the handshake */
   uint32_t slot;
   struct harp_session_keys keys;
+  struct harp_session_macs macs;
   struct harp_control_keys control;
   int control_fd; /* the peer owns it from here on, also on failure */
   const struct harp_endpoint *local, *peer;

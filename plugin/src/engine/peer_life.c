@@ -111,6 +111,7 @@ struct harp_peer *harp_peer_create(struct harp_engine *e, const struct harp_peer
   if (!make_sender(peer, c, first_number, paths) || !make_receiver(peer, first_number)) goto free_peer;
   HARP_ASSERT(peer->path_count == peer->route_count + peer->tcp_count);
   harp_session_init(&peer->session, &c->keys, peer->session.sender, peer->session.receiver);
+  if (c->macs.is_on) harp_session_use_macs(&peer->session, &c->macs);
   peer->tcp_wanted = harp_tcp_paths_in_use(peer);
   harp_monitor_init(&peer->monitor, c->control_fd, &c->control, e->instance.peer_timeout_ns,
                     peer->is_multihomed);

@@ -60,7 +60,7 @@ static void receive_packet(struct harp_engine *e, const struct harp_rx_superfram
   }
   p.detour = sf->detour;
   p.ce = sf->ce;
-  drop = harp_session_on_packet(&peer->session, wire, &p, &where, now);
+  drop = harp_session_on_packet(&peer->session, wire, bytes, &p, &where, now);
   harp_peer_on_drop(peer, drop);
   if (drop && drop != HARP_DROP_CONTRADICTION && drop != HARP_DROP_DUPLICATE && drop != HARP_DROP_STREAM)
     return;

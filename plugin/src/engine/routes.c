@@ -53,8 +53,8 @@ static struct sockaddr_storage eni_address(const struct harp_endpoint_eni *eni, 
 }
 
 /* Lines of payload that fit into a packet of this MTU: IP and UDP headers and our own off, whole lines. */
-static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu) {
-  uint32_t headers = (eni->family == 6 ? 40u : 20u) + 8u + HARP_DATA_HEADER_BYTES;
+static uint32_t lines_of_mtu(const struct harp_endpoint_eni *eni, uint32_t mtu, uint32_t mac_bytes) {
+  uint32_t headers = (eni->family == 6 ? 40u : 20u) + 8u + HARP_DATA_HEADER_BYTES + mac_bytes;
   uint32_t lines = (mtu - headers) / HARP_LINE_BYTES;
   return HARP_MAX(HARP_MIN(lines, (uint32_t)HARP_PACKET_MAX_LINES), (uint32_t)HARP_PACKET_MIN_LINES);
 }
@@ -77,7 +77,8 @@ static struct span span_of(const struct harp_peer_config *c, const struct harp_p
   };
   const struct harp_endpoint_eni *remote = &c->peer->enis[s.remote_eni];
   s.lines_max = s.is_tcp ? HARP_RECORD_MAX_LINES
-                         : lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu));
+                         : lines_of_mtu(remote, HARP_MIN(c->local->enis[s.local_eni].mtu, remote->mtu),
+                                        c->macs.is_on ? HARP_MAC_BYTES : 0);
   return s;
 }
 

@@ -92,7 +92,7 @@ static void build_packet(const struct harp_peer *peer, struct harp_tx_superframe
   } else {
     harp_packet_encode_data(wire, &p, number, seed, payload);
   }
-  sf->last_bytes = HARP_DATA_HEADER_BYTES + p.data.length;
+  sf->last_bytes = harp_session_seal(&peer->session, wire, HARP_DATA_HEADER_BYTES + p.data.length, number);
   sf->count++;
 }
 
@@ -126,6 +126,14 @@ static void split_at_head(struct harp_tx_superframe *sf, uint8_t *wire) {
   sf->last_bytes = bytes;
 }
 
+static uint32_t encode_ack(const struct harp_peer *peer, uint8_t *wire, struct harp_packet *ack,
+                           uint64_t number) {
+  const struct harp_session *session = &peer->session;
+  ack->token = session->keys.tx_token;
+  uint32_t bytes = (uint32_t)harp_packet_encode_ack(wire, ack, number, session->keys.tx_seed);
+  return harp_session_seal(session, wire, bytes, number);
+}
+
 /* Builds an acknowledgement as the last, short segment. */
 static void build_riding_ack(struct harp_peer *peer, struct harp_tx_superframe *sf, unsigned path,
                              harp_ns now) {
@@ -134,14 +142,18 @@ static void build_riding_ack(struct harp_peer *peer, struct harp_tx_superframe *
   uint8_t *wire = sf->base + (size_t)sf->count * sf->stride;
   if (!harp_receiver_ride_ack(peer->session.receiver, path, sf->segment_bytes, &ack, &number, now)) return;
   if (sf->last_bytes < sf->segment_bytes) pad_last(sf);
-  ack.token = peer->session.keys.tx_token;
-  sf->last_bytes = (uint32_t)harp_packet_encode_ack(wire, &ack, number, peer->session.keys.tx_seed);
+  sf->last_bytes = encode_ack(peer, wire, &ack, number);
   if (sf->gather) split_at_head(sf, wire);
   sf->count++;
   peer->engine->counters.acks_riding++;
 }
 
 /* ---- superframes ---- */
+
+/* Returns the bytes of the packet that was chosen. */
+static uint32_t packet_bytes(const struct harp_peer *peer, const struct harp_tx_choice *choice) {
+  return HARP_DATA_HEADER_BYTES + choice->bytes + harp_session_mac_bytes(&peer->session);
+}
 
 /* Builds what was chosen, and what follows on the same path, until `room` segments are built. */
 static void fill_superframe(const struct harp_peer *peer, struct harp_tx_superframe *sf,
@@ -156,8 +168,7 @@ static void fill_superframe(const struct harp_peer *peer, struct harp_tx_superfr
     sf->ect = run.ect;
     for (uint32_t i = 0; i < run.count; i++) build_packet(peer, sf, &run, i, now);
     choice = harp_sender_choose_more(s, choice.path, now);
-  } while (choice.kind != HARP_TX_NOTHING && sf->count < room &&
-           may_follow(sf, HARP_DATA_HEADER_BYTES + choice.bytes));
+  } while (choice.kind != HARP_TX_NOTHING && sf->count < room && may_follow(sf, packet_bytes(peer, &choice)));
 }
 
 static void count_sent(struct harp_counters *c, const struct harp_tx_superframe *sf) {
@@ -170,10 +181,11 @@ bool harp_superframe_send(struct harp_peer *peer, const struct harp_tx_choice *c
   struct harp_engine *e = peer->engine;
   struct harp_tx_superframe sf;
   uint32_t ack_bytes = riding_ack_bytes(peer, choice, now);
-  uint32_t segment_bytes = HARP_MAX(HARP_DATA_HEADER_BYTES + choice->bytes, ack_bytes);
+  uint32_t segment_bytes = HARP_MAX(packet_bytes(peer, choice), ack_bytes);
   if (!take_frame(peer, choice->path, segment_bytes, &sf, now)) return false;
   if (sf.count_max == 1) ack_bytes = 0;
-  sf.gather = e->io->info.gather && choice->bytes >= GATHER_MIN_BYTES && choice->kind != HARP_TX_SIZE_PROBE;
+  sf.gather = e->io->info.gather && choice->bytes >= GATHER_MIN_BYTES && choice->kind != HARP_TX_SIZE_PROBE &&
+              !peer->session.has_macs;
   if (sf.gather) sf.stride = sf.head_bytes = HARP_DATA_HEADER_BYTES;
   fill_superframe(peer, &sf, *choice, sf.count_max - (ack_bytes > 0), now);
   if (ack_bytes && may_follow(&sf, ack_bytes)) build_riding_ack(peer, &sf, choice->path, now);
@@ -186,10 +198,10 @@ bool harp_superframe_send_ack(struct harp_peer *peer, unsigned over, unsigned pa
   struct harp_packet ack;
   struct harp_tx_superframe sf;
   uint64_t number;
-  if (!take_frame(peer, over, HARP_ACK_MAX_BYTES, &sf, now)) return false;
+  if (!take_frame(peer, over, HARP_ACK_MAX_BYTES + harp_session_mac_bytes(&peer->session), &sf, now))
+    return false;
   harp_receiver_take_ack(peer->session.receiver, path, &ack, &number, now);
-  ack.token = peer->session.keys.tx_token;
-  sf.last_bytes = (uint32_t)harp_packet_encode_ack(sf.base, &ack, number, peer->session.keys.tx_seed);
+  sf.last_bytes = encode_ack(peer, sf.base, &ack, number);
   sf.count = 1;
   submit_frame(peer->engine, &sf);
   return true;

@@ -37,6 +37,7 @@ enum harp_driver {
 };
 enum harp_congestion { HARP_CONGESTION_TARGET, HARP_CONGESTION_RENO };
 enum harp_ecn { HARP_ECN_ON, HARP_ECN_OFF };
+enum harp_auth { HARP_AUTH_OFF, HARP_AUTH_MAC };
 enum harp_shared_clock_mode { HARP_SHARED_CLOCK_AUTO, HARP_SHARED_CLOCK_ON, HARP_SHARED_CLOCK_OFF };
 enum harp_device_mode { HARP_DEVICES_STRIPED, HARP_DEVICES_ENIS };
 enum harp_tcp_checksum { HARP_TCP_CHECKSUM_ON, HARP_TCP_CHECKSUM_OFF };

@@ -21,6 +21,7 @@
 #include "host/env.h"
 #include "net/device.h"
 #include "wire/crc32c.h"
+#include "wire/polyval.h"
 
 struct harp_context {
   struct harp_context *next;
@@ -120,6 +121,7 @@ enum harp_status harp_net_open(struct harp_context **out, int traffic_class) {
   if (status == HARP_OK) {
     harp_files_mark_children();
     harp_crc32c_init(getauxval(AT_HWCAP));
+    harp_polyval_init(getauxval(AT_HWCAP));
     ctx->next = net.contexts;
     net.contexts = ctx;
   }

@@ -49,6 +49,12 @@ static uint32_t derive_seed(const struct harp_handshake *h, const char label[16]
   return harp_from_be32(seed);
 }
 
+static void derive_mac_secret(const struct harp_handshake *h, const char hash_label[16],
+                              const char tag_label[16], struct harp_mac_secret *out) {
+  derive_secret(h, hash_label, out->hash);
+  derive_secret(h, tag_label, out->tag);
+}
+
 /* Both nonces and the version are known: everything secret follows. */
 static void derive_all(struct harp_handshake *h) {
   derive_secret(h, "HARP mac client", h->client ? h->control.tx : h->control.rx);
@@ -57,6 +63,10 @@ static void derive_all(struct harp_handshake *h) {
   uint32_t server_seed = derive_seed(h, "HARP crc server");
   h->keys.tx_seed = h->client ? client_seed : server_seed;
   h->keys.rx_seed = h->client ? server_seed : client_seed;
+  h->macs.is_on = h->local.auth == HARP_AUTH_KIND_MAC;
+  if (!h->macs.is_on) return;
+  derive_mac_secret(h, "HARP key client", "HARP tag client", h->client ? &h->macs.tx : &h->macs.rx);
+  derive_mac_secret(h, "HARP key server", "HARP tag server", h->client ? &h->macs.rx : &h->macs.tx);
 }
 
 static void take_tokens(struct harp_handshake *h) {
@@ -151,11 +161,18 @@ void harp_handshake_describe(struct harp_handshake *h, const uint8_t nonce[HARP_
   set_self(h, nonce, local);
 }
 
+enum harp_refusal harp_handshake_auth_refusal(const struct harp_handshake *h) {
+  HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
+  if (h->peer.auth == h->local.auth) return HARP_REFUSAL_NONE;
+  return h->local.auth == HARP_AUTH_KIND_MAC ? HARP_REFUSAL_NO_MACS : HARP_REFUSAL_MACS;
+}
+
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why) {
   HARP_ASSERT(h->state == HARP_HANDSHAKE_WAIT_ANSWER);
   HARP_ASSERT(why == HARP_REFUSAL_NONE || why == HARP_REFUSAL_BUSY || why == HARP_REFUSAL_LIMIT ||
               why == HARP_REFUSAL_CROSSED || why == HARP_REFUSAL_PATHS || why == HARP_REFUSAL_FILES ||
-              why == HARP_REFUSAL_LISTENER);
+              why == HARP_REFUSAL_LISTENER || why == HARP_REFUSAL_NO_MACS || why == HARP_REFUSAL_MACS);
+  HARP_ASSERT(why || !harp_handshake_auth_refusal(h));
   if (why) {
     send_refuse(h, why);
     return;
@@ -195,6 +212,10 @@ static void on_welcome(struct harp_handshake *h, const uint8_t *body, size_t byt
   }
   if (!harp_control_get_endpoint(body, bytes, &h->peer)) {
     refuse_peer(h, HARP_REFUSAL_ENDPOINT);
+    return;
+  }
+  if (h->peer.auth != h->local.auth) { /* our HELLO said what we require: it had to refuse */
+    refuse_peer(h, HARP_REFUSAL_NOT_HARP);
     return;
   }
   take_tokens(h);
@@ -294,6 +315,10 @@ const char *harp_refusal_text(enum harp_refusal r) {
            "on all hosts";
   case HARP_REFUSAL_FILES:
     return "comes while this process has no files left";
+  case HARP_REFUSAL_NO_MACS:
+    return "has HARP_AUTH=off and the other side HARP_AUTH=mac: set the same on all hosts";
+  case HARP_REFUSAL_MACS:
+    return "has HARP_AUTH=mac and the other side HARP_AUTH=off: set the same on all hosts";
   }
   return "failed for an unknown reason";
 }

@@ -48,6 +48,7 @@ struct harp_handshake {
   struct harp_endpoint local,
       peer; /* `peer` is known when DONE; on a server already in WAIT_ANSWER and after it */
   struct harp_session_keys keys;    /* known when DONE; on a server already while it waits for CONFIRM */
+  struct harp_session_macs macs;    /* known when `keys` is */
   struct harp_control_keys control; /* the MAC keys of the later messages, known when `keys` is */
   uint32_t in_bytes;
   uint8_t in[HARP_CONTROL_MAX_BYTES];
@@ -74,8 +75,12 @@ void harp_handshake_on_bytes(struct harp_handshake *h, const uint8_t *data, size
 void harp_handshake_describe(struct harp_handshake *h, const uint8_t nonce[HARP_NONCE_BYTES],
                              const struct harp_endpoint *local);
 
-/* In WAIT_ANSWER: sends WELCOME (HARP_REFUSAL_NONE), or REFUSE with BUSY, LISTENER, LIMIT, CROSSED, PATHS or
- * FILES. */
+/* In WAIT_ANSWER: returns why a client that requires other authentication than this side is to be refused;
+ * HARP_REFUSAL_NONE: both require the same. */
+enum harp_refusal harp_handshake_auth_refusal(const struct harp_handshake *h);
+
+/* In WAIT_ANSWER: sends WELCOME (HARP_REFUSAL_NONE), or REFUSE with BUSY, LISTENER, LIMIT, CROSSED, PATHS,
+ * FILES, NO_MACS or MACS. */
 void harp_handshake_answer(struct harp_handshake *h, enum harp_refusal why);
 
 /* Returns a clause for logs whose subject is the peer, e.g. "speaks no wire version that this plugin speaks".

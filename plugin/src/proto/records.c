@@ -16,6 +16,7 @@ _Static_assert(HARP_RECORDS_BUFFER_BYTES >= (int)HARP_RECORDS_AHEAD_BYTES, "most
 static void begin_record(struct harp_records *r) {
   r->need = HARP_RECORD_HEAD_BYTES;
   r->done = r->crc = 0;
+  r->mac = (struct harp_mac_state){0};
 }
 
 void harp_records_init(struct harp_records *r, struct harp_session *session, unsigned path, uint8_t *ahead) {
@@ -87,15 +88,27 @@ static uint32_t target_of_byte(struct harp_records *r, uint32_t at, uint8_t **ds
   return t.bytes;
 }
 
+/* Returns whether the payload has a MAC in place of its CRC. */
+static bool has_mac(const struct harp_records *r) {
+  return harp_unlikely(r->session->has_macs) && r->record.packet.type == HARP_PACKET_DATA;
+}
+
+/* Takes the CRC or MAC of payload. */
+static void take_check(struct harp_records *r, const uint8_t *src, uint32_t bytes) {
+  if (has_mac(r))
+    harp_mac_add(&r->session->rx_mac, &r->mac, src, bytes);
+  else if (harp_record_is_checked(&r->record))
+    r->crc = harp_crc32c(r->crc, src, bytes);
+}
+
 /* Copies payload that was read ahead to its place, and takes its CRC. `dst` NULL: it goes nowhere. */
 static void copy_payload(struct harp_records *r, uint8_t *dst, const uint8_t *src, uint32_t bytes) {
-  bool is_checked = harp_record_is_checked(&r->record);
-  if (dst && is_checked)
+  if (dst && harp_record_is_checked(&r->record) && !has_mac(r)) {
     r->crc = harp_crc32c_copy(r->crc, dst, src, bytes);
-  else if (is_checked)
-    r->crc = harp_crc32c(r->crc, src, bytes);
-  else if (dst)
-    memcpy(dst, src, bytes);
+    return;
+  }
+  take_check(r, src, bytes);
+  if (dst) memcpy(dst, src, bytes);
 }
 
 /* Copies what is there already of the payload to its place. */
@@ -142,7 +155,7 @@ unsigned harp_records_room(struct harp_records *r, void *scrap, uint32_t scrap_b
 void harp_records_on_read(struct harp_records *r, size_t bytes) {
   for (unsigned i = 0; i < r->piece_count && bytes; i++) {
     uint32_t n = (uint32_t)HARP_MIN(r->pieces[i].iov_len, bytes);
-    if (harp_record_is_checked(&r->record)) r->crc = harp_crc32c(r->crc, r->pieces[i].iov_base, n);
+    take_check(r, r->pieces[i].iov_base, n);
     r->done += n;
     bytes -= n;
   }
@@ -151,11 +164,18 @@ void harp_records_on_read(struct harp_records *r, size_t bytes) {
   HARP_ASSERT(r->to <= HARP_RECORDS_BUFFER_BYTES);
 }
 
+/* Returns whether the payload has the CRC or MAC that its head names. */
+static bool is_as_sent(struct harp_records *r) {
+  if (!has_mac(r)) return harp_record_payload_ok(&r->record, r->crc);
+  struct harp_mac_nonce nonce = {r->number, (uint8_t)r->path, HARP_PACKET_DATA};
+  return (harp_mac_end(&r->session->rx_mac, &r->mac, nonce) ^ r->record.payload_mac) == 0;
+}
+
 /* Returns whether the payload may be taken, or nothing of it: when all of its lines have come by another
  * path, or their stream is closed, their buffer is the sender's again, and its kernel may send what was
  * written there since. */
-static bool is_right(const struct harp_records *r) {
-  if (harp_record_payload_ok(&r->record, r->crc)) return true;
+static bool is_right(struct harp_records *r) {
+  if (is_as_sent(r)) return true;
   if (r->record.packet.type != HARP_PACKET_DATA) return false;
   for (uint32_t at = 0; at < r->record.length;) {
     struct harp_rx_target t = target_of(r, at);
@@ -169,7 +189,7 @@ static bool is_right(const struct harp_records *r) {
 static enum harp_records_event end_in_place(struct harp_records *r) {
   if (left_of(r)) return HARP_RECORDS_MORE;
   end_reading(r);
-  if (!is_right(r)) return break_connection(r, HARP_DROP_CRC);
+  if (!is_right(r)) return break_connection(r, has_mac(r) ? HARP_DROP_MAC : HARP_DROP_CRC);
   begin_record(r);
   return placed_or_scrap(r, r->refused);
 }
@@ -201,11 +221,11 @@ static enum harp_records_event place_whole(struct harp_records *r, const uint8_t
 static enum harp_records_event take_whole(struct harp_records *r) {
   const uint8_t *payload = r->ahead + r->from + HARP_RECORD_HEAD_BYTES;
   uint32_t there = HARP_MIN(r->to - r->from - HARP_RECORD_HEAD_BYTES, r->record.length);
-  if (harp_record_is_checked(&r->record)) r->crc = harp_crc32c(r->crc, payload + r->done, there - r->done);
+  take_check(r, payload + r->done, there - r->done);
   r->done = there;
   r->need = HARP_RECORD_HEAD_BYTES + r->record.length;
   if (left_of(r)) return HARP_RECORDS_MORE;
-  if (!is_right(r)) return break_connection(r, HARP_DROP_CRC);
+  if (!is_right(r)) return break_connection(r, has_mac(r) ? HARP_DROP_MAC : HARP_DROP_CRC);
   r->from += r->need;
   begin_record(r);
   if (r->record.length > HARP_RECORD_WHOLE_BYTES) return place_whole(r, payload);

@@ -116,21 +116,22 @@ static void put_credits(struct harp_receiver *r, struct harp_packet *ack, uint32
 /* ---- acknowledgements ---- */
 
 /* Returns the bytes of a path's acknowledgement without credit. */
-static uint32_t bare_ack_bytes(const struct harp_rx_path *path) {
-  return HARP_ACK_HEADER_BYTES + path->received.count * HARP_ACK_RANGE_BYTES;
+static uint32_t bare_ack_bytes(const struct harp_receiver *r, const struct harp_rx_path *path) {
+  return HARP_ACK_HEADER_BYTES + path->received.count * HARP_ACK_RANGE_BYTES + r->mac_bytes;
 }
 
 /* Returns whether the acknowledgement of a path may be sent. While it waits, what comes adds more to the
  * allowance than to its length. */
 static bool is_allowed(const struct harp_receiver *r, unsigned path) {
   const struct harp_rx_path *p = &r->paths[path];
-  return !harp_receiver_is_unproved(r, path) || p->allowance_bytes >= bare_ack_bytes(p);
+  return !harp_receiver_is_unproved(r, path) || p->allowance_bytes >= bare_ack_bytes(r, p);
 }
 
 /* Takes an acknowledgement that is about to be sent off its path's allowance. Returns how many credits it may
  * have. */
-static HARP_COLD uint32_t spend_allowance(struct harp_rx_path *path, uint32_t credits_max) {
-  uint32_t bare = bare_ack_bytes(path);
+static HARP_COLD uint32_t spend_allowance(const struct harp_receiver *r, struct harp_rx_path *path,
+                                          uint32_t credits_max) {
+  uint32_t bare = bare_ack_bytes(r, path);
   HARP_ASSERT(path->allowance_bytes >= bare);
   uint64_t most = (path->allowance_bytes - bare) / HARP_ACK_CREDIT_BYTES;
   uint32_t credits = (uint32_t)HARP_MIN(most, (uint64_t)credits_max);
@@ -268,7 +269,7 @@ static void make_ack(struct harp_receiver *r, unsigned i, uint32_t credits_max, 
     ack->ack.ranges[k].begin = (uint32_t)path->received.at[k].begin;
     ack->ack.ranges[k].end = (uint32_t)path->received.at[k].end;
   }
-  if (harp_receiver_is_unproved(r, i)) credits_max = spend_allowance(path, credits_max);
+  if (harp_receiver_is_unproved(r, i)) credits_max = spend_allowance(r, path, credits_max);
   *number = path->ack_number++;
   ack_sent(r, i);
   path->received_bytes += path->unacked_bytes;
@@ -299,7 +300,7 @@ uint32_t harp_receiver_ride_bytes(const struct harp_receiver *r, unsigned path, 
   if (!is_due && !(r->elsewhere >> path & 1)) return 0;
   /* More new credit than fits would have to follow alone. */
   if (r->fresh_count > HARP_ACK_CREDITS_MAX) return 0;
-  return bare_ack_bytes(&r->paths[path]) + r->fresh_count * HARP_ACK_CREDIT_BYTES;
+  return bare_ack_bytes(r, &r->paths[path]) + r->fresh_count * HARP_ACK_CREDIT_BYTES;
 }
 
 bool harp_receiver_ride_ack(struct harp_receiver *r, unsigned path, uint32_t room_bytes,

@@ -67,6 +67,7 @@ struct harp_receiver {
   bool packet_trace;        /* each packet that comes is traced: for tests */
   uint32_t window_bytes;    /* the receive window, which acknowledgements announce */
   uint32_t ack_every_bytes; /* an acknowledgement is sent for so many bytes at least */
+  uint32_t mac_bytes;       /* the bytes of the MAC behind each acknowledgement */
 
   /* streams */
   unsigned stream_max;

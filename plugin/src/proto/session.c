@@ -17,17 +17,35 @@ void harp_session_init(struct harp_session *c, const struct harp_session_keys *k
   };
 }
 
+void harp_session_use_macs(struct harp_session *c, const struct harp_session_macs *macs) {
+  HARP_ASSERT(c->state == HARP_SESSION_OPEN && macs->is_on);
+  c->has_macs = true;
+  harp_mac_key_init(&c->tx_mac, &macs->tx);
+  harp_mac_key_init(&c->rx_mac, &macs->rx);
+  if (c->receiver) c->receiver->mac_bytes = HARP_MAC_BYTES;
+}
+
 void harp_session_set_trace(struct harp_session *c, const struct harp_trace *trace) {
   c->trace = trace;
   if (c->sender) c->sender->trace = trace;
   if (c->receiver) c->receiver->trace = trace;
 }
 
-static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
-                             harp_ns now) {
+/* Returns whether the packet has the right MAC, which stands behind it, or needs none. */
+static inline bool is_authentic(const struct harp_session *c, const uint8_t *wire, uint32_t bytes,
+                                const struct harp_packet *p, uint64_t number) {
+  if (harp_likely(!c->has_macs)) return true;
+  uint32_t own_bytes = HARP_CRC_FROM_BYTE + (uint32_t)harp_packet_crc_bytes(p);
+  HARP_ASSERT(own_bytes <= bytes);
+  return bytes - own_bytes >= HARP_MAC_BYTES && harp_mac_ok(&c->rx_mac, wire, own_bytes, number);
+}
+
+static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, uint32_t bytes,
+                             const struct harp_packet *p, harp_ns now) {
   if (!c->sender) return HARP_DROP_DIRECTION;
   uint64_t number = harp_sender_ack_number(c->sender, p);
   if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) return HARP_DROP_CRC;
+  if (!is_authentic(c, wire, bytes, p, number)) return HARP_DROP_MAC;
   enum harp_drop drop = harp_sender_on_ack(c->sender, p, number, now);
   if (c->receiver && harp_receiver_is_unproved(c->receiver, p->path) && harp_sender_is_up(c->sender, p->path))
     harp_receiver_on_proved(c->receiver, p->path, now);
@@ -38,18 +56,20 @@ static enum harp_drop on_ack(struct harp_session *c, const uint8_t *wire, const 
 enum { COPY_UNVERIFIED_MIN_BYTES = 3072 };
 
 /* Returns where the packet's payload may be copied in the pass that verifies it; NULL: nowhere. Not where a
- * tcp path may be reading the same lines: their CRC was taken when they were read. */
+ * tcp path may be reading the same lines: their CRC was taken when they were read; nor where a MAC is checked
+ * after the CRC. */
 static uint8_t *target_unverified(const struct harp_session *c, const struct harp_packet *p) {
-  if (p->data.length < COPY_UNVERIFIED_MIN_BYTES || p->type != HARP_PACKET_DATA || c->reading) return NULL;
+  if (p->data.length < COPY_UNVERIFIED_MIN_BYTES || p->type != HARP_PACKET_DATA || c->reading || c->has_macs)
+    return NULL;
   const struct harp_rx_stream *st = harp_receiver_stream(c->receiver, p->data.stream);
   return st ? harp_rx_stream_target_unverified(st, p) : NULL;
 }
 
-static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, const struct harp_packet *p,
-                                struct harp_placement *place, harp_ns now) {
+static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, uint32_t bytes,
+                                const struct harp_packet *p, struct harp_placement *place, harp_ns now) {
   if (c->state != HARP_SESSION_OPEN) return HARP_DROP_CLOSED;
   if (p->path >= c->path_count) return HARP_DROP_PATH;
-  if (p->type == HARP_PACKET_ACK) return on_ack(c, wire, p, now);
+  if (p->type == HARP_PACKET_ACK) return on_ack(c, wire, bytes, p, now);
   if (!c->receiver) return HARP_DROP_DIRECTION;
   uint64_t number = harp_receiver_number(c->receiver, p);
   uint8_t *dst = target_unverified(c, p);
@@ -58,16 +78,18 @@ static enum harp_drop on_packet(struct harp_session *c, const uint8_t *wire, con
     place->is_placed = true;
   } else if (!harp_packet_crc_ok(wire, p, c->keys.rx_seed, number)) {
     return HARP_DROP_CRC;
+  } else if (!is_authentic(c, wire, bytes, p, number)) {
+    return HARP_DROP_MAC;
   }
   return harp_receiver_on_packet(c->receiver, p, number, place, now);
 }
 
-enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire,
+enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wire, uint32_t bytes,
                                       const struct harp_packet *p, struct harp_placement *place,
                                       harp_ns now) {
   place->count = 0;
   place->is_placed = false;
-  enum harp_drop drop = on_packet(c, wire, p, place, now);
+  enum harp_drop drop = on_packet(c, wire, bytes, p, place, now);
   c->counters->drops[drop]++;
   return drop;
 }
@@ -82,7 +104,10 @@ enum harp_drop harp_session_on_head(struct harp_session *c, unsigned path, const
   if (p->type != HARP_PACKET_ACK && !c->receiver) return HARP_DROP_DIRECTION;
   /* The acknowledgement inside has its own number and CRC. */
   *number = p->type == HARP_PACKET_ACK ? p->number : harp_receiver_number(c->receiver, p);
-  return harp_record_head_ok(head, c->keys.rx_seed, *number) ? HARP_DROP_NONE : HARP_DROP_CRC;
+  if (!harp_record_head_ok(head, c->keys.rx_seed, *number)) return HARP_DROP_CRC;
+  if (harp_likely(!c->has_macs)) return HARP_DROP_NONE;
+  bool is_right = harp_record_is_checked(record) && harp_record_is_authentic(head, &c->rx_mac, *number);
+  return is_right ? HARP_DROP_NONE : HARP_DROP_MAC;
 }
 
 enum harp_drop harp_session_on_record(struct harp_session *c, const struct harp_record *record,

@@ -219,7 +219,7 @@ static int body_min_bytes(unsigned type) {
 }
 
 static enum harp_refusal known_refusal(unsigned reason) {
-  return reason <= HARP_REFUSAL_FILES ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
+  return reason <= HARP_REFUSAL_MACS ? (enum harp_refusal)reason : HARP_REFUSAL_PEER;
 }
 
 /* Returns false when the message makes no sense. */
@@ -332,6 +332,7 @@ size_t harp_control_put_hello(uint8_t *body, const struct harp_hello *hello,
       .version_min = hello->version_min,
       .version_max = hello->version_max,
       .version = hello->version,
+      .auth = e->auth,
       .attempt = harp_to_be32(e->attempt),
       .endpoint =
           {
@@ -399,6 +400,7 @@ bool harp_control_get_endpoint(const uint8_t *body, size_t bytes, struct harp_en
       .first_message = harp_from_be32(w->first_message),
       .first_number = harp_from_be32(w->first_number),
       .attempt = harp_from_be32(h.attempt),
+      .auth = h.auth,
       .window_bytes = harp_from_be32(w->window_bytes),
       .path_count = harp_from_be16(w->path_count),
       .eni_count = harp_from_be16(w->eni_count),
@@ -441,7 +443,8 @@ bool harp_control_get_refuse(const uint8_t *body, size_t bytes, struct harp_refu
   unsigned reason = harp_from_be16(w.reason);
   bool known = reason == HARP_REFUSAL_VERSION || reason == HARP_REFUSAL_ENDPOINT ||
                reason == HARP_REFUSAL_BUSY || reason == HARP_REFUSAL_CROSSED ||
-               reason == HARP_REFUSAL_LIMIT || reason == HARP_REFUSAL_PATHS || reason == HARP_REFUSAL_FILES;
+               reason == HARP_REFUSAL_LIMIT || reason == HARP_REFUSAL_PATHS || reason == HARP_REFUSAL_FILES ||
+               reason == HARP_REFUSAL_NO_MACS || reason == HARP_REFUSAL_MACS;
   *refuse = (struct harp_refuse){
       .version_min = w.version_min,
       .version_max = w.version_max,

@@ -47,9 +47,15 @@ enum harp_control_type {
   HARP_CONTROL_ADDRESS = 12,
 };
 
+/* What packets and records have besides checksums. Both sides must require the same. */
+enum harp_auth_kind {
+  HARP_AUTH_KIND_NONE = 0,
+  HARP_AUTH_KIND_MAC = 1, /* wire/mac.h */
+};
+
 /* Why a handshake, or the opening of a stream, has failed. VERSION, ENDPOINT, BUSY, LISTENER, LIMIT, CROSSED,
- * PATHS and FILES are also the reasons that a REFUSE carries; SECRET, BUSY to LIMIT and MEMORY those of an
- * OPENED. */
+ * PATHS, FILES, NO_MACS and MACS are also the reasons that a REFUSE carries; SECRET, BUSY to LIMIT and MEMORY
+ * those of an OPENED. */
 enum harp_refusal {
   HARP_REFUSAL_NONE = 0,
   HARP_REFUSAL_NOT_HARP = 1, /* wrong magic, length or order: another program, or a scanner */
@@ -65,6 +71,8 @@ enum harp_refusal {
   HARP_REFUSAL_MEMORY = 11,  /* no memory for the stream */
   HARP_REFUSAL_PATHS = 12,   /* no path is possible: no kind of carrier, or no address family, in common */
   HARP_REFUSAL_FILES = 13,   /* the process has no files left */
+  HARP_REFUSAL_NO_MACS = 14, /* the client has HARP_AUTH=off, the server mac */
+  HARP_REFUSAL_MACS = 15,    /* the client has HARP_AUTH=mac, the server off */
 };
 
 /* ---- layout ---- */
@@ -115,7 +123,7 @@ struct harp_wire_hello {
   uint8_t version_min;
   uint8_t version_max;
   uint8_t version; /* WELCOME: the chosen one */
-  uint8_t reserved;
+  uint8_t auth;    /* enum harp_auth_kind */
   struct harp_be32 attempt;
   uint8_t nonce[HARP_NONCE_BYTES];
   struct harp_wire_endpoint endpoint;
@@ -225,6 +233,7 @@ struct harp_endpoint {
   uint32_t first_line, first_message, first_number; /* the client chooses them; 0 from the server */
   uint32_t attempt;      /* the attempt of the client's connect; 0 from the server */
   uint32_t window_bytes; /* initial receive window of each of this side's interfaces */
+  uint8_t auth;          /* enum harp_auth_kind, or a kind that this side does not know */
   uint16_t path_count;   /* most paths that this side uses; the smaller of both counts */
   uint16_t eni_count;
   struct harp_endpoint_eni enis[HARP_ENDPOINT_ENIS_MAX];

@@ -22,8 +22,8 @@ enum { HARP_MAC_BYTES = 8 };
 
 /* The keys of one direction. */
 struct harp_mac_secret {
-  uint8_t hash[HARP_POLYVAL_BYTES];    /* of POLYVAL */
-  uint8_t tag[HARP_SIPHASH_KEY_BYTES]; /* of SipHash */
+  uint8_t hash[HARP_POLYVAL_BYTES];    /* the key of POLYVAL */
+  uint8_t tag[HARP_SIPHASH_KEY_BYTES]; /* the key of SipHash */
 };
 
 struct harp_mac_key {

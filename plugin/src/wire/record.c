@@ -31,13 +31,15 @@ enum harp_drop harp_record_decode(const uint8_t *head, struct harp_record *r) {
                                        .number = harp_from_be32(h.prefix.number)},
                             .length = harp_from_be32(h.length),
                             .payload_crc = harp_from_be32(h.payload_crc)};
+  r->payload_mac = (uint64_t)r->payload_crc << 32 | harp_from_be32(h.payload_mac);
   switch (h.prefix.type) {
   case HARP_PACKET_DATA:
   case HARP_PACKET_PROBE:
     return r->length > HARP_RECORD_MAX_BYTES ? HARP_DROP_FIELD : decode_data(&h, r);
   case HARP_PACKET_ACK:
-    return r->length > HARP_ACK_MAX_BYTES || r->length < HARP_ACK_HEADER_BYTES ? HARP_DROP_FIELD
-                                                                               : HARP_DROP_NONE;
+    return r->length > HARP_ACK_MAX_BYTES + HARP_MAC_BYTES || r->length < HARP_ACK_HEADER_BYTES
+               ? HARP_DROP_FIELD
+               : HARP_DROP_NONE;
   case HARP_PACKET_JOIN:
     return r->length ? HARP_DROP_FIELD : HARP_DROP_NONE;
   default:
@@ -86,6 +88,38 @@ void harp_record_encode(uint8_t head[HARP_RECORD_HEAD_BYTES], const struct harp_
     h.stream = harp_to_be16(f->data.stream);
   }
   seal_head(head, &h, seed, number);
+}
+
+/* Computes the MAC of a head. */
+static void head_mac(const struct harp_wire_record *h, const struct harp_mac_key *key, uint64_t number,
+                     uint8_t mac[HARP_MAC_BYTES]) {
+  enum { FIELDS_BYTES = offsetof(struct harp_wire_record, proof) - HARP_CRC_FROM_BYTE };
+  uint8_t input[FIELDS_BYTES + sizeof(struct harp_be64)];
+  struct harp_be64 be = harp_to_be64(number);
+  memcpy(input, (const uint8_t *)h + HARP_CRC_FROM_BYTE, FIELDS_BYTES);
+  memcpy(input + FIELDS_BYTES, &be, sizeof be);
+  struct harp_be64 tag = harp_to_be64(harp_siphash(key->tag, input, sizeof input));
+  memcpy(mac, &tag, sizeof tag);
+}
+
+void harp_record_seal(uint8_t head[HARP_RECORD_HEAD_BYTES], const struct harp_mac_key *key,
+                      uint64_t payload_mac, uint64_t number, uint32_t seed) {
+  struct harp_wire_record h;
+  memcpy(&h, head, sizeof h);
+  if (h.prefix.type == HARP_PACKET_DATA) {
+    h.payload_crc = harp_to_be32((uint32_t)(payload_mac >> 32));
+    h.payload_mac = harp_to_be32((uint32_t)payload_mac);
+  }
+  head_mac(&h, key, number, h.proof);
+  seal_head(head, &h, seed, number);
+}
+
+bool harp_record_is_authentic(const uint8_t *head, const struct harp_mac_key *key, uint64_t number) {
+  struct harp_wire_record h;
+  uint8_t mac[HARP_MAC_BYTES];
+  memcpy(&h, head, sizeof h);
+  head_mac(&h, key, number, mac);
+  return harp_control_mac_equal(mac, h.proof);
 }
 
 /* Computes the proof of a JOIN: the MAC of all fields before it but the CRC. */

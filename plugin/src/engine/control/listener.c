@@ -263,7 +263,8 @@ static struct harp_pending_peer *place_for_pending(struct harp_listener *l) {
  */
 static bool is_refused_for_good(const struct harp_pending_peer *p) {
   enum harp_refusal why = p->handshake.refusal;
-  return why == HARP_REFUSAL_VERSION || why == HARP_REFUSAL_ENDPOINT || why == HARP_REFUSAL_PATHS;
+  return why == HARP_REFUSAL_VERSION || why == HARP_REFUSAL_ENDPOINT || why == HARP_REFUSAL_PATHS ||
+         why == HARP_REFUSAL_NO_MACS || why == HARP_REFUSAL_MACS;
 }
 
 /* Returns whether to log why a pending peer is refused. One that is refused as BUSY tries again soon: logged
@@ -491,6 +492,8 @@ static enum harp_refusal refusal_of(struct harp_listener *l, const struct harp_p
   if (refusal == HARP_REFUSAL_LISTENER || refusal == HARP_REFUSAL_STREAM) return HARP_REFUSAL_LISTENER;
   if (harp_crossing_is_ours(l->engine, engine_id, l->traffic_class, now)) return HARP_REFUSAL_CROSSED;
   if (p->has_spare) return HARP_REFUSAL_FILES;
+  enum harp_refusal auth = harp_handshake_auth_refusal(&p->handshake);
+  if (auth) return auth;
   if (!harp_pairing_make(&p->handshake.peer, &p->handshake.local, paths)) return HARP_REFUSAL_PATHS;
   if (l->engine->link_count == HARP_ENGINE_LINKS_MAX && !is_again) return HARP_REFUSAL_LIMIT;
   if (refusal) return refusal;

@@ -29,6 +29,7 @@ static void describe_self(struct harp_engine *e, uint64_t token, const struct ha
       .window_bytes = harp_inbound_window_bytes(e),
       .eni_count = (uint16_t)e->eni_count,
       .pid = (uint32_t)getpid(),
+      .auth = e->instance.auth == HARP_AUTH_MAC ? HARP_AUTH_KIND_MAC : HARP_AUTH_KIND_NONE,
   };
   if (name) {
     self->first_line = name->first_line;
@@ -144,9 +145,10 @@ bool harp_pending_peer_is_done(const struct harp_pending_peer *p) {
 
 void harp_link_log_connected(const struct harp_link *link) {
   link->engine->counters.connections++;
-  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u, %s",
+  HARP_INFO("%s: connected %s %s, %u path(s) of datagrams, %u of TCP, wire version %u%s, %s",
             link->engine->name, link->role == HARP_ROLE_SENDER ? "to" : "from", link->peer->name,
-            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION, link->peer->build);
+            link->peer->route_count, link->peer->tcp_count, HARP_WIRE_VERSION,
+            link->peer->session.has_macs ? " with MACs" : "", link->peer->build);
 }
 
 /* Logs why a handshake that is done brings no link. For the side that connects it is the WARN of the error
@@ -175,6 +177,7 @@ struct harp_peer *harp_pending_peer_finish(struct harp_pending_peer *p, struct h
       .is_client = role == HARP_ROLE_SENDER,
       .slot = (uint32_t)p->slot,
       .keys = p->handshake.keys,
+      .macs = p->handshake.macs,
       .control = p->handshake.control,
       .control_fd = p->fd,
       .local = &p->handshake.local,

@@ -11,8 +11,8 @@
 #include "engine/engine.h"
 #include "wire/crc32c.h"
 
-_Static_assert(HARP_TCP_OUT_BYTES >=
-                   2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
+_Static_assert(HARP_TCP_OUT_BYTES >= 2 * HARP_RECORD_HEAD_BYTES + (int)HARP_ACK_MAX_BYTES +
+                                         (int)HARP_MAC_BYTES + (int)HARP_TCP_COPY_MAX_BYTES,
                "an acknowledgement and a record");
 
 static const char *name_of(const struct harp_tcp_path *p) {
@@ -198,20 +198,36 @@ void harp_tcp_bytes_put_join(struct harp_tcp_path *p, uint32_t attempt) {
 }
 
 void harp_tcp_bytes_put_ack(struct harp_tcp_path *p, const struct harp_packet *ack, uint64_t number) {
-  const struct harp_session_keys *keys = &p->peer->session.keys;
+  const struct harp_session *session = &p->peer->session;
+  const struct harp_session_keys *keys = &session->keys;
   HARP_ASSERT(!p->payload_bytes &&
-              p->out_bytes + HARP_RECORD_HEAD_BYTES + HARP_ACK_MAX_BYTES <= sizeof p->out);
+              p->out_bytes + HARP_RECORD_HEAD_BYTES + HARP_ACK_MAX_BYTES + HARP_MAC_BYTES <= sizeof p->out);
   uint8_t *head = out_end(p), *body = head + HARP_RECORD_HEAD_BYTES;
   uint32_t bytes = (uint32_t)harp_packet_encode_ack(body, ack, number, keys->tx_seed);
+  bytes = harp_session_seal(session, body, bytes, number);
   struct harp_packet fields = {.type = HARP_PACKET_ACK, .path = (uint8_t)p->path, .token = keys->tx_token};
   harp_record_encode(head, &fields, bytes, harp_crc32c(0, body, bytes), (uint32_t)number, keys->tx_seed);
+  if (harp_unlikely(session->has_macs))
+    harp_record_seal(head, &session->tx_mac, 0, (uint32_t)number, keys->tx_seed);
   p->out_bytes += HARP_RECORD_HEAD_BYTES + bytes;
+}
+
+/* Writes the MACs of a record's head and of its payload. */
+static void seal_record(const struct harp_tcp_path *p, uint8_t *head, const struct harp_tx_run *run,
+                        const uint8_t *payload, uint32_t length) {
+  const struct harp_session *session = &p->peer->session;
+  struct harp_mac_state mac = {0};
+  if (length) harp_mac_add(&session->tx_mac, &mac, payload, length);
+  struct harp_mac_nonce nonce = {run->number, run->path, HARP_PACKET_DATA};
+  harp_record_seal(head, &session->tx_mac, harp_mac_end(&session->tx_mac, &mac, nonce), run->number,
+                   session->keys.tx_seed);
 }
 
 void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run *run,
                                const struct harp_tx_stream *stream, harp_ns now) {
   struct harp_engine *e = p->peer->engine;
-  const struct harp_session_keys *keys = &p->peer->session.keys;
+  const struct harp_session *session = &p->peer->session;
+  const struct harp_session_keys *keys = &session->keys;
   bool is_data = run->type == HARP_PACKET_DATA;
   uint32_t length = is_data ? run->last_bytes : 0;
   struct harp_packet fields = {
@@ -234,11 +250,13 @@ void harp_tcp_bytes_put_record(struct harp_tcp_path *p, const struct harp_tx_run
   uint32_t crc = 0;
   if (copied)
     crc = harp_crc32c_copy(0, head + HARP_RECORD_HEAD_BYTES, run->data, length);
-  else if (harp_likely(e->instance.tcp_checksum == HARP_TCP_CHECKSUM_ON))
+  else if (harp_likely(e->instance.tcp_checksum == HARP_TCP_CHECKSUM_ON && !session->has_macs))
     crc = harp_crc32c(0, run->data, length);
-  else
+  else if (!session->has_macs)
     fields.flags |= HARP_FLAG_UNCHECKED, e->counters.tx_unchecked++;
   harp_record_encode(head, &fields, length, crc, run->number, keys->tx_seed);
+  if (harp_unlikely(session->has_macs))
+    seal_record(p, head, run, copied ? head + HARP_RECORD_HEAD_BYTES : run->data, length);
   if (copied) return;
   p->payload = run->data;
   p->payload_bytes = p->payload_size = length;
@@ -265,7 +283,7 @@ static enum harp_drop take_ack(struct harp_tcp_path *p, harp_ns now) {
   if (drop) return drop;
   if (ack.type != HARP_PACKET_ACK) return HARP_DROP_TYPE;
   if (ack.token != p->peer->session.keys.rx_token) return HARP_DROP_TOKEN;
-  return harp_session_on_packet(&p->peer->session, wire, &ack, &where, now);
+  return harp_session_on_packet(&p->peer->session, wire, p->in.record.length, &ack, &where, now);
 }
 
 /* Takes a record that came whole, or whose payload is in place. */

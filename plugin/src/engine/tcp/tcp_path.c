@@ -324,7 +324,8 @@ static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
   struct harp_packet ack;
   uint64_t number;
   if (!is_due || (is_behind && has_datagrams(p->peer) && !harp_receiver_is_repeat(receiver, p->path))) return;
-  if (!harp_receiver_ride_ack(receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, now)) return;
+  if (!harp_receiver_ride_ack(receiver, p->path, HARP_ACK_MAX_BYTES + HARP_MAC_BYTES, &ack, &number, now))
+    return;
   ack.token = p->peer->session.keys.tx_token;
   harp_tcp_bytes_put_ack(p, &ack, number);
   p->peer->engine->counters.acks_riding++;

@@ -8,9 +8,11 @@
 enum { UDP_HEADER_BYTES = 8, IP4_HEADER_BYTES = 20, IP6_HEADER_BYTES = 40 };
 
 /* Returns the size of the IP packet that carries so much payload. */
-static uint32_t ip_bytes(const struct sockaddr_storage *to, uint32_t payload_bytes) {
+static uint32_t ip_bytes(const struct harp_peer *peer, const struct sockaddr_storage *to,
+                         uint32_t payload_bytes) {
   uint32_t ip_header = to->ss_family == AF_INET6 ? IP6_HEADER_BYTES : IP4_HEADER_BYTES;
-  return ip_header + UDP_HEADER_BYTES + HARP_DATA_HEADER_BYTES + payload_bytes;
+  return ip_header + UDP_HEADER_BYTES + HARP_DATA_HEADER_BYTES + payload_bytes +
+         harp_session_mac_bytes(&peer->session);
 }
 
 /* Returns whether another path between the same interfaces was seen with that limit already; or, where there
@@ -37,10 +39,11 @@ static void log_limit(struct harp_peer *peer, const struct harp_path_report *r, 
         &peer->log, now,
         "%s: packets of %u bytes do not arrive at the interface %s of %s; continuing with %u bytes: "
         "the MTU of the network between them may be smaller than that of the interfaces",
-        ifname, ip_bytes(to, r->packet_max_bytes), address, peer->name, ip_bytes(to, r->packet_bytes));
+        ifname, ip_bytes(peer, to, r->packet_max_bytes), address, peer->name,
+        ip_bytes(peer, to, r->packet_bytes));
   else
     HARP_INFO_LIMITED(&peer->log, now, "%s: packets of %u bytes arrive at the interface %s of %s again",
-                      ifname, ip_bytes(to, r->packet_bytes), address, peer->name);
+                      ifname, ip_bytes(peer, to, r->packet_bytes), address, peer->name);
 }
 
 /* Logs a new limit of a path, or its end. A path that was silent begins with small packets, which is no
