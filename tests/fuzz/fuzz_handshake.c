@@ -21,7 +21,8 @@ static struct harp_endpoint endpoint_of(uint8_t host, unsigned enis) {
 
 static void start(struct harp_handshake *h, bool client, uint8_t versions, unsigned enis) {
   const uint8_t nonce[HARP_NONCE_BYTES] = {client, 7};
-  const struct harp_endpoint local = endpoint_of(client ? 1 : 2, enis);
+  struct harp_endpoint local = endpoint_of(client ? 1 : 2, enis);
+  local.auth = versions / 9 % 2 ? HARP_AUTH_KIND_MAC : HARP_AUTH_KIND_NONE;
   uint8_t min = 1 + versions % 3, max = (uint8_t)(min + versions / 3 % 3);
   harp_handshake_init(h, client, secret, nonce, min, max, &local);
 }
@@ -40,6 +41,7 @@ static void check(const struct harp_handshake *h) {
   for (unsigned i = 0; i < h->peer.eni_count; i++)
     FUZZ_CHECK(h->peer.enis[i].port_count || h->peer.enis[i].tcp_port);
   FUZZ_CHECK(memchr(h->peer.name, 0, sizeof h->peer.name));
+  FUZZ_CHECK(h->peer.auth == h->local.auth && h->macs.is_on == (h->local.auth == HARP_AUTH_KIND_MAC));
 }
 
 /* Feeds bytes in pieces whose sizes come from the input; what is not wanted any more is left. */
@@ -120,7 +122,7 @@ static void run_exchange(struct fuzz_input *in) {
   start(&server, false, fuzz_u8(in), 1 + how / 8 % HARP_ENDPOINT_ENIS_MAX);
   bool spoiled = carry(&client, &server, in);
   if (server.state == HARP_HANDSHAKE_WAIT_ANSWER)
-    harp_handshake_answer(&server, is_busy ? HARP_REFUSAL_BUSY : HARP_REFUSAL_NONE);
+    harp_handshake_answer(&server, is_busy ? HARP_REFUSAL_BUSY : harp_handshake_auth_refusal(&server));
   check(&server);
   if (spoiled || is_busy) FUZZ_CHECK(server.state != HARP_HANDSHAKE_WAIT_CONFIRM);
   spoiled |= carry(&server, &client, in);
@@ -131,6 +133,8 @@ static void run_exchange(struct fuzz_input *in) {
     FUZZ_CHECK(client.version == server.version);
     FUZZ_CHECK(!memcmp(client.control.tx, server.control.rx, sizeof client.control.tx));
     FUZZ_CHECK(!memcmp(client.control.rx, server.control.tx, sizeof client.control.rx));
+    FUZZ_CHECK(!memcmp(&client.macs.tx, &server.macs.rx, sizeof client.macs.tx));
+    FUZZ_CHECK(!memcmp(&client.macs.rx, &server.macs.tx, sizeof client.macs.rx));
     FUZZ_CHECK(client.keys.tx_seed == server.keys.rx_seed && client.keys.rx_seed == server.keys.tx_seed);
   }
 }

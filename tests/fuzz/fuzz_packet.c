@@ -18,6 +18,8 @@ enum {
 };
 
 static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
+static const struct harp_session_macs macs = {.is_on = true, .tx = {{5}, {6}}, .rx = {{7}, {8}}};
+static bool has_macs; /* those of the peer, which knows the keys, have the right one, but for some */
 static struct harp_trace_ring ring;
 static const struct harp_trace trace = {.ring = &ring, .is_full = true};
 static struct harp_counters counters;
@@ -56,20 +58,34 @@ static uint32_t start_number(uint8_t how) {
   return starts[how % HARP_ARRAY_COUNT(starts)];
 }
 
+/* Writes the MAC of a packet where there is room. Returns whether it is right. */
+static bool seal(struct harp_session *c, uint8_t *wire, size_t bytes, const struct harp_packet *p,
+                 uint64_t number) {
+  enum { WITHOUT_ONE_IN = 8 };
+  uint32_t own_bytes = HARP_CRC_FROM_BYTE + (uint32_t)harp_packet_crc_bytes(p);
+  if (bytes - own_bytes < HARP_MAC_BYTES || number % WITHOUT_ONE_IN == 0) return false;
+  harp_mac_seal(&c->rx_mac, wire, own_bytes, number);
+  return true;
+}
+
 /* Decodes bytes, makes token and CRC good and feeds them to the connection, as the engine would. */
 static enum harp_drop feed(struct harp_session *c, uint8_t *wire, size_t bytes, struct harp_packet *p,
                            struct harp_placement *place, harp_ns now) {
   enum harp_drop drop = harp_packet_decode(wire, bytes, p);
   place->count = 0;
   if (drop) return drop;
+  bool is_sealed = !has_macs;
   p->ce = p->number % 3 == 0;
   if (p->path < c->path_count && (p->type == HARP_PACKET_ACK) == (c->sender != NULL)) {
     uint64_t number = c->sender ? harp_sender_ack_number(c->sender, p) : harp_receiver_number(c->receiver, p);
     struct harp_be32 crc = harp_to_be32(harp_crc32c(harp_packet_seed(keys.rx_seed, number),
                                                     wire + HARP_CRC_FROM_BYTE, harp_packet_crc_bytes(p)));
     memcpy(wire, &crc, sizeof crc);
+    if (has_macs) is_sealed = seal(c, wire, bytes, p, number);
   }
-  return harp_session_on_packet(c, wire, (uint32_t)bytes, p, place, now);
+  drop = harp_session_on_packet(c, wire, (uint32_t)bytes, p, place, now);
+  FUZZ_CHECK(is_sealed || (drop && !place->count && drop != HARP_DROP_DUPLICATE));
+  return drop;
 }
 
 /* A packet whose bytes come from the input, but for the version. */
@@ -107,7 +123,8 @@ struct receiving {
   /* what an honest sender would send: size and first line of message first_message + i */
   uint32_t size[HONEST_MESSAGES], line[HONEST_MESSAGES];
   harp_ns now;
-  bool honest; /* no packet contradicted that so far */
+  bool honest;       /* no packet contradicted that so far */
+  bool has_unplaced; /* a payload was copied in the pass that verified it, and its packet dropped */
 };
 
 /* Copies what a placement lists, as the engine would, from bytes that are all PAYLOAD. */
@@ -119,8 +136,10 @@ static void copy_placed(struct receiving *r, uint8_t *base, size_t bytes) {
     before = from + n;
     size_t at = (size_t)(r->place.dst - base) + from;
     FUZZ_CHECK(r->place.dst >= base && at + n <= bytes);
-    /* What the session copies may have been written before, by packets whose CRC was wrong: here none is. */
-    for (uint32_t k = 0; k < n; k++) FUZZ_CHECK(base[at + k] == (r->place.is_placed ? PAYLOAD : 0));
+    /* Lines that have not arrived may have been written before by packets that were dropped, as replays. */
+    for (uint32_t k = 0; k < n; k++)
+      FUZZ_CHECK(base[at + k] == (r->place.is_placed ? PAYLOAD : 0) ||
+                 (r->has_unplaced && base[at + k] == PAYLOAD));
     memset(base + at, PAYLOAD, n);
   }
 }
@@ -158,6 +177,7 @@ static void receiver_feed(struct receiving *r, uint8_t *wire, size_t bytes) {
   memcpy(exact, wire, bytes);
   enum harp_drop drop = feed(&r->session, exact, bytes, &p, &r->place, r->now);
   FUZZ_CHECK(drop == HARP_DROP_NONE || !r->place.count);
+  r->has_unplaced |= drop && r->place.is_placed;
   if (r->place.count) {
     uint32_t m = p.data.message, slot = m % HARP_MESSAGES_MAX;
     bool posted = harp_seq_before(m, r->stream.posted);
@@ -182,7 +202,7 @@ enum {
 
 /* A packet as an honest sender would send it, then perhaps corrupted. */
 static void receiver_data(struct receiving *r, struct fuzz_input *in) {
-  static uint8_t wire[HARP_PACKET_MAX_BYTES];
+  static uint8_t wire[HARP_PACKET_MAX_BYTES + HARP_MAC_BYTES];
   uint32_t ahead = fuzz_u8(in) % 80, index = r->stream.done - r->first_message + ahead;
   uint8_t path = fuzz_u8(in), skip = fuzz_u8(in);
   if (index >= HONEST_MESSAGES) return;
@@ -207,7 +227,7 @@ static void receiver_data(struct receiving *r, struct fuzz_input *in) {
                     (skip & SKIP_BACK ? skip / 8 : 0);
   harp_packet_encode_data(wire, &p, number, keys.rx_seed, payload);
   if (spoil(in, wire, HARP_DATA_HEADER_BYTES)) r->honest = false;
-  receiver_feed(r, wire, HARP_DATA_HEADER_BYTES + p.data.length);
+  receiver_feed(r, wire, HARP_DATA_HEADER_BYTES + p.data.length + (has_macs ? HARP_MAC_BYTES : 0));
 }
 
 static void receiver_acks(struct receiving *r) {
@@ -244,6 +264,7 @@ static void receiver_init(struct receiving *r, struct fuzz_input *in) {
   }
   r->now = HARP_MS(1);
   r->honest = true;
+  r->has_unplaced = false;
   r->staging = calloc(1, HARP_STAGING_BYTES);
   FUZZ_CHECK(r->staging);
   struct harp_rx_stream_config stream = {
@@ -256,6 +277,7 @@ static void receiver_init(struct receiving *r, struct fuzz_input *in) {
   harp_receiver_init(r->receiver, &config, &trace, &counters);
   harp_receiver_open(r->receiver, &r->stream, &stream);
   harp_session_init(&r->session, &keys, NULL, r->receiver);
+  if (has_macs) harp_session_use_macs(&r->session, &macs);
 }
 
 static void run_receiver(struct fuzz_input *in) {
@@ -325,6 +347,7 @@ static void sender_init(struct sending *s, struct fuzz_input *in) {
   harp_sender_init(s->sender, &config, &trace, &counters, s->now);
   harp_sender_open(s->sender, &s->stream, &stream);
   harp_session_init(&s->session, &keys, s->sender, NULL);
+  if (has_macs) harp_session_use_macs(&s->session, &macs);
 }
 
 static void sender_post(struct sending *s, struct fuzz_input *in) {
@@ -371,7 +394,7 @@ static void sender_feed(struct sending *s, uint8_t *wire, size_t bytes) {
 
 /* An acknowledgement as an honest receiver might send it, then perhaps spoiled. */
 static void sender_ack(struct sending *s, struct fuzz_input *in) {
-  uint8_t wire[HARP_ACK_MAX_BYTES];
+  uint8_t wire[HARP_ACK_MAX_BYTES + HARP_MAC_BYTES];
   struct harp_packet p = {.type = HARP_PACKET_ACK, .path = (uint8_t)(fuzz_u8(in) % s->sender->path_count)};
   const struct harp_path *path = &s->sender->paths[p.path];
   uint32_t edge = (uint32_t)path->next_number;
@@ -392,7 +415,7 @@ static void sender_ack(struct sending *s, struct fuzz_input *in) {
   }
   size_t bytes = harp_packet_encode_ack(wire, &p, path->ack_next, keys.rx_seed);
   (void)spoil(in, wire, bytes);
-  sender_feed(s, wire, bytes);
+  sender_feed(s, wire, bytes + (has_macs ? HARP_MAC_BYTES : 0));
 }
 
 static void sender_step(struct sending *s, struct fuzz_input *in) {
@@ -443,7 +466,9 @@ static void run_sender(struct fuzz_input *in) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   struct fuzz_input in = {data, bytes};
-  switch (fuzz_u8(&in) % 3) {
+  uint8_t how = fuzz_u8(&in);
+  has_macs = how / 3 % 4 == 3;
+  switch (how % 3) {
   case 0:
     run_decoder(&in);
     break;

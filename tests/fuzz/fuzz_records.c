@@ -27,6 +27,8 @@ enum {
 };
 
 static const struct harp_session_keys keys = {.tx_token = 1, .rx_token = 2, .tx_seed = 3, .rx_seed = 4};
+static const struct harp_session_macs macs = {.is_on = true, .tx = {{5}, {6}}, .rx = {{7}, {8}}};
+static bool has_macs;
 
 /* What each message contains. */
 static uint8_t content[CAPACITY + EXCESS_BYTES];
@@ -111,6 +113,7 @@ static void begin(struct reader *r) {
   harp_receiver_open(r->receiver, &r->stream, &sc);
   r->is_open = true;
   harp_session_init(&r->session, &keys, NULL, r->receiver);
+  if (has_macs) harp_session_use_macs(&r->session, &macs);
   harp_records_init(&r->in, &r->session, TCP, r->ahead);
 }
 
@@ -256,8 +259,18 @@ enum {
 
 _Static_assert(UINT16_MAX *SIZE_STEP >= CAPACITY + EXCESS_BYTES, "every size can come");
 
+static void seal(const struct reader *r, uint8_t *head, const struct harp_packet *p, const uint8_t *payload,
+                 uint32_t length) {
+  struct harp_mac_state state = {0};
+  const struct harp_mac_key *key = &r->session.rx_mac;
+  harp_mac_add(key, &state, payload, length);
+  uint64_t mac = harp_mac_end(key, &state, (struct harp_mac_nonce){p->number, p->path, HARP_PACKET_DATA});
+  harp_record_seal(head, key, mac, p->number, keys.rx_seed);
+}
+
 /* Makes a record as the input selects; returns its length. */
-static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number, uint32_t *line) {
+static size_t make_record(const struct reader *r, struct fuzz_input *in, uint8_t *out, uint32_t *number,
+                          uint32_t *line) {
   uint8_t how = fuzz_u8(in);
   struct harp_packet p = {.type = (how & TYPE_MASK) == 0 ? (enum harp_packet_type)(fuzz_u8(in) % 6)
                                                          : HARP_PACKET_DATA,
@@ -280,6 +293,7 @@ static size_t make_record(struct fuzz_input *in, uint8_t *out, uint32_t *number,
   if (!is_checked) p.flags = HARP_FLAG_UNCHECKED;
   uint32_t crc = is_checked ? harp_crc32c(0, content + offset, length) : 0;
   harp_record_encode(out, &p, length, crc, p.number, keys.rx_seed);
+  if (has_macs) seal(r, out, &p, content + offset, length);
   memcpy(out + HARP_RECORD_HEAD_BYTES, content + offset, length);
   if (spoil > BIT_ERROR) out[fuzz_u16(in) % (HARP_RECORD_HEAD_BYTES + length)] ^= 1;
   return HARP_RECORD_HEAD_BYTES + length;
@@ -291,7 +305,7 @@ static void run_reader(struct fuzz_input *in) {
   uint32_t number = 0, line = 0;
   begin(&r);
   for (unsigned step = 0; step < STEPS && in->bytes && !r.is_broken; step++) {
-    size_t count = make_record(in, bytes, &number, &line), at = 0;
+    size_t count = make_record(&r, in, bytes, &number, &line), at = 0;
     while (at < count && !r.is_broken) {
       disturb(&r, fuzz_u8(in));
       size_t want = in->bytes ? (size_t)fuzz_u16(in) + 1 : count;
@@ -306,7 +320,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   for (uint32_t i = 0; !content[1] && i < sizeof content; i++)
     content[i] = (uint8_t)(i * FACTOR + i / PERIOD);
   struct fuzz_input in = {data, bytes};
-  if (fuzz_u8(&in) % 8 == 0)
+  uint8_t how = fuzz_u8(&in);
+  has_macs = how >= 192;
+  if (how % 8 == 0)
     run_decoder(&in);
   else
     run_reader(&in);

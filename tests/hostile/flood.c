@@ -12,7 +12,9 @@
  * - `flood icmp SECONDS PPS VICTIM PEER PORT...`: errors of packets from VICTIM to PEER, between all pairs of
  *   these ports: unreachable, and too large.
  * - `flood replay SECONDS PPS INTERFACE`: what passes on an interface towards the host behind it, recorded
- * and sent there again and again. */
+ * and sent there again and again.
+ * - `flood forge SECONDS PPS INTERFACE`: likewise, with later numbers, another byte changed and a right CRC.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -259,7 +261,59 @@ static void icmp(char **words) {
 
 /* ---- on the path ---- */
 
-static void replay(char **words) {
+static uint32_t crc_table[256];
+
+static void make_crc_table(void) {
+  for (uint32_t i = 0; i < 256; i++) {
+    crc_table[i] = i;
+    for (int bit = 0; bit < 8; bit++)
+      crc_table[i] = crc_table[i] >> 1 ^ (crc_table[i] & 1 ? 0x82f63b78u : 0); /* CRC32C */
+  }
+}
+
+static uint32_t crc_of(const uint8_t *p, size_t bytes) {
+  uint32_t crc = 0;
+  for (; bytes--; p++) crc = crc >> 8 ^ crc_table[(crc ^ *p) & 0xff];
+  return crc;
+}
+
+/* Returns how many bytes of a packet its CRC covers, with those before; 0: it is none. */
+static size_t covered_bytes(const uint8_t *wire, size_t bytes) {
+  struct harp_wire_data data;
+  struct harp_wire_ack ack;
+  size_t end;
+  if (bytes < sizeof data) return 0;
+  memcpy(&data, wire, sizeof data);
+  memcpy(&ack, wire, sizeof ack);
+  if (data.prefix.type == HARP_PACKET_ACK)
+    end = sizeof ack + ack.range_count * (size_t)HARP_ACK_RANGE_BYTES +
+          ack.credit_count * (size_t)HARP_ACK_CREDIT_BYTES;
+  else
+    end = sizeof data + harp_from_be16(data.length);
+  return end <= bytes ? end : 0;
+}
+
+/* Gives a packet a number to come, and changes another byte, of a header in every other one. The CRC is
+ * linear: who sees a packet can correct that of a changed one without the seed. */
+static void forge_packet(uint8_t *wire, size_t bytes) {
+  enum { AHEAD_MAX = 64 };
+  struct harp_wire_prefix h;
+  size_t end = covered_bytes(wire, bytes);
+  if (!end) return;
+  uint32_t before = crc_of(wire + HARP_CRC_FROM_BYTE, end - HARP_CRC_FROM_BYTE);
+  memcpy(&h, wire, sizeof h);
+  h.number = harp_to_be32(harp_from_be32(h.number) + 1 + (uint32_t)(random64() % AHEAD_MAX));
+  size_t to = random64() % 2 || end < HARP_DATA_HEADER_BYTES ? end : HARP_DATA_HEADER_BYTES;
+  memcpy(wire, &h, sizeof h);
+  wire[PREFIX_BYTES + random64() % (to - PREFIX_BYTES)] ^= (uint8_t)(1 + random64() % 255);
+  uint32_t after = crc_of(wire + HARP_CRC_FROM_BYTE, end - HARP_CRC_FROM_BYTE);
+  h.crc = harp_to_be32(harp_from_be32(h.crc) ^ before ^ after);
+  memcpy(wire, &h.crc, sizeof h.crc);
+}
+
+/* Sends what passed on an interface there again, as it was or forged. */
+static void repeat(char **words, bool is_forged) {
+  enum { PAYLOAD_AT = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) };
   double pps = atof(words[0]), begun_s = now_s();
   static uint8_t frames[FRAMES_MAX][FRAME_BYTES];
   static uint32_t bytes[FRAMES_MAX];
@@ -290,11 +344,23 @@ static void replay(char **words) {
     for (unsigned i = 0; i < 8; i++) {
       unsigned which = (unsigned)(random64() % FRAMES_MAX);
       if (which >= seen || which == place) continue;
-      sent += send(fd, frames[which], bytes[which], MSG_DONTWAIT) > 0;
+      uint8_t frame[FRAME_BYTES];
+      memcpy(frame, frames[which], bytes[which]);
+      if (is_forged && bytes[which] > PAYLOAD_AT) forge_packet(frame + PAYLOAD_AT, bytes[which] - PAYLOAD_AT);
+      sent += send(fd, frame, bytes[which], MSG_DONTWAIT) > 0;
     }
     pace(begun_s, sent, pps);
   }
   printf("{\"seen\": %llu, \"sent\": %llu}\n", (unsigned long long)seen, (unsigned long long)sent);
+}
+
+static void replay(char **words) {
+  repeat(words, false);
+}
+
+static void forge(char **words) {
+  make_crc_table();
+  repeat(words, true);
 }
 
 int main(int argc, char **argv) {
@@ -302,11 +368,8 @@ int main(int argc, char **argv) {
     const char *name;
     int words;
     void (*run)(char **words);
-  } kinds[] = {{"connects", 4, connects},
-               {"syn", 3, syn},
-               {"guess", 4, guess},
-               {"icmp", 4, icmp},
-               {"replay", 2, replay}};
+  } kinds[] = {{"connects", 4, connects}, {"syn", 3, syn},       {"guess", 4, guess},
+               {"icmp", 4, icmp},         {"replay", 2, replay}, {"forge", 2, forge}};
   for (unsigned i = 0; argc > 2 && i < sizeof kinds / sizeof kinds[0]; i++) {
     if (strcmp(argv[1], kinds[i].name) || argc < 3 + kinds[i].words) continue;
     end_s = now_s() + atof(argv[2]);

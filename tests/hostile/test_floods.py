@@ -38,6 +38,8 @@ PPS = "20000"
 ROUNDS = 7
 NOBODYS_PORT = "9"
 KINDS = GUESS, ICMP, CONNECTS, SYN, REPLAY = "guess", "icmp", "connects", "syn", "replay"
+FORGE, FORGE_BACK = "forge", "forge back"  # towards the victim, and towards its peer
+ON_PATH = {REPLAY, FORGE, FORGE_BACK}
 
 
 class Ports(NamedTuple):
@@ -69,6 +71,8 @@ def _attack_words(kind: str, lab: Lab, scale: Scale, ports: Ports) -> list[str]:
         CONNECTS: ["connects", seconds, str(scale.held), victim, ",".join(SOURCES), *ports.tcp],
         SYN: ["syn", seconds, victim, "10.77.0", *ports.tcp],
         REPLAY: ["replay", seconds, PPS, port_name(1, ENI)],
+        FORGE: ["forge", seconds, PPS, port_name(1, ENI)],
+        FORGE_BACK: ["forge", seconds, PPS, port_name(0, ENI)],
     }[kind]
 
 
@@ -76,7 +80,7 @@ def _rate_under(kind: str, lab: Lab, job: Job, program: Path, scale: Scale, port
     """Attack a running job, and judge what that does to it; return what it receives meanwhile."""
     usage = Usage(job.ranks[1].pid)
     came = received_by(lab, ATTACKER, ENI)
-    attacker = fabric_name(lab.prefix) if kind == REPLAY else lab.hosts[ATTACKER]
+    attacker = fabric_name(lab.prefix) if kind in ON_PATH else lab.hosts[ATTACKER]
     with flood_from(program, attacker, *_attack_words(kind, lab, scale, ports)) as attack:
         rate = _measure_goodput(job, usage, scale.seconds)
         counts = counts_of(attack, scale.seconds)
@@ -99,7 +103,7 @@ def _attack_job(kind: str, lab: Lab, job: Job, program: Path, scale: Scale) -> N
         return
     kept = []
     for _ in range(ROUNDS):
-        if kind == REPLAY:
+        if kind in ON_PATH:
             before = _measure_goodput(job, Usage(job.ranks[1].pid), scale.seconds)
         else:
             before = _rate_under(kind, lab, job, program, scale, NOBODYS)
@@ -125,6 +129,38 @@ def test_a_job_goes_on(make_lab: MakeLab, plugin_file: Path, flood_program: Path
             dropped += job.statistics_of(1)
     assert dropped["drop_REPLAY"] > 0
     assert dropped["drop_TOKEN"] > 0
+
+
+@pytest.mark.timeout(600)
+def test_nobody_on_the_path_forges(
+    make_lab: MakeLab, plugin_file: Path, flood_program: Path, scale: Scale
+) -> None:
+    """With MACs a job takes none of data, probes and ACKs with a right CRC that are not its own."""
+    lab = make_lab(LabSpec(hosts=3, enis=2, cap_mbps=CAP_MBPS, offload=Offload.OFF))
+    env = {"HARP_DRIVER": "auto", "HARP_PATHS": "2", "HARP_AUTH": "mac"}
+    for kind in (FORGE, FORGE_BACK):
+        with Job(lab, plugin_file, sizes="16K", words=UNTIL_FINISHED, env=env, ranks=2) as job:
+            until_connected(job)
+            job.until_moving()
+            _attack_job(kind, lab, job, flood_program, scale)
+            job.finish()
+            counted = job.statistics_of(1 if kind == FORGE else 0)
+            assert counted["drop_MAC"] > 1000
+
+
+def test_who_forges_without_macs_ends_a_job(
+    make_lab: MakeLab, plugin_file: Path, flood_program: Path, scale: Scale
+) -> None:
+    """The attack is one: it delivers wrong bytes, or ends the connection."""
+    lab = make_lab(LabSpec(hosts=3, enis=2, cap_mbps=CAP_MBPS, offload=Offload.OFF))
+    env = {"HARP_DRIVER": "auto", "HARP_PATHS": "2"}
+    with Job(lab, plugin_file, sizes="16K", words=UNTIL_FINISHED, env=env, ranks=2) as job:
+        until_connected(job)
+        job.until_moving()
+        words = _attack_words(FORGE_BACK, lab, scale, NOBODYS)
+        with flood_from(flood_program, fabric_name(lab.prefix), *words) as attack:
+            counts_of(attack, scale.seconds)
+        assert any(job.wait())
 
 
 def test_a_peer_connects_among_half_open_connections(

@@ -28,6 +28,8 @@ enum {
 static const uint64_t TOKENS[] = {0x1122334455667788,
                                   0x99AABBCCDDEEFF00}; /* the tokens of packets from end 0, and from end 1 */
 static const uint32_t SEEDS[] = {0x13579BDF, 0x2468ACE0};
+static const struct harp_mac_secret MACS[] = {{.hash = {1, 2}, .tag = {3, 4}},
+                                              {.hash = {5, 6}, .tag = {7, 8}}};
 
 _Noreturn void duo_fail(const struct duo *d, const char *format, ...) {
   va_list args;
@@ -121,6 +123,8 @@ static void start_end(struct duo *d, unsigned index) {
   if (!d->config.is_one_way || index) start_receiver(d, e);
   duo_window_start(d, e);
   harp_session_init(&e->session, &keys, e->sender, e->receiver);
+  struct harp_session_macs macs = {.is_on = true, .tx = MACS[index], .rx = MACS[1 - index]};
+  if (d->config.macs) harp_session_use_macs(&e->session, &macs);
 }
 
 void duo_start(struct duo *d, const struct duo_config *config) {
@@ -129,6 +133,7 @@ void duo_start(struct duo *d, const struct duo_config *config) {
   d->config = *config;
   if (!d->config.stream_max) d->config.stream_max = 1;
   d->rng.state = config->seed ^ 0xD00;
+  d->attack_rng.state = config->seed ^ 0xA77;
   simnet_reset(&d->net, config->seed ^ 0x4E7);
   d->now = HARP_MS(1);
   d->arena_used = d->bits_used = 0;
@@ -257,7 +262,9 @@ static void on_datagram(struct duo *d, struct duo_end *e) {
   else
     e->counters.drops[drop]++;
   bool taken = drop == HARP_DROP_NONE || drop == HARP_DROP_DUPLICATE;
-  if (taken && g.touched && g.touched_at < HARP_CRC_FROM_BYTE + harp_packet_crc_bytes(&p))
+  uint32_t covered = HARP_CRC_FROM_BYTE + (taken ? (uint32_t)harp_packet_crc_bytes(&p) : 0) +
+                     harp_session_mac_bytes(&e->session);
+  if (taken && g.touched && g.touched_at < covered)
     duo_fail(d, "a packet damaged at byte %u was taken", g.touched_at);
   bool is_replay = drop == HARP_DROP_REPLAY && g.is_unruly;
   if (!g.touched && !taken && !is_replay && !is_expected(d, e, &p, drop))

@@ -105,7 +105,9 @@ struct duo_config {
   uint32_t trouble_ppm;  /* after an event some tcp path's kernel shows loss or a queue */
   uint32_t hurry;        /* experiments are so many times shorter; 0: as in the product */
   struct tcpnet_config tcp;
-  bool trace; /* keep the ends' traces; they go to trace_out as they grow */
+  bool macs;           /* packets and records have MACs */
+  uint32_t attack_ppm; /* after so many packets and heads comes a copy that somebody on the way has changed */
+  bool trace;          /* keep the ends' traces; they go to trace_out as they grow */
 };
 
 struct duo_control {
@@ -148,7 +150,7 @@ struct duo_tcp;
 struct duo {
   char label[160];
   struct duo_config config;
-  struct rng rng;
+  struct rng rng, attack_rng;
   struct simnet net;
   struct duo_tcp *tcp; /* NULL: there never were tcp paths */
   harp_ns now;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "lib/duo_attack.h"
 #include "lib/duo_stream.h"
 #include "lib/duo_tcp.h"
 #include "lib/duo_window.h"
@@ -30,7 +31,7 @@ struct superframe {
   bool ect;
   uint32_t segment_bytes, last_bytes;
   uint32_t count, count_max;
-  uint8_t frame[DATAGRAM_MAX + HARP_PACKET_MAX_BYTES];
+  uint8_t frame[DATAGRAM_MAX + HARP_PACKET_MAX_BYTES + HARP_MAC_BYTES];
 };
 
 static uint8_t *next_segment(struct superframe *sf) {
@@ -51,8 +52,10 @@ static void submit(struct duo *d, struct duo_end *e, const struct superframe *sf
   d->path_packets[sf->path] += sf->count;
   e->superframes++;
   for (uint32_t i = 0; i < sf->count; i++) {
-    simnet_send(&d->net, (enum simnet_way)e->index, sf->path, sf->frame + i * sf->segment_bytes,
-                i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes, sf->ect, d->now);
+    const uint8_t *at = sf->frame + i * sf->segment_bytes;
+    uint32_t bytes = i + 1 == sf->count ? sf->last_bytes : sf->segment_bytes;
+    simnet_send(&d->net, (enum simnet_way)e->index, sf->path, at, bytes, sf->ect, d->now);
+    duo_attack_packet(d, e, sf->path, at, bytes);
   }
 }
 
@@ -72,7 +75,9 @@ static void add_ack(struct duo *d, struct duo_end *e, struct superframe *sf, str
   if (sf->count == 0) stray(d, e, ack);
   duo_window_maybe_spoil(d, ack);
   ack->token = e->session.keys.tx_token;
-  sf->last_bytes = (uint32_t)harp_packet_encode_ack(next_segment(sf), ack, number, e->session.keys.tx_seed);
+  uint8_t *at = next_segment(sf);
+  uint32_t bytes = (uint32_t)harp_packet_encode_ack(at, ack, number, e->session.keys.tx_seed);
+  sf->last_bytes = harp_session_seal(&e->session, at, bytes, number);
   d->ack_packets++;
 }
 
@@ -117,7 +122,8 @@ static void add_run(struct duo *d, struct duo_end *e, struct superframe *sf, con
       harp_packet_encode_probe(at, &f, run->number + i, keys->tx_seed);
     else
       harp_packet_encode_data(at, &f, run->number + i, keys->tx_seed, run->data + (size_t)i * full);
-    sf->last_bytes = HARP_DATA_HEADER_BYTES + f.data.length;
+    sf->last_bytes =
+        harp_session_seal(&e->session, at, HARP_DATA_HEADER_BYTES + f.data.length, run->number + i);
   }
   if (run->type == HARP_PACKET_PROBE)
     d->probe_packets++;
@@ -147,7 +153,8 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
   const struct harp_path *p = &e->sender->paths[choice.path];
   struct harp_tx_run run;
   sf.path = choice.path;
-  sf.segment_bytes = sf.last_bytes = HARP_DATA_HEADER_BYTES + choice.bytes;
+  uint32_t headers = HARP_DATA_HEADER_BYTES + harp_session_mac_bytes(&e->session);
+  sf.segment_bytes = sf.last_bytes = headers + choice.bytes;
   sf.count = 0;
   sf.count_max = HARP_MIN(d->config.superframe_packets, DATAGRAM_MAX / sf.segment_bytes);
   bool rides = may_ride(d, e, &sf), fills = false;
@@ -169,7 +176,7 @@ static void send_superframe(struct duo *d, struct duo_end *e, struct harp_tx_cho
     if (run.type == HARP_PACKET_PROBE) break;
     fills = !probing;
     choice = harp_sender_choose_more(e->sender, choice.path, d->now);
-  } while (choice.kind != HARP_TX_NOTHING && may_follow(d, &sf, HARP_DATA_HEADER_BYTES + choice.bytes));
+  } while (choice.kind != HARP_TX_NOTHING && may_follow(d, &sf, headers + choice.bytes));
   if (fills) duo_window_check(d, e, p); /* what is in flight only grew since the first run */
   sf.count_max += rides;
   if (rides) let_ride(d, e, &sf);
@@ -229,7 +236,7 @@ harp_ns duo_send_acks(struct duo *d, struct duo_end *e) {
     sf.ect = false;
     sf.count = 0;
     sf.count_max = 1;
-    sf.segment_bytes = HARP_ACK_MAX_BYTES;
+    sf.segment_bytes = HARP_ACK_MAX_BYTES + HARP_MAC_BYTES;
     add_ack(d, e, &sf, &ack, number);
     e->acks_alone++;
     submit(d, e, &sf);

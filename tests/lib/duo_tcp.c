@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/duo_attack.h"
 #include "lib/duo_stream.h"
 #include "lib/duo_tcp_read.h"
 #include "wire/crc32c.h"
@@ -199,14 +200,32 @@ static void flush(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   harp_sender_unblock(e->sender, p->path, d->now);
 }
 
+/* Writes the MACs of the record whose head was encoded last, and has it attacked. */
+static void seal(struct duo *d, const struct duo_end *e, struct duo_tcp_end *p, const uint8_t *payload,
+                 uint32_t length, uint64_t number) {
+  const struct harp_session *session = &e->session;
+  uint8_t *head = p->out + p->out_bytes;
+  struct harp_mac_state state = {0};
+  if (!session->has_macs) return;
+  if (length) harp_mac_add(&session->tx_mac, &state, payload, length);
+  uint64_t mac = harp_mac_end(&session->tx_mac, &state,
+                              (struct harp_mac_nonce){number, (uint8_t)p->path, HARP_PACKET_DATA});
+  harp_record_seal(head, &session->tx_mac, mac, number, session->keys.tx_seed);
+  struct tcpnet_way *way = &p->conn->net.ways[e->index];
+  int at = way->spoiled_at == UINT64_MAX ? duo_attack_head(d, head) : -1;
+  if (at >= 0) way->spoiled_at = way->written + p->out_bytes - p->out_sent + (uint32_t)at;
+}
+
 static void put_ack(struct duo *d, struct duo_end *e, struct duo_tcp_end *p, const struct harp_packet *ack,
                     uint64_t number) {
   uint8_t *head = p->out + p->out_bytes, *body = head + HARP_RECORD_HEAD_BYTES;
   uint32_t bytes = (uint32_t)harp_packet_encode_ack(body, ack, number, e->session.keys.tx_seed);
+  bytes = harp_session_seal(&e->session, body, bytes, number);
   struct harp_packet fields = {
       .type = HARP_PACKET_ACK, .path = (uint8_t)p->path, .token = e->session.keys.tx_token};
   harp_record_encode(head, &fields, bytes, harp_crc32c(0, body, bytes), (uint32_t)number,
                      e->session.keys.tx_seed);
+  seal(d, e, p, NULL, 0, (uint32_t)number);
   p->out_bytes += HARP_RECORD_HEAD_BYTES + bytes;
   d->ack_packets++;
   d->path_packets[p->path]++;
@@ -279,7 +298,9 @@ static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   uint64_t number;
   bool is_behind = look_at_queue(d, e, p) && first_up(d, e, false) >= 0;
   if (is_behind && !harp_receiver_is_repeat(e->receiver, p->path)) return;
-  if (!harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES, &ack, &number, d->now)) return;
+  if (!harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES + HARP_MAC_BYTES, &ack, &number,
+                              d->now))
+    return;
   ack.token = e->session.keys.tx_token;
   put_ack(d, e, p, &ack, number);
   e->rides++;
@@ -288,7 +309,7 @@ static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
 /* Returns whether large payload has no checksum: then nothing but the comparison of a whole message finds
  * wrong bytes. */
 static bool is_unchecked(const struct duo *d) {
-  return !d->config.tcp.spoil_ppm && d->config.seed % 2;
+  return !d->config.macs && !d->config.tcp.spoil_ppm && d->config.seed % 2;
 }
 
 static void put_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
@@ -310,6 +331,7 @@ static void put_record(struct duo *d, struct duo_end *e, struct duo_tcp_end *p,
   harp_record_encode(p->out + p->out_bytes, &f, length,
                      f.flags & HARP_FLAG_UNCHECKED ? 0 : harp_crc32c(0, run->data, length), run->number,
                      e->session.keys.tx_seed);
+  seal(d, e, p, run->data, length, run->number);
   p->out_bytes += HARP_RECORD_HEAD_BYTES;
   if (length <= COPY_MAX_BYTES) {
     if (length) memcpy(p->out + p->out_bytes, run->data, length);

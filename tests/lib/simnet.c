@@ -165,6 +165,16 @@ void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uin
   if (l->replay_ppm) keep_and_replay(n, &kept, left);
 }
 
+void simnet_inject(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
+                   harp_ns now) {
+  const struct simnet_link *l = &n->links[way][path];
+  struct simnet_event e = {.at = now + 1 + rng_below(&n->rng, 2 * l->delay_ns + 1), .order = n->order++};
+  e.datagram = (struct simnet_datagram){
+      .way = way, .path = path, .bytes = bytes, .touched = true, .wire = wire_take(n)};
+  memcpy(e.datagram.wire, wire, bytes);
+  heap_push(n, e);
+}
+
 harp_ns simnet_next_ns(const struct simnet *n) {
   return n->count ? n->heap[0].at : HARP_NEVER;
 }

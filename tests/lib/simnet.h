@@ -55,7 +55,7 @@ struct simnet_datagram {
   uint32_t bytes;
   bool ce;             /* it was marked */
   bool is_unruly;      /* its link repeats datagrams, or changes their order */
-  bool touched;        /* corrupted or cut */
+  bool touched;        /* corrupted, cut or forged */
   uint32_t touched_at; /* first byte that differs */
   uint8_t *wire;
 };
@@ -94,6 +94,10 @@ void simnet_fini(struct simnet *n);
 
 void simnet_send(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
                  bool ect, harp_ns now);
+
+/* Sends a datagram that is of neither end; it is not lost, and counts as touched at its first byte. */
+void simnet_inject(struct simnet *n, enum simnet_way way, unsigned path, const uint8_t *wire, uint32_t bytes,
+                   harp_ns now);
 
 /* Returns when the next datagram arrives, HARP_NEVER when none is under way. */
 harp_ns simnet_next_ns(const struct simnet *n);

@@ -12,6 +12,7 @@ enum { PPM_ALWAYS = 1000000 };
 enum {
   TCP_ONE_IN = 4,
   PROMPT_ONE_IN = 4,
+  MACS_ONE_IN = 4,
   ECN_ONE_IN = 2,
   TOTAL_MAX_BYTES = 3 << 20,
   LONG_MESSAGES = 11,
@@ -229,6 +230,15 @@ static void draw_marks(struct rng *r, bool clean) {
   }
 }
 
+/* Whether packets and records have MACs, and somebody on the way forges some of both. Its own numbers are
+ * drawn for that, as above. */
+static void draw_macs(uint64_t seed, struct duo_config *c, bool clean) {
+  struct rng r = {seed * 0x8CB92BA72F3D8DD7ull + 11};
+  if (rng_below(&r, MACS_ONE_IN)) return;
+  c->macs = true;
+  if (!clean) c->attack_ppm = draw_ppm(&r, 200000, 3);
+}
+
 static uint32_t near_wrap(struct rng *r, bool wrap, uint32_t span) {
   return wrap ? 0u - (uint32_t)rng_below(r, span) : (uint32_t)rng_next(r);
 }
@@ -277,6 +287,7 @@ static void draw_network(struct rng *r, struct scenario *s) {
   if (!rng_below(r, 10)) { /* a route with a smaller MTU */
     struct simnet_link *l = &duo->net.links[rng_below(r, 2)][rng_below(r, paths)];
     l->mtu_bytes = rng_below(r, 2) ? 1500 : HARP_DATA_HEADER_BYTES + HARP_PACKET_MIN_LINES * HARP_LINE_BYTES;
+    if (duo->config.macs) l->mtu_bytes += HARP_MAC_BYTES;
     l->mtu_from_ns = duo->now + rng_below(r, HARP_MS(5));
   }
   if (paths > 1 && !rng_below(r, 3)) {
@@ -464,6 +475,7 @@ struct scenario scenario_start(struct duo *d, uint64_t seed, bool trace, int rid
   draw_config(&r, &c, s.clean);
   draw_tcp(&tcp, &c, s.clean);
   draw_prompt(seed, &c);
+  draw_macs(seed, &c, s.clean);
   draw_ecn(&ecn, &c);
   if (ride >= 0) c.ride = ride;
   s.churns = !rng_below(&r, 3);

@@ -48,8 +48,9 @@ static int ride = -1; /* whether acknowledgements ride on data: the seed's value
  * processes. */
 static struct tally {
   _Atomic uint64_t messages, data_packets, acks, network_drops, lost, spurious, timeouts, probes, early, down,
-      up, duplicates, bad_crc, smaller, tails, striped, streams, failed, both_ways, superframes, alone, rides,
-      prompts, with_tcp, tcp_alone, records, in_place, scrapped, connections, ended, broken, trials, changes;
+      up, duplicates, bad_crc, with_macs, bad_macs, smaller, tails, striped, streams, failed, both_ways,
+      superframes, alone, rides, prompts, with_tcp, tcp_alone, records, in_place, scrapped, connections,
+      ended, broken, trials, changes;
 } * tally;
 
 static void on_signal(int number) {
@@ -154,6 +155,7 @@ static void count_end(const struct duo_end *e) {
   tally->up += c->path_up;
   tally->duplicates += c->drops[HARP_DROP_DUPLICATE];
   tally->bad_crc += c->drops[HARP_DROP_CRC];
+  tally->bad_macs += c->drops[HARP_DROP_MAC];
   tally->trials += c->experiments;
   tally->changes += c->experiment_changes;
   tally->smaller += smaller;
@@ -173,6 +175,7 @@ static void count_seed(void) {
   tally->acks += duo.ack_packets;
   tally->network_drops += duo.net.dropped;
   tally->striped += duo.config.path_count > 4;
+  tally->with_macs += duo.config.macs;
   tally->both_ways += !duo.config.is_one_way;
   for (unsigned i = 0; i < DUO_ENDS; i++) count_end(&duo.ends[i]);
   struct duo_tcp_tally t = duo_tcp_tally(&duo);
@@ -197,6 +200,7 @@ static void print_tally(void) {
   printf("early messages %" PRIu64 ", paths down %" PRIu64 " and up %" PRIu64
          ", seeds that end with smaller packets %" PRIu64 "\n",
          tally->early, tally->down, tally->up, tally->smaller);
+  printf("with MACs: seeds %" PRIu64 ", wrong MACs %" PRIu64 "\n", tally->with_macs, tally->bad_macs);
   printf("tails sent twice %" PRIu64 ", seeds with 5 to 64 paths %" PRIu64
          ", acknowledgements sent at once on request %" PRIu64 "\n",
          tally->tails, tally->striped, tally->prompts);

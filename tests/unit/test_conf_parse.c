@@ -46,6 +46,7 @@ static void test_every_key(void **state) {
                          "peer_timeout = 30\n"
                          "congestion = reno\n"
                          "ecn = off\n"
+                         "auth = mac\n"
                          "shared_clock = on\n"
                          "devices = enis\n"),
                    0);
@@ -76,6 +77,7 @@ static void test_every_key(void **state) {
   assert_int_equal(conf.values.peer_timeout_ns, HARP_SEC(30));
   assert_int_equal(conf.values.congestion, HARP_CONGESTION_RENO);
   assert_int_equal(conf.values.ecn, HARP_ECN_OFF);
+  assert_int_equal(conf.values.auth, HARP_AUTH_MAC);
   assert_int_equal(conf.values.shared_clock, HARP_SHARED_CLOCK_ON);
   assert_int_equal(conf.values.devices, HARP_DEVICES_ENIS);
 }
