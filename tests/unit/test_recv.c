@@ -552,6 +552,29 @@ static void test_a_padded_probe_brings_an_answer(void **state) {
   assert_true(poll_ack(r, &ack, &number, HARP_MS(4)));
 }
 
+/* The MAC behind an acknowledgement counts: these bytes allow one without. */
+static void test_a_mac_counts_as_part_of_an_answer(void **state) {
+  enum {
+    MAC_BYTES = 8,
+    PADDING_BYTES = HARP_ACK_HEADER_BYTES + HARP_ACK_RANGE_BYTES - HARP_DATA_HEADER_BYTES
+  };
+  struct harp_packet ack, p = {.type = HARP_PACKET_PROBE,
+                               .flags = HARP_FLAG_ACK_SOON,
+                               .number = NUMBER,
+                               .data.length = PADDING_BYTES};
+  uint64_t number;
+  (void)state;
+  r->unproved = 1;
+  r->mac_bytes = MAC_BYTES;
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER, &place, HARP_MS(1)), HARP_DROP_NONE);
+  assert_false(poll_ack(r, &ack, &number, HARP_MS(2)));
+  p.number++;
+  p.data.length = MAC_BYTES + PADDING_BYTES;
+  r->paths[0].allowance_bytes = 0;
+  assert_int_equal(harp_receiver_on_packet(r, &p, NUMBER + 1, &place, HARP_MS(3)), HARP_DROP_NONE);
+  assert_true(poll_ack(r, &ack, &number, HARP_MS(4)));
+}
+
 /* A mark has a packet acknowledged at once; its gap makes the acknowledgement longer than is allowed. */
 static void test_a_marked_packet_behind_a_gap_keeps_to_the_bound(void **state) {
   (void)state;
@@ -648,6 +671,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_all_credit_is_reported_on_request, init, fini),
       cmocka_unit_test_setup_teardown(test_credit_goes_where_it_was_requested, init, fini),
       cmocka_unit_test_setup_teardown(test_answers_on_an_unproved_path_are_bounded, init, fini),
+      cmocka_unit_test_setup_teardown(test_a_mac_counts_as_part_of_an_answer, init, fini),
       cmocka_unit_test_setup_teardown(test_a_padded_probe_brings_an_answer, init, fini),
       cmocka_unit_test_setup_teardown(test_a_marked_packet_behind_a_gap_keeps_to_the_bound, init, fini),
       cmocka_unit_test_setup_teardown(test_a_replayed_packet_brings_nothing, init, fini),

@@ -20,7 +20,7 @@
 #define HARP_TRACE_STATUSES   "ok|system error|remote error|invalid usage|invalid argument|internal error"
 #define HARP_TRACE_DROPS                                                                                     \
   "none|short|version|type|field|token|path|stream|crc|duplicate|window|credit|contradiction|stale_ack|"     \
-  "false_ack|direction|closed|replay"
+  "false_ack|direction|closed|replay|mac"
 
 /* name, part, text: {field} stands for the number, {field:x|y} for the word of that number. */
 #define HARP_EVENTS(X)                                                                                       \
