@@ -6,7 +6,8 @@
 #include "base/assert.h"
 #include "engine/engine.h"
 
-/* The kernel fetches a payload from this size on: that saves a copy, but makes two pieces of a packet. */
+/* The kernel fetches a payload from this size on: that saves a copy, but makes two pieces of a packet. One
+ * with a MAC behind it is copied: the MAC is then of the bytes that leave. */
 enum { GATHER_MIN_BYTES = 3072 };
 /* A driver without a frame for so long has a queue that is stuck: where there are other interfaces, and where
  * there is one, which may be slow. */

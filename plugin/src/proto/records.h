@@ -13,8 +13,8 @@
  *      each read, so that nothing is written to a message that is done or a stream that is closed; lines that
  *      have arrived by another path are read to scrap. Each read continues into the buffer, where the next
  * head is.
- *   4. Lines of such a record count as arrived only when the whole payload has come with the right CRC or
- * MAC.
+ *   4. Lines of such a record count as arrived only when all of its payload has come, with the right CRC or
+ *      MAC.
  *   5. Where two connections bring the same lines at once, the one whose head came last is placed and the
  * rest of the other is read to scrap: its CRC would be known too late to undo what it wrote over right bytes.
  *

@@ -78,8 +78,8 @@ enum harp_drop harp_session_on_packet(struct harp_session *c, const uint8_t *wir
                                       const struct harp_packet *p, struct harp_placement *place, harp_ns now);
 
 /* Checks the head of a record that came on a tcp path: session, path, direction, CRC and MAC; fills in its
- * number.
- * Anything but HARP_DROP_NONE ends the connection, since nothing behind such a head can be trusted. */
+ * number. Anything but HARP_DROP_NONE ends the connection, since nothing behind such a head can be trusted.
+ */
 enum harp_drop harp_session_on_head(struct harp_session *c, unsigned path, const uint8_t *head,
                                     const struct harp_record *record, uint64_t *number);
 
