@@ -25,7 +25,7 @@ pytestmark = pytest.mark.lab
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
 MakeLab = Callable[[LabSpec], Lab]
 FLIPS = 200
-CHECKED_DATAGRAMS, CHECKED_RECORDS = 20, 4  # of each kind: POLYVAL in Python takes its time
+CHECKED_DATAGRAMS, CHECKED_RECORDS = 20, 4  # POLYVAL in Python takes its time
 PCAP_HEAD_BYTES, PACKET_HEAD_BYTES = 24, 16
 
 
