@@ -17,6 +17,7 @@ static struct hop *take_hops(struct fabric *f, size_t count, const struct wire *
 static struct wire port(const struct cluster_scenario *s, double gbit_s) {
   return (struct wire){.ps_per_byte = wire_ps_per_byte(gbit_s),
                        .queue_bytes = (uint64_t)HARP_MAX(s->queue_kb * 1024, 2 * s->mtu),
+                       .bucket_bytes = (uint64_t)(s->burst_kb * 1024),
                        .mark_ns = (harp_ns)(s->mark_kb * 1024 * 8 / gbit_s)};
 }
 

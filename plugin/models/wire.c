@@ -12,20 +12,24 @@ static uint64_t backlog_ps(const struct wire *w, harp_ns now) {
   return w->busy_ps > now_ps ? w->busy_ps - now_ps : 0;
 }
 
+/* Returns what of a backlog the bucket does not cover. */
+static uint64_t uncovered_ps(const struct wire *w, uint64_t backlog) {
+  uint64_t bucket = w->bucket_bytes * w->ps_per_byte;
+  return backlog > bucket ? backlog - bucket : 0;
+}
+
 harp_ns wire_pass(struct wire *w, uint32_t bytes, harp_ns now) {
   w->packets++;
   w->bytes += bytes;
   if (!w->ps_per_byte) return now;
-  uint64_t backlog = backlog_ps(w, now), cost = bytes * w->ps_per_byte;
-  uint64_t room = (w->bucket_bytes ? w->bucket_bytes : w->queue_bytes) * w->ps_per_byte;
-  if (backlog + cost > room) {
+  uint64_t backlog = backlog_ps(w, now) + bytes * w->ps_per_byte, waits = uncovered_ps(w, backlog);
+  if (waits > w->queue_bytes * w->ps_per_byte) {
     w->drops++;
     return HARP_NEVER;
   }
-  w->busy_ps = now * PS_PER_NS + backlog + cost;
-  if (w->bucket_bytes) return now;
-  w->queue_max_ns = HARP_MAX(w->queue_max_ns, (backlog + cost) / PS_PER_NS);
-  return (w->busy_ps + PS_PER_NS - 1) / PS_PER_NS;
+  w->busy_ps = now * PS_PER_NS + backlog;
+  w->queue_max_ns = HARP_MAX(w->queue_max_ns, waits / PS_PER_NS);
+  return now + (waits + PS_PER_NS - 1) / PS_PER_NS;
 }
 
 void wire_hold(struct wire *w, harp_ns for_ns, harp_ns now) {
@@ -37,7 +41,7 @@ void wire_clear(struct wire *w) {
 }
 
 harp_ns wire_queue_ns(const struct wire *w, harp_ns now) {
-  return w->bucket_bytes ? 0 : backlog_ps(w, now) / PS_PER_NS;
+  return uncovered_ps(w, backlog_ps(w, now)) / PS_PER_NS;
 }
 
 bool wire_marks(const struct wire *w, harp_ns now) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bottleneck of a network: a rate behind a queue that drops its tail, or a policer.
+/* A bottleneck of a network: a rate behind a queue that drops its tail, a policer, or a shaper.
  *
  * A policer is a token bucket: it holds nothing back, and drops what its tokens do not cover (RFC 2697
- * without colours; in the form of the virtual scheduling algorithm of ITU-T I.371). Several routes may share
- * a wire. Bytes are those of the IP packet. Time within a wire is in picoseconds, since a packet at 100
- * Gbit/s takes a fraction of a nanosecond more or less. */
+ * without colours; in the form of the virtual scheduling algorithm of ITU-T I.371). A shaper is one with a
+ * queue for what its tokens do not cover, as Linux' tbf. Several routes may share a wire. Bytes are those of
+ * the IP packet. Time within a wire is in picoseconds, since a packet at 100 Gbit/s takes a fraction of a
+ * nanosecond more or less. */
 #ifndef HARP_MODELS_WIRE_H
 #define HARP_MODELS_WIRE_H
 
@@ -12,8 +13,8 @@
 
 struct wire {
   uint64_t ps_per_byte;  /* 0: no bottleneck */
-  uint64_t queue_bytes;  /* the bytes of packets that wait or are being sent */
-  uint64_t bucket_bytes; /* 0: it queues; else it polices */
+  uint64_t queue_bytes;  /* the bytes of packets that wait or are being sent; 0: it polices */
+  uint64_t bucket_bytes; /* so many pass at once; 0: each packet takes its time */
   harp_ns mark_ns;       /* packets that wait longer are marked (ECN); 0: none are */
   /* state */
   uint64_t busy_ps; /* until then the packets that have passed take the rate */

@@ -102,7 +102,10 @@ static void init_wires(struct network *n) {
   struct wire w = {.ps_per_byte = wire_ps_per_byte(s->rate),
                    .queue_bytes = (uint64_t)queue_bytes(s),
                    .mark_ns = us(s->mark_us)};
-  if (s->bucket_kb) w.bucket_bytes = (uint64_t)HARP_MAX(s->bucket_kb * 1024, s->mtu);
+  if (s->bucket_kb) {
+    w.queue_bytes = 0;
+    w.bucket_bytes = (uint64_t)HARP_MAX(s->bucket_kb * 1024, s->mtu);
+  }
   for (unsigned way = 0; way < 2; way++) {
     n->wires[way] = take_memory(n->wire_count, sizeof w);
     for (unsigned i = 0; i < n->wire_count; i++) n->wires[way][i] = w;

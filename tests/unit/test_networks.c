@@ -159,6 +159,20 @@ static void test_a_policer_passes_all_below_its_rate(void **state) {
   assert_int_equal(wire_pass(&burst, 1, 1), HARP_NEVER);
 }
 
+static void test_a_shaper_passes_its_bucket_at_once(void **state) {
+  (void)state;
+  struct wire w = {.ps_per_byte = wire_ps_per_byte(8), .queue_bytes = 2000, .bucket_bytes = 3000};
+  harp_ns now = 1000000;
+  for (unsigned i = 0; i < 3; i++) assert_int_equal(wire_pass(&w, 1000, now), now);
+  assert_int_equal(wire_queue_ns(&w, now), 0);
+  for (unsigned i = 1; i <= 2; i++) assert_int_equal(wire_pass(&w, 1000, now), now + 1000 * i);
+  assert_int_equal(wire_queue_ns(&w, now), 2000);
+  assert_int_equal(w.queue_max_ns, 2000);
+  assert_int_equal(wire_pass(&w, 1, now), HARP_NEVER);
+  assert_int_equal(wire_pass(&w, 1000, now + 2500), now + 3000); /* half a packet of the queue is left */
+  assert_int_equal(wire_pass(&w, 1000, now + 6000), now + 6000); /* the bucket holds three again */
+}
+
 static void test_a_queue_passes_its_rate(void **state) {
   (void)state;
   struct wire w = {.ps_per_byte = wire_ps_per_byte(100), .queue_bytes = 100000};
@@ -497,6 +511,7 @@ int main(void) {
       cmocka_unit_test(test_a_queue_drops_what_exceeds_it),
       cmocka_unit_test(test_a_policer_passes_its_rate_and_one_bucket),
       cmocka_unit_test(test_a_policer_passes_all_below_its_rate),
+      cmocka_unit_test(test_a_shaper_passes_its_bucket_at_once),
       cmocka_unit_test(test_a_queue_passes_its_rate),
       cmocka_unit_test(test_a_wire_holds_back_what_comes),
       cmocka_unit_test(test_tcp_alone_fills_a_link_with_a_queue_of_its_bdp),
