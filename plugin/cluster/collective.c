@@ -64,18 +64,29 @@ static void plan_ring(struct plan *p) {
   p->c->steps = 2 * (p->hosts - 1);
 }
 
-/* Binary trees in pairs, so that a host which is inside one is a leaf of the other (Sanders et al. 2009):
- * slices go up when both children's have come, and down when the parent's has. */
-static void plan_tree(struct plan *p, unsigned channel, bool is_mirrored) {
+/* Returns the parent of a node, which is not the root 0, in the binary tree in order: a node whose lowest bit
+ * is b is between its children, b / 2 before and behind it. The root has one child. */
+static unsigned parent_of(unsigned node, unsigned hosts) {
+  unsigned bit = node & -node, above = (node ^ bit) | bit << 1;
+  return above < hosts ? above : node ^ bit;
+}
+
+/* Returns the host of a node in the second tree of a pair: the first one mirrored, or where the number of
+ * hosts is odd shifted, so that a host with two children is a leaf of the other tree (Sanders et al. 2009).
+ */
+static unsigned host_of(unsigned node, unsigned hosts, bool is_second) {
+  if (!is_second) return node;
+  return hosts % 2 ? (node + 1) % hosts : hosts - 1 - node;
+}
+
+/* Slices go up when both children's have come, and down when the parent's has. */
+static void plan_tree(struct plan *p, unsigned channel, bool is_second) {
   struct slices half = cut(p, p->bytes / p->channels / 2);
   struct edge *up = &p->c->edges[p->c->count], *down = up + p->hosts - 1;
   for (unsigned way = 0; way < 2; way++) {
     for (unsigned node = 1; node < p->hosts; node++) {
-      unsigned ends[2] = {node, (node - 1) / 2};
-      if (is_mirrored) {
-        ends[0] = p->hosts - 1 - ends[0];
-        ends[1] = p->hosts - 1 - ends[1];
-      }
+      unsigned ends[2] = {host_of(node, p->hosts, is_second),
+                          host_of(parent_of(node, p->hosts), p->hosts, is_second)};
       add_edge(p, &(struct edge_config){.from = ends[way],
                                         .to = ends[!way],
                                         .channel = channel,
@@ -84,13 +95,12 @@ static void plan_tree(struct plan *p, unsigned channel, bool is_mirrored) {
     }
   }
   for (unsigned node = 1; node < p->hosts; node++) {
-    unsigned parent = (node - 1) / 2;
+    unsigned parent = parent_of(node, p->hosts);
     if (parent) {
       edge_wait_for(&up[parent - 1], &up[node - 1]);
       edge_wait_for(&down[node - 1], &down[parent - 1]);
     } else {
-      for (unsigned child = 1; child <= 2 && child < p->hosts; child++)
-        edge_wait_for(&down[node - 1], &up[child - 1]);
+      edge_wait_for(&down[node - 1], &up[node - 1]);
     }
   }
 }
@@ -101,7 +111,9 @@ static void plan_trees(struct plan *p) {
     plan_tree(p, channel, false);
     plan_tree(p, channel, true);
   }
-  p->c->host_bytes = (uint64_t)(p->hosts > 2 ? 2 * p->bytes : p->bytes);
+  /* It receives from a parent and two children in one tree, and from a parent in the other. */
+  unsigned halves = HARP_MIN(p->hosts, 4u);
+  p->c->host_bytes = (uint64_t)(halves * p->bytes / 2);
   for (unsigned level = 1; level < p->hosts; level *= 2) p->c->steps += 2;
 }
 

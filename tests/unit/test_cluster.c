@@ -235,17 +235,58 @@ static void test_messages_wait_for_those_before(void **state) {
   }
 }
 
+static uint64_t bytes_of_busiest(void) {
+  uint64_t out[FABRIC_HOSTS_MAX] = {0}, in[FABRIC_HOSTS_MAX] = {0}, most = 0;
+  for (size_t i = 0; i < collective.count; i++) {
+    const struct edge_config *c = &collective.edges[i].config;
+    out[c->from] += c->messages * c->message_bytes;
+    in[c->to] += c->messages * c->message_bytes;
+  }
+  for (unsigned host = 0; host < fabric.hosts; host++) most = HARP_MAX(most, HARP_MAX(out[host], in[host]));
+  return most;
+}
+
+static void test_the_busiest_host_moves_what_is_told(void **state) {
+  (void)state;
+  static const char *const names[] = {"collective=ring", "collective=tree", "collective=alltoall",
+                                      "collective=incast"};
+  static const char *const hosts[] = {"hosts=2", "hosts=3", "hosts=4", "hosts=5",
+                                      "hosts=8", "hosts=9", "hosts=13"};
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(names) * HARP_ARRAY_COUNT(hosts); i++) {
+    open_cluster((const char *const[]){names[i / HARP_ARRAY_COUNT(hosts)], hosts[i % HARP_ARRAY_COUNT(hosts)],
+                                       "interfaces=1", "size_mb=45", NULL});
+    assert_in_range(bytes_of_busiest(), collective.host_bytes - 1024, collective.host_bytes);
+    close_cluster();
+  }
+}
+
+/* A host that passes on what others send to it is inside one tree of a pair at most. */
+static void test_trees_share_the_work(void **state) {
+  (void)state;
+  static const char *const hosts[] = {"hosts=4", "hosts=7", "hosts=16"};
+  for (unsigned i = 0; i < HARP_ARRAY_COUNT(hosts); i++) {
+    open_cluster((const char *const[]){hosts[i], "collective=tree", "interfaces=1", NULL});
+    unsigned children[2][FABRIC_HOSTS_MAX] = {{0}};
+    size_t half = collective.count / 2;
+    for (size_t k = 0; k < collective.count; k++) {
+      bool is_up = k % half < half / 2;
+      if (is_up) children[k / half][collective.edges[k].config.to]++;
+    }
+    for (unsigned host = 0; host < fabric.hosts; host++) {
+      assert_true(children[0][host] <= 2 && children[1][host] <= 2);
+      assert_true(children[0][host] < 2 || !children[1][host]);
+    }
+    close_cluster();
+  }
+}
+
 static void test_an_operation_moves_its_bytes(void **state) {
   (void)state;
   open_cluster((const char *const[]){"hosts=4", "interfaces=2", "size_mb=8", NULL});
   run_operation();
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < collective.count; i++) {
-    const struct edge *e = &collective.edges[i];
-    if (!e->config.from) bytes += e->received * e->config.message_bytes;
-  }
-  assert_int_equal(bytes, 2 * 8 * 3 * (1 << 20) / 4);
-  assert_int_equal(collective.host_bytes, bytes);
+  for (size_t i = 0; i < collective.count; i++)
+    assert_int_equal(collective.edges[i].received, collective.edges[i].config.messages);
+  assert_int_equal(collective.host_bytes, 2 * 8 * 3 * (1 << 20) / 4);
   close_cluster();
 }
 
@@ -331,6 +372,8 @@ int main(void) {
       cmocka_unit_test(test_tcp_fills_its_link),
       cmocka_unit_test(test_tcp_finds_a_lost_tail),
       cmocka_unit_test(test_messages_wait_for_those_before),
+      cmocka_unit_test(test_the_busiest_host_moves_what_is_told),
+      cmocka_unit_test(test_trees_share_the_work),
       cmocka_unit_test(test_an_operation_moves_its_bytes),
       cmocka_unit_test(test_equal_seeds_make_equal_operations),
       cmocka_unit_test(test_an_operation_takes_about_the_ideal),
