@@ -152,7 +152,8 @@ static void plan_incast(struct plan *p) {
 
 void collective_init(struct collective *c, struct fabric *f) {
   const struct cluster_scenario *s = f->scenario;
-  *c = (struct collective){.edges = NULL};
+  *c = (struct collective){
+      .hosts = f->hosts, .skew_ns = (harp_ns)(s->skew_us * 1e3), .rng.state = (uint64_t)s->seed};
   struct plan p = {.c = c,
                    .f = f,
                    .hosts = f->hosts,
@@ -170,7 +171,9 @@ void collective_fini(struct collective *c) {
 }
 
 void collective_begin(struct collective *c, harp_ns now) {
+  harp_ns starts[FABRIC_HOSTS_MAX];
+  for (unsigned host = 0; host < c->hosts; host++)
+    starts[host] = now + rng_below(&c->rng, (uint64_t)(c->skew_ns) + 1);
   c->done = 0;
-  for (size_t i = 0; i < c->count; i++) edge_begin(&c->edges[i]);
-  for (size_t i = 0; i < c->count; i++) edge_advance(&c->edges[i], now);
+  for (size_t i = 0; i < c->count; i++) edge_begin(&c->edges[i], starts[c->edges[i].config.from]);
 }

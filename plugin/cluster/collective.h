@@ -9,6 +9,9 @@
 struct collective {
   struct edge *edges;
   size_t count, done;
+  unsigned hosts;
+  harp_ns skew_ns; /* the most that a host begins an operation late */
+  struct rng rng;
   uint64_t host_bytes; /* the bytes that the busiest host sends or receives in an operation */
   unsigned steps;      /* one after the other, each as long as the way between two hosts */
   void *owner;

@@ -139,9 +139,16 @@ static void write_sockets(struct edge *e, harp_ns now) {
 
 /* ---- both ---- */
 
+static void on_start(struct source *source, harp_ns now) {
+  struct edge *e = HARP_CONTAINER_OF(source, struct edge, start);
+  e->has_begun = true;
+  edge_advance(e, now);
+}
+
 void edge_init(struct edge *e, struct fabric *f, const struct edge_config *c) {
   const struct cluster_scenario *s = f->scenario;
   *e = (struct edge){.config = *c, .fabric = f};
+  source_init(&e->start, on_start);
   struct rng rng = {(uint64_t)s->seed + ((uint64_t)c->from << 40 | (uint64_t)c->to << 20 | c->channel)};
   uint64_t seed = rng_next(&rng);
   unsigned ways = HARP_MAX(f->interfaces * (unsigned)s->paths, (unsigned)s->sockets);
@@ -180,13 +187,16 @@ void edge_wait_for(struct edge *e, struct edge *source) {
   append(&source->after, &source->after_count, e);
 }
 
-void edge_begin(struct edge *e) {
+void edge_begin(struct edge *e, harp_ns at) {
   e->base = e->received;
   e->done_ns = 0;
+  e->has_begun = false;
+  agenda_set(e->fabric->agenda, &e->start, at);
 }
 
 void edge_advance(struct edge *e, harp_ns now) {
   const struct edge_config *c = &e->config;
+  if (!e->has_begun) return;
   uint64_t allowed = c->messages;
   for (unsigned i = 0; i < e->before_count; i++) {
     const struct edge *b = e->before[i];

@@ -29,6 +29,8 @@ struct edge {
   /* messages, of all operations */
   uint64_t allowed, written, received;
   uint64_t base; /* before the present operation */
+  struct source start;
+  bool has_begun; /* the sending host has begun the present operation */
   harp_ns done_ns;
 
   struct edge **before; /* edges whose messages this one's wait for */
@@ -45,8 +47,8 @@ void edge_fini(struct edge *e);
 /* Has messages of `e` wait for those of `source`. */
 void edge_wait_for(struct edge *e, struct edge *source);
 
-/* Begins an operation: a further `messages`. */
-void edge_begin(struct edge *e);
+/* Begins an operation, a further `messages`, which the sending host does at `at`. */
+void edge_begin(struct edge *e, harp_ns at);
 
 /* Sends what the edges before allow by now. */
 void edge_advance(struct edge *e, harp_ns now);
