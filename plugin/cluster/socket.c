@@ -5,8 +5,16 @@
 #include <string.h>
 
 #define TIMEOUT_MIN_NS HARP_MS(200)
-#define PROBE_MIN_NS   HARP_MS(2) /* two ticks of a kernel with 1000 a second */
-enum { ACK_EVERY = 2, ROOM_MIN = 16, TIMEOUT_SHIFT_MAX = 6 };
+#define PROBE_MIN_NS   HARP_MS(2)   /* two ticks of a kernel with 1000 a second */
+#define BELOW_NS       HARP_MS(1)   /* a socket's data in its host's queue: for so long by its rate, or */
+#define HALVING_NS     HARP_US(512) /* superframes are half as long for each so much of the least RTT */
+enum {
+  ACK_EVERY = 2,
+  ROOM_MIN = 16,
+  TIMEOUT_SHIFT_MAX = 6,
+  SUPERFRAME_BYTES = 64 << 10,
+  SUPERFRAMES_BELOW = 2
+};
 
 /* ---- rings ---- */
 
@@ -51,17 +59,40 @@ static void set_timer(struct socket *s, harp_ns now) {
   agenda_set(s->agenda, &s->timer, s->flight_count ? now + wait_ns(s) : HARP_NEVER);
 }
 
+/* Returns how many segments may be in the host's queue (tcp_small_queue_check, tcp_tso_autosize of Linux). */
+static uint32_t below_max(const struct socket *s) {
+  const struct cubic_window *w = &s->window;
+  double gain = w->cwnd < w->ssthresh / 2 ? 2 : 1.2;
+  double at_rate = w->srtt_ns ? gain * w->cwnd * BELOW_NS / (double)w->srtt_ns : 0;
+  unsigned shift = (unsigned)HARP_MIN(s->rtt_min_ns / HALVING_NS, (harp_ns)31);
+  double most = (double)(SUPERFRAME_BYTES / s->segment_bytes);
+  double superframe = HARP_MIN(at_rate + (double)((SUPERFRAME_BYTES >> shift) / s->segment_bytes), most);
+  return (uint32_t)HARP_MAX(at_rate, SUPERFRAMES_BELOW * HARP_MAX(superframe, 2.0));
+}
+
+/* Returns when the host's queue takes another segment; a time that has come: now. */
+static harp_ns room_ns(const struct socket *s) {
+  uint32_t most = below_max(s);
+  return s->flight_count < most ? 0 : flight_at(s, s->flight_count - most)->left_ns;
+}
+
 static void send_segment(struct socket *s, uint64_t number, harp_ns now) {
   struct segment one = {.number = number, .order = s->order++, .sent_ns = now};
   push_flight(s, &one);
   s->sent++;
   struct parcel p = {.number = number, .bytes = s->segment_bytes + CUBIC_HEADERS_BYTES, .order = one.order};
   trip_start(&s->there.trip, &p, now);
+  flight_at(s, s->flight_count - 1)->left_ns = p.at_ns;
 }
 
 static void send_what_fits(struct socket *s, harp_ns now) {
   bool was_idle = !s->flight_count;
   while ((double)(s->flight_count + 1) <= s->window.cwnd) {
+    harp_ns at = room_ns(s);
+    if (at > now) {
+      agenda_set(s->agenda, &s->room, at);
+      break;
+    }
     if (s->again_count) {
       uint64_t number = s->again[s->again_head & (s->again_room - 1)];
       s->again_head++;
@@ -76,8 +107,15 @@ static void send_what_fits(struct socket *s, harp_ns now) {
   if (was_idle) set_timer(s, now);
 }
 
+/* Returns whether the window is in use. */
+static bool is_limited(const struct socket *s) {
+  double flight = (double)s->flight_count, cwnd = s->window.cwnd;
+  return cwnd < s->window.ssthresh ? cwnd < 2 * flight : cwnd < flight + 1;
+}
+
 /* All sendings up to `order` have been settled: the route keeps their order. */
 static void settle_flight(struct socket *s, uint64_t order, harp_ns now) {
+  bool may_grow = is_limited(s);
   while (s->flight_count && flight_at(s, 0)->order <= order) {
     struct segment one = *flight_at(s, 0);
     s->flight_head++;
@@ -86,7 +124,9 @@ static void settle_flight(struct socket *s, uint64_t order, harp_ns now) {
       cubic_window_on_loss(&s->window, one.sent_ns, now);
       push_again(s, one.number);
     } else {
-      cubic_window_on_ack(&s->window, now - one.sent_ns, now);
+      harp_ns rtt_ns = now - one.sent_ns;
+      s->rtt_min_ns = s->rtt_min_ns ? HARP_MIN(s->rtt_min_ns, rtt_ns) : rtt_ns;
+      cubic_window_on_ack(&s->window, rtt_ns, may_grow, now);
     }
   }
 }
@@ -99,6 +139,10 @@ static void on_acks(struct source *source, harp_ns now) {
   }
   send_what_fits(s, now);
   set_timer(s, now);
+}
+
+static void on_room(struct source *source, harp_ns now) {
+  send_what_fits(HARP_CONTAINER_OF(source, struct socket, room), now);
 }
 
 /* First the last segment once more, so that its acknowledgement tells what is lost; then all that is under
@@ -173,6 +217,7 @@ void socket_init(struct socket *s, struct agenda *a, uint32_t segment_bytes, uin
   lane_init(&s->data, a, on_data);
   lane_init(&s->acks, a, on_acks);
   source_init(&s->timer, on_timer);
+  source_init(&s->room, on_room);
   s->there = (struct socket_trip){.trip = {.to = &s->data, .lose = lose_segment}, .socket = s};
   s->back = (struct socket_trip){.trip = {.to = &s->acks, .lose = lose_ack}, .socket = s};
 }

@@ -5,7 +5,8 @@
  * SACK), the first later arrival tells a loss (its route does not reorder), the host costs nothing. As it is
  * where TCP is slow: windows of CUBIC (RFC 9438) without pacing, a lost tail is found by a probe after two
  * round trips (RFC 8985, section 7), and when that is lost by a timeout of 200 ms and more (RFC 6298 with
- * Linux's minimum). */
+ * Linux's minimum). As in Linux two superframes of a socket, or what it sends in a millisecond, wait in its
+ * host's queue at most, and a window that is not in use does not grow. */
 #ifndef HARP_CLUSTER_SOCKET_H
 #define HARP_CLUSTER_SOCKET_H
 
@@ -19,6 +20,7 @@ struct segment {
   uint64_t number;
   uint64_t order; /* the number of this sending of the segment, from 0 */
   harp_ns sent_ns;
+  harp_ns left_ns; /* when it has left its host */
   bool is_dropped;
 };
 
@@ -32,6 +34,7 @@ struct socket {
   struct socket_trip there, back;
   struct lane data, acks;
   struct source timer; /* the timer of the probe, then of the timeout */
+  struct source room;  /* fires when its host's queue takes more */
   struct cubic_window window;
   uint32_t segment_bytes;
   uint64_t seed; /* the seed of its port, for the hash of the fabric */
@@ -39,6 +42,7 @@ struct socket {
   /* the sending end */
   uint64_t next, end;     /* segments: the next new one, and behind the last that was written */
   uint64_t order;         /* sendings so far */
+  harp_ns rtt_min_ns;     /* 0: not measured yet */
   struct segment *flight; /* a ring of sendings that no acknowledgement has settled, in order */
   uint32_t flight_room, flight_head, flight_count;
   uint64_t *again; /* a ring of segments that are to be sent again */

@@ -40,8 +40,9 @@ static void avoid_congestion(struct cubic_window *w, harp_ns now) {
   w->cwnd = fmax(w->cwnd, fmin(reno, w->cwnd + 1));
 }
 
-void cubic_window_on_ack(struct cubic_window *w, harp_ns rtt_ns, harp_ns now) {
+void cubic_window_on_ack(struct cubic_window *w, harp_ns rtt_ns, bool is_in_use, harp_ns now) {
   w->srtt_ns = w->srtt_ns ? w->srtt_ns - w->srtt_ns / 8 + rtt_ns / 8 : rtt_ns;
+  if (!is_in_use) return;
   if (w->cwnd < w->ssthresh)
     w->cwnd += 1;
   else
@@ -81,7 +82,7 @@ static void on_acks(struct source *s, harp_ns now) {
   for (struct parcel p; lane_take(&c->acks, &p, now);) {
     c->inflight--;
     c->acked_bytes += c->segment_bytes;
-    cubic_window_on_ack(&c->window, now - p.sent_ns, now);
+    cubic_window_on_ack(&c->window, now - p.sent_ns, true, now);
     send_segments(c, now);
   }
 }

@@ -26,8 +26,8 @@ struct cubic_window {
 
 void cubic_window_init(struct cubic_window *w, bool is_reno);
 
-/* Counts one segment that was acknowledged after `rtt_ns`. */
-void cubic_window_on_ack(struct cubic_window *w, harp_ns rtt_ns, harp_ns now);
+/* Counts one segment that was acknowledged after `rtt_ns`. A window that is not in use does not grow. */
+void cubic_window_on_ack(struct cubic_window *w, harp_ns rtt_ns, bool is_in_use, harp_ns now);
 
 /* Counts one segment that was sent at `sent_ns` and is lost. */
 void cubic_window_on_loss(struct cubic_window *w, harp_ns sent_ns, harp_ns now);

@@ -134,6 +134,23 @@ static void test_tcp_fills_its_link(void **state) {
   close_pipe(&p);
 }
 
+/* What a socket may send waits in the socket, and not in the queue of its host. */
+static void test_tcp_keeps_a_host_queue_short(void **state) {
+  (void)state;
+  static struct pipe p;
+  open_pipe(&p, 0.1, (uint64_t)1 << 40, 0);
+  socket_write(&p.socket, 3000, AGENDA_BEGIN_NS);
+  double superframes = 2 * 65536.0 / SEGMENT * (SEGMENT + 52);
+  for (unsigned i = 0; i < 400; i++) {
+    agenda_run(&agenda, agenda.now + HARP_MS(1));
+    double bytes = (double)wire_queue_ns(&p.there.wire, agenda.now) / 80;
+    assert_true(bytes <= superframes);
+    if (i > 20 && progress < 2800) assert_true(bytes > 0);
+  }
+  assert_int_equal(progress, 3000);
+  close_pipe(&p);
+}
+
 /* One segment that is lost, with nothing behind it: a probe finds it after two round trips; when the probe is
  * lost as well, a timeout. */
 static void test_tcp_finds_a_lost_tail(void **state) {
@@ -302,6 +319,29 @@ static harp_ns time_of_operation(const char *const *settings) {
   return last - begin;
 }
 
+static void test_hosts_begin_up_to_the_skew_late(void **state) {
+  (void)state;
+  open_cluster((const char *const[]){"hosts=16", "collective=alltoall", "interfaces=1", "skew_us=100", NULL});
+  collective_begin(&collective, agenda.now);
+  harp_ns begin = agenda.now, starts[16] = {0};
+  for (unsigned i = 0; i <= 100; i++) {
+    for (size_t k = 0; k < collective.count; k++) {
+      const struct edge *e = &collective.edges[k];
+      if (e->has_begun && !starts[e->config.from]) starts[e->config.from] = agenda.now;
+      if (!e->has_begun) assert_int_equal(e->allowed, e->base);
+      assert_true(e->has_begun || !starts[e->config.from]);
+    }
+    agenda_run(&agenda, begin + HARP_US(1) * (i + 1));
+  }
+  harp_ns first = HARP_NEVER, last = 0;
+  for (unsigned host = 0; host < 16; host++) {
+    first = HARP_MIN(first, starts[host]);
+    last = HARP_MAX(last, starts[host]);
+  }
+  assert_true(first > 0 && last - first > HARP_US(50));
+  close_cluster();
+}
+
 static void test_equal_seeds_make_equal_operations(void **state) {
   (void)state;
   static const char *const one[] = {"hosts=4", "interfaces=2", "size_mb=4", "loss=1", NULL};
@@ -370,11 +410,13 @@ int main(void) {
       cmocka_unit_test(test_a_trip_takes_the_time_of_its_links),
       cmocka_unit_test(test_tcp_delivers_all_whatever_is_lost),
       cmocka_unit_test(test_tcp_fills_its_link),
+      cmocka_unit_test(test_tcp_keeps_a_host_queue_short),
       cmocka_unit_test(test_tcp_finds_a_lost_tail),
       cmocka_unit_test(test_messages_wait_for_those_before),
       cmocka_unit_test(test_the_busiest_host_moves_what_is_told),
       cmocka_unit_test(test_trees_share_the_work),
       cmocka_unit_test(test_an_operation_moves_its_bytes),
+      cmocka_unit_test(test_hosts_begin_up_to_the_skew_late),
       cmocka_unit_test(test_equal_seeds_make_equal_operations),
       cmocka_unit_test(test_an_operation_takes_about_the_ideal),
       cmocka_unit_test(test_fewer_links_between_switches_take_longer),
