@@ -177,12 +177,13 @@ def _run_harp_perf(lab: Lab, case: Case) -> float:
 def _run_nccl(lab: Lab, case: Case) -> float:
     """Return the milliseconds of an operation; the channels of a tree are both trees of a pair."""
     enis = ",".join(lab.enis)
-    channels = str(case.channels * (2 if case.collective == "tree" else 1))
+    channels = str({"tree": 2 * case.channels, "alltoall": case.interfaces}.get(case.collective, case.channels))
     step_kib = case.message_kib // (BUFFER_STEPS // case.depth)
     env = {
         "NCCL_PROTO": "Simple",
         "NCCL_MIN_NCHANNELS": channels,
         "NCCL_MAX_NCHANNELS": channels,
+        "NCCL_NCHANNELS_PER_NET_PEER": "1",
         "NCCL_BUFFSIZE": str(BUFFER_STEPS * step_kib << 10),
         "NCCL_SOCKET_IFNAME": f"={enis}",
         "HARP_IFNAME": enis,
