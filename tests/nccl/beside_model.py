@@ -4,8 +4,8 @@
 `python -m tests.nccl.beside_model` prints the table of docs/reference/simulate.md. At these rates a packet takes
 tenths of a millisecond, so that the network decides and not the cores of this machine. Rings and trees are those
 of an official NCCL, since their messages wait for each other; all-to-all and incast are harp-perf's, but for
-Socket over several interfaces, which harp-perf has one of. NCCL over HARP is left out: on two cores its ranks
-pause for as long as HARP's queue lasts.
+Socket over several interfaces, which harp-perf has one of. Rings and trees of NCCL over HARP are left out: their
+time depends on what else the cores do.
 """
 
 from __future__ import annotations
