@@ -176,7 +176,8 @@ PROOFS = {
             "CRC not checked of whole ones": Change(
                 RECORDS,
                 "return HARP_RECORDS_MORE;\n"
-                "  if (!is_right(r)) return break_connection(r, HARP_DROP_CRC);\n  r->from",
+                "  if (!is_right(r)) return break_connection(r, has_mac(r) ? HARP_DROP_MAC : HARP_DROP_CRC);\n"
+                "  r->from",
                 "return HARP_RECORDS_MORE;\n  r->from",
             ),
             "a buffer in use again is wrong": Change(RECORDS, "if (t.dst) return false;", "return false;"),
