@@ -3,7 +3,7 @@
  * a second, 0: as many as it can.
  *
  * - `flood connects SECONDS HELD ADDRESS SOURCES PORT...`: TCP connections that say nothing, or one byte. Up
- * to HELD are open at once, or as many as the process may have files; then the oldest is reset. SOURCES are
+ *   to HELD are open at once, or as many as the process may have files; then the oldest is reset. SOURCES are
  *   addresses of this host, with commas between.
  * - `flood syn SECONDS ADDRESS NETWORK PORT...`: connections of which only the first packet comes, from the
  *   addresses NETWORK.100 to .249, where nobody is.

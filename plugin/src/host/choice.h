@@ -4,13 +4,13 @@
  *
  * Rules:
  *   1. An interface fits that is Ethernet, up, has a link and a global address. Of the virtual ones only
- * those fit that carry the packets of others or of a container unchanged: bond, team, vlan, macvlan, ipvlan,
- * veth. No bridge or tunnel does.
+ *      those fit that carry the packets of others or of a container unchanged: bond, team, vlan, macvlan,
+ *      ipvlan, veth. No bridge or tunnel does.
  *   2. Of those that fit the best sort is used: NICs with bonds, teams and vlans; else macvlan and ipvlan;
- * else veth. So a host does not use what leads to its containers, and a container uses what it has.
+ *      else veth. So a host does not use what leads to its containers, and a container uses what it has.
  *   3. One above another that is used is left out: it shares its wire.
  *   4. One with less than a quarter of the speed of the fastest is left out: it is for management. One that
- * does not tell its speed is used.
+ *      does not tell its speed is used.
  *   5. Whether it reaches a peer is found out when that peer connects (engine/control/candidates.h).
  *
  * Owns no state. Called by config.c at init. */

@@ -8,7 +8,7 @@
  *
  *   1. One path is in use at first.
  *   2. While windows are full and the network queues or drops, pressure rises. At HARP_FLOWS_PRESSURE_ON an
- * experiment tries twice as many paths (experiment.h), unless the pair moves what its NIC can.
+ *      experiment tries twice as many paths (experiment.h), unless the pair moves what its NIC can.
  *   3. The number that has paid is never forgotten: after a pause all of them are used at once, and no
  *      experiment tries fewer. */
 #ifndef HARP_FLOWS_H

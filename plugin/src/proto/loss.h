@@ -7,7 +7,7 @@
  *
  *   1. A packet is lost when a packet sent later was acknowledged and it is older than one RTT plus a
  *      tolerance for reordering. So one later packet is enough, and no duplicate acknowledgements are
- * counted.
+ *      counted.
  *   2. The tolerance grows when a "lost" packet turns out to have arrived, and shrinks over the following
  *      round trips, since a pause of the peer looks the same.
  *   3. The loss deadline is the time when the oldest packet that later ones have passed counts as lost. The

@@ -12,8 +12,8 @@
  *   3. A congestion window of few packets is rounded up to one: the pace enforces it.
  *   4. A tcp path is a kernel TCP connection. Its packets are records (wire/record.h) of up to 512 KiB;
  *      congestion control, pacing and retransmission are the kernel's. It is blocked, and takes nothing,
- * while it is not connected and while the kernel has not taken all of its last record. Its flight is given up
- * as a whole, with its connection. */
+ *      while it is not connected and while the kernel has not taken all of its last record. Its flight is
+ *      given up as a whole, with its connection. */
 #ifndef HARP_PATH_H
 #define HARP_PATH_H
 

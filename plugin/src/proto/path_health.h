@@ -8,7 +8,7 @@
  *   1. A path carries nothing but probes until one of its packets was acknowledged.
  *   2. When a path stops acknowledging while another progresses, its flight moves to the others at the second
  *      probe timeout. It goes DOWN when it has been silent for HARP_PATH_DOWN_NS, or when a standby path is
- * to replace it.
+ *      to replace it.
  *   3. While no other path shows that the peer is there, it stays UP: the peer may be paused. From
  *      HARP_PATH_SILENT_PTOS timeouts in a row on each shrinks its packets.
  *   4. The flight of a tcp path is given up only with its connection, when the path goes DOWN.

@@ -9,7 +9,7 @@
  *      probe.
  *   2. It lasts for the RTT, four times its variation and a margin. The first timeouts in a row double it,
  *      those after HARP_PROBE_DOUBLINGS_FIRST do not for a while, then each doubles it again, up to
- * HARP_PTO_MAX_NS.
+ *      HARP_PTO_MAX_NS.
  *   3. A path whose timeouts in a row reach HARP_PATH_SILENT_PTOS is silent: only probes go out on it.
  *   4. A path whose flight has moved to others is silent, too, until something is acknowledged.
  *   5. A path that is not UP works when a packet is acknowledged that was sent since it began to be

@@ -6,7 +6,7 @@
  * Owns and alone writes struct harp_path_skip, a part of struct harp_path. Called by the sender. Rules:
  *
  *   1. After SKIP_GAP_MIN packets to three times as many, drawn at random, a few numbers are skipped: 1 to
- * 32, so that a gap of several is not known to be loss.
+ *      32, so that a gap of several is not known to be loss.
  *   2. An acknowledgement that names one of the last SKIPS_KEPT gaps is false.
  *   3. A tcp path skips none: the kernel knows what has arrived. */
 #ifndef HARP_PATH_SKIP_H

@@ -8,7 +8,7 @@
  *   1. Paths to the same interface share one.
  *   2. A packet takes more of a buffer than its bytes: each counts as HARP_WINDOW_PACKET_BYTES more.
  *   3. Probes of paths that are not UP take nothing of it: each such path has one in flight nearly always,
- * and few of them arrive. */
+ *      and few of them arrive. */
 #ifndef HARP_RECEIVE_WINDOW_H
 #define HARP_RECEIVE_WINDOW_H
 

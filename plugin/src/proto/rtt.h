@@ -8,7 +8,7 @@
  *      follows the smoothed RTT, and samples become rare with it: smoothing alone would take seconds.
  *   3. The base RTT is the lowest of the current and the previous interval. An interval lasts
  *      HARP_RTT_MIN_INTERVAL_MORE_NS longer than the period of drains (cc_target.c), so that each holds a
- * drain, and a longer route is known within two intervals.
+ *      drain, and a longer route is known within two intervals.
  *   4. One-way delays of acknowledgements show how much of a sample their own way's queue has added. */
 #ifndef HARP_RTT_H
 #define HARP_RTT_H

@@ -9,7 +9,7 @@
  *      result says, at once and in the order given, before it calls anything else here.
  *   2. Every line is placed exactly once, since a GPU may read the buffer while it fills.
  *   3. Messages of up to HARP_EARLY_MAX_BYTES may arrive before their receive is posted; they wait in
- * `staging`, one slot for each of the next HARP_EARLY_MESSAGES messages.
+ *      `staging`, one slot for each of the next HARP_EARLY_MESSAGES messages.
  *   4. Messages are done in order. */
 #ifndef HARP_RX_STREAM_H
 #define HARP_RX_STREAM_H

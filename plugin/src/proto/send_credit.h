@@ -10,8 +10,8 @@
  *      other streams went on. A large message behind small ones requests it at once, since the receiver
  *      delays credit then (recv.c).
  *   3. One probe requests the credit of all streams. It goes on a path that answers: the probe of another
- * one, which may be DOWN, does not take the request along, nor does a size probe. The interval of each stream
- * doubles; one whose time has nearly come is included. */
+ *      one, which may be DOWN, does not take the request along, nor does a size probe. The interval of each
+ *      stream doubles; one whose time has nearly come is included. */
 #ifndef HARP_SEND_CREDIT_H
 #define HARP_SEND_CREDIT_H
 

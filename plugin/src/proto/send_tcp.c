@@ -8,8 +8,8 @@
  *   2. A path that stays blocked times out like one that does not answer.
  *   3. Whatever the kernel gets acknowledged starts the probe timeout over. When there is no answer for
  *      HARP_PROBE_PROGRESS_NS all the same, a probe requests one: the kernel may progress with
- * acknowledgements for the other direction, and the one that is waited for may have been lost with another
- * connection.
+ *      acknowledgements for the other direction, and the one that is waited for may have been lost with
+ *      another connection.
  *   4. A path that is not UP is probed as soon as it is no longer blocked.
  *   5. A look at one kernel's queue may change what all paths of the session are taken for (tcp_speed.h). */
 #include "base/assert.h"

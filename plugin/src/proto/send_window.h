@@ -5,7 +5,7 @@
  * of a window, which path.h counts. Called by the sender's other files, under the engine's lock. Rules:
  *
  *   1. The peer announces one window for each of its interfaces, in the handshake and in acknowledgements.
- * One that is out of range is bounded and counted.
+ *      One that is out of range is bounded and counted.
  *   2. It bounds the congestion window of each path; one above a lower bound is cut when it changes next.
  *   3. A message that is posted when the last announcement is stale begins with the least window towards
  *      each interface to which nothing is in flight, whatever else waits.

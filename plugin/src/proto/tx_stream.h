@@ -12,7 +12,7 @@
  *      32-bit number says both how far the receiver got and how much window is left.
  *   2. A message may be sent when its receive is posted, or early: when it is small and one of the next
  *      HARP_EARLY_MESSAGES. HARP_WINDOW_LINES bounds the lines between the first one that was not
- * acknowledged and the last one sent.
+ *      acknowledged and the last one sent.
  *   3. A message is done when all of its lines were acknowledged, and all messages before it are done.
  *   4. Which messages count as small depends on what else waits, since each carrier is slower when messages
  *      alternate between both (update_queue and update_bulk in tx_stream.c). */

@@ -5,8 +5,8 @@
  *   1. Files and memory: an engine has at most HARP_STRANGERS_MAX at its listeners, and
  *      HARP_STRANGERS_FEW_FILES where its process has few files left. The oldest go.
  *   2. Time, at the ports that are open as long as the engine is: after HARP_STRANGERS_BURST of them it
- * accepts one in HARP_STRANGER_NS; the others wait in the kernel. One that proves a secret does not count. A
- *      listener of NCCL's accepts all that come, since NCCL waits for one among them.
+ *      accepts one in HARP_STRANGER_NS; the others wait in the kernel. One that proves a secret does not
+ *      count. A listener of NCCL's accepts all that come, since NCCL waits for one among them.
  *
  * Owned by the engine; under its lock. */
 #ifndef HARP_STRANGERS_H
