@@ -350,6 +350,7 @@ static const uint8_t *after(struct reader *r, const struct entry *e) {
 
 /* ---- members ---- */
 
+/* Returns the entry of a type, behind its names (typedef) and qualifiers; no bytes: there is none. */
 static struct entry type_of(struct reader *r, const uint8_t *at) {
   struct entry e = {.bytes = -1};
   for (int hop = 0; at && hop < TYPE_HOPS_MAX; hop++) {

@@ -217,6 +217,8 @@ static void compute_all(struct table *funcs, int types, int algorithms) {
             funcs->at[funcs->count++] = computed(order[c], o, (enum box_type)t, a, p);
 }
 
+/* Fills the table in use for the number of types and algorithms by which a table of `count` functions comes
+ * out even: one for send and receive, one for each type, and those of 5 collectives with 6 reductions. */
 static void compute_by_size(size_t count) {
   for (int types = 9; types <= 10; types++)
     for (int algorithms = 2; algorithms <= 7; algorithms++)

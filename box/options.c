@@ -258,7 +258,7 @@ static int take_work(struct box_options *o, int word, char *text, struct sweep *
   }
 }
 
-static int take(struct box_options *o, int word, char *text, struct sweep *sweep) {
+static int take_option(struct box_options *o, int word, char *text, struct sweep *sweep) {
   switch (word) {
   case LIB:
     if (o->library_count == BOX_LIBRARIES_MAX) return wrong("--lib", "a third library");
@@ -347,7 +347,7 @@ int box_options_parse(struct box_options *o, int argc, char **argv) {
       fputs(help_text, stdout);
       return 1;
     }
-    if (word == '?' || take(o, word, optarg, &sweep)) return -1;
+    if (word == '?' || take_option(o, word, optarg, &sweep)) return -1;
   }
   if (optind < argc) return wrong("harp-nccl", argv[optind]);
   return check(o, sweep);

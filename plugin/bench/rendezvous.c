@@ -354,7 +354,7 @@ static int write_frame(struct harp_rendezvous *rendezvous, int index, const void
   if (!write_all(rendezvous->fds[index], &head, sizeof head, HARP_NEVER) &&
       !write_all(rendezvous->fds[index], data, bytes, HARP_NEVER))
     return 0;
-  /* It may have said why before it left. */
+  /* The peer may have sent why it failed before it closed the connection: read_head records that. */
   while (!read_head(rendezvous, index, &answer)) {
     char skipped[4096];
     for (size_t left = answer.bytes; left;) {
@@ -368,19 +368,19 @@ static int write_frame(struct harp_rendezvous *rendezvous, int index, const void
 
 /* Collects on rank 0. While it waits for one rank it watches all: any of them may be the one that fails. */
 static int collect(struct harp_rendezvous *rendezvous, size_t bytes, char *all) {
-  bool come[HARP_RANKS_MAX] = {true};
+  bool has_sent[HARP_RANKS_MAX] = {true};
   for (int missing = rendezvous->nranks - 1; missing;) {
     struct pollfd polls[HARP_RANKS_MAX];
     for (int i = 0; i < rendezvous->nranks; i++)
-      polls[i] = (struct pollfd){.fd = rendezvous->fds[i], .events = come[i] ? POLLRDHUP : POLLIN};
+      polls[i] = (struct pollfd){.fd = rendezvous->fds[i], .events = has_sent[i] ? POLLRDHUP : POLLIN};
     if (harp_interrupt_check()) return -1;
     if (poll(polls, (nfds_t)rendezvous->nranks, 500) < 0 && errno != EINTR)
       return harp_fail(HARP_EXIT_SYSTEM, "poll: %s", strerror(errno));
     for (int i = 1; i < rendezvous->nranks; i++) {
       if (!polls[i].revents) continue;
-      if (come[i]) return harp_rendezvous_check(rendezvous);
+      if (has_sent[i]) return harp_rendezvous_check(rendezvous);
       if (read_frame(rendezvous, i, all + (size_t)i * bytes, bytes)) return -1;
-      come[i] = true;
+      has_sent[i] = true;
       missing--;
     }
   }

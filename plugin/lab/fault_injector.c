@@ -48,16 +48,16 @@
 #endif
 
 #define NS_PER_S       1000000000ull
-#define HELD_MAX_BYTES (256ull << 20)
+#define HELD_MAX_BYTES (256ull << 20) /* the bytes of all held frames; further ones are dropped */
 
 enum {
   FRAME_MAX_BYTES = 72 * 1024, /* offload header and the longest superframe */
-  HELD_MAX = 1 << 17,
-  CHANCE_UNIT = 1000000000,
-  BUFFER_BYTES = 16 << 20,
-  BATCH = 64,
+  HELD_MAX = 1 << 17,          /* the number of held frames; further ones are dropped */
+  CHANCE_UNIT = 1000000000,    /* the chance 1 */
+  BUFFER_BYTES = 16 << 20,     /* each buffer of a socket, so that a pause of the program loses no frames */
+  BATCH = 64,                  /* the frames of one direction before the other one is served */
   REQUEST_MAX_BYTES = 1024,
-  REQUEST_MS = 1000
+  REQUEST_MS = 1000 /* the time that a client has to send its request */
 };
 
 struct held {

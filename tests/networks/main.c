@@ -4,7 +4,7 @@
  *   networks [key=value ...]             run one network, print what is measured
  *   networks --steps N [key=value ...]   print a line for each of N parts of its time
  *   networks --all|--quick [options]     run the rows of the matrix, print those that break a bound; exit 1:
- * some do
+ *                                        some do
  *     --out FILE       results, a line for each row; rows that it has are not run again (build/networks.txt)
  *     --only TEXT      rows whose group or parameters contain TEXT
  *     --again SET      set these parameters in each row as well: pauses of hosts, wrong clocks
@@ -33,10 +33,8 @@ static int usage(const char *wrong) {
 
 static int print_network(const struct scenario *s) {
   struct measured m = measure_network(s);
-  printf("rate %.3f lost %.2f jain %.3f queue_us %.0f queue_max_us %.0f p99 %.2f tcp %.3f first %.3f others "
-         "%.3f step_ms %.1f paths "
-         "%.1f "
-         "packets %.0f cpu_s %.2f ns_a_packet %.0f\n",
+  printf("rate %.3f lost %.2f jain %.3f queue_us %.0f queue_max_us %.0f p99 %.2f tcp %.3f first %.3f "
+         "others %.3f step_ms %.1f paths %.1f packets %.0f cpu_s %.2f ns_a_packet %.0f\n",
          m.rate, m.lost, m.jain, m.queue_us, m.queue_max_us, m.p99, m.tcp, m.first, m.honest, m.step_ms,
          m.paths, m.packets, m.cpu_s, m.packets > 0 ? m.cpu_s * 1e9 / m.packets : 0);
   return 0;

@@ -180,7 +180,7 @@ static void test_credit(void **state) {
     assert_true(send_small(a.link, from, sizeof from));
   assert_false(send_small(a.link, from, sizeof from));
   pass_both(&a, &b, 200);
-  harp_link_destroy(a.link); /* has a request of NCCL's: does not drain */
+  harp_link_destroy(a.link); /* it has a request of NCCL's, so that it does not wait for copies */
   assert_null(a.engine->closing);
   assert_int_equal(a.engine->link_count, 0);
   close_both(&a, &b);
@@ -235,7 +235,7 @@ static void test_closed_link_delivers(void **state) {
 }
 
 /* A peer that takes nothing is waited for until the peer timeout, and that is logged. */
-static void test_drain_ends_in_time(void **state) {
+static void test_closing_link_ends_in_time(void **state) {
   (void)state;
   struct side a, b;
   static uint8_t from[8];
@@ -257,7 +257,7 @@ static void test_drain_ends_in_time(void **state) {
 }
 
 /* A peer that has failed is not waited for; that its acknowledgement is missing proves no loss. */
-static void test_drain_ends_with_the_peer(void **state) {
+static void test_closing_link_ends_with_the_peer(void **state) {
   (void)state;
   struct side a, b;
   static uint8_t from[8];
@@ -388,8 +388,8 @@ int main(void) {
       cmocka_unit_test(test_credit),
       cmocka_unit_test(test_credit_counts_at_once),
       cmocka_unit_test(test_closed_link_delivers),
-      cmocka_unit_test(test_drain_ends_in_time),
-      cmocka_unit_test(test_drain_ends_with_the_peer),
+      cmocka_unit_test(test_closing_link_ends_in_time),
+      cmocka_unit_test(test_closing_link_ends_with_the_peer),
       cmocka_unit_test(test_failed_link),
       cmocka_unit_test(test_link_fails_as_it_is_closed),
       cmocka_unit_test(test_quiesce_leaves_copies_alone),

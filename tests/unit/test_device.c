@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices that are used by several threads while one of their engines is slow to open, as with AF_XDP, whose
  * queues take seconds. Real engines over loopback, which is merged into a second device; the line that an
- * engine logs when its driver is open is where it is held up. And what nobody calls for any more. */
+ * engine logs when its driver is open is where it is held up. At the end, connects that nobody polls any
+ * more. */
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -89,7 +89,7 @@ static void fill(void) {
 }
 
 /* Receives until all that was sent has been acknowledged. */
-static void drain(void) {
+static void receive_all(void) {
   static uint8_t data[BYTES];
   struct pollfd comes = {.fd = theirs, .events = POLLIN};
   while (queued()) {
@@ -112,7 +112,7 @@ static void test_nothing_sent_is_nothing(void **state) {
 static void test_round_trips_are_reported(void **state) {
   (void)state;
   fill();
-  drain();
+  receive_all();
   assert_in_range(look(CURRENT).rtt_min_ns, 1, look(CURRENT).rtt_ns);
   assert_true(look(LINUX_4_1).rtt_ns && !look(LINUX_4_1).rtt_min_ns);
 }
@@ -121,7 +121,7 @@ static void test_progress_is_seen_on_any_kernel(void **state) {
   (void)state;
   fill();
   assert_true(look(LINUX_3_10).acked_bytes < sent);
-  drain();
+  receive_all();
   assert_int_equal(look(LINUX_3_10).acked_bytes, sent);
   assert_int_equal(look(LINUX_4_1).acked_bytes, sent + 1); /* the SYN */
 }
@@ -130,7 +130,7 @@ static void test_progress_is_seen_on_any_kernel(void **state) {
 static void test_segments_are_worked_out(void **state) {
   (void)state;
   fill();
-  drain();
+  receive_all();
   uint32_t counted = look(CURRENT).segments;
   assert_true(counted > 0);
   const socklen_t kernels[] = {LINUX_3_10, LINUX_4_1};

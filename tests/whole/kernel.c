@@ -92,7 +92,7 @@ struct file {
   struct watch *watches; /* EPOLL */
   uint64_t count;        /* EVENT */
   struct file *pipe;     /* PIPE_IN: where it comes out */
-  int real;              /* MEMORY */
+  int real;              /* MEMORY: the file descriptor of the machine's own kernel */
 };
 
 static void *new (size_t bytes) {

@@ -7,8 +7,8 @@
 #include "base/base.h"
 
 enum {
-  HARP_ERROR_BYTES = 640,
-  HARP_QUOTE_BYTES = 72,
+  HARP_ERROR_BYTES = 640, /* the bytes of a sentence: it may name a file, a value and what was expected */
+  HARP_QUOTE_BYTES = 72,  /* the bytes of a quoted value, with "..." where it is cut off */
 };
 
 /* `text` is set only by a function that fails. */

@@ -48,8 +48,8 @@ static bool object_holds(const struct dl_phdr_info *object, uintptr_t address) {
   return false;
 }
 
-/* Looks at one loaded object; returns 1, which ends the search, for the one that holds the mark. */
-static int look_at(struct dl_phdr_info *object, size_t bytes, void *arg) {
+/* Reads the build id of the loaded object that holds the mark; returns 1 there, which ends the search. */
+static int read_own_build_id(struct dl_phdr_info *object, size_t bytes, void *arg) {
   char *text = arg;
   bool is_own = object_holds(object, (uintptr_t)mark);
   (void)bytes;
@@ -96,5 +96,5 @@ void harp_user_learn(uintptr_t address) {
 
 void harp_build_id(char text[HARP_BUILD_ID_TEXT_BYTES]) {
   snprintf(text, HARP_BUILD_ID_TEXT_BYTES, "unknown");
-  dl_iterate_phdr(look_at, text);
+  dl_iterate_phdr(read_own_build_id, text);
 }

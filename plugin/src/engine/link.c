@@ -255,7 +255,7 @@ bool harp_link_take_submissions(struct harp_link *link, harp_ns now) {
   return false;
 }
 
-/* Notes what is done, for statistics. */
+/* Counts what is done, for statistics. */
 static void count_done(struct harp_link *link, unsigned messages, uint64_t bytes) {
   struct harp_peer_stats *s = &link->peer->stats;
   link->messages += messages;

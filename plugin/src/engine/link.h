@@ -60,7 +60,7 @@ struct harp_link {
   uint32_t copies_outstanding; /* the copies among them */
   uint64_t messages, bytes;    /* what was done since the link was made */
 
-  /* the engine: its end */
+  /* the engine: how the link ends */
   struct harp_answer *answer; /* the answer that its sender may not have yet; else NULL (control/answers.h) */
   bool close_sent;            /* CLOSE was sent to the peer */
   bool is_ended;              /* the peer has closed its end */

@@ -6,9 +6,9 @@
 #include "engine/engine.h"
 #include "engine/runner.h"
 
-/* A send looks for acknowledgements as well when this many copies are not known to be delivered: NCCL's tests
- * of copies do no pass. */
-enum { COPIES_TO_LOOK = 16 };
+/* A send does a whole pass, which also receives acknowledgements, when this many copies are not known to be
+ * delivered: NCCL's tests of copies do no pass. */
+enum { FULL_PASS_COPIES = 16 };
 
 /* ---- submitting ---- */
 
@@ -37,7 +37,7 @@ static void submit_request(struct harp_request *r) {
 struct harp_request *harp_request_send(struct harp_link *link, void *data, uint32_t bytes) {
   HARP_ASSERT(link->role == HARP_ROLE_SENDER);
   harp_copies_collect(link);
-  bool looks = harp_copies_count(&link->copies) >= COPIES_TO_LOOK;
+  bool is_full_pass = harp_copies_count(&link->copies) >= FULL_PASS_COPIES;
   struct harp_request *r = take_free(link, data, bytes);
   if (harp_likely(r != NULL)) {
     harp_gpu_load_fence(); /* (O) pairs with the GPU's stores: NCCL has no fence between flag and isend */
@@ -45,7 +45,7 @@ struct harp_request *harp_request_send(struct harp_link *link, void *data, uint3
     link->submitted++;
     submit_request(r);
   }
-  if (looks)
+  if (is_full_pass)
     harp_runner_inline_pass_mt(link->engine, NULL);
   else if (r)
     harp_runner_inline_transmit_mt(link->engine);

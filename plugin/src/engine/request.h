@@ -26,13 +26,13 @@ struct harp_request {
   /* (E) the engine's release of DONE pairs with (F) the acquire in NCCL's thread, which then sees the data
    * and `bytes`. */
   _Atomic uint32_t state;
-  uint32_t capacity;   /* the bytes posted */
-  uint32_t bytes;      /* the bytes moved; valid when DONE */
-  bool is_copy;        /* it is a send whose data is a copy: done for NCCL at once, DONE when delivered */
-  bool is_watched;     /* it is a receive whose buffer is read while it fills */
-  bool is_tested;      /* NCCL has tested the copy as done */
-  void *data;          /* NCCL's buffer, borrowed until DONE; or the copy */
-  void *profiler_note; /* the note of NCCL's profiler, NULL at first; NCCL's thread reads and writes it */
+  uint32_t capacity;    /* the bytes posted */
+  uint32_t bytes;       /* the bytes moved; valid when DONE */
+  bool is_copy;         /* it is a send whose data is a copy: done for NCCL at once, DONE when delivered */
+  bool is_watched;      /* it is a receive whose buffer is read while it fills */
+  bool is_tested;       /* NCCL has tested the copy as done */
+  void *data;           /* NCCL's buffer, borrowed until DONE; or the copy */
+  void *profiler_event; /* the event of NCCL's profiler, NULL at first; NCCL's thread reads and writes it */
 };
 
 /* Submits a send, copied if it is small, and transmits what is due. Returns NULL when all requests are in

@@ -20,11 +20,11 @@
 #include "base/base.h"
 
 enum {
-  HARP_READY_MAX = 256, /* datagram sockets */
-  HARP_READY_EVERY = 8,
+  HARP_READY_MAX = 256,   /* datagram sockets */
+  HARP_READY_EVERY = 8,   /* the most passes without a look (rule 3) */
   HARP_READY_EVENTS = 16, /* the most events of one look; the next look returns the others first */
 };
-#define HARP_READY_LOOK_NS HARP_US(50)
+#define HARP_READY_LOOK_NS HARP_US(50) /* the longest time without a look while passes run (rule 3) */
 
 /* The kind of a source, in the lowest bits of its name, and what the rest of the name is. */
 enum harp_ready_kind {

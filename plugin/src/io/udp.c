@@ -569,7 +569,8 @@ static unsigned udp_reap(struct harp_io *io) {
 
 /* ---- receiving ---- */
 
-/* The kernel merges only packets of equal traffic class, so one is that of all. */
+/* Reads the size of segments and the ECN mark of a received message. One mark is that of all its packets,
+ * since the kernel merges only packets of equal traffic class. */
 static void read_control(struct msghdr *m, struct harp_rx_superframe *sf) {
   for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
     int value = 0;

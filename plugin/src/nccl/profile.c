@@ -27,7 +27,7 @@ void harp_nccl_profile_start(struct harp_request *request, enum harp_nccl_profil
                              size_t bytes) {
   harp_nccl_profiler profiler = in_use();
   if (harp_likely(!profiler)) return;
-  void **event = harp_net_profiler_note(request);
+  void **event = harp_net_profiler_event(request);
   *event = NULL;
   if (!phandle || atomic_load_explicit(&is_ambiguous, memory_order_relaxed)) return;
   struct harp_nccl_profiler_socket what = {.type = EVENT_TRANSFER,
@@ -44,9 +44,9 @@ static void stop_event(void **event) {
 
 void harp_nccl_profile_stop(struct harp_request *request) {
   if (harp_likely(!in_use())) return;
-  stop_event(harp_net_profiler_note(request));
+  stop_event(harp_net_profiler_event(request));
 }
 
 void harp_nccl_profile_stop_all(struct harp_comm *comm) {
-  if (in_use()) harp_net_each_profiler_note(comm, stop_event);
+  if (in_use()) harp_net_each_profiler_event(comm, stop_event);
 }

@@ -20,7 +20,8 @@
 #include "host/node.h"
 #include "net/near.h"
 
-/* A process that does not know how many there are on its host leaves them time to get a core each. */
+/* A process that does not know how many processes of the job run on its host opens a second engine only after
+ * this time: until then each of them can get a core. */
 #define GROW_NS HARP_SEC(1)
 /* The time between two looks of the process's end at engines with closing links. */
 #define REST_NS HARP_MS(1)
@@ -231,7 +232,8 @@ static unsigned gather_slots(struct harp_device_engines *d, bool may_open,
   return count;
 }
 
-/* Returns the slot for a new user, see the header; of equals the first, which has the scarce resources. */
+/* Returns the slot for a new user by the rules of the header. Of slots with equally many users it is the
+ * first one, whose engine has the resources that do not suffice for all. */
 static struct harp_engine_slot *choose_slot(struct harp_device_engines *d, bool may_open,
                                             const struct harp_contact *to) {
   struct harp_engine_slot *slots[HARP_DEVICE_ENGINES_MAX], *best;

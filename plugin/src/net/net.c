@@ -466,13 +466,13 @@ void harp_net_close_comm(struct harp_comm *comm) {
   free(comm);
 }
 
-void **harp_net_profiler_note(struct harp_request *request) {
-  return &request->profiler_note;
+void **harp_net_profiler_event(struct harp_request *request) {
+  return &request->profiler_event;
 }
 
-void harp_net_each_profiler_note(struct harp_comm *comm, void (*on_note)(void **note)) {
+void harp_net_each_profiler_event(struct harp_comm *comm, void (*on_event)(void **event)) {
   if (!comm || harp_files_in_child()) return;
-  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_note(&comm->link->requests[i].profiler_note);
+  for (unsigned i = 0; i < HARP_REQUESTS_MAX; i++) on_event(&comm->link->requests[i].profiler_event);
 }
 
 /* ---- memory ---- */

@@ -85,9 +85,9 @@ enum harp_status harp_net_test(struct harp_request *request, bool *done, size_t 
 
 /* Returns a pointer that the caller may set for a request, for its own use: NULL at first, kept when the
  * request is freed and used again. */
-void **harp_net_profiler_note(struct harp_request *request);
-/* Calls on_note for each request of a comm, open or not; in a forked child for none. */
-void harp_net_each_profiler_note(struct harp_comm *comm, void (*on_note)(void **note));
+void **harp_net_profiler_event(struct harp_request *request);
+/* Calls on_event for each request of a comm, open or not; in a forked child for none. */
+void harp_net_each_profiler_event(struct harp_comm *comm, void (*on_event)(void **event));
 
 void harp_net_close_comm(struct harp_comm *comm);
 void harp_net_close_listen(struct harp_listen *listen);

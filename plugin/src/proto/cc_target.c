@@ -198,9 +198,10 @@ static bool is_below_ceiling(const struct harp_cc *cc) {
   return cc->window_bytes < cc->target.ceiling_bytes - cc->target.ceiling_bytes / 10;
 }
 
-/* Returns whether the window limits the path: it was in use, and most of it was settled in the round. More of
- * a large window where losses do not shrink it: messages that end let the queue run empty, so that delay does
- * not either, and at 10 % it became a queue of four times the target. */
+/* Returns whether the window limits the path: it was in use, and at least 4/7 of it was settled in the round.
+ * With a known base loss, at least 4/5 of a large window: losses do not shrink it then, and neither does
+ * delay where messages end and the queue runs empty, so that at 10 % of loss the queue grew to four times the
+ * target. */
 static bool is_in_use(const struct harp_cc *cc) {
   bool is_unbounded = !cc->slow_start && cc->window_bytes >= MANY_PACKETS * cc->packet_bytes &&
                       harp_base_loss_is_known(&cc->target.base_loss);

@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "proto/send.h"
 
-/* ---- which may carry data ---- */
+/* ---- paths that may carry data ---- */
 
 /* Takes out the paths that make a detour at the receiver while others between the same ENIs do not. */
 static void exclude_detours(struct harp_sender *s) {
@@ -105,7 +105,7 @@ void harp_path_set_on_detour(struct harp_sender *s, struct harp_path *p, bool de
   eligible_paths_changed(s);
 }
 
-/* ---- which ask for attention ---- */
+/* ---- paths that ask for attention ---- */
 
 void harp_path_set_request_probe(struct harp_sender *s, const struct harp_path *p) {
   HARP_ASSERT(p->state != HARP_PATH_DORMANT);

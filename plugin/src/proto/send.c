@@ -59,7 +59,8 @@ static harp_ns ack_rtt_ns(const struct harp_packet *p, harp_ns now) {
   return ticks < 0 ? 0 : HARP_MAX((harp_ns)ticks, 1u) * HARP_TICK_NS;
 }
 
-/* The RTT for the congestion control, 0 if there is none: by our own notes, since the peer may lie. */
+/* Returns the RTT for the congestion control, 0 if there is none: by the times that we have recorded, since
+ * the peer may lie. */
 static harp_ns control_rtt_ns(const struct harp_path *path, const struct harp_packet *p,
                               const struct harp_loss_result *r, harp_ns rtt_ns, harp_ns now) {
   if (path->is_tcp) return rtt_ns;

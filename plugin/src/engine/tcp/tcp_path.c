@@ -155,20 +155,20 @@ static void bound_unsent(struct harp_tcp_path *p) {
   harp_tcp_socket_bound_unsent(p->fd, p->unsent_max);
 }
 
-/* Returns whether an acknowledgement would wait for so many unsent bytes. On one of several paths any are too
- * many: while no queue stands its speed is that of the fastest, which is no bound. */
-static bool is_long(const struct harp_tcp_path *p, uint32_t unsent) {
+/* Returns whether an acknowledgement would wait too long behind so many unsent bytes. On one of several paths
+ * any are too many: while no queue stands, the path counts as fast as the fastest, which bounds nothing. */
+static bool is_queue_long(const struct harp_tcp_path *p, uint32_t unsent) {
   if (is_bounded(p)) return unsent;
   return unsent > harp_sender_bytes_in(p->peer->session.sender, p->path, HARP_TCP_ACK_WAIT_NS);
 }
 
-/* Looks what the kernel has not sent yet, before it gets more. Returns whether an acknowledgement would wait
- * for it. */
-static bool look_at_queue(struct harp_tcp_path *p, harp_ns now) {
+/* Tells the sender how much the kernel has not sent yet, before the kernel gets more. Returns whether an
+ * acknowledgement would wait too long behind it. */
+static bool measure_queue(struct harp_tcp_path *p, harp_ns now) {
   uint32_t unsent = harp_tcp_socket_unsent(p->fd);
   harp_sender_on_queue(p->peer->session.sender, p->path, p->sent_bytes - unsent, unsent, now);
   if (is_bounded(p)) bound_unsent(p);
-  return is_long(p, unsent);
+  return is_queue_long(p, unsent);
 }
 
 /* The connection stands: from here on records go. */
@@ -289,7 +289,7 @@ void harp_tcp_forget(struct harp_peer *peer, const struct harp_tx_stream *stream
 /* ---- sending and receiving ---- */
 
 void harp_tcp_path_flush(struct harp_tcp_path *p, harp_ns now) {
-  if (p->is_waiting) (void)look_at_queue(p, now);
+  if (p->is_waiting) (void)measure_queue(p, now);
   const char *why = harp_tcp_bytes_write(p, now);
   if (why) harp_tcp_path_end(p, now, why);
 }
@@ -302,7 +302,7 @@ struct harp_tcp_path *harp_tcp_ready(struct harp_peer *peer, unsigned path) {
 bool harp_tcp_is_clear(struct harp_peer *peer, unsigned path) {
   const struct harp_tcp_path *p = harp_tcp_ready(peer, path);
   return p && (!harp_sender_inflight_bytes(peer->session.sender, path) ||
-               !is_long(p, harp_tcp_socket_unsent(p->fd)));
+               !is_queue_long(p, harp_tcp_socket_unsent(p->fd)));
 }
 
 /* Returns whether acknowledgements that would wait behind records can go by datagrams. */
@@ -320,7 +320,7 @@ static bool has_datagrams(const struct harp_peer *peer) {
 static void put_riding_ack(struct harp_tcp_path *p, harp_ns now) {
   struct harp_receiver *receiver = p->peer->session.receiver;
   bool is_due = harp_receiver_ride_bytes(receiver, p->path, now);
-  bool is_behind = (is_due || p->peer->tcp_count > 1 || is_bounded(p)) && look_at_queue(p, now);
+  bool is_behind = (is_due || p->peer->tcp_count > 1 || is_bounded(p)) && measure_queue(p, now);
   struct harp_packet ack;
   uint64_t number;
   if (!is_due || (is_behind && has_datagrams(p->peer) && !harp_receiver_is_repeat(receiver, p->path))) return;

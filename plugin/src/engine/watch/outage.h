@@ -45,8 +45,8 @@ struct harp_outages {
  * enough to be logged; goes on with one that is under way. */
 void harp_outages_on_pass(struct harp_engine *e, harp_ns now);
 
-/* Notes that an interface of ours is absent while the engine opens, which its owner has logged: that it works
- * is logged as the end of an outage. */
+/* Begins the outage of an interface of ours that is absent while the engine opens. The engine's owner has
+ * logged that; the end is logged as that of any outage. */
 void harp_outages_expect(struct harp_engine *e, unsigned eni, harp_ns now);
 
 /* Forgets what is known of a peer's interfaces, when that goes or has no links. */
