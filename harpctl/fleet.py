@@ -315,11 +315,11 @@ def _adapt_remedy(answer: Answer, context: click.Context | None) -> Answer:
 def given_words(context: click.Context) -> list[str]:
     """Return the command of a context as words again: its name, and what was given to it."""
     words, arguments = [str(context.command.name)], []
-    for name, its in given_options(context):
+    for name, given in given_options(context):
         if not name:
-            arguments += its
+            arguments += given
         elif name not in OWN_OPTIONS:
-            words += its
+            words += given
     return [*words, "--", *arguments] if arguments else words
 
 

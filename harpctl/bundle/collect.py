@@ -62,7 +62,7 @@ class Bundle:
         self.add(name, to_json(self.scrubber.data(data)))
 
     def add_missing(self, what: str, why: str) -> None:
-        """Note what could not be read."""
+        """List what could not be read, with the reason."""
         self.unread.append({"what": self.scrubber.text(what), "why": self.scrubber.text(why)})
 
     def add_output(self, name: str, make: Callable[[], object]) -> None:
@@ -74,7 +74,7 @@ class Bundle:
         except Exception as error:  # noqa: BLE001
             self.add_missing(name, f"a defect of harpctl: {type(error).__name__}")
 
-    def add_page(self, name: str, path: str) -> None:
+    def add_statistics(self, name: str, path: str) -> None:
         """Add a statistics file or a dump, if it is one."""
         file = self.host.open_file(path)
         if file is None:
@@ -115,7 +115,7 @@ def _dump_directories(host: Host, environments: list[dict[str, str]]) -> Iterato
         yield from [named] if named.startswith("/") else statistics_directories(host, environment)
 
 
-def _add_pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
+def _add_all_statistics(bundle: Bundle, environments: list[dict[str, str]]) -> None:
     host = bundle.host
     stats = {folder for environment in environments for folder in statistics_directories(host, environment)}
     for folder in sorted({*stats, *_dump_directories(host, environments)}):
@@ -128,7 +128,7 @@ def _add_pages(bundle: Bundle, environments: list[dict[str, str]]) -> None:
         ]
         for name in names if folder in stats else ():
             if STATS_NAME.fullmatch(name):
-                bundle.add_page(f"statistics/{name}", f"{folder}/{name}")
+                bundle.add_statistics(f"statistics/{name}", f"{folder}/{name}")
         _add_dumps(bundle, folder, [name for name in names if DUMP_NAME.fullmatch(name)])
 
 
@@ -137,7 +137,7 @@ def _add_dumps(bundle: Bundle, folder: str, names: list[str]) -> None:
     times = {name: status.st_mtime for name in names if (status := bundle.host.stat(f"{folder}/{name}"))}
     newest = sorted(times, key=lambda name: times[name], reverse=True)
     for name in newest[:DUMPS_MAX]:
-        bundle.add_page(f"dumps/{name}", f"{folder}/{name}")
+        bundle.add_statistics(f"dumps/{name}", f"{folder}/{name}")
     if older := len(newest[DUMPS_MAX:]):
         bundle.add_missing(f"{older} dumps in {folder}", f"only the {DUMPS_MAX} newest are included")
 
@@ -190,7 +190,7 @@ def gather_bundle(host: Host) -> Bundle:
     for unread in found.unread:
         bundle.add_missing(unread.file, unread.error)
     bundle.add_output("statistics.json", lambda: _without_commands(make_document(found)))
-    _add_pages(bundle, environments)
+    _add_all_statistics(bundle, environments)
     return bundle
 
 

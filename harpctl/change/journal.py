@@ -238,7 +238,7 @@ class Journal:
             try:
                 records.append(_DECODER.decode(line))
             except msgspec.ValidationError:
-                raise _not_known(path, f"a record in line {number}", version) from None
+                raise _unknown_error(path, f"a record in line {number}", version) from None
             except msgspec.MsgspecError as error:
                 raise _damage_error(path, f"line {number}: {error}") from None
         return Transaction(self._host, path, records)
@@ -268,11 +268,11 @@ def _check_format(path: str, line: bytes) -> str:
     except msgspec.MsgspecError as error:
         raise _damage_error(path, str(error)) from None
     if header.format != FORMAT:
-        raise _not_known(path, f"format {header.format}", header.version)
+        raise _unknown_error(path, f"format {header.format}", header.version)
     return header.version
 
 
-def _not_known(path: str, what: str, version: str) -> HarpError:
+def _unknown_error(path: str, what: str, version: str) -> HarpError:
     return HarpError(
         f"The journal {path} has {what}, which this harpctl {__version__} does not know.",
         f"Undo it with the harpctl that wrote it, version {version}.",

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from harpctl.confs.table import BOUNDS
 from harpctl.facts.model import Eni
 
-# Kinds of interfaces that may be used, from the best; the others never are.
-SORTS = ({"", "bond", "team", "vlan"}, {"macvlan", "ipvlan"}, {"veth"})
-SLOW_PARTS = 4  # one with less than this part of the fastest one's speed is for management
+# Kinds of interfaces that may be used, in sets from the best; interfaces of other kinds never are.
+KINDS = ({"", "bond", "team", "vlan"}, {"macvlan", "ipvlan"}, {"veth"})
+SLOW_PARTS = 4  # an interface slower than a fourth of the fastest one is left out: it is for management
 
 
 def _is_global(address: str) -> bool:
@@ -30,7 +30,7 @@ def _why_unfit(eni: Eni) -> str:
         return "no link"
     if not any(_is_global(address) for address in eni.addresses):
         return "no address"
-    return "" if any(eni.kind in kinds for kinds in SORTS) else eni.kind
+    return "" if any(eni.kind in kinds for kinds in KINDS) else eni.kind
 
 
 def why_left_out(enis: Sequence[Eni]) -> dict[str, str]:
@@ -40,7 +40,7 @@ def why_left_out(enis: Sequence[Eni]) -> dict[str, str]:
     def remaining() -> list[Eni]:
         return [eni for eni in enis if not why[eni.name]]
 
-    best: set[str] = next((kinds for kinds in SORTS if any(eni.kind in kinds for eni in remaining())), set())
+    best: set[str] = next((kinds for kinds in KINDS if any(eni.kind in kinds for eni in remaining())), set())
     why |= {eni.name: eni.kind for eni in remaining() if eni.kind not in best}
     used = {eni.name for eni in remaining()}
     why |= {eni.name: "its lower interface is used" for eni in remaining() if used & set(eni.lower)}

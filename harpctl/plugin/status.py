@@ -160,7 +160,7 @@ def read_status(host: Host) -> Status:
     by_jobs = look_for_plugins(host, copies, settings, platform, find_taken(host, copies, settings, platform))
     winner, family, found = by_jobs.copy, by_jobs.family, by_jobs.taken
     decides = deciding_setting(settings, family)
-    state, summary, spoken = _decide_state(by_jobs, copies, platform, decides)
+    state, summary, described = _decide_state(by_jobs, copies, platform, decides)
     notes = _status_notes(winner, copies, platform, family)
     if host.is_real and state == ABSENT and os.geteuid() != 0:
         notes.append("Without root it cannot be seen whether it was moved to /root.")
@@ -176,16 +176,16 @@ def read_status(host: Host) -> Status:
     notes += [text for text in obstacles if text]
     notes += [f"{taken}." for taken in found if is_apart(taken, winner)]
     notes += _of_environment(host) if not found else []
-    libraries = [_describe_nccl(taken, spoken) for taken in found]
+    libraries = [_describe_nccl(taken, described) for taken in found]
     for one in libraries:
-        if spoken and spoken.elf and spoken.elf.abis and one.version and one.abi is None:
+        if described and described.elf and described.elf.abis and one.version and one.abi is None:
             notes.append(f"{one.name} {one.version} ({one.path}) finds no interface that it knows.")
     return Status(
         state=state,
         summary=summary,
-        path=spoken.path if spoken else "",
-        version=spoken.elf.version if spoken and spoken.elf else "",
-        build=spoken.elf.build if spoken and spoken.elf else "",
+        path=described.path if described else "",
+        version=described.elf.version if described and described.elf else "",
+        build=described.elf.build if described and described.elf else "",
         files=tuple(_describe_file(copy, copy is winner) for copy in _with_seen(copies, winner, by_jobs.packaged)),
         libraries=tuple(libraries),
         conf_files=tuple(find_confs(host)),
@@ -205,9 +205,9 @@ def is_apart(taken: Taken, winner: Copy | None) -> bool:
     return (taken.copy.path if taken.copy else "") != (winner.path if winner else "")
 
 
-def _describe_nccl(taken: Taken, spoken: Copy | None) -> Nccl:
-    """Return an NCCL; its interface is that of what it takes, else of what the state speaks of."""
-    copy = taken.copy or spoken
+def _describe_nccl(taken: Taken, described: Copy | None) -> Nccl:
+    """Return an NCCL; its interface is that of what it takes, else of the copy that the state describes."""
+    copy = taken.copy or described
     return Nccl(
         path=taken.library.path,
         name=taken.family.word,

@@ -63,9 +63,8 @@ def plan_install(host: Host, source: Source, folder: str = "", *, name: str = ""
 
     Without a name it gets the plain one, or the second one where another plugin has the plain one or would be
     found before it; where several names are HARP's already, all of them. The same by RCCL's names where RCCL
-    or one of them is here. Raises HarpError when the file is
-    none for this host, when something else holds the name, and when HARP has been disabled here. `force`
-    moves others aside and leaves parked copies.
+    or one of them is here. Raises HarpError when the file is none for this host, when something else holds
+    the name, and when HARP has been disabled here. `force` moves others aside and leaves parked copies.
     """
     unfit = why_incompatible(source.elf, platform_of(host))
     if unfit:
@@ -108,7 +107,7 @@ def plan_install(host: Host, source: Source, folder: str = "", *, name: str = ""
             "Turn it on with `harpctl enable` and then install; or install beside it with --force.",
             ExitCode.REFUSED,
         )
-    steps = _moves_aside(host, others)
+    steps = _aside_steps(host, others)
     for path in paths:
         is_new = host.stat(path) is None or any(copy.path == path for copy in others)
         mode = MODE if is_new else None
@@ -180,7 +179,8 @@ def _in_the_way(host: Host, paths: Sequence[str], machine: str, copies: Sequence
     return [copy for copy in others if copy.path in paths or (copy.path in first and copy.is_seen_by(machine))]
 
 
-def _moves_aside(host: Host, others: Sequence[Copy]) -> list[AnyStep]:
+def _aside_steps(host: Host, others: Sequence[Copy]) -> list[AnyStep]:
+    """Return the steps that rename other plugins, each in its own folder."""
     steps: list[AnyStep] = []
     for copy in others:
         aside = f"{copy.folder}/{aside_as(copy.name)}"
@@ -248,13 +248,14 @@ def plan_enable(host: Host, *, force: bool = False) -> Switch:
             )
         paths.append(path)
         if not ours:
-            steps += _brings_back(host, copy, path, beside=beside)
+            steps += _restore_steps(host, copy, path, beside=beside)
     found = (parked or ours)[0].what
     messages = (f"{found} is enabled: {', '.join(paths)}.", f"{found} is enabled already: {paths[0]}.")
     return _make_switch(host, "plugin on", [*steps, *_plan_refresh(host, paths, copies)], paths[0], messages)
 
 
-def _brings_back(host: Host, copy: Copy, path: str, *, beside: bool) -> list[AnyStep]:
+def _restore_steps(host: Host, copy: Copy, path: str, *, beside: bool) -> list[AnyStep]:
+    """Return the steps that give a parked copy its name back, in its own folder (beside) or another one."""
     why = "HARP on"
     if beside:
         return [Rename(why=why, path=copy.path, to=path)]

@@ -33,7 +33,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     repair: tuple[str, ...] = ()
 
 
-# ---- what hosts are ----
+# ---- states of hosts ----
 
 
 def report_unanswered(answers: Iterable[Answer]) -> list[Problem]:
@@ -179,7 +179,7 @@ def _report_slow_hosts(states: Mapping[str, HostState]) -> list[Problem]:
     return found
 
 
-# ---- what is between them ----
+# ---- faults between two hosts ----
 
 
 def plan_probes(states: Mapping[str, HostState]) -> dict[str, tuple[PeerProbe, ...]]:
@@ -251,6 +251,7 @@ def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Prob
             break
         named.append(worst)
         left = [one for one in left if worst not in {one.source, one.target}]
+    # The number of hosts that each fails with: by losing large packets (True), and by anything else.
     counts = {
         (host, large): len(_partners_of(host, [one for one in all_faults if (one.check == "mtu") is large]))
         for host in named
@@ -259,7 +260,7 @@ def attribute_faults(faults: Iterable[Fault], hosts: Sequence[str]) -> list[Prob
     found = []
     for host in named:
         its = [one for one in all_faults if _faulty_host(one, counts) == host]
-        found += _of_one(host, its, len(hosts) - 1)
+        found += _problems_of_host(host, its, len(hosts) - 1)
     pairs = {(one.check, *sorted((one.source, one.target), key=hosts.index)): one for one in left}
     for (check, *pair), one in pairs.items():
         cause = f"From {one.source} to {one.target}: {one.cause}"
@@ -279,7 +280,7 @@ def _faulty_host(fault: Fault, counts: Mapping[tuple[str, bool], int]) -> str:
     return max(ends, key=lambda host: counts[host, fault.check == "mtu"], default="")
 
 
-def _of_one(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
+def _problems_of_host(host: str, faults: Sequence[Fault], others: int) -> list[Problem]:
     """Return the problems of one host: of each check, the most frequent cause."""
     found = []
     for check in dict.fromkeys(one.check for one in faults):

@@ -17,7 +17,7 @@ from harpctl.preflight.model import Measured, PreflightOptions, ProbeRequest, Re
 from harpctl.preflight.sessions import Agents, Deadline
 
 PROBES_S = 30.0  # how long the probes may take: silence takes about 10 s
-WORDS = {True: "Use HARP:", False: "Do not use HARP:", None: "HARP works on these hosts."}
+VERDICTS = {True: "Use HARP:", False: "Do not use HARP:", None: "HARP works on these hosts."}
 NOT_MEASURED = f"Nothing was measured: {lab.NO_LAB.format('preflight')}"
 
 
@@ -65,4 +65,4 @@ def verdict_of(unfit: Sequence[str], worth: Verdict) -> Verdict:
     if unfit:
         text = f"Do not use HARP yet: not fit are {', '.join(unfit)}. {worth.text}"
         return replace(worth, use=False, text=text)
-    return replace(worth, text=f"{WORDS[worth.use]} {worth.text}")
+    return replace(worth, text=f"{VERDICTS[worth.use]} {worth.text}")

@@ -232,7 +232,7 @@ def reboot_reason(facts: Facts, sources: Sources, wanted: HugepageArgs, options:
     if not sources.is_real:
         return f"its next boot brings {pages}"
     if reserves_exactly(facts.boot.cmdline, wanted):
-        return ""  # booted with them, and the kernel could not reserve them: unmet() reports it
+        return ""  # booted with them, and the kernel could not reserve them: find_unmet reports it
     return f"a reboot brings {pages}; {have} are there now"
 
 

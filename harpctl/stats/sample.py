@@ -14,6 +14,9 @@ from harpctl.stats.layout import Page, Row, rows_by
 LOSS_PERCENT = 0.1  # the share of packets sent; less is not called wrong
 IDLE_STATES = {"dormant", "new"}
 BROKEN_STATES = {"down", "silent"}
+# The severity of a problem: the lines of `harpctl top` are in its order, and a process shows the worst one.
+# 100: a session has failed; 90: NCCL waits; 80: the process does not run; 70 and 50: paths are broken, with
+# requests that wait and without; 30 to 40: loss, by its percentage; 10: the process is out of reach; 0: none.
 PROBLEM_OF_STATE = {
     "stopped": (80, "the process is stopped (SIGSTOP, or a debugger): `kill -CONT {pid}`"),
     "late": (80, "no engine has run for {late_s:.0f} s: the process lacks a core, or hangs in the kernel"),

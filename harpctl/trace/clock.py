@@ -75,7 +75,7 @@ def _clock_differences(sent: _Sent, events: Marked) -> Iterator[int]:
         name, at_ns, left_ns = event.kind.name, event.at_ns, None
         if name == "RX_ACK":
             left_ns = sent.ack_ns(mark, event.path, event.a)
-        elif name == "TX_ACK":  # its last packet came so long before
+        elif name == "TX_ACK":  # event.b: the time since the last packet that it acknowledges
             left_ns = sent.packet_ns(mark, event.path, event.number)
             at_ns -= event.b
         elif name == "RX_GAP":

@@ -198,8 +198,8 @@ def _in_order(events: list[Event]) -> list[Event]:
 
 
 @contextlib.contextmanager
-def in_memory(file: BinaryIO, rings: Rings, pid: int, name: str) -> Iterator[BinaryIO]:
-    """Open the file that the rings are in: where that of the statistics is on a disk, they are not in it."""
+def open_rings(file: BinaryIO, rings: Rings, pid: int, name: str) -> Iterator[BinaryIO]:
+    """Open the file that holds the rings: the statistics file, or where that is on a disk, a file in memory."""
     if rings.fd < 0:
         yield file
         return
@@ -229,7 +229,7 @@ def read_recording(file: BinaryIO, name: str) -> Recording:
     engines = {row["index"] for row in page.tables.get("engine", [])}
     events: list[Event] = []
     cut = False
-    with in_memory(file, rings, page.pid, name) as source:
+    with open_rings(file, rings, page.pid, name) as source:
         for index in range(rings.ring_count):
             if rings.first + index not in engines:
                 continue

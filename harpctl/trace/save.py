@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from harpctl.stats.layout import HEADER, TABLE, Table, layout_error, read_header, read_piece
-from harpctl.trace.rings import ENTRY, HEAD, MARGIN, PARTS, RINGS, SLOTS_MAX, Rings, in_memory, rings_of
+from harpctl.trace.rings import ENTRY, HEAD, MARGIN, PARTS, RINGS, SLOTS_MAX, Rings, open_rings, rings_of
 
 HEADER_BYTES_AT = 12  # the place in the header of its length, which includes its texts
 HEADER_BYTES_MAX = 1 << 20
 
 
 def _pack_tables(file: BinaryIO, header: bytearray, tables: Sequence[Table]) -> bytes:
-    """Pack the entries in use, and note in the header where they are."""
+    """Pack the entries in use, and write their places into the header."""
     packed = b""
     for number, table in enumerate(tables):
         size = table.used * table.entry_bytes
@@ -56,7 +56,7 @@ def dump_of(file: BinaryIO, name: str) -> bytes:
     head = HEADER.unpack_from(start)
     used = tables[0].used  # the entries of the table engine, the first
     packed = _pack_tables(file, header, tables)
-    with in_memory(file, rings, head[3], name) as source:
+    with open_rings(file, rings, head[3], name) as source:
         copies = b"".join(_copy_ring(source, rings, index) for index in range(min(used, rings.ring_count)))
     RINGS.pack_into(
         header,

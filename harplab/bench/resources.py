@@ -3,10 +3,10 @@
 
 In a lab of two hosts rank 0 runs on the first and all others on the second; they send to rank 0, by the
 clock, or are idle after the first message. All sleep between two looks at their connections, so that
-hundreds of ranks share few cores as if each had its own. Rank 0 is looked at when what was tried at the
-start has been given up.
-Its host tracks the flows, as a firewall would. The ranks meet at a local socket: of rank 0's files one
-for each peer is of that.
+hundreds of ranks share few cores as if each had its own. Rank 0 is measured STEADY_S after all have
+connected: until then HARP gives up the connections that it has tried and does not use.
+Its host tracks the flows, as a firewall would. The ranks meet at a local socket: one file of rank 0
+for each peer belongs to that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WORK = {
     "small": ("--sizes", "1K", *BY_THE_CLOCK),
     "large": ("--sizes", "64K", *BY_THE_CLOCK),
 }
-STEADY_S = 60.0  # the time until what a process takes stays the same
+STEADY_S = 60.0  # the time after which the files, flows and memory of a process no longer change
 START_S = 300.0  # hundreds of processes share few cores
 POLL_S = 0.5
 TRACK = "table inet harp { chain out { type filter hook output priority 0; ct state new counter; }; }\n"

@@ -88,7 +88,7 @@ class LabSpec:
 
     @property
     def cutting(self) -> Offload:
-        """Return who cuts superframes: before a policer in any case somebody does."""
+        """Return who cuts superframes into packets; before a policer somebody always does."""
         return Offload.SEGMENT if self.is_policed and self.offload is Offload.STOCK else self.offload
 
     def eni_count(self, host: int) -> int:

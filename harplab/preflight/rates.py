@@ -98,11 +98,11 @@ def _rates_of_lane(
     states: Mapping[str, HostState], pair: Pair, lane: int, outcomes: Outcomes, time_s: float
 ) -> list[Rate]:
     """Return the rates of both ways between two ENIs. Raises HarpError where a rank failed."""
-    its = [outcomes.get(host, ())[lane : lane + 1] or (NO_ANSWER,) for host in pair]
-    failed = [f"rank {rank}: {ends[0].error}" for rank, ends in enumerate(its) if ends[0].error]
+    by_rank = [next(iter(outcomes.get(host, ())[lane : lane + 1]), NO_ANSWER) for host in pair]
+    failed = [f"rank {rank}: {outcome.error}" for rank, outcome in enumerate(by_rank) if outcome.error]
     if failed:
         raise HarpError("; ".join(failed))
-    results = decode_json(its[0][0].report, _Report, "harp-perf's report").results
+    results = decode_json(by_rank[0].report, _Report, "harp-perf's report").results
     connections = [one for result in results for one in result.window.connections]
     return [
         Rate(

@@ -44,7 +44,7 @@ def commit_all(tree: Path) -> str:
     return run_git(tree, "rev-parse", "--short=7", "HEAD")
 
 
-def test_of_a_checkout(tree: Path) -> None:
+def test_version_of_a_checkout(tree: Path) -> None:
     short = commit_all(tree)
     assert run_version(tree) == f"{__version__}-0-g{short}"
     run_git(tree, "commit", "-q", "--allow-empty", "-m", "later")

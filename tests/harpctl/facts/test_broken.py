@@ -121,7 +121,7 @@ def test_a_harmed_tree(
 
 
 class Seen(Host):
-    """A host that notes which of its paths are looked at."""
+    """A host that records which of its paths are read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shell code in GRUB's defaults, evaluated by shells: every kernel of later gets what is wanted."""
+"""The shell code in GRUB's defaults, evaluated by shells: every later kernel gets what is wanted."""
 
 from __future__ import annotations
 

@@ -528,7 +528,7 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
         groups = (group for group in made.groups if group.name in {NETWORK, "configuration files"})
         return msgspec.structs.replace(made, groups=tuple(groups))
 
-    def spoken(path: str, old: str, new: str) -> None:
+    def replace_text(path: str, old: str, new: str) -> None:
         text = host.read_text(path) or ""
         assert old in text, f"{path} has the kernel's name: {text}"
         write_file(host.root, path, text.replace(old, new))
@@ -536,9 +536,9 @@ def an_alternative_name_is_the_same_interface(host: Host) -> None:
     assert apply_plan(plan(), host, what="setup", progress=NoProgress(), guard=Guard())
     right = network_state()
     assert plan().is_empty, "setup writes the kernel's name"
-    spoken(RECORD, '"eth1"', f'"{LONG}"')
-    spoken(conf_path(0), "interface = eth1\n", f"interface = {SHORT}\n")
-    spoken(conf_path(0), f"interface = {SHORT}\n", f"interface = {SHORT}\nqueues = 3\n")
+    replace_text(RECORD, '"eth1"', f'"{LONG}"')
+    replace_text(conf_path(0), "interface = eth1\n", f"interface = {SHORT}\n")
+    replace_text(conf_path(0), f"interface = {SHORT}\n", f"interface = {SHORT}\nqueues = 3\n")
     context = Context(host, known(), environment={"HARP_IFNAME": f"={SHORT}"}, machine=Machine())
     assert [eni.name for eni in context.enis] == ["eth1"], "of the variable"
     context = Context(host, known(), machine=Machine())

@@ -121,6 +121,7 @@ def test_an_agent_that_writes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPat
 def another_build(plugin: Path, folder: Path) -> Path:
     """Return a copy of the plugin with another build id."""
     data = plugin.read_bytes()
+    # The id follows the head of its ELF note: type 3, NT_GNU_BUILD_ID, and the name "GNU".
     at = data.index(b"GNU\0", data.index(b"\x03\0\0\0GNU\0")) + 4
     copy = folder / "libnccl-net-other.so"
     copy.write_bytes(data[:at] + bytes(byte ^ 0xFF for byte in data[at : at + 8]) + data[at + 8 :])

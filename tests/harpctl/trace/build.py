@@ -110,12 +110,13 @@ def pack_recording(
         data += packed
     heads, ring = _pack_ring(entries, rare)
     at = HEADER_BYTES + len(data) + len(heads)
-    rings = RINGS.pack(
+    rings = RINGS.pack(  # the fields of harpctl.trace.rings.Rings, in their order
         at, len(ring), 1, 0, HEAD.size, ENTRY.size, EVENTS_AT, len(EVENTS), -len(heads), fd, 0,
         dumped_ns, 1, b"a test",
     )  # fmt: skip
-    header = HEADER.pack(
-        MAGIC, FORMAT, HEADER_BYTES, pid, 1, 1, 1, created_ns, 1,
+    start_ticks = namespace = created_unix_ns = updated_ns = 1
+    header = HEADER.pack(  # struct harp_stats_header
+        MAGIC, FORMAT, HEADER_BYTES, pid, start_ticks, namespace, created_unix_ns, created_ns, updated_ns,
         SCHEMA_AT, len(SCHEMA), b"9.9", host.encode(), len(rows), 0,
     )  # fmt: skip
     head = (header + tables + rings).ljust(SCHEMA_AT, b"\0") + SCHEMA.encode()

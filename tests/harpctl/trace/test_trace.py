@@ -13,8 +13,8 @@ from harpctl.cli import app
 from harpctl.errors import ExitCode
 from harpctl.trace.clock import clock_between
 from harpctl.trace.history import History, counts_of, describe_losses, history_of, side_of
-from harpctl.trace.rings import read_recording
-from tests.harpctl.trace.build import Entry, pack_recording
+from harpctl.trace.rings import ENTRY, read_recording
+from tests.harpctl.trace.build import SLOTS, Entry, pack_recording
 
 AHEAD_NS = 5_000_000_000  # the lead of the second host's clock
 MARK = 1000
@@ -154,7 +154,8 @@ def test_an_entry_of_two_sessions_in_turn(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_off_is_shown_as_far_as_it_goes(ends: tuple[Path, Path], tmp_path: Path) -> None:
     data = ends[0].read_bytes()
-    part = write_file(tmp_path, "part", data[: len(data) - 128 * 32 * 2 - 120 * 32])  # most of FLOW is gone
+    lost = (2 * SLOTS + SLOTS - 8) * ENTRY.size  # two parts, and all but 8 entries of FLOW, the first one
+    part = write_file(tmp_path, "part", data[:-lost])
     code, output = run_trace(part, "--all")
     assert code == ExitCode.WRONG_DATA
     assert "This file is cut off" in output

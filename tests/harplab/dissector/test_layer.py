@@ -24,6 +24,7 @@ TOKEN = 0x1122334455667788
 
 @pytest.fixture(scope="module")
 def h() -> Any:
+    """Provide the scapy layer that is made from docs/reference/wire.md."""
     return load_layer()
 
 
