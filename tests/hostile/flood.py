@@ -60,11 +60,11 @@ class Usage:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self.files, self.rss_kib = 0, 0
-        self.look()
+        self.take_sample()
         self.files_before, self.rss_kib_before = self.files, self.rss_kib
 
-    def look(self) -> None:
-        """Take a sample."""
+    def take_sample(self) -> None:
+        """Raise the figures to those of this moment."""
         self.files = max(self.files, len(list(Path(f"/proc/{self._pid}/fd").iterdir())))
         status = Path(f"/proc/{self._pid}/status").read_text()
         (rss,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
@@ -78,7 +78,7 @@ class Usage:
         """Take samples for a while."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
-            self.look()
+            self.take_sample()
             time.sleep(POLL_S)
 
 

@@ -195,7 +195,7 @@ def test_a_peer_connects_among_half_open_connections(
             assert sender.call("connect", handle) == 0
             assert receiver.answer() == 0
             transfer_messages(receiver, sender, 16, 300_000)
-            usage.look()
+            usage.take_sample()
             counts = [counts_of(attack, scale.seconds) for attack in attacks]
         transfer_messages(receiver, sender, 16, 300_000)
         print("connects", counts, usage.grown())

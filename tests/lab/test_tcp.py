@@ -108,7 +108,7 @@ def _start_referencing(lab: Lab, plugin: Path, wanted: str) -> Job:
 
 @pytest.mark.parametrize("wanted", ["auto", "on", "off"])
 def test_payload_by_reference(make_lab: MakeLab, plugin_file: Path, wanted: str) -> None:
-    """`auto` tries both methods for records of 1 MB messages; with `on` records of all sizes go so."""
+    """`auto` tries both methods for records of 1 MB messages; with `on` records of all sizes go by reference."""
     with _start_referencing(make_lab(LabSpec(enis=2)), plugin_file, wanted) as job:
         job.finish()
         statistics = job.statistics()
