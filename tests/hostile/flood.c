@@ -12,7 +12,7 @@
  * - `flood icmp SECONDS PPS VICTIM PEER PORT...`: errors of packets from VICTIM to PEER, between all pairs of
  *   these ports: unreachable, and too large.
  * - `flood replay SECONDS PPS INTERFACE`: what passes on an interface towards the host behind it, recorded
- * and sent there again and again.
+ *   and sent there again and again.
  * - `flood forge SECONDS PPS INTERFACE`: likewise, with later numbers, another byte changed and a right CRC.
  */
 #include <arpa/inet.h>

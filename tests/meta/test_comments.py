@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comments are sentences: none begins with a word that needs a noun before it, as in "of the peer"."""
+"""Comments are sentences: none begins with a word that needs a noun before it, as in "of the peer".
+
+Items of lists in them are indented to their end.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ C_NAMES = {".c", ".h", ".def"}
 # String and character literals come first, so that what looks like a comment in them is skipped.
 C_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*(.*?)\*/|//([^\n]*)', re.DOTALL)
 
+LIST_ITEM = re.compile(r"^ \* +(?:\d+\.|-) ")
+MARGIN = re.compile(r"^ \* \S")
+
 Comments = Iterator[tuple[int, str]]
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -42,6 +48,18 @@ def c_comments(text: str) -> Comments:
             if not (is_alone and line == last_line + 1):
                 yield line, rest.lstrip("/ ")
             last_line = line
+
+
+def items_at_margin(text: str) -> Comments:
+    """Yield the lines at the margin that end an item of a list: clang-format moves the end of a long item."""
+    is_in_item = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if LIST_ITEM.match(line):
+            is_in_item = True
+        elif is_in_item and MARGIN.match(line):
+            yield number, line
+        else:
+            is_in_item = is_in_item and line.startswith(" *  ")
 
 
 def python_comments(text: str) -> Comments:
@@ -163,3 +181,16 @@ def test_docstrings_begin_with_no_pronoun(root: Path) -> None:
             pronouns = find_fragments(all_docstrings(file.read_text()), PRONOUN)
             found += [f"{file.relative_to(root)}:{n}: {text[:100]}" for n, text in pronouns]
     assert not found, f"{len(found)} docstrings begin with a pronoun:\n" + "\n".join(found)
+
+
+def test_items_at_the_margin_are_found() -> None:
+    text = "/* Rules:\n *\n *   1. One is\n * long.\n *   2. Two\n *      is not.\n *\n * Owned by it. */\n"
+    assert [line for line, _ in items_at_margin(text)] == [4]
+
+
+def test_items_of_lists_are_indented(root: Path) -> None:
+    found = []
+    for file in tracked_files(root):
+        if file.suffix in C_NAMES:
+            found += [f"{file.relative_to(root)}:{n}: {text}" for n, text in items_at_margin(file.read_text())]
+    assert not found, "the end of an item of a list is at the margin:\n" + "\n".join(found)

@@ -5,18 +5,19 @@
  * Rules:
  *
  *   1. A record of up to HARP_RECORD_WHOLE_BYTES is read into a buffer, checked, and then placed by the
- * caller as a packet is.
+ *      caller as a packet is.
  *   2. A longer record for a watched buffer is read into the buffer, too, but placed here, line by line and
- * each line once, where its lines belong by then: a GPU that polls the buffer must see nothing that is wrong,
- *      and the kernel's copy keeps no order within a line.
+ *      each line once, where its lines belong by then: a GPU that polls the buffer must see nothing that is
+ *      wrong, and the kernel's copy keeps no order within a line.
  *   3. The payload of any other record is read straight to its place in pieces. The place is looked up before
  *      each read, so that nothing is written to a message that is done or a stream that is closed; lines that
  *      have arrived by another path are read to scrap. Each read continues into the buffer, where the next
- * head is.
+ *      head is.
  *   4. Lines of such a record count as arrived only when all of its payload has come, with the right CRC or
  *      MAC.
  *   5. Where two connections bring the same lines at once, the one whose head came last is placed and the
- * rest of the other is read to scrap: its CRC would be known too late to undo what it wrote over right bytes.
+ *      rest of the other is read to scrap: its CRC would be known too late to undo what it wrote over right
+ *      bytes.
  *
  * Owns and alone writes struct harp_records, and of the session the list of these that are being read in
  * place. Owned by a tcp path of the engine, which calls it in a loop: room, read, on_read, then next until
