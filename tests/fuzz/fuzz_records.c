@@ -87,8 +87,8 @@ static void copy_runs(struct reader *r, uint32_t message, const struct harp_plac
   }
 }
 
-/* Notes that a record is in its place: of its lines those that nobody had brought may be there now. (Not all:
- * this peer may give two messages the same lines.) */
+/* Learns that a record is in its place: of its lines those that nobody had brought may be there now. (Not
+ * all: this peer may give two messages the same lines.) */
 static void note_placed(struct reader *r, const struct harp_packet *p) {
   uint8_t *shadow = r->shadows[p->data.message];
   const uint8_t *buffer = r->buffers[p->data.message];

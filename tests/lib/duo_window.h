@@ -14,7 +14,7 @@ void duo_window_maybe_change(struct duo *d, struct duo_end *e);
 /* Makes the window in an acknowledgement absurd, or not, as drawn. */
 void duo_window_maybe_spoil(struct duo *d, struct harp_packet *ack);
 
-/* Notes an acknowledgement that the end's sender has taken. */
+/* Learns of an acknowledgement that the end's sender has taken. */
 void duo_window_on_ack(struct duo_end *e, const struct harp_packet *ack);
 
 /* Checks that what was sent on a path just now fits the window that the end knows. */

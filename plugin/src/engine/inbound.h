@@ -19,7 +19,7 @@ struct harp_peer;
 /* Returns the window of a peer that has sent nothing yet. */
 uint32_t harp_inbound_window_bytes(const struct harp_engine *e);
 
-/* Notes that data of a peer came: where it had not sent lately, the windows are shared out anew. */
+/* Learns that data of a peer came: where it had not sent lately, the windows are shared out anew. */
 void harp_inbound_on_data(struct harp_peer *peer, harp_ns now);
 
 /* Drops senders that have ceased to send or are gone, and divides their windows among the others. Called now

@@ -91,13 +91,13 @@ void harp_io_ready_unwatch(struct harp_io_ready *r, int fd);
 unsigned harp_io_ready_refresh(struct harp_io_ready *r, bool has_work, harp_ns now,
                                struct epoll_event others[HARP_READY_EVENTS]);
 
-/* Notes that a source has brought something. */
+/* Learns that a source has brought something. */
 static inline void harp_io_ready_received(struct harp_io_ready *r, uint64_t name) {
   r->is_steady = r->last == name;
   r->last = name;
   r->misses = 0;
 }
-/* Notes that a source is gone. */
+/* Learns that a source is gone. */
 static inline void harp_io_ready_forget(struct harp_io_ready *r, uint64_t name) {
   if (r->last == name) r->last = HARP_READY_NONE, r->is_steady = false;
   if (r->tried == name) r->tried = HARP_READY_NONE;

@@ -23,13 +23,13 @@ static inline void harp_ack_request_init(struct harp_ack_request *r, uint64_t fi
   *r = (struct harp_ack_request){.number = first_number - 1};
 }
 
-/* Notes a burst of so many bytes. */
+/* Learns of a burst of so many bytes. */
 static inline void harp_ack_request_on_sent(struct harp_ack_request *r, uint32_t bytes) {
   r->unrequested_bytes += bytes;
   r->unrequested_bursts++;
 }
 
-/* Notes that the packet of this number requests an acknowledgement. */
+/* Learns that the packet of this number requests an acknowledgement. */
 static inline void harp_ack_request_on_requested(struct harp_ack_request *r, uint64_t number) {
   r->number = number;
   r->unrequested_bytes = r->unrequested_bursts = 0;

@@ -75,7 +75,7 @@ void harp_experiments_init(struct harp_experiments *x);
  * choice of carriers between some now. Returns whether that has stopped an experiment. */
 bool harp_experiments_on_pairs(struct harp_experiments *x, uint64_t pairs, uint64_t silent, bool has_choice);
 
-/* Notes that TCP shows loss or a queue, or is silent. Returns whether that is news (rule 3). */
+/* Learns that TCP shows loss or a queue, or is silent. Returns whether that is news (rule 3). */
 bool harp_experiments_on_trouble(struct harp_experiments *x, harp_ns now);
 
 /* Returns whether large messages are to take datagrams now. */
@@ -105,7 +105,7 @@ bool harp_experiments_allow_search(const struct harp_experiments *x, bool is_tcp
 void harp_experiments_begin_search(struct harp_experiments *x, const struct harp_experiment *plan,
                                    harp_ns now);
 
-/* Notes that something is sent on the pair of a search. */
+/* Learns that something is sent on the pair of a search. */
 static inline void harp_experiments_on_sent(struct harp_experiments *x, unsigned pair, harp_ns now) {
   if (!harp_experiment_is_under_way(&x->search) || x->search.pair != pair || x->search_busy) return;
   x->search_busy = true;

@@ -29,8 +29,8 @@ struct harp_flows {
 /* Begins with one of `paths`. */
 void harp_flows_init(struct harp_flows *f, uint64_t paths, uint64_t speed_bytes_s);
 
-/* Notes a round trip on one of the paths; `held_back`: its window was full, and the network queued or lost
- * packets. */
+/* Learns of a round trip on one of the paths; `held_back`: its window was full, and the network queued or
+ * lost packets. */
 void harp_flows_on_round(struct harp_flows *f, bool held_back);
 
 /* Returns whether an experiment is to try more now. */

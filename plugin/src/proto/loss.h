@@ -38,7 +38,7 @@ struct harp_loss_result {
 
 void harp_loss_init(struct harp_path_loss *l, uint64_t first_number);
 
-/* Notes that a round trip has passed: forgets a little of the tolerance for reordering, and looks whether
+/* Learns that a round trip has passed: forgets a little of the tolerance for reordering, and looks whether
  * there is something to tell the receiver of what is settled. */
 void harp_loss_on_round(struct harp_path *p);
 

@@ -17,7 +17,7 @@ struct harp_sender;
 void harp_path_account_event(struct harp_sender *s, struct harp_path *p, const struct harp_loss_result *r,
                              uint32_t inflight_bytes, harp_ns rtt_ns, harp_ns now);
 
-/* Notes that there is work after a time without: what the path was idle counts for its window. */
+/* Learns that there is work after a time without: what the path was idle counts for its window. */
 void harp_path_account_busy(struct harp_path *p, harp_ns now);
 
 /* Traces a cut of the window by more than an eighth; the trace of acknowledgements shows smaller ones. */

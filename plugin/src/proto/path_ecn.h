@@ -33,7 +33,7 @@ struct harp_path_ecn {
 
 void harp_path_ecn_init(struct harp_path_ecn *e, bool is_used);
 
-/* Notes that packets of so many bytes are sent; returns whether as ECT. `may_test`: it is a probe, and none
+/* Learns that packets of so many bytes are sent; returns whether as ECT. `may_test`: it is a probe, and none
  * of a larger size. */
 static inline bool harp_path_ecn_on_sent(struct harp_path_ecn *e, bool may_test, uint64_t bytes) {
   e->was_test = e->is_test_due && may_test;

@@ -23,17 +23,17 @@
 
 struct harp_sender;
 
-/* Notes an acknowledgement of something new: the path works. */
+/* Learns of an acknowledgement of something new: the path works. */
 void harp_path_health_on_answer(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Notes that the packet was acknowledged that tests a larger size. */
+/* Learns that the packet was acknowledged that tests a larger size. */
 void harp_path_health_on_size_probe(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Takes smaller packets where those of the size in use are lost while smaller ones arrive. Called after
  * losses were looked for. */
 void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Notes that a packet was acknowledged that was sent as ECN-capable, while that was withheld. */
+/* Learns that a packet was acknowledged that was sent as ECN-capable, while that was withheld. */
 void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 /* Notes whether the receiver gets the path's packets by a slower way: its NIC spreads packets over queues by

@@ -41,7 +41,7 @@ static inline void harp_path_pace_update(struct harp_path_pace *pace, const stru
   pace->early_ns = HARP_MIN((harp_cc_burst_bytes(cc) * ns_per_byte_q16 >> 16) / 2, HARP_PACE_EARLY_NS);
 }
 
-/* Notes that so many bytes are sent. */
+/* Learns that so many bytes are sent. */
 static inline void harp_path_pace_on_sent(struct harp_path_pace *pace, const struct harp_cc *cc,
                                           uint64_t ns_per_byte_q16, uint64_t bytes, harp_ns now) {
   bool is_exact = cc->window_bytes < HARP_PACE_EXACT_PACKETS * cc->packet_bytes;

@@ -52,14 +52,14 @@ void harp_path_pairs_init(struct harp_sender *s, uint32_t seed, harp_ns now);
 /* Adds a pair of these paths, a bit each. */
 void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_bytes_s);
 
-/* Notes that a large message is posted: wakes the pairs that are for those. */
+/* Learns that a large message is posted: wakes the pairs that are for those. */
 void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now);
 
 /* Has a tcp path whose connection may have ended at the other side carry a probe: an idle one at once; one
  * that sleeps is woken (rule 6). */
 void harp_path_pairs_test(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Notes that a path is silent, and no other path shows that the peer is there; or that it has gone DOWN.
+/* Learns that a path is silent, and no other path shows that the peer is there; or that it has gone DOWN.
  * Wakes the pairs that may take its place. */
 void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now);
@@ -82,7 +82,7 @@ static inline bool harp_path_pairs_is_choice(const struct harp_path_pairs *pairs
   return pairs->count < path_count;
 }
 
-/* Notes a round trip of a path. */
+/* Learns of a round trip of a path. */
 void harp_path_pairs_on_round(struct harp_sender *s, const struct harp_path *p,
                               const struct harp_cc_sample *sample);
 

@@ -54,13 +54,13 @@ static inline void harp_path_probe_renew_proof(struct harp_path_probe *b, uint64
   b->proof_number = next_number;
 }
 
-/* Notes that the next probe of a path that is not UP falls due. */
+/* Learns that the next probe of a path that is not UP falls due. */
 static inline void harp_path_probe_on_interval(struct harp_path_probe *b, harp_ns now) {
   b->count++;
   b->probed_ns = now;
 }
 
-/* Notes that a probe falls due, or is sent: the next one keeps its distance. */
+/* Learns that a probe falls due, or is sent: the next one keeps its distance. */
 static inline void harp_path_probe_on_probe(struct harp_path_probe *b, harp_ns now) {
   b->probed_ns = now;
 }
@@ -70,22 +70,22 @@ static inline void harp_path_probe_restart_pto(struct harp_path_probe *b, harp_n
   b->pto_from_ns = now;
 }
 
-/* Notes a probe timeout: it starts over even if the probe cannot leave at once. */
+/* Learns of a probe timeout: it starts over even if the probe cannot leave at once. */
 void harp_path_probe_on_pto(struct harp_path_probe *b, harp_ns now);
 
 /* Forgets timeouts: the path is about to be probed as a new one. */
 void harp_path_probe_forget_ptos(struct harp_path_probe *b);
 
-/* Notes that the path's flight moved to others. */
+/* Learns that the path's flight moved to others. */
 void harp_path_probe_on_flight_moved(struct harp_path_probe *b);
 
-/* Notes that the kernel of a tcp path progresses. */
+/* Learns that the kernel of a tcp path progresses. */
 static inline void harp_path_probe_on_progress(struct harp_path_probe *b, harp_ns now) {
   b->pto_from_ns = now;
   b->pto_count = 0;
 }
 
-/* Notes an acknowledgement of something new. */
+/* Learns of an acknowledgement of something new. */
 static inline void harp_path_probe_on_answer(struct harp_path_probe *b, harp_ns now) {
   b->last_ack_ns = b->pto_from_ns = now;
   b->pto_count = 0;

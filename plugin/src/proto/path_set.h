@@ -48,7 +48,7 @@ void harp_path_set_on_detour(struct harp_sender *s, struct harp_path *p, bool de
 void harp_path_set_request_probe(struct harp_sender *s, const struct harp_path *p);
 void harp_path_set_withdraw_probe(struct harp_sender *s, const struct harp_path *p);
 
-/* Notes that the path's search for a packet size began or ended. */
+/* Learns that the path's search for a packet size began or ended. */
 void harp_path_set_on_size(struct harp_sender *s, const struct harp_path *p);
 
 #endif

@@ -68,13 +68,13 @@ bool harp_path_size_shrink(struct harp_path_size *z, bool is_hole, harp_ns now);
  * lines_max. */
 uint32_t harp_path_size_next(const struct harp_path_size *z);
 
-/* Notes that a probe of so many lines is sent as the packet of this number. */
+/* Learns that a probe of so many lines is sent as the packet of this number. */
 void harp_path_size_on_probe_sent(struct harp_path_size *z, uint32_t lines, uint64_t number, harp_ns now);
 
-/* Notes that the probe under test was acknowledged. */
+/* Learns that the probe under test was acknowledged. */
 void harp_path_size_on_probe_acked(struct harp_path_size *z, harp_ns now);
 
-/* Notes that packets of a burst, a bit each, were acknowledged. Returns the bytes of earlier lost packets
+/* Learns that packets of a burst, a bit each, were acknowledged. Returns the bytes of earlier lost packets
  * that were not of a black hole after all. */
 static inline uint32_t harp_path_size_on_acked(struct harp_path_size *z, const struct harp_burst *b,
                                                uint64_t bits) {
@@ -91,7 +91,7 @@ static inline uint32_t harp_path_size_on_acked(struct harp_path_size *z, const s
   return bytes;
 }
 
-/* Notes that packets of a burst were lost. Returns how many of their bytes do not count as congestion, at
+/* Learns that packets of a burst were lost. Returns how many of their bytes do not count as congestion, at
  * least for now. */
 uint32_t harp_path_size_on_lost(struct harp_path_size *z, const struct harp_burst *b, uint64_t bits,
                                 harp_ns rtt_ns);

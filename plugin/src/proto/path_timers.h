@@ -30,10 +30,10 @@ static inline void harp_path_timers_init(struct harp_path_timers *t) {
 /* Returns when the path needs attention by time alone. */
 harp_ns harp_path_timers_of(const struct harp_sender *s, const struct harp_path *p);
 
-/* Notes that the path's timers may have changed. */
+/* Learns that the path's timers may have changed. */
 void harp_path_timers_on_changed(struct harp_sender *s, const struct harp_path *p);
 
-/* Notes that the timers of all paths may have changed: there is work again. */
+/* Learns that the timers of all paths may have changed: there is work again. */
 static inline void harp_path_timers_on_busy(struct harp_path_timers *t, harp_ns now) {
   t->next_ns = now;
 }

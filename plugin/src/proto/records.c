@@ -194,6 +194,7 @@ static enum harp_records_event end_in_place(struct harp_records *r) {
   return placed_or_scrap(r, r->refused);
 }
 
+/* Has the payload of a record, whose head is read, go to its place; first what was read ahead of it. */
 static enum harp_records_event begin_in_place(struct harp_records *r, bool is_refused) {
   r->from += HARP_RECORD_HEAD_BYTES;
   r->refused = is_refused;

@@ -169,9 +169,9 @@ static HARP_COLD void trace_gap(const struct harp_receiver *r, uint8_t path, uin
                                        .a = (uint32_t)(number - r->paths[path].next_number)});
 }
 
-/* Notes a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far counts: a
- * number that later ones have overtaken may be a duplicate whose range is forgotten, and the sum must not
- * exceed what the sender has sent. */
+/* Learns of a packet that the network marked instead of dropping it (RFC 3168). Only the newest so far
+ * counts: a number that later ones have overtaken may be a duplicate whose range is forgotten, and the sum
+ * must not exceed what the sender has sent. */
 static HARP_COLD void packet_was_marked(struct harp_receiver *r, const struct harp_packet *p,
                                         uint64_t number) {
   struct harp_rx_path *path = &r->paths[p->path];

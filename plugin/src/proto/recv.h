@@ -132,7 +132,7 @@ static inline uint64_t harp_receiver_number(const struct harp_receiver *r, const
 enum harp_drop harp_receiver_on_packet(struct harp_receiver *r, const struct harp_packet *p, uint64_t number,
                                        struct harp_placement *place, harp_ns now);
 
-/* Notes that packets to the peer arrive on a path: its acknowledgements are not limited any more. */
+/* Learns that packets to the peer arrive on a path: its acknowledgements are not limited any more. */
 void harp_receiver_on_proved(struct harp_receiver *r, unsigned path, harp_ns now);
 static inline bool harp_receiver_is_unproved(const struct harp_receiver *r, unsigned path) {
   return harp_unlikely(r->unproved >> path & 1);
@@ -146,7 +146,7 @@ int harp_receiver_next_ack(const struct harp_receiver *r, uint64_t except, harp_
 void harp_receiver_take_ack(struct harp_receiver *r, unsigned path, struct harp_packet *ack, uint64_t *number,
                             harp_ns now);
 
-/* Notes that the acknowledgement of a path, taken just now, goes by another one, which may lose it. The
+/* Learns that the acknowledgement of a path, taken just now, goes by another one, which may lose it. The
  * sender may be unable to send what would bring one more, so it goes by its own path as well: in front of the
  * next record, or alone when the caller finds that the path takes it, and repeats it. */
 static inline void harp_receiver_on_ack_elsewhere(struct harp_receiver *r, unsigned path) {

@@ -215,7 +215,8 @@ void harp_sender_probe_anew(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_block(struct harp_sender *s, unsigned path, harp_ns now);
 void harp_sender_unblock(struct harp_sender *s, unsigned path, harp_ns now);
 
-/* Notes that a tcp path's kernel shows loss or a queue. Returns whether datagrams are tried because of it. */
+/* Learns that a tcp path's kernel shows loss or a queue. Returns whether datagrams are tried because of it.
+ */
 bool harp_sender_on_trouble(struct harp_sender *s, harp_ns now);
 
 /* Returns whether it is of interest how long the caller's core takes to send, which harp_sender_on_cpu_time

@@ -19,21 +19,21 @@
 
 struct harp_sender;
 
-/* Notes that large messages may be under way, or may be no more. */
+/* Learns that large messages may be under way, or may be no more. */
 void harp_send_experiments_on_posted(struct harp_sender *s, harp_ns now);
 void harp_send_experiments_on_closed(struct harp_sender *s);
 
-/* Notes a round trip of a path. */
+/* Learns of a round trip of a path. */
 void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 
 /* Notes what was acknowledged on a path. */
 void harp_send_experiments_on_acked(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes,
                                     harp_ns now);
 
-/* Notes that a path is about to go DOWN for its silence. */
+/* Learns that a path is about to go DOWN for its silence. */
 void harp_send_experiments_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 
-/* Notes that time has passed. */
+/* Learns that time has passed. */
 void harp_send_experiments_on_time(struct harp_sender *s, harp_ns now);
 
 #endif

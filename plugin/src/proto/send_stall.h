@@ -22,10 +22,10 @@ static inline void harp_send_stall_init(struct harp_send_stall *t) {
   t->since_ns = 0;
 }
 
-/* Notes that a path fell silent. */
+/* Learns that a path fell silent. */
 void harp_send_stall_on_silence(struct harp_sender *s, harp_ns now);
 
-/* Notes that a path answers; returns whether that ends a stall. */
+/* Learns that a path answers; returns whether that ends a stall. */
 static inline bool harp_send_stall_on_answer(struct harp_send_stall *t) {
   bool was_stalled = t->since_ns;
   t->since_ns = 0;

@@ -47,7 +47,7 @@ void harp_send_windows_on_announced(struct harp_sender *s, uint32_t bytes, harp_
 /* Begins anew with the least windows (rule 3); harp_send_windows_on_posted alone calls it. */
 void harp_send_windows_cut_stale(struct harp_send_windows *w);
 
-/* Notes that a message is posted: others may have waited, for credit. */
+/* Learns that a message is posted: others may have waited, for credit. */
 static inline void harp_send_windows_on_posted(struct harp_send_windows *w, harp_ns now) {
   if (harp_unlikely(now - w->announced_ns >= HARP_WINDOW_STALE_NS)) harp_send_windows_cut_stale(w);
 }

@@ -36,11 +36,11 @@ bool harp_tail_duplication_choose(const struct harp_sender *s, struct harp_tx_ch
  * path's pace lets it take one that is. */
 harp_ns harp_tail_duplication_deadline_ns(const struct harp_sender *s, harp_ns now);
 
-/* Notes that bytes of a burst are repeated. */
+/* Learns that bytes of a burst are repeated. */
 void harp_tail_duplication_on_repeated(struct harp_tail_duplication *t, struct harp_burst *burst,
                                        uint32_t bytes);
 
-/* Notes that new bytes are sent. */
+/* Learns that new bytes are sent. */
 static inline void harp_tail_duplication_on_sent(struct harp_tail_duplication *t, uint32_t bytes) {
   t->budget_bytes = HARP_MIN(t->budget_bytes + bytes / HARP_TAIL_DUPLICATION_SHARE,
                              HARP_TAIL_DUPLICATION_BUDGET_BYTES + 0u);

@@ -58,7 +58,7 @@ void harp_tcp_speed_init(struct harp_tcp_speed *v);
 void harp_tcp_speed_on_look(struct harp_tcp_speed *v, uint64_t left_bytes, uint32_t unsent_bytes,
                             harp_ns now);
 
-/* Notes that a record was acknowledged `rtt_ns` after it was sent, as the last of `flight_bytes` in flight.
+/* Learns that a record was acknowledged `rtt_ns` after it was sent, as the last of `flight_bytes` in flight.
  */
 void harp_tcp_speeds_on_flight(struct harp_tcp_speeds *all, uint32_t flight_bytes, harp_ns rtt_ns);
 

@@ -121,13 +121,13 @@ int harp_tx_stream_post(struct harp_tx_stream *st, const void *data, uint32_t by
  * the first message, is ignored and counted: it is nonsense, or of an earlier stream of the same id. */
 bool harp_tx_stream_on_credit(struct harp_tx_stream *st, uint32_t posted);
 
-/* Notes that a run of lines arrived. Each of them was sent. */
+/* Learns that a run of lines arrived. Each of them was sent. */
 void harp_tx_stream_on_acked(struct harp_tx_stream *st, uint32_t line, uint32_t lines, harp_ns now);
 
-/* Notes that all lines before `delivered` arrived; ignores and counts what was never sent. */
+/* Learns that all lines before `delivered` arrived; ignores and counts what was never sent. */
 void harp_tx_stream_on_delivered(struct harp_tx_stream *st, uint32_t delivered, harp_ns now);
 
-/* Notes that a run of lines was lost; those that arrived by other packets are not sent again. */
+/* Learns that a run of lines was lost; those that arrived by other packets are not sent again. */
 void harp_tx_stream_on_lost(struct harp_tx_stream *st, uint32_t line, uint32_t lines);
 
 /* Returns whether there is a next message and it may not be sent for lack of credit. */

@@ -51,7 +51,7 @@ bool harp_answers_is_same(const struct harp_connect_name *a, const struct harp_c
 struct harp_answer *harp_answers_find(const struct harp_answers *as, const struct harp_connect_name *name);
 /* Adds an entry, which is not there, without a link. NULL: there is no memory. */
 struct harp_answer *harp_answers_add(struct harp_answers *as, const struct harp_connect_name *name);
-/* Takes note of the link and the peer of an answer. link NULL: the answer is that it was closed. */
+/* Sets the link and the peer of an answer. link NULL: the answer is that it was closed. */
 void harp_answer_set(struct harp_answer *a, const struct harp_connect_name *name, struct harp_link *link,
                      const struct harp_peer *peer, bool awaits_ping);
 void harp_answers_remove(struct harp_answers *as, struct harp_answer *a);

@@ -75,10 +75,10 @@ int harp_monitor_take(struct harp_monitor *m, struct harp_control_message *msg);
 /* Answers all PINGs that were taken, by one PONG. */
 void harp_monitor_answer(struct harp_peer *peer);
 
-/* Takes note of a PONG. Returns how long it took; 0: no PING waited for it. */
+/* Learns of a PONG. Returns how long it took; 0: no PING waited for it. */
 harp_ns harp_monitor_on_pong(struct harp_monitor *m, harp_ns now);
 
-/* Take note that the connection is closed or broken, and why, of which the first reason stays; or that the
+/* Learn that the connection is closed or broken, and why, of which the first reason stays; or that the
  * network under it broke. */
 void harp_monitor_set_gone(struct harp_peer *peer, const char *why);
 void harp_monitor_set_lost(struct harp_peer *peer);

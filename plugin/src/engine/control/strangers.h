@@ -37,7 +37,7 @@ static inline bool harp_strangers_may_come(const struct harp_strangers *s, harp_
   return s->spent_until_ns < now + HARP_STRANGERS_BURST * HARP_STRANGER_NS;
 }
 
-/* Notes that one was accepted; that one proved a secret. */
+/* Learns that one was accepted; that one proved a secret. */
 static inline void harp_strangers_on_accepted(struct harp_strangers *s, harp_ns now) {
   s->spent_until_ns = HARP_MAX(s->spent_until_ns, now) + HARP_STRANGER_NS;
 }

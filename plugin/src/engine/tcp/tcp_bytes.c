@@ -122,7 +122,7 @@ static ssize_t send_waiting(struct harp_tcp_path *p, harp_ns now) {
   return sendmsg(p->fd, &msg, flags | MSG_MORE);
 }
 
-/* Notes that the kernel takes no more now: the path is blocked until it does. */
+/* Learns that the kernel takes no more now: the path is blocked until it does. */
 static void wait_for_kernel(struct harp_tcp_path *p, harp_ns now) {
   if (!p->is_waiting) p->peer->engine->counters.tx_deferred++;
   p->is_waiting = true;

@@ -44,7 +44,7 @@ static struct notice *find_notice(const uint8_t addr[16], bool is_local) {
   return NULL;
 }
 
-/* Notes that one more has it as out. Returns whether that one is to log it. */
+/* Learns that one more has it as out. Returns whether that one is to log it. */
 static bool put_notice(const uint8_t addr[16], bool is_local) {
   pthread_mutex_lock(&notices.lock);
   struct notice *n = find_notice(addr, is_local);
@@ -62,8 +62,8 @@ static bool put_notice(const uint8_t addr[16], bool is_local) {
   return is_news;
 }
 
-/* Notes that one has it as out no more: it is back, or nobody knows. Returns whether that it is back is still
- * to be logged. */
+/* Learns that one has it as out no more: it is back, or nobody knows. Returns whether that it is back is
+ * still to be logged. */
 static bool take_notice(const uint8_t addr[16], bool is_local, bool is_back) {
   pthread_mutex_lock(&notices.lock);
   struct notice *n = find_notice(addr, is_local);

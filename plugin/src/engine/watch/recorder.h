@@ -23,7 +23,7 @@ void harp_recorder_join(struct harp_engine *e);
 /* The same for a peer. */
 void harp_recorder_add_peer(struct harp_peer *peer);
 
-/* Notes that a link was opened, or is about to end. */
+/* Learns that a link was opened, or is about to end. */
 void harp_recorder_trace_link(const struct harp_link *link, bool is_open);
 
 /* Records an event of the engine itself, or of a peer. */

@@ -159,7 +159,7 @@ static void doubt_routes(const struct harp_peer *peer) {
               peer->engine->name, peer->name);
 }
 
-/* Notes that a link waits. Returns whether that was logged for the first time in this stall of its peer. */
+/* Learns that a link waits. Returns whether that was logged for the first time in this stall of its peer. */
 static bool record_stall(struct harp_link *link, harp_ns now) {
   struct harp_peer_stall *s = &link->peer->stall;
   if (!is_stalled(link->peer, now)) {

@@ -94,7 +94,7 @@ void harp_stall_log_accept(struct harp_listener *l, harp_ns now);
  * it has logged for the first time; NULL: none. */
 struct harp_peer *harp_stalls_on_time(struct harp_engine *e, harp_ns now);
 
-/* Takes note of how long the engine's thread has waited for a core since it began. */
+/* Learns how long the engine's thread has waited for a core since it began. */
 void harp_stalls_on_core_delay(struct harp_engine *e, harp_ns delay_ns, harp_ns now);
 
 /* A link's tests that found nothing, after each so many of which the engine's thread is watched. */
