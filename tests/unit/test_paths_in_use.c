@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "lib/acks.h"
 #include "lib/bring_up.h"
 #include "proto/send.h"
 #include "wire/record.h"
@@ -23,17 +24,6 @@ enum {
 };
 static const struct harp_tx_stream_config stream = {
     .id = STREAM, .first_line = FIRST_LINE, .first_message = FIRST_MESSAGE};
-
-static struct harp_packet ack(uint8_t path, uint32_t begin, uint32_t end, uint32_t posted) {
-  struct harp_packet p = {.type = HARP_PACKET_ACK, .path = path};
-  p.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
-  p.ack.credit_count = 1;
-  p.ack.credits[0] = (struct harp_credit){STREAM, posted};
-  p.ack.range_count = begin != end;
-  p.ack.ranges[0].begin = begin;
-  p.ack.ranges[0].end = end;
-  return p;
-}
 
 /* ---- paths between the same ENIs ---- */
 
@@ -102,7 +92,8 @@ static void test_one_path_between_two_enis_is_used(void **state) {
     harp_sender_keepalive(own, HARP_MS(100), now);
     while (send_next(own, 1, &run, now)) {
       assert_true(run.path < 2);
-      struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 1);
+      struct harp_packet p =
+          make_ack(STREAM, run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 1);
       p.ack.echo_time = harp_ticks_from_ns(now) - 1;
       p.ack.time = harp_ticks_from_ns(now);
       assert_int_equal(feed_to(own, p, now), HARP_DROP_NONE);
@@ -117,7 +108,7 @@ static void test_another_is_used_beside_a_silent_path(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   bring_up(own, 0);
-  struct harp_packet credit = ack(1, 0, 0, FIRST_MESSAGE + 1);
+  struct harp_packet credit = make_ack(STREAM, 1, 0, 0, FIRST_MESSAGE + 1);
   feed_to(own, credit, 0);
   harp_path_health_down(own, &own->paths[1], 0);
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
@@ -127,7 +118,7 @@ static void test_another_is_used_beside_a_silent_path(void **state) {
   assert_int_equal(own->paths[3].state, HARP_PATH_DORMANT);
   assert_int_equal(own->paths[2].cc.window_bytes, HARP_CC_INITIAL_BYTES / 2);
   uint32_t last = (uint32_t)own->paths[0].next_number;
-  assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
+  assert_int_equal(feed_to(own, make_ack(STREAM, 0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
   assert_int_equal(own->paths[2].state, HARP_PATH_DORMANT);
   assert_int_equal(own->set.eligible & 4, 0);
   harp_sender_check(own);
@@ -209,7 +200,8 @@ static void count_checks(struct harp_sender *own, harp_ns *now, harp_ns span_ns,
     (void)harp_sender_rest(own, *now);
     harp_sender_on_timeout(own, *now);
     while (send_next(own, 1, &run, *now)) {
-      struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
+      struct harp_packet p =
+          make_ack(STREAM, run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
       p.ack.echo_time = harp_ticks_from_ns(*now) - 1;
       count[run.path]++;
       assert_int_equal(feed_to(own, p, *now), HARP_DROP_NONE);
@@ -279,7 +271,7 @@ static void test_they_are_woken_when_all_are_silent(void **state) {
   (void)state;
   struct harp_sender *own = start_cross();
   struct harp_tx_run run;
-  feed_to(own, ack(0, 0, 0, FIRST_MESSAGE + 1), 0);
+  feed_to(own, make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 1), 0);
   for (unsigned i = 0; i < CROSS_PATHS; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50));
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   assert_true(send_next(own, 1, &run, 0));
@@ -352,14 +344,14 @@ static void test_a_path_that_becomes_dormant_gives_up_an_overdue_probe(void **st
   struct harp_sender *own = start_flows();
   const struct harp_path *other = &own->paths[2];
   bring_up(own, 0);
-  feed_to(own, ack(1, 0, 0, FIRST_MESSAGE + 1), 0);
+  feed_to(own, make_ack(STREAM, 1, 0, 0, FIRST_MESSAGE + 1), 0);
   harp_path_health_down(own, &own->paths[1], 0);
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, 0), 0);
   harp_ns now = until_it_leaves(own, 3, HARP_PATH_DORMANT, HARP_US(1), HARP_SEC(1));
   assert_true(other->inflight_bytes);
   now = harp_path_pto_ns(other);
   uint32_t last = (uint32_t)own->paths[0].next_number;
-  assert_int_equal(feed_to(own, ack(0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
+  assert_int_equal(feed_to(own, make_ack(STREAM, 0, last - 1, last, FIRST_MESSAGE + 1), now), HARP_DROP_NONE);
   assert_int_equal(other->state, HARP_PATH_DORMANT);
   assert_int_equal(other->inflight_bytes, 0);
   harp_sender_check(own);
@@ -391,7 +383,7 @@ static void test_a_new_tcp_path_is_new_again_after_it_was_dormant(void **state) 
   }
   assert_true(second->inflight_bytes);
   uint32_t last = (uint32_t)first->next_number;
-  assert_int_equal(feed_to(own, ack(0, last - 1, last, 0), HARP_SEC(1)), HARP_DROP_NONE);
+  assert_int_equal(feed_to(own, make_ack(STREAM, 0, last - 1, last, 0), HARP_SEC(1)), HARP_DROP_NONE);
   assert_int_equal(first->state, HARP_PATH_UP);
   assert_int_equal(second->state, HARP_PATH_DORMANT);
   harp_path_health_down(own, &own->paths[0], HARP_SEC(1));
@@ -410,7 +402,7 @@ static void test_another_is_used_for_one_that_never_answers(void **state) {
   assert_true(now < HARP_MS(60));
   uint32_t last = (uint32_t)own->paths[3].next_number;
   if (!(own->set.probes_due >> 3 & 1))
-    assert_int_equal(feed_to(own, ack(3, last - 1, last, 0), now), HARP_DROP_NONE);
+    assert_int_equal(feed_to(own, make_ack(STREAM, 3, last - 1, last, 0), now), HARP_DROP_NONE);
   free(own);
 }
 
@@ -423,7 +415,7 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
   harp_ns silent_ns[5] = {0}, now = 0;
   bring_up(own, 0);
   want(own, 0, 3);
-  struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE + 9);
+  struct harp_packet p = make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 9);
   p.flags = HARP_FLAG_DETOUR;
   feed_to(own, p, 0);
   bring_up(own, 0);
@@ -439,7 +431,8 @@ static void test_no_path_goes_down_early_beside_its_like(void **state) {
     while (send_next(own, 1, &run, now)) {
       if (!silent_ns[run.path]) silent_ns[run.path] = now;
       if (run.path != 0) continue;
-      struct harp_packet q = ack(0, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 9);
+      struct harp_packet q =
+          make_ack(STREAM, 0, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE + 9);
       q.flags = HARP_FLAG_DETOUR;
       q.ack.echo_time = harp_ticks_from_ns(now) - 1;
       q.ack.time = harp_ticks_from_ns(now);
@@ -457,7 +450,7 @@ static void test_detours_are_avoided(void **state) {
   (void)state;
   struct harp_sender *own = start_flows();
   bring_up(own, 0);
-  struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE);
+  struct harp_packet p = make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE);
   p.flags = HARP_FLAG_DETOUR;
   assert_int_equal(feed_to(own, p, 0), HARP_DROP_NONE);
   assert_int_equal(own->set.eligible, 3); /* until another is known to work */

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/seq.h"
+#include "lib/acks.h"
 #include "lib/bring_up.h"
 #include "proto/recv.h"
 #include "proto/send.h"
@@ -61,17 +62,6 @@ static bool take(struct harp_tx_run *run, uint32_t max) {
     if (send_next(s, max, run, now)) return true;
   }
   return false;
-}
-
-static struct harp_packet ack(uint8_t path, uint32_t begin, uint32_t end, uint32_t posted) {
-  struct harp_packet p = {.type = HARP_PACKET_ACK, .path = path};
-  p.ack.window_bytes = HARP_WINDOW_MAX_BYTES;
-  p.ack.credit_count = 1;
-  p.ack.credits[0] = (struct harp_credit){STREAM, posted};
-  p.ack.range_count = begin != end;
-  p.ack.ranges[0].begin = begin;
-  p.ack.ranges[0].end = end;
-  return p;
 }
 
 static enum harp_drop feed(struct harp_packet p) {
@@ -127,7 +117,8 @@ static void test_an_empty_message_takes_one_line_and_no_bytes(void **state) {
   assert_int_equal(run.count, 1);
   assert_int_equal(run.last_bytes, 0);
   assert_false(harp_tx_stream_poll_done(&st, &cookie));
-  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE)),
+                   HARP_DROP_NONE);
   assert_true(harp_tx_stream_poll_done(&st, &cookie));
   assert_ptr_equal(cookie, data);
 }
@@ -137,7 +128,7 @@ static void test_early_messages_are_small_and_few(void **state) {
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, HARP_EARLY_MAX_BYTES + 1, NULL, true, 0), 0);
   assert_false(take(&run, HARP_BURST_MAX_PACKETS)); /* too large without credit */
-  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   while (take(&run, HARP_BURST_MAX_PACKETS)) assert_int_equal(run.message, FIRST_MESSAGE);
   for (int i = 0; i < 12; i++) assert_int_equal(harp_sender_post(s, &st, data, 8, NULL, true, 0), 0);
   uint32_t sent = 0;
@@ -153,23 +144,24 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
   assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
   uint32_t n = FIRST_NUMBER;
-  assert_int_equal(feed(ack(run.path, n, n + 4, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
-  assert_int_equal(feed(ack(run.path, n + 1, n, FIRST_MESSAGE)), HARP_DROP_FIELD);
-  struct harp_packet credit = ack(run.path, 0, 0, FIRST_MESSAGE + 9);
+  assert_int_equal(feed(make_ack(STREAM, run.path, n, n + 4, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(make_ack(STREAM, run.path, n + 1, n, FIRST_MESSAGE)), HARP_DROP_FIELD);
+  struct harp_packet credit = make_ack(STREAM, run.path, 0, 0, FIRST_MESSAGE + 9);
   for (uint32_t id = STREAM + 1; id < 0x10000; id += 0x7ffe) { /* streams that are not open */
     credit.ack.credits[0].stream = (uint16_t)id;
     assert_int_equal(feed(credit), HARP_DROP_NONE);
   }
   assert_int_equal(st.posted, FIRST_MESSAGE);
   /* Ranges that reach below zero, where packet numbers are still small. */
-  assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
-  assert_int_equal(feed(ack(run.path, 0xFFFFFFF0, 0xFFFFFFF8, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
-  assert_int_equal(feed(ack(run.path, 0x80000010, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(make_ack(STREAM, run.path, 0xFFFFFFF0, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(make_ack(STREAM, run.path, 0xFFFFFFF0, 0xFFFFFFF8, FIRST_MESSAGE)),
+                   HARP_DROP_STALE_ACK);
+  assert_int_equal(feed(make_ack(STREAM, run.path, 0x80000010, n + 1, FIRST_MESSAGE)), HARP_DROP_STALE_ACK);
   assert_int_equal(st.delivered, FIRST_LINE);
   assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + PACKET_BYTES));
   assert_false(harp_tx_stream_poll_done(&st, &cookie));
   /* Numbers below the first: never sent, harmless. */
-  assert_int_equal(feed(ack(run.path, 1, 3, FIRST_MESSAGE)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, run.path, 1, 3, FIRST_MESSAGE)), HARP_DROP_NONE);
   assert_int_equal(s->paths[run.path].inflight_bytes, 3 * (HARP_DATA_HEADER_BYTES + PACKET_BYTES));
 }
 
@@ -177,9 +169,9 @@ static void test_nonsense_is_dropped_and_changes_nothing(void **state) {
 static void test_credit_that_no_receiver_can_give_is_ignored(void **state) {
   (void)state;
   assert_int_equal(harp_sender_post(s, &st, data, 100000, NULL, true, 0), 0);
-  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX + 1)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX + 1)), HARP_DROP_NONE);
   assert_int_equal(st.posted, FIRST_MESSAGE);
-  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + HARP_MESSAGES_MAX)), HARP_DROP_NONE);
   assert_int_equal(st.posted, FIRST_MESSAGE + HARP_MESSAGES_MAX);
 }
 
@@ -198,7 +190,7 @@ static void test_a_message_without_credit_hurries_no_other(void **state) {
   assert_int_equal(run.flags & HARP_FLAG_ACK_SOON, 0);
   harp_sender_check(s);
 
-  struct harp_packet credit = ack(run.path, 0, 0, FIRST_MESSAGE + 1);
+  struct harp_packet credit = make_ack(STREAM, run.path, 0, 0, FIRST_MESSAGE + 1);
   credit.ack.credits[0].stream = STREAM - 1;
   assert_int_equal(feed(credit), HARP_DROP_NONE);
   while (take(&run, HARP_BURST_MAX_PACKETS)) assert_int_equal(run.stream, STREAM - 1);
@@ -215,7 +207,7 @@ static void test_credit_is_requested_while_others_are_busy(void **state) {
   (void)state;
   const struct harp_tx_stream_config other = {.id = STREAM - 1, .first_message = FIRST_MESSAGE};
   struct harp_tx_run run;
-  struct harp_packet last = ack(0, 0, 0, 0); /* something is always in flight */
+  struct harp_packet last = make_ack(STREAM, 0, 0, 0, 0); /* something is always in flight */
   unsigned requested = 0;
   harp_ns first_ns = 0, now = 0;
   harp_sender_open(s, &own_stream, &other);
@@ -229,7 +221,7 @@ static void test_credit_is_requested_while_others_are_busy(void **state) {
     harp_sender_on_timeout(s, now);
     while (send_next(s, HARP_BURST_MAX_PACKETS, &run, now)) {
       assert_int_equal(harp_sender_on_ack(s, &last, harp_sender_ack_number(s, &last), now), HARP_DROP_NONE);
-      last = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
+      last = make_ack(STREAM, run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
       requested += (run.flags & HARP_FLAG_CREDIT) != 0;
       if (requested && !first_ns) first_ns = now;
     }
@@ -247,7 +239,8 @@ static void refuse_stream(struct harp_sender *own, harp_ns *now, harp_ns span_ns
     harp_sender_on_timeout(own, *now);
     while (send_next(own, HARP_BURST_MAX_PACKETS, &run, *now)) {
       if (run.type == HARP_PACKET_DATA && run.stream == STREAM) continue;
-      struct harp_packet p = ack(run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
+      struct harp_packet p =
+          make_ack(STREAM, run.path, (uint32_t)run.number, (uint32_t)(run.number + run.count), 0);
       p.ack.echo_time = harp_ticks_from_ns(*now);
       *now += HARP_US(50);
       p.ack.time = harp_ticks_from_ns(*now);
@@ -301,8 +294,10 @@ static void test_an_old_acknowledgement_takes_nothing_back(void **state) {
   struct harp_tx_run run;
   assert_int_equal(harp_sender_post(s, &st, data, MESSAGE_BYTES, NULL, true, 0), 0);
   assert_true(take(&run, HARP_BURST_MAX_PACKETS));
-  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_MESSAGE + 3)), HARP_DROP_NONE);
-  assert_int_equal(feed(ack(run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, run.path, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_MESSAGE + 3)),
+                   HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, run.path, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 1)),
+                   HARP_DROP_NONE);
   assert_int_equal(st.delivered, FIRST_LINE + 2 * PACKET_LINES);
   assert_int_equal(st.posted, FIRST_MESSAGE + 3);
 }
@@ -315,7 +310,7 @@ static void test_messages_complete_in_order(void **state) {
   for (int i = 0; i < 3; i++) {
     assert_int_equal(harp_sender_post(s, &st, data, 100, data + i, true, 0), 0);
     assert_true(take(&run, HARP_BURST_MAX_PACKETS));
-    acks[i] = ack(run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
+    acks[i] = make_ack(STREAM, run.path, (uint32_t)run.number, (uint32_t)run.number + 1, FIRST_MESSAGE);
   }
   feed(acks[1]); /* the second arrives first */
   assert_false(harp_tx_stream_poll_done(&st, &cookie));
@@ -388,7 +383,7 @@ static uint32_t fill(harp_ns now) {
 }
 
 static enum harp_drop announce(uint32_t window_bytes, uint32_t number, harp_ns now) {
-  struct harp_packet p = ack(0, 0, 0, 0);
+  struct harp_packet p = make_ack(STREAM, 0, 0, 0, 0);
   p.number = number;
   p.ack.credit_count = 0;
   p.ack.window_bytes = window_bytes;
@@ -399,7 +394,7 @@ static void test_all_paths_to_an_interface_share_its_window(void **state) {
   (void)state;
   uint32_t window = 100 << 10;
   assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, HARP_US(1)), 0);
-  assert_int_equal(feed(ack(1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, 1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   assert_int_equal(announce(window, FIRST_NUMBER, HARP_US(2)), HARP_DROP_NONE);
   assert_in_range(fill(HARP_US(3)), window - 2 * COST, window);
   assert_true(s->paths[0].inflight_bytes && s->paths[1].inflight_bytes);
@@ -427,7 +422,7 @@ static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   (void)state;
   assert_int_equal(counters.absurd_windows, 0);
   assert_int_equal(harp_sender_post(s, &st, data, sizeof data, NULL, true, HARP_US(1)), 0);
-  assert_int_equal(feed(ack(1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, 1, 0, 0, FIRST_MESSAGE + 1)), HARP_DROP_NONE);
   assert_int_equal(announce(0, FIRST_NUMBER, HARP_US(2)), HARP_DROP_NONE);
   assert_int_equal(counters.absurd_windows, 1);
   assert_in_range(fill(HARP_US(3)), HARP_WINDOW_MIN_BYTES - 2 * COST, HARP_WINDOW_MIN_BYTES);
@@ -435,7 +430,7 @@ static void test_an_absurd_window_is_bounded_and_counted(void **state) {
   assert_int_equal(counters.absurd_windows, 2);
   assert_int_equal(s->windows.by_eni[0].bytes, HARP_WINDOW_MAX_BYTES);
   /* What acknowledges packets that were never sent announces nothing. */
-  struct harp_packet p = ack(0, FIRST_NUMBER, FIRST_NUMBER + 100000, FIRST_MESSAGE + 1);
+  struct harp_packet p = make_ack(STREAM, 0, FIRST_NUMBER, FIRST_NUMBER + 100000, FIRST_MESSAGE + 1);
   p.number = FIRST_NUMBER + 2;
   p.ack.window_bytes = 1 << 20;
   assert_int_equal(feed(p), HARP_DROP_STALE_ACK);
@@ -448,13 +443,13 @@ static void test_absurd_credit_is_ignored_and_counted(void **state) {
   static const uint32_t never[] = {HARP_MESSAGES_MAX + 1, FAR, INT32_MAX, 1u << 31, -FAR, -1};
   static const uint16_t never_open[] = {0, STREAM - 1, STREAM + 1, HARP_STREAMS_MAX, UINT16_MAX};
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(never); i++) {
-    assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + never[i])), HARP_DROP_NONE);
+    assert_int_equal(feed(make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + never[i])), HARP_DROP_NONE);
     assert_int_equal(counters.absurd_credits, i + 1);
     assert_int_equal(st.posted, FIRST_MESSAGE);
   }
   counters.absurd_credits = 0;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(never_open); i++) {
-    struct harp_packet p = ack(0, 0, 0, FIRST_MESSAGE + 1);
+    struct harp_packet p = make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 1);
     p.ack.credits[0].stream = never_open[i];
     assert_int_equal(feed(p), HARP_DROP_NONE);
     assert_int_equal(counters.absurd_credits, i + 1);
@@ -466,10 +461,10 @@ static void test_late_credit_is_not_absurd(void **state) {
   static const uint32_t posted[] = {0, HARP_MESSAGES_MAX, 1, HARP_MESSAGES_MAX, 0};
   (void)state;
   for (unsigned i = 0; i < HARP_ARRAY_COUNT(posted); i++)
-    assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE + posted[i])), HARP_DROP_NONE);
+    assert_int_equal(feed(make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + posted[i])), HARP_DROP_NONE);
   assert_int_equal(st.posted, FIRST_MESSAGE + HARP_MESSAGES_MAX);
   harp_sender_close(s, &st);
-  assert_int_equal(feed(ack(0, 0, 0, FIRST_MESSAGE)), HARP_DROP_NONE);
+  assert_int_equal(feed(make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE)), HARP_DROP_NONE);
   assert_int_equal(counters.absurd_credits, 0);
 }
 
@@ -571,7 +566,7 @@ static struct harp_sender *choose_without_frame(unsigned *on, harp_ns *now) {
                                            {.lines_max = 11, .local_eni = 2, .remote_eni = 2}},
                                  .window_bytes = 4 << 20,
                                  .cc = &harp_cc_target};
-  struct harp_packet credit = ack(0, 0, 0, FIRST_MESSAGE + 50);
+  struct harp_packet credit = make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 50);
   struct harp_tx_run run;
   struct harp_sender *own = malloc(harp_sender_bytes(&c));
   assert_non_null(own);
@@ -609,7 +604,8 @@ static void test_a_copy_that_found_no_frame_is_forgotten(void **state) {
   struct harp_sender *own = choose_without_frame(&first, &now);
   struct harp_tx_run run;
   now += HARP_MS(30);
-  struct harp_packet late = ack((uint8_t)first, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 50);
+  struct harp_packet late =
+      make_ack(STREAM, (uint8_t)first, FIRST_NUMBER, FIRST_NUMBER + 1, FIRST_MESSAGE + 50);
   assert_int_equal(harp_sender_on_ack(own, &late, harp_sender_ack_number(own, &late), now), HARP_DROP_NONE);
   harp_sender_on_timeout(own, now);
   for (unsigned sent = 0; sent < 8 && send_next(own, HARP_BURST_MAX_PACKETS, &run, now); sent++)

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include "base/endian.h"
+
 #define REFLECTED_P 0x82f63b78u
 /* Multiplies a reflected 32-bit remainder by x, mod P. */
 #define BY_X(v) (((uint32_t)(v) >> 1) ^ (((uint32_t)(v)&1u) ? REFLECTED_P : 0u))
@@ -44,14 +46,6 @@ enum {
 HARP_CACHE_ALIGNED static const uint32_t table[8][256] = {E256(0), E256(1), E256(2), E256(3),
                                                           E256(4), E256(5), E256(6), E256(7)};
 
-static uint64_t from_le64(uint64_t v) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  return v;
-#else
-  return __builtin_bswap64(v);
-#endif
-}
-
 static uint32_t step8(uint32_t state, uint64_t le) {
   uint64_t v = le ^ state;
 
@@ -68,11 +62,7 @@ static uint32_t portable_crc(uint32_t seed, const void *data, size_t bytes) {
   const uint8_t *src = data;
   uint32_t state = ~seed;
 
-  for (; bytes >= 8; src += 8, bytes -= 8) {
-    uint64_t v;
-    memcpy(&v, src, 8);
-    state = step8(state, from_le64(v));
-  }
+  for (; bytes >= 8; src += 8, bytes -= 8) state = step8(state, harp_load_le64(src));
   for (; bytes; src++, bytes--) state = step1(state, *src);
   return ~state;
 }
@@ -87,7 +77,7 @@ static uint32_t portable_copy(uint32_t seed, void *to, const void *from, size_t 
     memcpy(&v, src, 8);
     HARP_CRC32C_PIN("r", v);
     memcpy(dst, &v, 8);
-    state = step8(state, from_le64(v));
+    state = step8(state, harp_load_le64(&v));
   }
   for (; bytes; src++, dst++, bytes--) {
     uint32_t v = *src;

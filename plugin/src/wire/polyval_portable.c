@@ -11,21 +11,7 @@
 
 #include <string.h>
 
-static inline uint64_t load_le64(const uint8_t *p) {
-  uint64_t v;
-  memcpy(&v, p, 8);
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-  v = __builtin_bswap64(v);
-#endif
-  return v;
-}
-
-static inline void store_le64(uint8_t *p, uint64_t v) {
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-  v = __builtin_bswap64(v);
-#endif
-  memcpy(p, &v, 8);
-}
+#include "base/endian.h"
 
 /* Returns the product of two polynomials of 32 bits. */
 static uint64_t multiply32(uint32_t a, uint32_t b) {
@@ -53,7 +39,8 @@ static uint64_t multiply64(uint64_t a, uint64_t b, uint64_t *high) {
 }
 
 void harp_polyval_dot(const uint8_t *a, const uint8_t *b, uint8_t *out) {
-  uint64_t a0 = load_le64(a), a1 = load_le64(a + 8), b0 = load_le64(b), b1 = load_le64(b + 8);
+  uint64_t a0 = harp_load_le64(a), a1 = harp_load_le64(a + 8), b0 = harp_load_le64(b),
+           b1 = harp_load_le64(b + 8);
   uint64_t low_high, high_high, middle_high, folded_high;
   uint64_t low = multiply64(a0, b0, &low_high), high = multiply64(a1, b1, &high_high);
   uint64_t middle = multiply64(a0 ^ a1, b0 ^ b1, &middle_high) ^ low ^ high;
@@ -67,8 +54,8 @@ void harp_polyval_dot(const uint8_t *a, const uint8_t *b, uint8_t *out) {
     low_high = low ^ folded_high;
     low = folded;
   }
-  store_le64(out, high ^ low);
-  store_le64(out + 8, high_high ^ low_high);
+  harp_store_le64(out, high ^ low);
+  harp_store_le64(out + 8, high_high ^ low_high);
 }
 
 static void portable_add(const struct harp_polyval_key *key, uint8_t *sum, const void *data, size_t bytes) {

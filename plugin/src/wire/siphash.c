@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "base/endian.h"
+
 enum {
   ROUNDS_PER_WORD = 2,
   ROUNDS_AT_END = 4,
@@ -25,22 +27,6 @@ struct sip {
 
 static inline uint64_t rotate_left(uint64_t v, unsigned bits) {
   return (v << bits) | (v >> (64 - bits));
-}
-
-static inline uint64_t load_le64(const uint8_t *p) {
-  uint64_t v;
-  memcpy(&v, p, 8);
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-  v = __builtin_bswap64(v);
-#endif
-  return v;
-}
-
-static inline void store_le64(uint8_t *p, uint64_t v) {
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-  v = __builtin_bswap64(v);
-#endif
-  memcpy(p, &v, 8);
 }
 
 static inline void run_rounds(struct sip *s, int rounds) {
@@ -70,7 +56,7 @@ static inline void absorb_word(struct sip *s, uint64_t word) {
 
 /* Returns the words after all input, before the end constant. `start` goes into v1. */
 static struct sip digest_of(const uint8_t *key, const uint8_t *data, size_t bytes, uint64_t start) {
-  const uint64_t k0 = load_le64(key), k1 = load_le64(key + 8);
+  const uint64_t k0 = harp_load_le64(key), k1 = harp_load_le64(key + 8);
   struct sip s = {
       /* "somepseudorandomlygeneratedbytes", big-endian */
       .v0 = k0 ^ 0x736f6d6570736575,
@@ -80,7 +66,7 @@ static struct sip digest_of(const uint8_t *key, const uint8_t *data, size_t byte
   };
   uint64_t last = (uint64_t)bytes << 56;
 
-  for (; bytes >= 8; data += 8, bytes -= 8) absorb_word(&s, load_le64(data));
+  for (; bytes >= 8; data += 8, bytes -= 8) absorb_word(&s, harp_load_le64(data));
   for (size_t i = 0; i < bytes; i++) last |= (uint64_t)data[i] << (8 * i);
   absorb_word(&s, last);
   return s;
@@ -98,7 +84,7 @@ void harp_siphash128(const uint8_t key[HARP_SIPHASH_KEY_BYTES], const void *data
   struct sip s = digest_of(key, data, bytes, WIDE_START);
 
   s.v2 ^= WIDE_END;
-  store_le64(out, finish_hash(&s));
+  harp_store_le64(out, finish_hash(&s));
   s.v1 ^= WIDE_SECOND;
-  store_le64(out + 8, finish_hash(&s));
+  harp_store_le64(out + 8, finish_hash(&s));
 }
