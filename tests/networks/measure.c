@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "models/probe.h"
 
 #define SAMPLE_MIN_NS HARP_US(20)
@@ -173,6 +174,36 @@ struct measured measure_network(const struct scenario *s) {
   network_fini(&n);
   m.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
   return m;
+}
+
+/* ---- medians ---- */
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* The numbers of a measurement, in any order: a struct of doubles alone. */
+union numbers {
+  struct measured measured;
+  double all[sizeof(struct measured) / sizeof(double)];
+};
+
+struct measured measured_median(const struct measured *of, unsigned count) {
+  union numbers median;
+  HARP_ASSERT(count && count <= MEASURED_SEEDS_MAX);
+  for (unsigned k = 0; k < sizeof median.all / sizeof median.all[0]; k++) {
+    double column[MEASURED_SEEDS_MAX];
+    for (unsigned i = 0; i < count; i++) column[i] = ((union numbers){of[i]}).all[k];
+    qsort(column, count, sizeof column[0], by_value);
+    median.all[k] = column[count / 2];
+  }
+  median.measured.packets = median.measured.cpu_s = 0;
+  for (unsigned i = 0; i < count; i++) {
+    median.measured.packets += of[i].packets;
+    median.measured.cpu_s += of[i].cpu_s;
+  }
+  return median.measured;
 }
 
 /* ---- in steps ---- */

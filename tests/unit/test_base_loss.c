@@ -60,6 +60,24 @@ static void test_drains_give_the_share(void **state) {
   assert_false(harp_base_loss_is_known(&b));
 }
 
+/* The estimate varies around what is lost: each interval of 3 lost packets of 600 is one of many. */
+static void test_a_known_share_is_kept_down_to_half_of_what_makes_it_known(void **state) {
+  (void)state;
+  drain(997, 3); /* 0.3 %, the estimate 0.15 % */
+  drain(997, 3);
+  assert_false(harp_base_loss_is_known(&b));
+  drain(297, 3); /* 1 %: 0.6 % */
+  assert_true(harp_base_loss_is_known(&b));
+  drain(997, 3);
+  drain(997, 3); /* 0.38 % */
+  assert_true(b.share_q16 < PERCENT_Q16 / 2);
+  assert_true(harp_base_loss_is_known(&b));
+  drain(1024, 0); /* 0.19 % */
+  assert_false(harp_base_loss_is_known(&b));
+  drain(995, 5); /* 0.35 % */
+  assert_false(harp_base_loss_is_known(&b));
+}
+
 /* Only what loses less than half of what random loss is. */
 static void test_drains_show_that_there_is_none(void **state) {
   (void)state;
@@ -239,6 +257,7 @@ static void test_a_restart_keeps_the_share_as_a_presumption(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_drains_give_the_share, begin),
+      cmocka_unit_test_setup(test_a_known_share_is_kept_down_to_half_of_what_makes_it_known, begin),
       cmocka_unit_test_setup(test_drains_show_that_there_is_none, begin),
       cmocka_unit_test_setup(test_the_part_of_drains_that_others_share_counts, begin),
       cmocka_unit_test_setup(test_parts_that_differ_by_chance_count_as_one, begin),

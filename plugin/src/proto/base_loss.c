@@ -12,7 +12,8 @@
 #define PRESUME_FOR_NS      HARP_MS(600)  /* a presumption ends that no drain has confirmed for so long; */
 #define TRIAL_FOR_NS        HARP_MS(2500) /* the same of a trial with two packets or more, whose drains are slow */
 enum {
-  KNOWN_Q16 = 328,           /* 0.5 %: a smaller loss counts as none */
+  KNOWN_Q16 = 328,           /* 0.5 %: a smaller loss counts as none, */
+  KEPT_Q16 = 164,            /* 0.25 %: but once known it is kept down to this, since the estimate is rough */
   FEW_MAX_Q16 = 2621,        /* 4 %: a larger loss of few packets is congestion (rule 4) */
   STARVED_MAX_Q16 = 39322,   /* 60 %: the most that is presumed of a starved window (rule 3) */
   INTERVAL_PACKETS = 1024,   /* the most packets of an interval of drains */
@@ -41,8 +42,13 @@ void harp_base_loss_restart(struct harp_base_loss *b) {
   forget_drains(b);
 }
 
+static void set_share(struct harp_base_loss *b, uint32_t share_q16) {
+  b->share_q16 = share_q16;
+  b->is_known = share_q16 >= (b->is_known ? KEPT_Q16 : KNOWN_Q16);
+}
+
 bool harp_base_loss_is_known(const struct harp_base_loss *b) {
-  return b->share_q16 >= KNOWN_Q16;
+  return b->is_known;
 }
 
 bool harp_base_loss_is_believed(const struct harp_base_loss *b) {
@@ -68,7 +74,7 @@ static bool is_over(const struct harp_base_loss *b, const struct harp_loss_count
 }
 
 static bool begin_presumption(struct harp_base_loss *b, struct harp_loss_count *c, harp_ns now) {
-  b->share_q16 = share_q16_of(c->lost_bytes, c->bytes);
+  set_share(b, share_q16_of(c->lost_bytes, c->bytes));
   *c = (struct harp_loss_count){0};
   if (!harp_base_loss_is_known(b)) return false;
   forget_drains(b);
@@ -123,14 +129,14 @@ bool harp_base_loss_judge_drains(struct harp_base_loss *b, uint32_t packet_bytes
   bool is_uneven = least_q16 < share_q16;
   share_q16 = HARP_MIN(share_q16, least_q16);
   end_interval(b);
-  if (share_q16 < KNOWN_Q16 / 2) b->clean_ns = now;
+  if (share_q16 < KEPT_Q16) b->clean_ns = now;
   if (b->is_presumed || is_uneven) {
     if (share_q16 < was_q16 / 4) postpone_presumptions(b, now);
     b->is_presumed = b->is_trial = false;
-    b->share_q16 = share_q16;
+    set_share(b, share_q16);
     return true;
   }
-  b->share_q16 = (was_q16 + share_q16) / 2;
+  set_share(b, (was_q16 + share_q16) / 2);
   return true;
 }
 
@@ -150,7 +156,7 @@ static bool presume_of_few(struct harp_base_loss *b, harp_ns now) {
 /* Ends a presumption that turned out wrong. */
 static void give_up(struct harp_base_loss *b, harp_ns now) {
   postpone_presumptions(b, now);
-  b->share_q16 = 0;
+  set_share(b, 0);
 }
 
 /* Ends a trial whose larger window loses more, which it does not where the loss is random. */
@@ -182,7 +188,7 @@ bool harp_base_loss_on_settled(struct harp_base_loss *b, const struct harp_base_
   add_to_count(&b->starved, s->acked_bytes, s->lost_bytes);
   if (s->window_q8 >= packet_q8 / 2 || b->starved.lost_bytes < INTERVAL_LOST * s->packet_bytes) return false;
   if (!begin_presumption(b, &b->starved, s->now)) return false;
-  b->share_q16 = HARP_MIN(2 * b->share_q16, STARVED_MAX_Q16 + 0u); /* few packets give a rough value */
+  set_share(b, HARP_MIN(2 * b->share_q16, STARVED_MAX_Q16 + 0u)); /* few packets give a rough value */
   return true;
 }
 

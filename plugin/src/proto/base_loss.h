@@ -4,7 +4,8 @@
  * One flow of many cannot tell: where many share a policer, each sees the same loss whether it sends less or
  * not. So the loss is taken from drains (cc_target.c), in which all flows send less at once, and congestion
  * loses nothing. Rules:
- *   1. An interval of drains gives the share; the estimate moves to it by half.
+ *   1. An interval of drains gives the share; the estimate moves to it by half. From KNOWN_Q16 on the loss is
+ *      known, and then down to KEPT_Q16: few losses make an interval, and the estimate varies by half.
  *   2. Where clocks differ, not all flows drain at the same time. Then a part of the drains, which more of
  *      them share, loses less than the whole, and gives the share.
  *   3. Outside of drains loss is presumed to be random where congestion would lose less: with a window of
@@ -33,6 +34,7 @@ struct harp_loss_count {
 
 struct harp_base_loss {
   uint32_t share_q16; /* the estimate: the share of bytes that is lost, times 2^16 */
+  bool is_known;      /* the path loses packets by itself; else the estimate counts for little */
   bool is_presumed;   /* the estimate is presumed: no drain has confirmed it yet (rules 3 and 4) */
   bool is_trial;      /* the estimate is presumed, and congestion is as likely (rule 4) */
 
