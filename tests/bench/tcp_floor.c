@@ -14,6 +14,9 @@
  *   ip netns exec B taskset -c 1 ./tcp_floor sink 10.0.0.2 BYTES CRC &
  *   ip netns exec A taskset -c 0 ./tcp_floor flood 10.0.0.2 BYTES CRC
  *
+ *   ip netns exec B taskset -c 1 ./tcp_floor meet 10.0.0.2 BYTES CRC &    both ways at once, as a collective
+ * does ip netns exec A taskset -c 0 ./tcp_floor both 10.0.0.2 BYTES CRC
+ *
  * BYTES: of a message, one record each; eight buffers are used in turn. CRC: 1 takes the payload's CRC-32C
  * before it is sent and when it has come; 0 does without.
  *
@@ -21,6 +24,7 @@
  * the user's memory, begins OFFSET bytes behind a page of the byte stream. The kernel's copy is one
  * instruction (rep movsb), whose speed depends on that. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
@@ -37,13 +41,20 @@
 enum { PORT = 9997, HEAD = 64, BUFFERS = 8, CRC_AT = 32, PAGE = 4096 };
 static const double WARM_UP_S = 0.2, MEASURED_S = 1.0;
 
+/* The record under way in one direction. */
+struct record {
+  unsigned count; /* the records before it */
+  size_t done;    /* the bytes of it that were moved */
+  uint8_t head[2 * PAGE];
+};
+
 struct connection {
   int fd;
   bool checks;
   size_t bytes;         /* the bytes of a payload */
   size_t before, after; /* the bytes in front of a record, and behind it */
   uint8_t *buffers;
-  unsigned sent, received;
+  struct record sent, received;
 };
 
 static double seconds(void) {
@@ -84,52 +95,85 @@ static void skip(struct iovec *part, size_t *done) {
   *done -= n;
 }
 
-/* Moves all of a record; false: the other side is done. */
-static bool move(struct connection *c, uint8_t *head, uint8_t *payload, bool sends) {
+/* Moves some of the record under way, if the kernel takes or has some; false: the other side is done. */
+static bool move_some(struct connection *c, struct record *r, bool sends) {
   static uint8_t rest[PAGE];
-  size_t done = 0, all = c->before + c->bytes + c->after;
-  while (done < all) {
-    struct iovec iov[3] = {{head, c->before}, {payload, c->bytes}, {rest, c->after}};
-    struct msghdr m = {.msg_iov = iov, .msg_iovlen = c->after ? 3 : 2};
-    size_t skipped = done;
-    for (unsigned i = 0; i < m.msg_iovlen; i++) skip(&iov[i], &skipped);
-    ssize_t n = sends ? sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(c->fd, &m, MSG_DONTWAIT);
-    if (n == 0) return false;
-    if (n > 0) done += (size_t)n;
-  }
+  uint8_t *payload = c->buffers + r->count % BUFFERS * c->bytes;
+  struct iovec iov[3] = {{r->head, c->before}, {payload, c->bytes}, {rest, c->after}};
+  struct msghdr m = {.msg_iov = iov, .msg_iovlen = c->after ? 3 : 2};
+  size_t skipped = r->done;
+  for (unsigned i = 0; i < m.msg_iovlen; i++) skip(&iov[i], &skipped);
+  ssize_t n = sends ? sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(c->fd, &m, MSG_DONTWAIT);
+  if (n == 0 || (n < 0 && errno != EAGAIN)) return false;
+  if (n > 0) r->done += (size_t)n;
   return true;
 }
 
-static void send_message(struct connection *c) {
-  static uint8_t head[2 * PAGE];
-  uint8_t *payload = c->buffers + c->sent++ % BUFFERS * c->bytes;
-  uint32_t crc = c->checks ? harp_crc32c(0, payload, c->bytes) : 0;
-  memcpy(head + CRC_AT, &crc, sizeof crc);
-  if (!move(c, head, payload, true)) exit(0);
+/* Returns whether the record under way has moved as a whole; then the next one begins. */
+static bool is_moved(const struct connection *c, struct record *r) {
+  if (r->done < c->before + c->bytes + c->after) return false;
+  r->done = 0;
+  r->count++;
+  return true;
 }
 
-static bool receive_message(struct connection *c) {
-  static uint8_t head[2 * PAGE];
-  uint8_t *payload = c->buffers + c->received++ % BUFFERS * c->bytes;
+static uint32_t crc_of(const struct connection *c, const struct record *r) {
+  return c->checks ? harp_crc32c(0, c->buffers + r->count % BUFFERS * c->bytes, c->bytes) : 0;
+}
+
+/* Sends some of a message; the process ends when the other side is done. */
+static void send_some(struct connection *c) {
+  struct record *r = &c->sent;
+  if (!r->done) {
+    uint32_t crc = crc_of(c, r);
+    memcpy(r->head + CRC_AT, &crc, sizeof crc);
+  }
+  if (!move_some(c, r, true)) exit(0);
+}
+
+static bool receive_some(struct connection *c) {
+  struct record *r = &c->received;
   uint32_t crc;
-  if (!move(c, head, payload, false)) return false;
-  memcpy(&crc, head + CRC_AT, sizeof crc);
-  if (c->checks && crc != harp_crc32c(0, payload, c->bytes)) {
+  if (!move_some(c, r, false)) return false;
+  memcpy(&crc, r->head + CRC_AT, sizeof crc);
+  if (c->checks && r->done == c->before + c->bytes + c->after && crc != crc_of(c, r)) {
     fprintf(stderr, "tcp_floor: wrong bytes\n");
     exit(1);
   }
   return true;
 }
 
-static void measure(struct connection *c, bool pings) {
+static void send_message(struct connection *c) {
+  do send_some(c);
+  while (!is_moved(c, &c->sent));
+}
+
+static bool receive_message(struct connection *c) {
+  do {
+    if (!receive_some(c)) return false;
+  } while (!is_moved(c, &c->received));
+  return true;
+}
+
+/* Sends and receives in turns, some of a message each. */
+static bool move_both(struct connection *c) {
+  send_some(c);
+  (void)is_moved(c, &c->sent);
+  if (!receive_some(c)) return false;
+  (void)is_moved(c, &c->received);
+  return true;
+}
+
+static void measure(struct connection *c, bool pings, bool goes_both) {
   double start = seconds(), begin = start + WARM_UP_S, end = begin + MEASURED_S;
   unsigned before = 0;
   for (double now = start; now < end; now = seconds()) {
-    if (now < begin) before = c->sent;
-    send_message(c);
+    if (now < begin) before = c->sent.count;
+    if (goes_both && !move_both(c)) exit(1);
+    if (!goes_both) send_message(c);
     if (pings && !receive_message(c)) exit(1);
   }
-  double count = c->sent - before, us = 1e6 * (seconds() - begin) / count;
+  double count = c->sent.count - before, us = 1e6 * (seconds() - begin) / count;
   if (pings)
     printf("half round trip of %zu bytes: %.2f us\n", c->bytes, us / 2);
   else
@@ -139,10 +183,11 @@ static void measure(struct connection *c, bool pings) {
 int main(int argc, char **argv) {
   size_t offset = argc == 6 ? strtoul(argv[5], NULL, 10) : 0;
   if (argc < 5 || argc > 6 || offset >= PAGE) {
-    fprintf(stderr, "usage: tcp_floor echo|ping|sink|flood ADDRESS BYTES CRC [OFFSET]\n");
+    fprintf(stderr, "usage: tcp_floor echo|ping|sink|flood|meet|both ADDRESS BYTES CRC [OFFSET]\n");
     return 2;
   }
-  bool listens = !strcmp(argv[1], "echo") || !strcmp(argv[1], "sink");
+  bool meets = !strcmp(argv[1], "meet");
+  bool listens = meets || !strcmp(argv[1], "echo") || !strcmp(argv[1], "sink");
   harp_crc32c_init(0);
   struct connection c = {.bytes = strtoul(argv[3], NULL, 10), .checks = argv[4][0] == '1', .before = HEAD};
   if (argc == 6) {
@@ -153,7 +198,9 @@ int main(int argc, char **argv) {
   if (!c.buffers) fail("memory");
   memset(c.buffers, 1, BUFFERS * c.bytes);
   c.fd = open_connection(argv[2], listens);
-  if (!listens) measure(&c, !strcmp(argv[1], "ping"));
+  if (!listens) measure(&c, !strcmp(argv[1], "ping"), !strcmp(argv[1], "both"));
+  while (meets && move_both(&c))
+    ;
   while (listens && receive_message(&c))
     if (!strcmp(argv[1], "echo")) send_message(&c);
   close(c.fd);
