@@ -91,8 +91,7 @@ enum {
   EXCESS_KNOWN_MIN = 4,    /* the packets of excess that count beside a base loss, which is a rough value, */
   EXCESS_KNOWN_MAX = 12,   /* those with a window of 24 or more, */
   EXCESS_KNOWN_SHARE = 32, /* or this part of the window */
-  FORGET_SHARE = 16,       /* each drain raises the bound of rule 3 by this part of it */
-  FUTILE_SHARE = 2, /* one does by this after a period in which a flow without the bound kept the queue */
+  FORGET_SHARE = 2,        /* each drain raises the bound of rule 3 by this part of it */
 };
 
 /* Marks (RFC 8257). */
@@ -455,7 +454,6 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
       (t->is_futile || t->drain_rtt_ns > wanted_ns) && !is_longer && has_left_queue(cc, usual_ns);
   if (is_filled && t->was_filled) t->compete_periods = COMPETE_PERIODS;
   t->was_filled = is_filled;
-  unsigned forget_share = t->is_futile ? FUTILE_SHARE : FORGET_SHARE;
   t->is_futile = false;
   t->usual_base_ns = usual_ns + (s->rtt_min_ns - usual_ns) / 64;
   if (harp_base_loss_is_believed(&t->base_loss) && cc->window_bytes < 2 * cc->packet_bytes)
@@ -464,7 +462,7 @@ static void end_drain(struct harp_cc *cc, const struct harp_cc_sample *s) {
   t->base_ns = s->rtt_min_ns;
   t->drain_from_ns = 0;
   t->drain_to_ns = s->now;
-  if (t->loss_queue_ns != HARP_NEVER) t->loss_queue_ns += t->loss_queue_ns / forget_share;
+  if (t->loss_queue_ns != HARP_NEVER) t->loss_queue_ns += t->loss_queue_ns / FORGET_SHARE;
   if (t->loss_queue_ns > SHALLOW_MAX_NS) t->loss_queue_ns = HARP_NEVER;
   t->queue_max_ns -= t->queue_max_ns / 8;
 }
