@@ -16,7 +16,7 @@ from harplab.bench.table import figure_text
 BEGIN, END = "<!-- harpctl lab suite: begin -->", "<!-- harpctl lab suite: end -->"
 COLUMNS = 100
 QUIET_LOAD = 1.0
-HEADS = ("work", "HARP", "Socket", "speed-up", "lowest to highest", "CPU", "target")
+HEADS = ("work", "HARP", "Socket", "speed-up (lowest to highest)", "CPU", "target")
 
 
 def find_shortfalls(row: SuiteRow) -> list[str]:
@@ -166,7 +166,7 @@ def _table_lines(rows: Sequence[SuiteRow]) -> list[str]:
     for row in rows:
         if row.group != group:
             group = row.group
-            lines.append(_table_line([f"**{group}**", *[""] * (len(HEADS) - 1)]))
+            lines.append(_table_line([f"**{group}**"]))
         lines.append(_table_line(_row_cells(row)))
     return lines
 
@@ -178,8 +178,7 @@ def _row_cells(row: SuiteRow) -> list[str]:
         row.name + (f"; keeps {row.kept:.2f} of its rate" if row.kept is not None else ""),
         f"{figure_text(row.ours)} {row.unit}" if row.ours is not None else "",
         _their_cell(row),
-        f"**{row.speedup:.2f}**" if row.speedup is not None else "",
-        _range_text(row) if row.speedup is not None else "",
+        f"**{row.speedup:.2f}** ({_range_text(row)})" if row.speedup is not None else "",
         f"{row.cpu:.2f}" if row.cpu is not None else "",
         target + missed,
     ]
@@ -200,9 +199,7 @@ def _range_text(row: SuiteRow) -> str:
         return text
     slowest = min(row.sizes, key=lambda size: size.speedup)
     fastest = max(row.sizes, key=lambda size: size.speedup)
-    return (
-        f"{slowest.speedup:.2f} ({size_text(slowest.bytes)}) to {fastest.speedup:.2f} ({size_text(fastest.bytes)})"
-    )
+    return f"{slowest.speedup:.2f} at {size_text(slowest.bytes)} to {fastest.speedup:.2f} at {size_text(fastest.bytes)}"
 
 
 def _table_line(cells: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the tables of docs/reference/wire.md: layouts, constants, codes.
+"""Reads the indented blocks of docs/reference/wire.md: layouts, constants, codes.
 
-tests/meta/test_wire_doc.py compares the same tables with the code.
+tests/meta/test_wire_doc.py compares the same blocks with the code.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 WIRE_DOC = "wire.md"  # a file of harplab/data that a package brings
 LAB = Path(__file__).resolve().parents[1]
-STRUCT = re.compile(r"^\| offset \| type \| `(\w+)` \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
-CONSTANT = re.compile(r"^\| `(HARP_\w+)` \| (\w+) \|", re.MULTILINE)
-CODE = re.compile(r"(?:^\| |\| )(\d+) (?:\| )?`(HARP_\w+)`", re.MULTILINE)
+LAYOUT = re.compile(r"^ {4}(harp_\w+)\n((?: {4,}\d.*\n)+)", re.MULTILINE)
+FIELD = re.compile(r" +(\d+) +(\w+)(?:\[(\d+)\])? +(\w+) *(.*)")  # offset, type, number of values, name, meaning
+CONSTANT = re.compile(r"^ {4}(HARP_\w+) +(\w+)$", re.MULTILINE)
+CODE = re.compile(r"^ {4,}(\d+) +(HARP_\w+)", re.MULTILINE)
 UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96, "eni": 56}
 NESTED = {  # types that are layouts
     "prefix": "harp_wire_prefix",
@@ -39,7 +40,7 @@ def wire_doc() -> str:
 
 
 class Field(NamedTuple):
-    """A row of a layout's table."""
+    """A line of a layout."""
 
     offset: int
     size: int
@@ -58,18 +59,17 @@ class Field(NamedTuple):
         return self.type == "bytes" and "NUL-terminated" in self.meaning
 
 
-def _parse_field(offset: str, values: str, name: str, meaning: str) -> Field:
-    """Return the field of a row; its second cell is a type, behind the number of values unless it is one."""
-    count, _, unit = values.rpartition(" ")
+def _parse_field(line: str) -> Field:
+    """Return the field of a layout's line."""
+    match = FIELD.fullmatch(line)
+    assert match, line
+    offset, unit, count, name, meaning = match.groups()
     return Field(int(offset), int(count or 1) * UNIT_BYTES[unit], unit, name, meaning)
 
 
 def parse_layouts(text: str) -> dict[str, list[Field]]:
     """Return the fields of each layout by its name in the code."""
-    found = {}
-    for match in STRUCT.finditer(text):
-        found[match[1]] = [_parse_field(*map(str.strip, line.split("|")[1:5])) for line in match[2].splitlines()]
-    return found
+    return {name: [_parse_field(line) for line in lines.splitlines()] for name, lines in LAYOUT.findall(text)}
 
 
 def parse_constants(text: str) -> dict[str, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables: defaults, values, what is refused, and that the page's table has them."""
+"""The variables: defaults, values, what is refused, and that the page has them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_needs_rows_says_so() -> None:
 
 def test_the_page_has_all_variables_with_their_defaults() -> None:
     rows = re.findall(
-        r"^\| `((?:LIGHT|TIACC)_\w+)` \| ([^|]*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+        r"^- `((?:LIGHT|TIACC)_\w+)` \(([^)]*)\):", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     )
     assert [name for name, _default in rows] == list(VARIABLES)
     defaults = Settings()

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/reference/configuration.md, which `make -C plugin settings` writes."""
+"""The lists of settings in docs/reference/configuration.md, which `make -C plugin settings` writes."""
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "harpctl" / "confs" / "settings.json"
 FILE = ROOT / "docs" / "reference" / "configuration.md"
 
-KEYS_HEAD = "| section | key | variable | expected | default | meaning |"
-VARIABLES_HEAD = "| variable | expected | default | meaning |"
+COLUMNS = 100
+KEYS = re.compile(r"^`\[eni\]`\n.*?(?=\n## )", re.MULTILINE | re.DOTALL)  # up to the next heading
+VARIABLES = re.compile(r"(?:^- `HARP_.*\n(?:  .*\n)*)+", re.MULTILINE)
 LINKS = {  # words of a meaning, and the page with more about them
-    "nearest ENI": "../explanation/striping.md#what-nccl-sees",
+    "nearest ENI": "../explanation/striping.md#devices",
     "devices that use all ENIs": "../explanation/striping.md",
     "in every NCCL": "../how-to/operations.md#controls-by-nccl-release",
-    "what for": "statistics.md#when-nccl-waits",
+    "what for": "statistics.md#reasons-of-a-wait",
     "by reference": "../explanation/drivers.md#tcp-beside-udp",
     "statistics file is made": "statistics.md",
     "dumps of the last events": "trace.md",
@@ -47,30 +50,39 @@ def _meaning_of(row: Row) -> str:
     return text
 
 
-def _row_of_key(row: Row) -> str:
-    key = row["key"] + (" *" if row["scope"] == "job" else "")
-    variable = f"`{row['variable']}`" if row["variable"] else ""
-    cells = (row["section"], key, variable, row["expected"], _default_of(row), _meaning_of(row))
-    return f"| {' | '.join(map(str, cells))} |"
+def _describe(names: str, row: Row) -> str:
+    """Return the item of a setting: its names, what is expected and the default, the meaning."""
+    text = f"- {names} ({row['expected']}; {_default_of(row)}): {_meaning_of(row)}"
+    wrapped = textwrap.wrap(
+        text, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(wrapped) + "\n"
 
 
-def _row_of_variable(row: Row) -> str:
-    return f"| `{row['variable']}` | {row['expected']} | {_default_of(row)} | {_meaning_of(row)} |"
+def _names_of_key(row: Row) -> str:
+    variable = f", `{row['variable']}`" if row["variable"] else ""
+    return f"`{row['key']}`{' *' if row['scope'] == 'job' else ''}{variable}"
 
 
-def _make_table(head: str, lines: list[str]) -> str:
-    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *lines, ""])
+def _describe_keys() -> str:
+    """Return the keys of the conf file, a list for each section."""
+    keys = [row for row in load_rows() if row["key"]]
+    return "\n".join(
+        f"`[{section}]`\n\n" + "".join(_describe(_names_of_key(row), row) for row in rows)
+        for section, rows in groupby(keys, lambda row: row["section"])
+    )
+
+
+def _describe_variables() -> str:
+    """Return the variables that no key has."""
+    return "".join(_describe(f"`{row['variable']}`", row) for row in load_rows() if not row["key"])
 
 
 def generate_document(text: str) -> str:
-    """Return the document's text with the tables of the settings."""
-    keys = _make_table(KEYS_HEAD, [_row_of_key(row) for row in load_rows() if row["key"]])
-    variables = _make_table(VARIABLES_HEAD, [_row_of_variable(row) for row in load_rows() if not row["key"]])
-    for head, table in (("| section |", keys), ("| variable |", variables)):
-        text, count = re.subn(
-            rf"^{re.escape(head)}(?:.*\n\|)*.*\n", table.replace("\\", "\\\\"), text, flags=re.MULTILINE
-        )
-        assert count == 1, f"{FILE.name} has {count} tables that begin with {head}"
+    """Return the document's text with the lists of the settings."""
+    for pattern, items in ((KEYS, _describe_keys()), (VARIABLES, _describe_variables())):
+        text, count = pattern.subn(items.replace("\\", "\\\\"), text)
+        assert count == 1, f"{FILE.name} has {count} lists like {pattern.pattern}"
     return text
 
 

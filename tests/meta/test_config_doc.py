@@ -29,7 +29,7 @@ def test_harpctls_table_is_the_plugins(tmp_path: Path) -> None:
     assert TABLE.read_bytes() == written.stdout, WRITE
 
 
-def test_the_document_is_the_table_of_settings() -> None:
+def test_the_document_lists_the_settings() -> None:
     text = FILE.read_text(encoding="utf-8")
     assert text == generate_document(text), WRITE
 

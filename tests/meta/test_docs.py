@@ -52,10 +52,12 @@ BUILT = "plugin/build/"
 PACKED = "dist/out"
 GENERATED = ("drop_", "harp_eni_", "harp_peer_", "harp_engine_")  # put together from the tables of statistics
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LAYER = re.compile(r"\*\*(\w+)\*\* \((.*?)\):")
+STATUS = re.compile(r"(HARP_ERR_\w+), (\w+)")
+BARRIER = re.compile(r"(?<!\w)\([A-Z]\)")
 PROSE_COLUMNS = 100
 ARCHITECTURE_WORDS = 2100
-WORDS = 35_000  # the words of all documents: what is added replaces something
-TABLE_MARK = re.compile(r"\|[-:|]*")
+WORDS = 35_000  # of all documents, as wc -w counts: what is added replaces something
 OWN_FORM = {"cli.md"}  # generated
 
 
@@ -80,27 +82,15 @@ def anchors_of(path: Path) -> set[str]:
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def split_tables(text: str) -> list[list[list[str]]]:
-    """Split every table of a document into rows of cells, the heading first."""
-    found: list[list[list[str]]] = []
-    inside = False
-    for line in text.splitlines():
-        if not line.startswith("|"):
-            inside = False
-            continue
-        if not inside:
-            found.append([])
-            inside = True
-        if not set(line) <= set("|-: "):
-            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-    return found
+def list_items(text: str) -> list[str]:
+    """Return the items of all lists of a document, each as one line."""
+    return [join_lines(item) for item in re.findall(r"^- (.*\n(?:  .*\n)*)", text + "\n", re.MULTILINE)]
 
 
-def find_table(text: str, *heading: str) -> list[list[str]]:
-    """Return the rows of the one table whose heading begins like this."""
-    (rows,) = [rows for rows in split_tables(text) if tuple(rows[0][: len(heading)]) == heading]
-    assert len(rows) > 1
-    return rows[1:]
+def read_layers(text: str) -> dict[str, set[str]]:
+    """Return the items **NAME** (WHAT IT MAY INCLUDE) of a document."""
+    found = [match.groups() for item in list_items(text) if (match := LAYER.match(item))]
+    return {name: set() if may == "nothing" else set(may.split(", ")) for name, may in found}
 
 
 def read_sources() -> str:
@@ -181,8 +171,7 @@ def test_documents_do_not_grow() -> None:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines()]
     assert len(files) > len(DOCS) / 2
-    words = [word for path in files if path.is_file() for word in read_document(path).split()]
-    assert sum(not TABLE_MARK.fullmatch(word) for word in words) <= WORDS
+    assert sum(len(read_document(path).split()) for path in files if path.is_file()) <= WORDS
 
 
 def test_documents_named_in_the_code_exist() -> None:
@@ -322,19 +311,16 @@ def test_make_has_the_targets_named() -> None:
 
 
 def test_layers_are_those_that_are_checked() -> None:
-    stated = {
-        name: set() if may == "nothing" else set(may.split(", "))
-        for name, _, may in find_table(read_document(ARCHITECTURE), "layer", "what it is", "may include")
-    }
-    assert stated == ALLOWED
+    assert read_layers(read_document(ARCHITECTURE)) == ALLOWED
 
 
 def test_statuses_map_to_the_codes_stated() -> None:
     source = read_document(SRC / "nccl" / "result.c")
     real = dict(re.findall(r"case (HARP_ERR_\w+):\s+return HARP_NCCL_(\w+);", source))
     stated = {}
-    for status, _, code in find_table(read_document(ARCHITECTURE), "status", "meaning"):
-        word = code.split(";")[0].removeprefix("nccl")
+    items = list_items(read_document(ARCHITECTURE))
+    for status, code in (match.groups() for item in items if (match := STATUS.match(item))):
+        word = code.removeprefix("nccl")
         stated[status] = re.sub(r"(?<!^)(?=[A-Z])", "_", word).upper()
     assert stated == real
     meanings = dict(re.findall(r"(HARP_ERR_\w+),\s*/\* (.+?) \*/", read_document(SRC / "base" / "status.h")))
@@ -343,17 +329,13 @@ def test_statuses_map_to_the_codes_stated() -> None:
 
 def test_barriers_are_those_of_the_code() -> None:
     code = read_sources()
-    stated = {
-        cell
-        for row in find_table(read_document(ARCHITECTURE), "", "who", "pairs with")
-        for cell in row
-        if cell[:1] == "("
-    }
-    assert stated == set(re.findall(r"(?<!\w)\([A-Z]\)", code))
+    items = [item for item in list_items(read_document(ARCHITECTURE)) if BARRIER.match(item)]
+    stated = {name for item in items for name in BARRIER.findall(item)}
+    assert stated == set(BARRIER.findall(code))
 
 
 def test_glossary_is_sorted_and_defines_each_word_once() -> None:
-    words = [row[0] for row in find_table(read_document(GLOSSARY), "word", "meaning")]
+    words = re.findall(r"^- \*\*(.*?)\*\*: ", read_document(GLOSSARY), re.MULTILINE)
     assert [word.casefold() for word in words] == sorted({word.casefold() for word in words})
     assert {"frame", "packet", "segment", "superframe", "message", "line", "burst", "flight"} <= set(words)
     assert {"path", "link", "engine", "credit", "early message"} <= set(words)
@@ -364,8 +346,8 @@ def test_glossary_is_sorted_and_defines_each_word_once() -> None:
 
 def test_limits_are_those_of_the_code() -> None:
     source = " ".join(read_sources().split())
-    rows = find_table(read_document(ROOT / "docs" / "reference" / "limits.md"), "limit", "number")
-    named = [(match[1], row[1]) for row in rows if (match := re.search(r"`(HARP_\w+)`", row[0]))]
+    items = list_items(read_document(ROOT / "docs" / "reference" / "limits.md"))
+    named = [match.groups() for item in items if (match := re.search(r"\(`(HARP_\w+)`\): (\d+);", item))]
     assert len(named) > 5
     for name, number in named:
         assert re.search(rf"\b{name} = {number}\b", source), name

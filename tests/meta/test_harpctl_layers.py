@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.meta.test_docs import read_document, read_layers
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "harpctl"
 LAB = "harplab"
@@ -123,12 +125,8 @@ def closure_of(module: str) -> set[str]:
 
 
 def read_allowed() -> dict[str, set[str]]:
-    """Read the table of docs/explanation/harpctl.md."""
-    text = (ROOT / "docs" / "explanation" / "harpctl.md").read_text(encoding="utf-8")
-    head = "| package | what it is | may import |"
-    rows = text[text.index(head) :].split("\n\n")[0].splitlines()[2:]
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {name: set() if may == "nothing" else set(may.split(", ")) for name, _what, may in cells}
+    """Read the list of docs/explanation/harpctl.md."""
+    return read_layers(read_document(ROOT / "docs" / "explanation" / "harpctl.md"))
 
 
 def prefixes_of(name: str) -> list[str]:
@@ -137,7 +135,7 @@ def prefixes_of(name: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)] if name else [""]
 
 
-def test_the_table_names_the_packages() -> None:
+def test_the_list_names_the_packages() -> None:
     packages = {name.split(".")[0] for name in MODULES} - TOP - COMMON
     assert set(read_allowed()) == packages
     named = {name for names in read_allowed().values() for name in names}

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from harpctl.cli import app
 from tests.harpctl.machine import build_machine
-from tests.meta.test_docs import ROOT, code_lines, find_table, read_document
+from tests.meta.test_docs import ROOT, code_lines, list_items, read_document
 
 TEXT = read_document(ROOT / "docs" / "how-to" / "operations.md")
 IMAGE = "/mnt/image"
@@ -20,9 +20,10 @@ DOCKER = (
     "-v /usr/local/tfabric/tools:/usr/local/tfabric/tools IMAGE"
 )
 LATER = {
+    "/dev/hugepages",
     "/run/harp",
     "/usr/local/tfabric/tools/harpctl",
-}  # paths of a run under way, and of the one-file installer
+}  # paths of a running host, of a run under way, and of the one-file installer
 
 
 def find_commands(start: str) -> list[str]:
@@ -53,10 +54,11 @@ def test_an_image_is_prepared_installed_switched_and_undone(image: Path, plugin_
     assert done.exit_code == 0, done.output
     assert "Set up HARP successfully" in done.stdout.splitlines()
     assert run_line(f"harpctl install --plugin {plugin_file}", image).exit_code == 0
-    places = [row[0] for row in find_table(TEXT, "path", "what")]
-    places += [row[1] for row in find_table(TEXT, "what", "where", "in force")]
-    for path in (word for cell in places for word in cell.split("`") if word.startswith("/")):
-        assert path in LATER or list(image.glob(path[1:].replace("<N>", "*"))), path
+    made = list_items(TEXT.partition("## The work of setup\n")[2].partition("\n### ")[0])
+    assert made
+    for path in (word for item in [*made, TEXT.partition("## Files\n")[2]] for word in item.split("`")):
+        if path.startswith("/") and path not in LATER:
+            assert list(image.glob(path[1:].replace("<N>", "*"))), path
     states = []
     for line in ("harpctl disable", "harpctl enable", "harpctl validate"):
         assert line in find_commands("harpctl")

@@ -19,7 +19,7 @@ OF_NCCL = ROOT / "tests" / "nccl" / "test_recipes.py"
 WORDS_MAX = 350  # a screenful
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VARIABLE = re.compile(r"\b(?:NCCL|HARP)_[A-Z]\w*\b")
-WORKED, RUN = "## It works when", "## What was run"
+WORKED, RUN = "## Expected log", "## Tests"
 
 
 def file_name(path: Path) -> str:

@@ -7,7 +7,7 @@ import re
 
 from harpctl.stats import layout
 from tests.conftest import PLUGIN_DIR, ROOT
-from tests.meta.test_docs import find_table
+from tests.meta.test_docs import join_lines, read_document
 
 LAYOUT = (PLUGIN_DIR / "src" / "host" / "stats_layout.h").read_text(encoding="utf-8")
 DOC = ROOT / "docs" / "reference" / "statistics.md"
@@ -24,16 +24,15 @@ def macro_body(source: str, name: str) -> str:
 def test_every_table_is_documented() -> None:
     rows = re.findall(r"X\([A-Z]+, (\w+), (\d+)\)", macro_body(LAYOUT, "HARP_STATS_TABLES"))
     assert tuple(name for name, _ in rows) == TABLES
-    assert [[name, most] for name, most in rows] == [
-        row[:2] for row in find_table(DOC.read_text(encoding="utf-8"), "table", "entries at most")
-    ]
+    (stated,) = re.findall(r"at most so many entries: (.*?)\. ", join_lines(read_document(DOC)))
+    assert re.findall(r"(\w+) (\d+)", stated) == rows
 
 
 def test_every_reason_of_a_stall_is_documented() -> None:
     source = (PLUGIN_DIR / "src" / "engine" / "watch" / "stall.c").read_text(encoding="utf-8")
     names = re.findall(r'\[HARP_STALL_\w+\] = "([^"]*)"', source.split("names[] = {")[1].split("};")[0])
     assert len(names) >= 6
-    documented = [row[0] for row in find_table(DOC.read_text(encoding="utf-8"), "`stall`", "what was seen")]
+    documented = re.findall(r"^- \*\*(.*?)\*\*:", read_document(DOC), re.MULTILINE)
     assert documented == [name for name in names if name]
     assert all(len(name) < 24 for name in names)  # as long as the field
 

@@ -118,24 +118,26 @@ def _progress_text(progress: Progress) -> str:
     return "; ".join([*parts, *(f"{name} {value:.3g}" for name, value in progress.most.items())])
 
 
+def _row_of(item: Any, progress: Progress) -> str:
+    """Return the table's row of an item that has begun, or can't."""
+    failures = f"{len(progress.failures)} failures; " if progress.failures else ""
+    seen = f"not run: {progress.unavailable}" if progress.unavailable else failures + _progress_text(progress)
+    share = f"{min(100.0, 100 * progress.done / item.target):.3g} %"
+    reached = f"{count_text(progress.done)} of {count_text(item.target)} {item.unit}, {share}"
+    return f"| {item.what} | {reached} | {duration_text(progress.seconds)} | {seen} |"
+
+
 def record_table(record: Record, items: Any) -> str:
-    """Write the record as a Markdown table, one row for each item."""
-    rows = [
-        f"Commit {record.commit}, from {record.began} to {record.changed} UTC.",
+    """Write the record as a Markdown table, one row for each item that has begun, and name the others."""
+    pairs = [(item, record.of(item.name)) for item in items]
+    begun = [(item, one) for item, one in pairs if one.done or one.failures or one.unavailable]
+    failures = sum(len(one.failures) for _, one in pairs)
+    lines = [
+        f"Commit {record.commit}, from {record.began} to {record.changed} UTC; failures: {failures}.",
         "",
-        "| item | reached | of | share | failures | time | seen |",
-        "|---|---|---|---|---|---|---|",
+        "| item | reached | time | seen |",
+        "|---|---|---|---|",
+        *(_row_of(item, one) for item, one in begun),
     ]
-    for item in items:
-        progress = record.of(item.name)
-        cells = [
-            item.what,
-            f"{count_text(progress.done)} {item.unit}",
-            count_text(item.target),
-            f"{min(100.0, 100 * progress.done / item.target):.3g} %",
-            str(len(progress.failures)),
-            duration_text(progress.seconds),
-            f"not run: {progress.unavailable}" if progress.unavailable else _progress_text(progress),
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
+    waiting = [f"- {item.what}: {count_text(item.target)} {item.unit}" for item, one in pairs if (item, one) not in begun]
+    return "\n".join([*lines, *(["", "Not begun:", "", *waiting] if waiting else [])]) + "\n"

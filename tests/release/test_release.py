@@ -156,7 +156,7 @@ def test_table(tmp_path: Path) -> None:
     save_record(tmp_path / "record.json", record)
     text = record_table(record, [item])
     assert "Commit c0ffee" in text
-    assert "| steps that are taken | 1.23 M steps | 4.00 M | 30.9 % | 0 | 2.0 h | 3 feet; longest 2 |" in text
+    assert "| steps that are taken | 1.23 M of 4.00 M steps, 30.9 % | 2.0 h | 3 feet; longest 2 |" in text
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_items_have_names_of_their_own(tmp_path: Path) -> None:
     assert sum(item.target for item in items if item.name in {f"fuzz-{t}" for t in native.fuzz_targets()}) >= 10**9
 
 
-def test_the_document_has_a_row_for_each_item(tmp_path: Path, root: Path) -> None:
-    text = (root / "docs/reference/reliability.md").read_text()
-    assert [item.what for item in all_items(tmp_path) if f"| {item.what} |" not in text] == []
+def test_the_document_names_each_item(tmp_path: Path, root: Path) -> None:
+    text = " ".join((root / "docs/reference/reliability.md").read_text().split())
+    assert [item.what for item in all_items(tmp_path) if item.what not in text] == []
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -251,7 +251,7 @@ def test_it_goes_on_where_it_ended(suite: Suite, capsys: pytest.CaptureFixture[s
     assert len(suite.measured) == 6
     assert suite.read()["rows"] == rows
     shown = capsys.readouterr()
-    assert "| stream, 4 KB | 30.00 Gbit/s | 20.00 Gbit/s | **1.50** |" in shown.out
+    assert "| stream, 4 KB | 30.00 Gbit/s | 20.00 Gbit/s | **1.50** (" in shown.out
     assert "Streams: stream, 4 KB: 1.50 (1.50 to 1.50)" in shown.err
     assert "rows miss their targets" in shown.err
 
@@ -352,7 +352,7 @@ def test_markdown_marks_and_counts_what_is_missed(tmp_path: Path) -> None:
     assert open_file(tmp_path / "x.json", made) == content
     text = write_results(content, WORKS)
     assert "Short, single runs" in " ".join(text.split())
-    assert "| stream, 4 KB | 3.00 Gbit/s | 2.00 Gbit/s | **1.50** | 1.00 to 2.00 |  | ≥ 3.50: missed |" in text
+    assert "| stream, 4 KB | 3.00 Gbit/s | 2.00 Gbit/s | **1.50** (1.00 to 2.00) |  | ≥ 3.50: missed |" in text
     assert "Missed, of 1 rows with a target: 1." in text
     assert "Rows of the suite that were not measured: 5." in text
     assert "Other work" not in text
