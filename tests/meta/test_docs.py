@@ -30,7 +30,7 @@ COMMANDED = (
     *sorted((ROOT / "docs").glob("*/*.md")),
     *sorted((ROOT / "docs" / "how-to" / "recipes").glob("*.md")),
 )
-OF_FOLDERS = ("box", "tests/trees", "tests/vm")
+OF_FOLDERS = ("box", "tests/trees")
 DOCS = sorted(
     [
         *ROOT.glob("*.md"),

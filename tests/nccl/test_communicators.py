@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communicators that come and go over HARP: made of others, after a rank has died, by the hundred.
 
-A plan lists the steps, which all ranks take (box/README.md). Data is checked after each.
+A plan lists the steps, which all ranks take (`harp-nccl --help`). Data is checked after each.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def by_path(plugin_file: Path) -> dict[str, str]:
 def run_recipe(
     ready: box.Box, environment: Mapping[str, str], *steps: str, sizes: str, cycles: int = 1, ranks: int = 4
 ) -> NcclRun:
-    """Run a plan (box/README.md), in which every element is checked."""
+    """Run a plan (`harp-nccl --help`), in which every element is checked."""
     return ready.run(
         *(f"--sizes={sizes}", "--op=allreduce", f"--plan={'; '.join(steps)}", f"--cycles={cycles}"),
         environment=environment,

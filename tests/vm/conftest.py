@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots pairs of guests; when their tests have ended, their disks are as before and their network is gone."""
+"""Boots pairs of guests; when their tests have ended, their disks are as before and their network is gone.
+
+They need qemu-system-x86_64, mmdebstrap and mke2fs (harp_setup installs them), 8 GiB of memory, /dev/net/tun
+and, for the first run, Debian's archive. The machines reach nothing outside.
+"""
 
 from __future__ import annotations
 
