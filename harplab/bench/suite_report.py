@@ -199,7 +199,8 @@ def _range_text(row: SuiteRow) -> str:
         return text
     slowest = min(row.sizes, key=lambda size: size.speedup)
     fastest = max(row.sizes, key=lambda size: size.speedup)
-    return f"{slowest.speedup:.2f} at {size_text(slowest.bytes)} to {fastest.speedup:.2f} at {size_text(fastest.bytes)}"
+    ends = (f"{size.speedup:.2f} at {size_text(size.bytes)}" for size in (slowest, fastest))
+    return " to ".join(ends)
 
 
 def _table_line(cells: Iterable[str]) -> str:

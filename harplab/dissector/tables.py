@@ -13,7 +13,9 @@ from typing import NamedTuple
 WIRE_DOC = "wire.md"  # a file of harplab/data that a package brings
 LAB = Path(__file__).resolve().parents[1]
 LAYOUT = re.compile(r"^ {4}(harp_\w+)\n((?: {4,}\d.*\n)+)", re.MULTILINE)
-FIELD = re.compile(r" +(\d+) +(\w+)(?:\[(\d+)\])? +(\w+) *(.*)")  # offset, type, number of values, name, meaning
+FIELD = re.compile(
+    r"^ +(\d+) +(\w+)(?:\[(\d+)\])? +(\w+) *(.*)$", re.MULTILINE
+)  # offset, type, number of values, name, meaning
 CONSTANT = re.compile(r"^ {4}(HARP_\w+) +(\w+)$", re.MULTILINE)
 CODE = re.compile(r"^ {4,}(\d+) +(HARP_\w+)", re.MULTILINE)
 UNIT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "bytes": 1, "prefix": 20, "endpoint": 96, "eni": 56}
@@ -59,17 +61,15 @@ class Field(NamedTuple):
         return self.type == "bytes" and "NUL-terminated" in self.meaning
 
 
-def _parse_field(line: str) -> Field:
-    """Return the field of a layout's line."""
-    match = FIELD.fullmatch(line)
-    assert match, line
-    offset, unit, count, name, meaning = match.groups()
-    return Field(int(offset), int(count or 1) * UNIT_BYTES[unit], unit, name, meaning)
-
-
 def parse_layouts(text: str) -> dict[str, list[Field]]:
     """Return the fields of each layout by its name in the code."""
-    return {name: [_parse_field(line) for line in lines.splitlines()] for name, lines in LAYOUT.findall(text)}
+    return {
+        name: [
+            Field(int(offset), int(count or 1) * UNIT_BYTES[unit], unit, field, meaning)
+            for offset, unit, count, field, meaning in FIELD.findall(lines)
+        ]
+        for name, lines in LAYOUT.findall(text)
+    }
 
 
 def parse_constants(text: str) -> dict[str, int]:

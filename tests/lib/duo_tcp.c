@@ -238,15 +238,15 @@ void duo_tcp_send_ack(struct duo *d, struct duo_end *e, unsigned over, const str
   flush(d, e, p);
 }
 
-/* Returns whether an acknowledgement would wait for so many unsent bytes. */
-static bool is_long(const struct duo_end *e, const struct duo_tcp_end *p, uint32_t unsent) {
+/* Returns whether an acknowledgement behind so many unsent bytes would come too late. */
+static bool unsent_delays_ack(const struct duo_end *e, const struct duo_tcp_end *p, uint32_t unsent) {
   if (e->sender->path_count != 2) return unsent; /* but for a path of datagrams, and this one */
   return unsent > harp_sender_bytes_in(e->sender, p->path, ACK_WAIT_NS);
 }
 
 /* Returns whether it takes an acknowledgement, which then waits for little. */
 static bool is_clear(const struct duo *d, const struct duo_end *e, const struct duo_tcp_end *p) {
-  return is_ready(p) && !is_long(e, p, tcpnet_unsent(&p->conn->net, e->index, d->now));
+  return is_ready(p) && !unsent_delays_ack(e, p, tcpnet_unsent(&p->conn->net, e->index, d->now));
 }
 
 harp_ns duo_tcp_repeat_acks(struct duo *d, struct duo_end *e) {
@@ -282,12 +282,12 @@ int duo_tcp_path_of_ack(const struct duo *d, const struct duo_end *e, unsigned p
   return is_ready(path_of(d, e, path)) ? (int)path : first_up(d, e, true);
 }
 
-/* Looks what the connection has not sent yet, before it gets more. Returns whether an acknowledgement would
- * wait for it. */
-static bool look_at_queue(struct duo *d, struct duo_end *e, const struct duo_tcp_end *p) {
+/* Tells the sender how many bytes the connection has not sent yet, before it gets more. Returns whether an
+ * acknowledgement behind them would come too late. */
+static bool report_unsent_bytes(struct duo *d, struct duo_end *e, const struct duo_tcp_end *p) {
   uint32_t unsent = tcpnet_unsent(&p->conn->net, e->index, d->now);
   harp_sender_on_queue(e->sender, p->path, p->conn->net.ways[e->index].written - unsent, unsent, d->now);
-  return is_long(e, p, unsent);
+  return unsent_delays_ack(e, p, unsent);
 }
 
 /* Puts an acknowledgement of the path before a record, if one is due or nearly so, or if it repeats one. As
@@ -296,7 +296,7 @@ static bool look_at_queue(struct duo *d, struct duo_end *e, const struct duo_tcp
 static void let_ride(struct duo *d, struct duo_end *e, struct duo_tcp_end *p) {
   struct harp_packet ack;
   uint64_t number;
-  bool is_behind = look_at_queue(d, e, p) && first_up(d, e, false) >= 0;
+  bool is_behind = report_unsent_bytes(d, e, p) && first_up(d, e, false) >= 0;
   if (is_behind && !harp_receiver_is_repeat(e->receiver, p->path)) return;
   if (!harp_receiver_ride_ack(e->receiver, p->path, HARP_ACK_MAX_BYTES + HARP_MAC_BYTES, &ack, &number,
                               d->now))

@@ -79,9 +79,7 @@ def test_what_needs_rows_says_so() -> None:
 
 
 def test_the_page_has_all_variables_with_their_defaults() -> None:
-    rows = re.findall(
-        r"^- `((?:LIGHT|TIACC)_\w+)` \(([^)]*)\):", PAGE.read_text(encoding="utf-8"), re.MULTILINE
-    )
+    rows = re.findall(r"^- `((?:LIGHT|TIACC)_\w+)` \(([^)]*)\):", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [name for name, _default in rows] == list(VARIABLES)
     defaults = Settings()
     for name, default in rows:

@@ -28,9 +28,9 @@ is one JSON document, after a failure
 `{"ok": false, "error": "...", "hint": "...", "exit_code": N}`. `harpctl --debug COMMAND` shows the
 traceback of an error, `harpctl --version` the version.
 
-| exit code | meaning |
-|---|---|
-| 0 | done, or right |
+Exit codes:
+
+- 0: done, or right
 """
 
 CODES = {
@@ -132,7 +132,7 @@ def _describe_command(name: str, command: click.Command, seen: dict[str, str]) -
 def generate_document() -> str:
     """Return the text of docs/reference/cli.md."""
     parts = [HEAD]
-    parts += [f"| {int(code)} | {text} |\n" for code, text in sorted(CODES.items())]
+    parts += [f"- {int(code)}: {text}\n" for code, text in sorted(CODES.items())]
     parts += [COMMON, *(f"{row}\n" for row in _common_rows())]
     seen: dict[str, str] = {}
     for panel, names in COMMANDS.items():

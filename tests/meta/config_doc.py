@@ -52,10 +52,9 @@ def _meaning_of(row: Row) -> str:
 
 def _describe(names: str, row: Row) -> str:
     """Return the item of a setting: its names, what is expected and the default, the meaning."""
-    text = f"- {names} ({row['expected']}; {_default_of(row)}): {_meaning_of(row)}"
-    wrapped = textwrap.wrap(
-        text, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
+    expected = str(row["expected"]).removeprefix("a number from ")
+    text = f"- {names} ({expected}; {_default_of(row)}): {_meaning_of(row)}"
+    wrapped = textwrap.wrap(text, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(wrapped) + "\n"
 
 

@@ -57,7 +57,7 @@ STATUS = re.compile(r"(HARP_ERR_\w+), (\w+)")
 BARRIER = re.compile(r"(?<!\w)\([A-Z]\)")
 PROSE_COLUMNS = 100
 ARCHITECTURE_WORDS = 2100
-WORDS = 35_000  # of all documents, as wc -w counts: what is added replaces something
+WORDS = 35_000  # as wc -w counts, of all documents: what is added replaces something
 OWN_FORM = {"cli.md"}  # generated
 
 

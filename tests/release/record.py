@@ -118,6 +118,10 @@ def _progress_text(progress: Progress) -> str:
     return "; ".join([*parts, *(f"{name} {value:.3g}" for name, value in progress.most.items())])
 
 
+def _has_begun(progress: Progress) -> bool:
+    return bool(progress.done or progress.failures or progress.unavailable)
+
+
 def _row_of(item: Any, progress: Progress) -> str:
     """Return the table's row of an item that has begun, or can't."""
     failures = f"{len(progress.failures)} failures; " if progress.failures else ""
@@ -130,7 +134,8 @@ def _row_of(item: Any, progress: Progress) -> str:
 def record_table(record: Record, items: Any) -> str:
     """Write the record as a Markdown table, one row for each item that has begun, and name the others."""
     pairs = [(item, record.of(item.name)) for item in items]
-    begun = [(item, one) for item, one in pairs if one.done or one.failures or one.unavailable]
+    begun = [(item, one) for item, one in pairs if _has_begun(one)]
+    waiting = [item for item, one in pairs if not _has_begun(one)]
     failures = sum(len(one.failures) for _, one in pairs)
     lines = [
         f"Commit {record.commit}, from {record.began} to {record.changed} UTC; failures: {failures}.",
@@ -139,5 +144,7 @@ def record_table(record: Record, items: Any) -> str:
         "|---|---|---|---|",
         *(_row_of(item, one) for item, one in begun),
     ]
-    waiting = [f"- {item.what}: {count_text(item.target)} {item.unit}" for item, one in pairs if (item, one) not in begun]
-    return "\n".join([*lines, *(["", "Not begun:", "", *waiting] if waiting else [])]) + "\n"
+    if waiting:
+        lines += ["", "Not begun:", ""]
+        lines += [f"- {item.what}: {count_text(item.target)} {item.unit}" for item in waiting]
+    return "\n".join(lines) + "\n"

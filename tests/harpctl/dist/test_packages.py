@@ -113,9 +113,7 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
 
 def test_the_messages_in_the_document_exist(root: Path) -> None:
     text = (root / "docs" / "how-to" / "install.md").read_text()
-    rows = [
-        line.split("|")[1] for line in text.split("## Failed installations")[1].splitlines() if "|" in line
-    ]
+    rows = [line.split("|")[1] for line in text.split("## Failed installations")[1].splitlines() if "|" in line]
     phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
     assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
