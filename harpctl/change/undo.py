@@ -29,7 +29,7 @@ class MoveBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="m
 
 
 class SetBack(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="set back"):
-    """The control file read `was`; it reads `ours`, or what the record after the change holds."""
+    """The control file held `was`; it holds `ours`, or what the journal has recorded after the change."""
 
     path: str
     was: str

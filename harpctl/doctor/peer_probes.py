@@ -37,7 +37,7 @@ class PeerProbe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return it for a message."""
+        """Return the name of the probe for messages."""
         return f"{self.eni} ({self.source}) to {self.target}"
 
 

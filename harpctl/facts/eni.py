@@ -117,7 +117,7 @@ def _is_same(shown: Eni, link: Eni) -> bool:
 
 
 def _match_link(shown: Eni | None, link: Eni) -> Eni:
-    """Return what sysfs shows of a link; nothing of it when that is another namespace's interface."""
+    """Return sysfs's data of a link; the name alone where sysfs shows another namespace's interface."""
     return shown if shown is not None and _is_same(shown, link) else Eni(name=link.name)
 
 

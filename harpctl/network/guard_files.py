@@ -47,7 +47,7 @@ def begin_watch(host: Host, watch: Watch) -> None:
 
 
 def read_watch(host: Host, transaction: str) -> Watch | None:
-    """Return the watch; None where it is not there, or not any more."""
+    """Return the watch of a transaction; None where its file is absent."""
     data = host.read_bytes(f"{GUARD}{transaction}")
     return None if data is None else msgspec.json.decode(data, type=Watch)
 

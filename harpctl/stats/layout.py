@@ -98,7 +98,7 @@ def layout_error(name: str, why: str) -> HarpError:
 
 
 def read_piece(file: BinaryIO, at: int, count: int) -> bytes:
-    """Read a part of a file; less, or nothing, of what the file does not have."""
+    """Read a part of a file. Beyond its end the result is shorter, or empty."""
     return os.pread(file.fileno(), count, at) if 0 <= at <= OFFSET_MAX else b""
 
 

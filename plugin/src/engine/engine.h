@@ -113,7 +113,7 @@ struct harp_engine {
   struct harp_io_ready ready; /* all sockets that something may come from */
   harp_ns looked_ns;          /* the time when the last pass looked for input */
   const void *looked_for; /* the request whose test made the last pass, if that found nothing; else NULL */
-  harp_ns look_again_ns;  /* until then such a pass stands for tests of other requests; 0: not known */
+  harp_ns look_again_ns;  /* until then tests of other requests make no pass; 0: not computed yet */
 
   /* memory, which the device owns: frames, then blocks */
   uint8_t *memory;

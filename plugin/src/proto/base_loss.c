@@ -97,9 +97,9 @@ void harp_base_loss_on_drained(struct harp_base_loss *b, unsigned part, uint32_t
   add_to_count(&b->drained[part], acked_bytes, lost_bytes);
 }
 
-/* Returns the share that the least part of the drains allows: where it lost less than the whole by more than
- * chance (PART_TIMES of its own loss and PART_LOST packets, beyond two standard deviations), others did not
- * drain at the same time, and the least part has met most of those that did. 1: all parts are alike. */
+/* Returns the loss of the part of the drains that lost least, if it is less than that of all by more than
+ * chance (PART_TIMES of its own loss and PART_LOST packets, beyond two standard deviations): other flows then
+ * did not drain at the same time, and in this part most of them did. 1: all parts are alike. */
 static uint32_t least_part_q16(const struct harp_base_loss *b, uint32_t packet_bytes) {
   struct harp_loss_count all = {0};
   for (unsigned i = 0; i < HARP_BASE_LOSS_PARTS; i++)

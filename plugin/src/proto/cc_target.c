@@ -140,8 +140,9 @@ static uint32_t root_of(uint32_t n) {
 }
 
 /* Returns the queue that a window of few packets may have in addition. At 100 Mbit/s a packet takes 120 us:
- * the other terms leave two or three, which a pause of a host uses up, and each would be acknowledged by
- * itself. Locally that looks as a share of an incast does, but for a queue of many milliseconds. */
+ * the other terms leave two or three packets, which are sent while a host pauses, and each of which would be
+ * acknowledged by itself. A sender can tell this case from its share of an incast only by a queue of many
+ * milliseconds. */
 static harp_ns few_packets_ns(const struct harp_cc *cc) {
   harp_ns room_ns = HARP_MIN(cc->target.room_ns, ROOM_MAX_NS);
   uint32_t many_bytes = MANY_PACKETS * cc->packet_bytes, bytes = cc->window_bytes * cc->sharers;

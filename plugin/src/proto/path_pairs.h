@@ -55,12 +55,12 @@ void harp_path_pairs_add(struct harp_sender *s, uint64_t paths, uint64_t speed_b
 /* Learns that a large message is posted: wakes the pairs that are for those. */
 void harp_path_pairs_on_large(struct harp_sender *s, harp_ns now);
 
-/* Has a tcp path whose connection may have ended at the other side carry a probe: an idle one at once; one
- * that sleeps is woken (rule 6). */
+/* Sends a probe over a tcp path whose connection may have ended at the other side: at once if the path is
+ * idle. Wakes a dormant one (rule 6). */
 void harp_path_pairs_test(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Learns that a path is silent, and no other path shows that the peer is there; or that it has gone DOWN.
- * Wakes the pairs that may take its place. */
+/* A path is silent while no other path shows that the peer is alive; or it has gone DOWN. Wakes the pairs
+ * that may take its place. */
 void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 
@@ -95,7 +95,7 @@ void harp_path_pairs_on_search(struct harp_sender *s, const struct harp_experime
 /* Takes the verdict of a search that has ended. Returns whether it has proven more flows. */
 bool harp_path_pairs_on_verdict(struct harp_sender *s, const struct harp_experiment *e, harp_ns now);
 
-/* Puts a dormant tcp path with records under way to use again as it was: it has been tried. */
+/* Makes a dormant tcp path with records under way UP again without a probe: it has answered before. */
 void harp_path_pairs_resume(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
 #endif

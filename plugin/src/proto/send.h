@@ -190,8 +190,8 @@ static inline struct harp_tx_stream *harp_sender_take_changed(struct harp_sender
  * work, and the receiver gets a packet. */
 void harp_sender_keepalive(struct harp_sender *s, harp_ns quiet_ns, harp_ns now);
 
-/* Has an open tcp path carry a probe if it is idle: the other side has said that it uses the path and has no
- * connection, which may be news here. */
+/* Sends a probe over an open tcp path that is idle. The other side has reported that it uses the path and has
+ * no connection; the probe shows whether this side's connection still exists. */
 void harp_sender_test_connection(struct harp_sender *s, unsigned path, harp_ns now);
 
 /* Makes paths DORMANT that have been of no use for long, so that they need no connection, and checks standby

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The datagrams of wire version 1: layout, encoding, decoding. docs/reference/wire.md is the normative text;
- * tests/meta compares its tables with the offsets here. Called by the engine on every packet; does no I/O,
+ * tests/meta compares its layouts with the offsets here. Called by the engine on every packet; does no I/O,
  * allocates nothing.
  *
  * One UDP datagram is one packet. Every packet starts with the same prefix; its CRC-32C covers everything

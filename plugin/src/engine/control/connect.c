@@ -63,7 +63,7 @@ static bool has_family(const struct harp_instance *enis, unsigned count, int fam
   return false;
 }
 
-/* Takes out of a handle how to reach the peer. Returns a status; the WARN is logged. */
+/* Reads from a handle the peer's addresses, port and secret. Returns a status; the WARN is logged. */
 static enum harp_status decode_handle(struct harp_engine *e, const void *handle, size_t handle_bytes,
                                       struct harp_contact *contact) {
   struct harp_error error;
@@ -426,8 +426,8 @@ static enum harp_status poll_attempt(struct harp_connect *c, harp_ns now) {
   return HARP_OK;
 }
 
-/* The process was stopped when it polls late: the peer may have answered since, so that time does not count.
- * A part of it does, or a connect that is polled seldom would never end. */
+/* Moves the deadline after a late poll: a process that was stopped could not read the peer's answer. A part
+ * of the time since the last poll counts all the same, or a connect that is polled seldom would never end. */
 static void excuse_late_poll(struct harp_connect *c, harp_ns now) {
   harp_ns late_ns = now - c->called_ns, counted_ns = c->engine->instance.peer_timeout_ns / LATE_POLLS_MAX;
   if (late_ns > counted_ns) c->deadline_ns += late_ns - counted_ns;

@@ -20,9 +20,9 @@
 #define REPORT_NS HARP_MS(10)
 /* Between two looks at the kernel's progress. */
 #define LOOK_NS HARP_MS(4)
-/* The kernel of one of several paths may hold so much unsent: what the path moves in UNSENT_NS, so that it
- * does not run out between two passes, and that late records go to the path that is free first. A change
- * of less than half is not worth the call. */
+/* The unsent bytes that the kernel may hold for one of several paths: what the path moves in UNSENT_NS. So
+ * the kernel does not run out between two passes, and the last records go to the path that is free first. A
+ * change of less than half is not worth the system call. */
 #define UNSENT_NS HARP_MS(1)
 enum { UNSENT_MIN_BYTES = 128 << 10, UNSENT_MAX_BYTES = 4 << 20 };
 
@@ -40,8 +40,8 @@ unsigned harp_tcp_beside(const struct harp_peer *peer, unsigned path) {
 
 /* ---- readiness ---- */
 
-/* Waits for both directions at edges, so that a connection that was read or written empty waits for the next
- * edge. Returns 0 or -errno. */
+/* Registers a connection for edge-triggered events of both directions: one that was read empty or written
+ * full is reported again at the next change. Returns 0 or -errno. */
 static int watch_path(struct harp_tcp_path *p) {
   return harp_io_ready_watch(&p->peer->engine->ready, p->fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                              harp_tcp_path_name(p));

@@ -15,8 +15,8 @@ enum { NOTICES_MAX = 4096 };
 #define REPORT_NS HARP_MS(300)
 /* An outage of a peer's interface is logged later, so that ours is logged first where it may be either. */
 #define REPORT_PEER_NS HARP_MS(1500)
-/* A review looks at every path of every link: an interface that goes takes hundreds of paths with it, one by
- * one. */
+/* The least time between two reviews, each of which visits every path of every link: the paths of an
+ * interface that goes down, often hundreds, become silent one by one. */
 #define REVIEW_NS HARP_MS(50)
 /* The time between two reviews while something is out: a new link, whose paths change nothing by being
  * there, may show that it works. */
