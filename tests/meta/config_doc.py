@@ -21,7 +21,7 @@ LINKS = {  # words of a meaning, and the page with more about them
     "nearest ENI": "../explanation/striping.md#devices",
     "devices that use all ENIs": "../explanation/striping.md",
     "in every NCCL": "../how-to/operations.md#controls-by-nccl-release",
-    "what for": "statistics.md#reasons-of-a-wait",
+    "what for": "statistics.md#reasons-for-a-wait",
     "by reference": "../explanation/drivers.md#tcp-beside-udp",
     "statistics file is made": "statistics.md",
     "dumps of the last events": "trace.md",
