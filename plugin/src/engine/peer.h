@@ -124,8 +124,8 @@ bool harp_peer_is_usable(const struct harp_peer *peer);
 /* Makes the peer due: this pass, or the next, visits it. */
 void harp_peer_touch(struct harp_peer *peer);
 
-/* Notes why a packet of the peer was dropped. A peer that acknowledged what was never sent fails at the
- * next visit (harp_liveness_on_visit), so that it gains nothing: callers are in the middle of something. */
+/* Reacts to a dropped packet of the peer. A peer that acknowledged what was never sent gains nothing: it
+ * fails, at the next visit (harp_liveness_on_visit), since the callers still use it. */
 static inline void harp_peer_on_drop(struct harp_peer *peer, enum harp_drop drop) {
   if (harp_likely(drop != HARP_DROP_FALSE_ACK)) return;
   peer->is_false = true;

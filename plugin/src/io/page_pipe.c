@@ -94,9 +94,9 @@ static ssize_t splice_all(const struct harp_page_pipe *p, int fd, unsigned flags
   return n < 0 ? -errno : n;
 }
 
-/* splice has no MSG_NOSIGNAL, and the process may be ended by a SIGPIPE: it is blocked meanwhile, in this
- * thread alone, to which the kernel sends it. Only a call that moved less than all of it can have raised one.
- * One that was pending before stays. */
+/* splice has no MSG_NOSIGNAL, and SIGPIPE could end the process. So the signal is blocked during the call, in
+ * this thread alone, to which the kernel sends it. Only a call that moved less than all bytes can have raised
+ * it. A signal that was pending before stays pending. */
 static ssize_t splice_masked(const struct harp_page_pipe *p, int fd, unsigned flags) {
   sigset_t sigpipe, old, pending;
   sigemptyset(&sigpipe);

@@ -506,8 +506,8 @@ static void pack_payload(struct harp_tx_superframe *sf) {
   sf->gather = false;
 }
 
-/* Notes why a deferred superframe was not sent. A socket without room is waited for; one whose packet found
- * no memory may be writable all the time. */
+/* Stores why a deferred superframe was not sent: its socket has no room, for which the engine waits, or the
+ * kernel had no memory. Then a timer retries, since the socket may be writable all the time. */
 static void record_refusal(struct udp *u, uint32_t frame, int e) {
   int fd = e == -EAGAIN ? u->sockets[u->deferred[frame].route.socket].fd : -1;
   atomic_store_explicit(&u->full_fds[frame], fd, memory_order_relaxed);

@@ -117,8 +117,8 @@ static inline bool harp_experiments_search_is_stale(const struct harp_experiment
   return harp_experiment_is_under_way(&x->search) && now - x->search_began_ns >= HARP_EXPERIMENTS_STALE_NS;
 }
 
-/* Notes bytes that were acknowledged on the pair of the search; `busy`: something is still in flight. Returns
- * whether the phase has changed. */
+/* Counts bytes that were acknowledged on the pair of the search; `busy`: something is still in flight.
+ * Returns whether the phase has changed. */
 bool harp_experiments_feed_search(struct harp_experiments *x, uint32_t bytes, bool busy,
                                   harp_ns now) HARP_MUST_CHECK;
 

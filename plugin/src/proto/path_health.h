@@ -36,7 +36,7 @@ void harp_path_health_on_losses(struct harp_sender *s, struct harp_path *p, harp
 /* Learns that a packet was acknowledged that was sent as ECN-capable, while that was withheld. */
 void harp_path_health_on_ect(struct harp_sender *s, struct harp_path *p, harp_ns now);
 
-/* Notes whether the receiver gets the path's packets by a slower way: its NIC spreads packets over queues by
+/* Stores whether the receiver gets the path's packets by a slower way: its NIC spreads packets over queues by
  * their ports, and only some queues are the engine's. */
 void harp_path_health_on_detour(struct harp_sender *s, struct harp_path *p, bool detour, harp_ns now);
 

@@ -41,7 +41,7 @@ static inline uint64_t harp_path_set_tcp(const struct harp_path *paths, uint64_t
 /* Moves a path to another state. */
 void harp_path_set_move(struct harp_sender *s, struct harp_path *p, enum harp_path_state to, harp_ns now);
 
-/* Notes whether the receiver gets the path's packets by a slower way. */
+/* Stores whether the receiver gets the path's packets by a slower way. */
 void harp_path_set_on_detour(struct harp_sender *s, struct harp_path *p, bool detour);
 
 /* Requests one packet on the path whatever its window, or withdraws the request. */

@@ -72,7 +72,7 @@ struct harp_receiver {
   /* streams */
   unsigned stream_max;
   struct harp_rx_stream **streams; /* the streams by id, in memory behind the paths; NULL: none is open */
-  uint64_t *closed; /* the ids whose last stream was closed, a bit each, in memory behind those */
+  uint64_t *closed; /* a bit for each id whose last stream was closed, in memory behind `streams` */
 
   /* credit: each open stream is in one list */
   struct harp_rx_list fresh;     /* the streams whose credit was not announced yet */

@@ -26,7 +26,7 @@ void harp_send_experiments_on_closed(struct harp_sender *s);
 /* Learns of a round trip of a path. */
 void harp_send_experiments_on_round(struct harp_sender *s, const struct harp_path *p, harp_ns now);
 
-/* Notes what was acknowledged on a path. */
+/* Counts bytes that were acknowledged on a path. */
 void harp_send_experiments_on_acked(struct harp_sender *s, const struct harp_path *p, uint32_t acked_bytes,
                                     harp_ns now);
 

@@ -54,7 +54,8 @@ void harp_tcp_speeds_init(struct harp_tcp_speeds *all, harp_ns now);
 /* Begins anew, as with each connection: earlier measurements do not apply. */
 void harp_tcp_speed_init(struct harp_tcp_speed *v);
 
-/* Notes before a record is given to the kernel what has left it on this connection, and what is unsent. */
+/* Learns, before the kernel gets a record, how many bytes of this connection have left it and how many are
+ * unsent. */
 void harp_tcp_speed_on_look(struct harp_tcp_speed *v, uint64_t left_bytes, uint32_t unsent_bytes,
                             harp_ns now);
 

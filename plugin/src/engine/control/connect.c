@@ -81,7 +81,7 @@ static enum harp_status decode_handle(struct harp_engine *e, const void *handle,
   return HARP_ERR_USAGE;
 }
 
-/* Draws what names a connect on the wire. Returns a status; the WARN is logged. */
+/* Draws the random numbers that name a connect on the wire. Returns a status; the WARN is logged. */
 static enum harp_status draw_name(const struct harp_engine *e, struct harp_connect_name *name) {
   struct {
     uint32_t first_line, first_message;
