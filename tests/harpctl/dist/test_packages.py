@@ -16,6 +16,7 @@ from dist.make import merge_packages, pinned, requirements
 from dist.names import plain_version
 from harpctl.build_info import build_version
 from tests.harpctl.dist.conftest import only_file_for, run_command
+from tests.meta.test_docs import list_items
 
 whole = pytest.mark.dist
 
@@ -113,8 +114,9 @@ def test_a_host_is_set_up_in_the_space_that_is_stated(root: Path, tmp_path: Path
 
 def test_the_messages_in_the_document_exist(root: Path) -> None:
     text = (root / "docs" / "how-to" / "install.md").read_text()
-    rows = [line.split("|")[1] for line in text.split("## Failed installations")[1].splitlines() if "|" in line]
-    phrases = {phrase for cell in rows for phrase in re.findall("`([^`]+)`", cell)}
+    items = list_items(text.split("## Failed installations")[1].partition("\n## ")[0])
+    messages = [match[0] for item in items if (match := re.match("(?:`[^`]+`|[^`:])+:", item))]
+    phrases = {phrase for message in messages for phrase in re.findall("`([^`]+)`", message)}
     assert len(phrases) > 10
     sources = [*(root / "dist").glob("*.sh"), *(root / "tests/harpctl/dist").glob("test_*.py")]
     modules = ("harpctl/plugin/switch.py", "harpctl/change/os_errors.py", "harp_net/run.py")
