@@ -45,12 +45,13 @@ class Report:
     def stats(self) -> dict[str, float]:
         """Return steps, hops, bytes that left the host, those of a plain ring, and ms of a hop.
 
-        On CUDA it waits for the last hop, and the time is the mean of at most EVENTS_MAX hops.
+        On CUDA it waits for the hops of all streams, and the time is the mean of at most EVENTS_MAX hops.
         """
         with self._lock:
             spent_s, timed = self._spent_s, self.hops
             if self._events:
-                self._events[-1][1].synchronize()
+                for _begin, end in self._events:  # of several streams: the last one recorded may end first
+                    end.synchronize()
                 spent_s = sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
                 timed = len(self._events)
             return {

@@ -7,6 +7,7 @@ import copy
 import itertools
 import statistics
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -21,10 +22,10 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 import lightcc
-from lightcc import Settings, patch
+from lightcc import Settings, lane, patch
 from lightcc.groups import make_planes
 from lightcc.reduce import Int8Hop, TopKHop
-from tests.lightcc import digits
+from tests.lightcc import digits, streams
 from tests.lightcc.crossing import Crossing, shortened
 
 SMALL_THRESHOLD = 4096  # bytes: the larger layers of the test's networks go by top-k
@@ -134,6 +135,33 @@ def many_lanes(steps: int) -> bool:
     chosen = settings(two_d=True, topk=True, inter_dtype="int8", streams=3)
     ours, _ddp = trained(chosen, steps, bucket_cap_mb=TINY_BUCKETS_MB)
     return are_replicas_equal(ours)
+
+
+def on_streams(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Train with lanes that are threads, then with those of CUDA over a stand-in; compare the parameters."""
+    threads, _ddp = trained(settings(**chosen), 12, bucket_cap_mb=TINY_BUCKETS_MB)
+    with (
+        streams.installed(),
+        mock.patch.object(patch, "open_lane", side_effect=lambda _device: lane.CudaLane(streams.DEVICE)),
+        mock.patch.object(patch, "_planes", weakref.WeakKeyDictionary()),
+    ):
+        ours, ddp = trained(settings(**chosen), 12, bucket_cap_mb=TINY_BUCKETS_MB)
+    return {
+        "are_equal": bool(torch.equal(threads, ours)),
+        "replicas": are_replicas_equal(ours),
+        "lanes": [type(each).__name__ for each in patch.STATES[ddp].lanes],
+    }
+
+
+def begun(start: int) -> list[int]:
+    """Return the bytes that leave a host in each step, where top-k begins at a step."""
+    ddp = DistributedDataParallel(digits.network(64, seed=0))
+    lightcc.attach(ddp, settings(topk=True, topk_threshold_bytes=0, topk_start_step=start))
+    counts = [0]
+    for batch in batches(start + 2):
+        loss_of(ddp, batch).backward()
+        counts.append(int(lightcc.stats(ddp)["host_bytes"]))
+    return [after - before for before, after in itertools.pairwise(counts)]
 
 
 def uneven(chosen: dict[str, Any]) -> dict[str, Any]:
@@ -294,6 +322,24 @@ def misfit(what: str) -> bool:
     return taken
 
 
+def refit() -> list[bool]:
+    """Load a checkpoint of other buckets; return whether it was taken, and whether the model has residuals."""
+    chosen = settings(topk=True, topk_threshold_bytes=0)
+    saved = lightcc.state_dict(trained(chosen, 4, bucket_cap_mb=TINY_BUCKETS_MB)[1])
+    ddp = DistributedDataParallel(digits.network(64, seed=0))
+    lightcc.attach(ddp, chosen)
+    taken = lightcc.load_state_dict(ddp, saved)
+    for batch in batches(4):
+        loss_of(ddp, batch).backward()
+    return [taken, set(lightcc.state_dict(ddp)["regions"]) == {(0, "topk")}]
+
+
+def twice() -> None:
+    """Attach a model that is attached."""
+    ddp = trained(settings(topk=True), 1)[1]
+    lightcc.attach(ddp, settings(topk=True))
+
+
 def disagree() -> None:
     """One rank has another ratio."""
     ddp = DistributedDataParallel(digits.network(8, seed=0))
@@ -314,6 +360,8 @@ def off(why: str) -> dict[str, Any]:
         table = torch.nn.Embedding(64, 64, sparse=True)
         net = torch.nn.ModuleList([table, inner])
         net.forward = lambda inputs: inner(table(inputs.argmax(1)))
+    if why == "complex":
+        net.phases = torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))
     if why == "backward":
         from torch.distributed.optim import _apply_optimizer_in_backward
 
@@ -335,7 +383,7 @@ def off(why: str) -> dict[str, Any]:
     if why == "host":
         chosen = settings(two_d=True, intra_size=8)
     is_attached = lightcc.attach(ddp, chosen)
-    if why not in {"backward", "mixed", "reducer"}:  # those need a GPU
+    if why not in {"backward", "mixed", "reducer", "complex"}:  # the first three need a GPU
         loss_of(ddp, next(batches(1))).backward()
     return {"is_attached": is_attached, "stats": lightcc.stats(ddp)}
 
@@ -369,6 +417,14 @@ def copied() -> bool:
     other = copy.deepcopy(ddp)
     loss_of(other, next(batches(1))).backward()
     return not lightcc.stats(other) and bool(lightcc.stats(ddp))
+
+
+def in_pairs() -> bool:
+    """Attach models of pairs of ranks, each on one host, so that lightcc is off for them."""
+    members = [rank for rank in range(4) if rank % 2 == dist.get_rank() % 2]
+    group = dist.new_group(members, use_local_synchronization=True)
+    ddp = DistributedDataParallel(digits.network(8, seed=0), process_group=group)
+    return lightcc.attach(ddp, settings(two_d=True))
 
 
 def shared() -> dict[str, Any]:

@@ -72,4 +72,4 @@ def run_case(has_torch: None) -> Iterator[Case]:
 
         yield run
         orders.close()
-        assert ranks.wait(60) == 0
+        assert ranks.wait(500) == 0
