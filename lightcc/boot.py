@@ -35,8 +35,23 @@ def take_over_mpi(environment: MutableMapping[str, str]) -> None:
         raise LightccError(f"{missing[0]} is not set: give mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT")
 
 
+def run(script: str, *, is_module: bool) -> None:
+    """Run a script as the main program, as Python would. Raises LightccError where there is none."""
+    if is_module:
+        sys.path[0] = str(Path.cwd())
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+        return
+    if not Path(script).exists():
+        raise LightccError(f"{script}: there is no such file")
+    sys.path[0] = str(Path(script).resolve().parent)
+    runpy.run_path(script, run_name="__main__")
+
+
 def main() -> None:
-    """Run the script of the command line as the main program."""
+    """Run the script of the command line as the main program.
+
+    Mistakes of the user end with a sentence, also those that show only when the script makes its first DDP.
+    """
     argv = sys.argv[1:]
     is_module = argv[:1] == ["-m"]
     argv = argv[is_module:]
@@ -46,20 +61,17 @@ def main() -> None:
     if not argv:
         print(USAGE, file=sys.stderr)
         sys.exit(USAGE_ERROR)
+    script, *arguments = argv
     try:
         take_over_mpi(os.environ)
-        lightcc.init(from_environment(os.environ))
+        settings = from_environment(os.environ)
+        settings.check_rows(int(os.environ.get("WORLD_SIZE") or 1), "job")
+        lightcc.init(settings)
+        sys.argv = [script, *ranks, *arguments]
+        run(script, is_module=is_module)
     except LightccError as error:
         print(f"lightcc.boot: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
-    script, *arguments = argv
-    sys.argv = [script, *ranks, *arguments]
-    if is_module:
-        sys.path[0] = str(Path.cwd())
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = str(Path(script).resolve().parent)
-        runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -31,9 +31,7 @@ def check(nodes: str, local_size: int) -> None:
     least, _, most = nodes.partition(":")
     if not least.isdecimal() or (most and most != least):
         return
-    size = int(least) * local_size
-    if settings.two_d and settings.intra_size < size and size % settings.intra_size:
-        raise LightccError(f"LIGHT_INTRA_SIZE={settings.intra_size}: does not divide the {size} ranks of the job")
+    settings.check_rows(int(least) * local_size, "job")
 
 
 def main(argv: Sequence[str] | None = None, *, passes_local_rank: bool = False) -> None:

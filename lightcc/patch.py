@@ -74,12 +74,9 @@ def attach(ddp: Any, settings: Settings | None = None) -> ModelState | None:
     if ddp in STATES:
         raise LightccError("this DDP is attached already")
     size = dist.get_world_size(ddp.process_group)
-    if settings.two_d and size % settings.intra_size and size > settings.intra_size:
-        raise LightccError(
-            f"LIGHT_INTRA_SIZE={settings.intra_size}: does not divide the {size} ranks of the model"
-        )
+    settings.check_rows(size, "model")
     why = _obstacle(ddp, settings, size)
-    is_first = dist.get_rank() == 0
+    is_first = dist.get_rank(ddp.process_group) == 0
     if why:
         if is_first:
             warn(f"off for this model: {why}")
@@ -122,13 +119,14 @@ def _obstacle(ddp: Any, settings: Settings, size: int) -> str:
             hasattr(parameter, "_in_backward_optimizers") for parameter in module.parameters()
         ),
         "it has sparse gradients": any(getattr(part, "sparse", False) for part in module.modules()),
+        "it has complex parameters": any(parameter.is_complex() for parameter in module.parameters()),
         OWN_HOOK: getattr(ddp, "_comm_hooks", ()),
     }
     return next((text for text, applies in obstacles.items() if applies), "")
 
 
 def _hint(settings: Settings, size: int) -> None:
-    """Say what settings cannot reach, once in a job."""
+    """Say what settings cannot reach, once for a model."""
     if settings.two_d and settings.intra_size == 1 and settings.inter_dtype == "same":
         warn("LIGHT_INTRA_SIZE=1: rows of one rank make LIGHT_2D_ALLREDUCE=1 a plain all-reduce")
     local = int(os.environ.get("LOCAL_WORLD_SIZE") or settings.intra_size)
@@ -155,7 +153,7 @@ def _patch_torch() -> None:
             return
         if ours.user_hook is not None:
             raise RuntimeError("register_comm_hook can only be called once.")
-        if dist.get_rank() == 0:
+        if dist.get_rank(self.process_group) == 0:
             warn(f"off for this model: {OWN_HOOK}")
         ours.user_hook = (state, hook)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from lightcc.notices import LightccError
 
 PREFIX = "LIGHT_"  # names that begin so are lightcc's: an unknown one is an error
-INTRA_SIZE_MAX = 8  # the default never makes larger rows
+INTRA_SIZE_MAX = 8  # the default never makes larger rows, nor rows that span hosts
 STEPS_OF_FIRST_BUCKETS = 2  # DDP lays its buckets out anew after the first step
 STREAMS_MAX = 16
+FUSION_BYTES_MAX = 1 << 40  # DDP counts bytes in 64 bits
 INTER_DTYPES = ("same", "bf16", "fp16", "int8")
 
 
@@ -47,6 +48,13 @@ class Settings:
     def is_active(self) -> bool:
         """Return whether gradients are communicated in another way than DDP's own."""
         return self.two_d or self.topk
+
+    def check_rows(self, ranks: int, whose: str) -> None:
+        """Raise LightccError where rows do not divide the ranks of a job or model."""
+        if self.two_d and self.intra_size < ranks and ranks % self.intra_size:
+            raise LightccError(
+                f"LIGHT_INTRA_SIZE={self.intra_size}: does not divide the {ranks} ranks of the {whose}"
+            )
 
     def record(self) -> dict[str, str]:
         """Return each variable's value as text, which has to be the same on all ranks."""
@@ -98,7 +106,7 @@ VARIABLES = {
         "inter_dtype", str, lambda value: value in INTER_DTYPES, f"one of {', '.join(INTER_DTYPES)}"
     ),
     "LIGHT_STATS": _switch("stats"),
-    "TIACC_TRAINING_FUSION_THRESHOLD": _whole("fusion_bytes", 0),
+    "TIACC_TRAINING_FUSION_THRESHOLD": _whole("fusion_bytes", 0, FUSION_BYTES_MAX),
     "TIACC_TRAINING_NUM_NCCL_STREAMS": _whole("streams", 1, STREAMS_MAX),
 }
 
@@ -114,7 +122,7 @@ def from_environment(environment: Mapping[str, str], local_size: int | None = No
         raise LightccError(f"{unknown[0]}: there is no such variable; lightcc knows {', '.join(VARIABLES)}")
     values: dict[str, object] = {}
     local = local_size or int(environment.get("LOCAL_WORLD_SIZE") or INTRA_SIZE_MAX)
-    values["intra_size"] = min(INTRA_SIZE_MAX, local)
+    values["intra_size"] = max(size for size in range(1, INTRA_SIZE_MAX + 1) if local % size == 0)
     for name, variable in VARIABLES.items():
         text = environment.get(name, "").strip()
         if not text:

@@ -14,7 +14,8 @@ TOPK = {"topk": True}
 BOTH = {"two_d": True, "topk": True}
 INT8 = {"two_d": True, "inter_dtype": "int8"}
 NEAR = 1e-6
-TINY_MB = 0.002  # three buckets
+TINY_MB = 0.002
+BUCKETS = {TINY_MB: 3, 0: 6, None: 1}  # by the size of a bucket in MB; 0: one for each parameter
 LANE_STEPS = 67  # 200 buckets go over the lanes
 
 
@@ -33,6 +34,7 @@ def test_one_group_and_dense_is_ddps_own(run_case: Case) -> None:
         ({}, {"gradient_as_bucket_view": True}),
         ({}, {"static_graph": True}),
         ({}, {"bucket_cap_mb": TINY_MB}),
+        ({}, {"bucket_cap_mb": 0}),
         ({"streams": 3}, {"bucket_cap_mb": TINY_MB}),
         ({}, {"find_unused_parameters": True, "unused": True}),
         ({}, {"accumulated": 3}),
@@ -50,7 +52,7 @@ def test_rows_and_columns_are_near(run_case: Case, chosen: dict[str, Any], optio
             assert 0.70 < share < 1
         else:
             assert share == pytest.approx(2 / 3, rel=0.01)
-        assert (got["buckets"] == 3) == ("bucket_cap_mb" in options)
+        assert got["buckets"] == BUCKETS[options.get("bucket_cap_mb")]
 
 
 @pytest.mark.parametrize("chosen", [TWO_D, BOTH, INT8])
@@ -87,6 +89,12 @@ def test_replicas_stay_equal(run_case: Case, chosen: dict[str, Any], share: floa
         stats = got["stats"]
         assert stats["steps"] == 20
         assert stats["host_bytes"] / stats["ring_bytes"] < share * (2 if bf16 else 1) + 0.05
+
+
+def test_topk_begins_with_its_step(run_case: Case) -> None:
+    for got in run_case("begun", start=4).results:
+        assert len(set(got[:4])) == len(set(got[4:])) == 1
+        assert got[4] < got[3] / 10
 
 
 def test_lanes_keep_the_order_of_buckets(run_case: Case) -> None:
@@ -164,6 +172,17 @@ def test_a_checkpoint_that_does_not_fit_is_dropped(run_case: Case, what: str, wo
     assert words in outcome.warnings[0]
 
 
+def test_residuals_of_other_buckets_are_dropped(run_case: Case) -> None:
+    outcome = run_case("refit")
+    assert outcome.results == [[True, True]] * 4
+    (told,) = outcome.warnings
+    assert told == "lightcc: residuals of 3 buckets of the checkpoint fit no bucket now; begun anew"
+
+
+def test_a_model_is_attached_once(run_case: Case) -> None:
+    assert all("this DDP is attached already" in error for error in run_case("twice", may_fail=True).errors)
+
+
 def test_ranks_that_disagree(run_case: Case) -> None:
     errors = run_case("disagree", may_fail=True).errors
     wanted = "LIGHT_TOPK_RATIO is '0.02' on rank 2 and '0.01' on rank 0: it has to be the same on all ranks"
@@ -183,6 +202,7 @@ def test_rows_that_do_not_divide_the_ranks(run_case: Case) -> None:
         ("reducer", "a python_reducer, which gives hooks no buckets"),
         ("backward", "its optimizer runs in backward"),
         ("sparse", "it has sparse gradients"),
+        ("complex", "it has complex parameters"),
         ("own", "the script registers a communication hook of its own"),
     ],
 )
@@ -194,6 +214,13 @@ def test_off_with_one_warning(run_case: Case, why: str, words: str) -> None:
     assert outcome.warnings[0].startswith("lightcc: off for this model: ")
     assert words in outcome.warnings[0]
     assert not outcome.later_warnings
+
+
+def test_the_first_rank_of_a_model_warns(run_case: Case) -> None:
+    """The first ranks of two models are rank 0 and rank 1."""
+    outcome = run_case("in_pairs")
+    assert outcome.results == [False] * 4
+    assert len(outcome.warnings) == len(outcome.later_warnings) == 1
 
 
 def test_a_later_hook_of_the_script_wins(run_case: Case) -> None:

@@ -20,7 +20,14 @@ from tests.lightcc.conftest import ROOT, Case, environment, free_port
 
 TUTORIAL = ROOT / "docs" / "how-to" / "lightcc.md"
 SHOW = """\
-import os, sys, torch, lightcc
+import os, sys, torch, lightcc, tiacc_training.torch
+tiacc_training.torch.init_tiacc_training()  # again, with the same settings
+try:
+    lightcc.init(lightcc.Settings(streams=9))
+except lightcc.LightccError as error:
+    assert str(error) == "init() was called before, with other settings"
+else:
+    raise AssertionError("other settings are taken")
 from torch.nn.parallel import DistributedDataParallel
 torch.distributed.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(64, 64))
@@ -67,6 +74,12 @@ def script(tmp_path: Path) -> Path:
             {"LIGHT_INTER_DTYPE": "int8"},
             "LIGHT_INTER_DTYPE='int8': needs LIGHT_2D_ALLREDUCE=1",
         ),
+        (
+            "lightcc.boot",
+            {"LIGHT_2D_ALLREDUCE": "1", "LIGHT_INTRA_SIZE": "4", "WORLD_SIZE": "6"},
+            "LIGHT_INTRA_SIZE=4: does not divide the 6 ranks of the job",
+        ),
+        ("lightcc.boot", {}, "no/such/script.py: there is no such file"),
         (
             "lightcc.boot",
             {"OMPI_COMM_WORLD_RANK": "0"},
@@ -151,6 +164,26 @@ def test_mpirun(script: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = [f"__main__ {rank} 3 {25 << 20} ['argument']" for rank in range(2)]
     assert sorted(done.stdout.splitlines()) == lines
+
+
+@pytest.mark.usefixtures("has_torch")
+def test_ranks_that_disagree(script: Path) -> None:
+    """Each rank ends with the sentence, when the script makes its first DDP."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "lightcc.boot", str(script)],
+            cwd=ROOT,
+            env=environment(**ALL_RANKS, **meeting, RANK=str(rank), LIGHT_TOPK_RATIO=ratio),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, ratio in enumerate(("0.01", "0.02"))
+    ]
+    wanted = "LIGHT_TOPK_RATIO is '0.02' on rank 1 and '0.01' on rank 0: it has to be the same on all ranks"
+    for rank in ranks:
+        assert f"lightcc.boot: {wanted}\n" in rank.communicate(timeout=500)[1]
+        assert rank.returncode == 2
 
 
 def test_mpiruns_variables_yield_to_torchs() -> None:

@@ -37,7 +37,7 @@ def test_the_vendors_command() -> None:
     assert got.is_active
 
 
-@pytest.mark.parametrize(("local", "size"), [("", 8), ("2", 2), ("16", 8)])
+@pytest.mark.parametrize(("local", "size"), [("", 8), ("2", 2), ("16", 8), ("12", 6), ("11", 1)])
 def test_a_row_is_a_hosts_ranks(local: str, size: int) -> None:
     assert from_environment({"LOCAL_WORLD_SIZE": local}).intra_size == size
     assert from_environment({"LOCAL_WORLD_SIZE": local, "LIGHT_INTRA_SIZE": "3"}).intra_size == 3
@@ -57,7 +57,16 @@ def test_a_row_is_a_hosts_ranks(local: str, size: int) -> None:
         ("LIGHT_TOPK_START_STEP", "1", "must be a whole number of at least 2"),
         ("LIGHT_INTER_DTYPE", "fp8", "must be one of same, bf16, fp16, int8"),
         ("TIACC_TRAINING_NUM_NCCL_STREAMS", "17", "must be a whole number of at least 1 and at most 16"),
-        ("TIACC_TRAINING_FUSION_THRESHOLD", "25MB", "must be a whole number of at least 0"),
+        (
+            "TIACC_TRAINING_FUSION_THRESHOLD",
+            "25MB",
+            "must be a whole number of at least 0 and at most 1099511627776",
+        ),
+        (
+            "TIACC_TRAINING_FUSION_THRESHOLD",
+            "9" * 30,
+            "must be a whole number of at least 0 and at most 1099511627776",
+        ),
     ],
 )
 def test_a_bad_value_is_refused(name: str, value: str, words: str) -> None:
@@ -85,7 +94,7 @@ def test_the_page_has_all_variables_with_their_defaults() -> None:
     for name, default in rows:
         value = getattr(defaults, VARIABLES[name].field)
         words = {
-            "LIGHT_INTRA_SIZE": "the host's ranks, at most 8",
+            "LIGHT_INTRA_SIZE": "the host's ranks, or a divisor of them up to 8",
             "TIACC_TRAINING_FUSION_THRESHOLD": "unset",
         }
         text = str(int(value)) if isinstance(value, bool) else str(value)
