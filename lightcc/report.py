@@ -50,7 +50,7 @@ class Report:
         with self._lock:
             spent_s, timed = self._spent_s, self.hops
             if self._events:
-                for _begin, end in self._events:  # of several streams: the last one recorded may end first
+                for _begin, end in self._events:  # the last one recorded may be of a stream that ends first
                     end.synchronize()
                 spent_s = sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
                 timed = len(self._events)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import statistics
 import time
 import weakref
 from collections import Counter
@@ -505,12 +504,12 @@ def posted(numel: int) -> list[list[str]]:
 
 
 def timed(chosen: dict[str, Any] | None, interface: str, steps: int, width: int) -> dict[str, Any]:
-    """Return the quartiles of a step in ms, alone_ms those of one that sends next to nothing, and what is sent.
+    """Return the ms of each step, alone_ms of each that sends next to nothing, and what is sent.
 
     The two kinds of step alternate, so that a busy machine slows both; each lasts until all ranks have ended.
-    bytes and packets are those that this host's interface sent in a step, messages those of gloo, payload the
-    gradients' bytes by the formula. Without settings DDP's own all-reduce; the setting "hook" is torch's own
-    hook of 16 bit.
+    hops are the exchanges of each step alone. bytes and packets are those that this host's interface sent in a
+    step, messages those of gloo, payload the gradients' bytes by the formula. Without settings DDP's own
+    all-reduce; the setting "hook" is torch's own hook of 16 bit.
     """
     ddp = DistributedDataParallel(digits.network(width, seed=0))
     parameters = sum(each.numel() for each in ddp.parameters())
@@ -524,26 +523,31 @@ def timed(chosen: dict[str, Any] | None, interface: str, steps: int, width: int)
         ddp.register_comm_hook(None, allreduce_hook)  # does what DDP does by itself
     times: dict[bool, list[float]] = {False: [], True: []}
     sent = Counter[str]()
-    crossing = Crossing()
+    messages, hops = 0, []
     for step, batch in enumerate(batches(WARM_STEPS + 2 * steps)):
         alone = step >= WARM_STEPS and step % 2 == 0
         dist.barrier()
         before = counted(ddp, interface)
+        crossing = Crossing()
         begin = time.perf_counter()
         with shortened(crossing) if alone else nullcontext():
             loss_of(ddp, batch).backward()
         dist.barrier()
         if step >= WARM_STEPS:
             times[alone].append(1e3 * (time.perf_counter() - begin))
-            if not alone:
+            if alone:
+                hops.append(crossing.hops)
+                messages += crossing.messages
+            else:
                 sent.update(counted(ddp, interface) - before)
     got = {name: sent[name] / steps for name in ("bytes", "packets", "payload")}
     return {
         **got,
         "payload": got["payload"] or payload,
-        "messages": crossing.messages / steps,
-        "ms": statistics.quantiles(times[False]),
-        "alone_ms": statistics.quantiles(times[True]),
+        "messages": messages / steps,
+        "hops": hops,
+        "ms": times[False],
+        "alone_ms": times[True],
     }
 
 

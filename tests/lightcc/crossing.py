@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -19,14 +20,29 @@ import lightcc.reduce
 ALL_REDUCE, ALL_GATHER, EXCHANGE = 4, 2, 1
 SHORT = 8  # bytes of a message that are sent
 _all_reduce, _exchanged, _all_gather = dist.all_reduce, lightcc.reduce._exchanged, lightcc.reduce._all_gather
+_reduce_scatter = lightcc.reduce._reduce_scatter
 Tensor = Any
 
 
 @dataclass
 class Crossing:
-    """Messages that would have left this host, had it been whole."""
+    """The messages and exchanges that would have left this host, had they been whole."""
 
     messages: int = 0
+    hops: list[list[tuple[float, float, float]]] = field(default_factory=list)  # a rank's Spans after each row
+
+    @contextmanager
+    def exchange(self, group: dist.ProcessGroup | None, sent_bytes: int) -> Iterator[None]:
+        """Record an exchange of a column."""
+        begin = time.perf_counter()
+        yield
+        if dist.get_world_size(group) < dist.get_world_size():
+            self.hops[-1].append((begin, time.perf_counter(), sent_bytes))
+
+    def reduce_scatter(self, shard: Tensor, full: Tensor, group: dist.ProcessGroup) -> None:
+        """Sum a row, which waits for all its ranks; a hop of the columns comes next."""
+        _reduce_scatter(shard, full, group=group)
+        self.hops.append([])
 
     def count(self, group: dist.ProcessGroup | None, for_each: int) -> None:
         """Count a collective: a ring of all ranks leaves a host once, those of columns once for each rank."""
@@ -37,13 +53,16 @@ class Crossing:
     def all_reduce(self, tensor: Tensor, group: dist.ProcessGroup | None = None, *, async_op: bool = False) -> Any:
         """Leave the tensor as it is."""
         self.count(group, ALL_REDUCE)
-        work = _all_reduce(torch.zeros(1), group=group, async_op=async_op)
+        ranks = dist.get_world_size(group)
+        with self.exchange(group, 2 * (ranks - 1) * tensor.nbytes // ranks):
+            work = _all_reduce(torch.zeros(1), group=group, async_op=async_op)
         return work and mock.Mock(get_future=lambda: work.get_future().then(lambda _done: [tensor]))
 
     def exchanged(self, messages: Tensor, group: dist.ProcessGroup) -> Tensor:
         """Return one's own messages."""
         self.count(group, EXCHANGE)
-        _exchanged(messages[:, :SHORT].contiguous(), group)
+        with self.exchange(group, messages[1:].nbytes):
+            _exchanged(messages[:, :SHORT].contiguous(), group)
         return messages.clone()
 
     def all_gather(self, every: Tensor, message: Tensor, group: dist.ProcessGroup) -> None:
@@ -64,5 +83,6 @@ def shortened(crossing: Crossing) -> Iterator[None]:
         mock.patch.object(dist, "all_reduce", crossing.all_reduce),
         mock.patch.object(lightcc.reduce, "_exchanged", crossing.exchanged),
         mock.patch.object(lightcc.reduce, "_all_gather", crossing.all_gather),
+        mock.patch.object(lightcc.reduce, "_reduce_scatter", crossing.reduce_scatter),
     ):
         yield
