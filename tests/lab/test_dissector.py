@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from harpctl.cli import app
 from harplab.lab.lab import Lab
 from harplab.lab.spec import LabSpec
 from tests.lab.remote import RemotePeer, transfer_messages
 from tests.lab.test_attacks import start_attack
 from tests.layer import load_layer
+from tests.tshark import needs_tshark, read_capture, write_dissector
 
 pytestmark = pytest.mark.lab
 pytest.importorskip("scapy", reason="needs scapy: ./harp_setup build")
@@ -141,34 +138,25 @@ def test_macs(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str
         assert halves == macs[p.token].of(one.data[64:], p.path, p.type, p.number)
 
 
-def _run_tshark(folder: Path, file: Path, query: str) -> list[list[str]]:
-    """Return path of the layers, and verdicts, of the packets that a filter takes; two passes."""
-    argv = ["tshark", "-2", "-X", f"lua_script:{folder / 'harp.lua'}", "-r", str(file), "-Y", query]
-    argv += ["-o", "udp.try_heuristic_first:TRUE", "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields"]
-    for name in ("frame.number", "frame.protocols", "harp.crc.status", "harp.payload_crc.status"):
-        argv += ["-e", name]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Lua" not in done.stderr, done.stderr
-    return [line.split("\t") for line in done.stdout.splitlines()]
-
-
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark: a package of Debian and Fedora")
+@needs_tshark
+@pytest.mark.parametrize("auth", ["off", "mac"])
 @pytest.mark.parametrize("carrier", ["udp", "udp+tcp"])
-def test_tshark(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str) -> None:
+def test_tshark(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: str, auth: str) -> None:
     file, dice = tmp_path / "job.pcap", random.Random(5)
-    _record_job(make_lab(LabSpec()), plugin_file, file, carrier)
-    assert CliRunner().invoke(app, ["dissector", str(tmp_path)]).exit_code == 0
-    assert (
-        _run_tshark(tmp_path, file, "harp.malformed or harp.crc.bad or harp.payload_crc.bad or _ws.malformed")
-        == []
-    )
-    found = _run_tshark(tmp_path, file, "harp or harp_control or harp_record")
-    layers = {words[1].split(":")[-1] for words in found}
+    _record_job(make_lab(LabSpec()), plugin_file, file, carrier, HARP_AUTH=auth)
+    lua = write_dissector(tmp_path)
+    wrong = "harp.malformed or harp.crc.bad or harp.payload_crc.bad or _ws.malformed"
+    assert read_capture(lua, file, (), wrong) == []
+    names = ("frame.protocols", "harp.crc.status", "harp.payload_crc.status", "harp.mac")
+    found = read_capture(lua, file, names, "harp or harp_control or harp_record")
+    layers = {one["frame.protocols"][0].split(":")[-1] for one in found}
     assert layers == {"harp", "harp_control", *(["harp_record"] if carrier == "udp+tcp" else [])}
-    assert any("right" in words[2] for words in found)
+    assert any("right" in one["harp.crc.status"] for one in found)
     if carrier == "udp+tcp":
-        assert any("right" in words[3] for words in found)
+        verdicts = {text for one in found for text in one["harp.payload_crc.status"]}
+        assert ("a MAC, not checked" if auth == "mac" else "right") in verdicts
+    datagrams = [one for one in found if one["frame.protocols"][0].endswith(":harp")]
+    assert all(len(one["harp.mac"]) == (len(one["harp.crc.status"]) if auth == "mac" else 0) for one in datagrams)
     data, flipped = bytearray(file.read_bytes()), 0
     at = PCAP_HEAD_BYTES
     while at < len(data):
@@ -179,4 +167,4 @@ def test_tshark(make_lab: MakeLab, plugin_file: Path, tmp_path: Path, carrier: s
             flipped += 1
     damaged = tmp_path / "damaged.pcap"
     damaged.write_bytes(data)
-    assert len(_run_tshark(tmp_path, damaged, "harp.crc.bad")) == flipped > 0
+    assert len(read_capture(lua, damaged, (), "harp.crc.bad")) == flipped > 0
