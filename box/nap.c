@@ -9,13 +9,19 @@
 enum { CALLS_IN_VAIN = 64 }; /* and then it sleeps */
 #define NAP_NS 50000
 
+static long nap_ns = NAP_NS;
+
+void box_nap_set(int us) {
+  nap_ns = us * 1000L;
+}
+
 static _Thread_local unsigned in_vain;
 
 /* Keeps errno. */
 static void count_call(bool is_in_vain) {
   int error = errno;
   in_vain = is_in_vain ? in_vain + 1 : 0;
-  if (in_vain >= CALLS_IN_VAIN) nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+  if (in_vain >= CALLS_IN_VAIN) nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
   errno = error;
 }
 

@@ -30,6 +30,7 @@ static const char help_text[] =
     "  --ranks N           processes, each with a GPU of its own (default 2)\n"
     "  --netns LIST        network namespaces of the ranks, in turn (default: this one, over loopback)\n"
     "  --cores LIST        the core of each rank, in turn (default: not pinned)\n"
+    "  --nap US            NCCL's threads sleep so long where they poll in vain, so that ranks can share cores\n"
     "\n"
     "Work\n"
     "  --op NAME           allreduce, allgather, reducescatter, broadcast, reduce, sendrecv or alltoall\n"
@@ -177,6 +178,7 @@ enum word {
   RANKS,
   NETNS,
   CORES,
+  NAP,
   OP,
   TYPE,
   REDOP,
@@ -205,6 +207,7 @@ static const struct option words[] = {{"lib", 1, 0, LIB},
                                       {"ranks", 1, 0, RANKS},
                                       {"netns", 1, 0, NETNS},
                                       {"cores", 1, 0, CORES},
+                                      {"nap", 1, 0, NAP},
                                       {"op", 1, 0, OP},
                                       {"type", 1, 0, TYPE},
                                       {"redop", 1, 0, REDOP},
@@ -292,6 +295,8 @@ static int take_option(struct box_options *o, int word, char *text, struct sweep
     return read_list("--netns", text, o, add_namespace);
   case CORES:
     return read_list("--cores", text, o, add_core);
+  case NAP:
+    return read_int("--nap", text, 1, 100000, &o->nap_us);
   case ITERS:
     return read_int("--iters", text, 0, 1000000, &o->iterations);
   case TIME:

@@ -53,6 +53,7 @@ struct box_options {
   double settle_s;                /* before all that is timed */
   int warmup, checked_rounds, communicators, cycles, root;
   bool check, json;
+  int nap_us; /* 0: NCCL's threads poll without sleep, but for those of a plan */
   int killed_rank, kill_ms;
   double patience_s, timeout_s;
 };

@@ -7,6 +7,7 @@
 #include "layout.h"
 #include "library.h"
 #include "log.h"
+#include "nap.h"
 #include "report.h"
 #include "steps.h"
 #include "stream.h"
@@ -232,7 +233,8 @@ static void run_cycle(struct rank *r, int cycle, size_t most) {
 }
 
 static int load(const struct box_options *o, const struct box_elf *elfs) {
-  if (o->plan) box_library_let_nap();
+  if (o->plan || o->nap_us) box_library_let_nap();
+  if (o->nap_us) box_nap_set(o->nap_us);
   for (int number = 0; number < o->library_count; number++) {
     box_library_choose(number);
     if (box_library_load(&elfs[number]) || box_nccl_load()) return -1;

@@ -41,6 +41,7 @@ class NcclJob:
     iterations: int | None = None
     settle_s: float = 0.0  # the largest size for so long first
     check: bool = True
+    nap_us: int = 0  # its threads sleep so long where they poll in vain, for networks that are slow beside it
 
     def least_bytes(self) -> int:
         """Return the smallest size that has an element for every rank."""
@@ -53,6 +54,8 @@ class NcclJob:
         words += [amount, f"--sizes={','.join(str(size) for size in self.sizes_bytes)}"]
         if self.settle_s:
             words.append(f"--settle={self.settle_s:g}")
+        if self.nap_us:
+            words.append(f"--nap={self.nap_us}")
         return [*words, "--check"] if self.check else words
 
     def timeout_s(self) -> float:

@@ -4,19 +4,21 @@
 `python -m tests.nccl.beside_model` prints the table of docs/reference/simulate.md. At these rates a packet takes
 tenths of a millisecond, so that the network decides and not the cores of this machine. Rings and trees are those
 of an official NCCL, since their messages wait for each other; all-to-all and incast are harp-perf's, but for
-Socket over several interfaces, which harp-perf has one of. Rings and trees of NCCL over HARP are left out: their
-time depends on what else the cores do.
+Socket over several interfaces, which harp-perf has one of. NCCL's ranks share cores: their threads sleep where
+they poll in vain, and run before all else of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import os
 import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harpctl.build_info import built_file
@@ -39,6 +41,8 @@ WITHIN = 0.15
 HOST_QUEUE_BYTES = 256 << 20  # a host's own queue, before its interface, holds what its sockets send
 SKEW_US = 1000  # hosts that share two cores begin an operation so far apart
 MODEL_OPERATIONS = 6  # the first is not counted
+MODEL_SEEDS = 5  # the mean of so many runs: one differs from the next by up to 12 %
+NAP_US = 200  # of NCCL's threads where they poll in vain: less than a packet takes
 BUFFER_STEPS = 8  # the steps of NCCL's buffer; a slice of a ring has two of them
 MIB = 1 << 20
 
@@ -109,11 +113,11 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A case's figures: the way between two hosts by ping, the model's, the times of the lab's runs."""
+    """A case's figures: the way between two hosts by ping, the model's runs, the times of the lab's."""
 
     case: Case
     way_us: float
-    model: Simulated
+    models: tuple[Simulated, ...]
     lab_ms: tuple[float, ...]
 
     @property
@@ -122,9 +126,14 @@ class Compared:
         return statistics.median(self.lab_ms)
 
     @property
+    def model_ms(self) -> float:
+        """Return the model's time."""
+        return statistics.mean(one.mean_ms for one in self.models)
+
+    @property
     def ratio(self) -> float:
         """Return the model's time as a multiple of the lab's."""
-        return self.model.mean_ms / self.median_ms
+        return self.model_ms / self.median_ms
 
     @property
     def is_within(self) -> bool:
@@ -175,6 +184,20 @@ def _run_harp_perf(lab: Lab, case: Case) -> float:
     return done.report.results[0].seconds * 1000
 
 
+@contextlib.contextmanager
+def _ahead_of_others() -> Iterator[None]:
+    """Let what is started run before all else of the machine, which its sleeping threads leave most of the time.
+
+    An ordinary thread that yields or wakes may wait until another one has used its slice, 3 to 4 ms.
+    """
+    before, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, before, parameters)
+
+
 def _run_nccl(lab: Lab, case: Case) -> float:
     """Return the milliseconds of an operation; the channels of a tree are both trees of a pair."""
     enis = ",".join(lab.enis)
@@ -198,14 +221,21 @@ def _run_nccl(lab: Lab, case: Case) -> float:
     library = fetch_nccl(wheel_of(NEWEST), cache_dir())
     cores, _ = choose_cores(case.hosts, 0, available_cores())
     place = NcclPlace(built_file("harp-nccl"), library, tuple(lab.hosts), cores)
-    job = NcclJob(op=op, sizes_bytes=(size_bytes,), ranks=case.hosts, iterations=2, check=False)
-    with tempfile.TemporaryDirectory(prefix="harp-model-") as folder:
+    job = NcclJob(op=op, sizes_bytes=(size_bytes,), ranks=case.hosts, iterations=2, check=False, nap_us=NAP_US)
+    with tempfile.TemporaryDirectory(prefix="harp-model-") as folder, _ahead_of_others():
         if case.transport == TCP:
             (side,) = socket_sides(env, best=False)
         else:
             plugin, own = _plugin_of(case)
             side = plugin_side("HARP", plugin, Path(folder), {**env, **own}, "HARP")
         return run_side(place, side, job)[size_bytes].time_us / 1000
+
+
+def _simulate_seeds(case: Case, way_us: float) -> Iterator[Simulated]:
+    for seed in range(1, MODEL_SEEDS + 1):
+        settings = (*case.settings(way_us), f"seed={seed}")
+        cluster = Cluster(case.collective, case.hosts, case.transport, settings)
+        yield simulate(built_file(PROGRAM, "harplab"), cluster)
 
 
 def compare(case: Case, runs: int = RUNS) -> Compared:
@@ -215,13 +245,16 @@ def compare(case: Case, runs: int = RUNS) -> Compared:
         way_us = _measure_way_us(lab)
         run = _run_nccl if case.is_nccl else _run_harp_perf
         lab_ms = tuple(run(lab, case) for _ in range(runs))
-    cluster = Cluster(case.collective, case.hosts, case.transport, case.settings(way_us))
-    return Compared(case, way_us, simulate(built_file(PROGRAM, "harplab"), cluster), lab_ms)
+    return Compared(case, way_us, tuple(_simulate_seeds(case, way_us)), lab_ms)
 
 
 # ---- the table ----
 
 CASES = (
+    Case("ring", HARP, 2, 1, 50, 2),
+    Case("ring", HARP, 4, 1, 20, 2),
+    Case("ring", HARP, 4, 4, 20, 8),
+    Case("tree", HARP, 4, 1, 50, 4, message_kib=128),
     Case("ring", TCP, 4, 1, 50, 2),
     Case("ring", TCP, 4, 4, 20, 8),
     Case("ring", TCP, 8, 1, 20, 2, message_kib=128),
@@ -252,7 +285,7 @@ def texts(one: Compared) -> list[str]:
         str(case.hosts),
         f"{case.interfaces} of {case.cap_mbps:g} Mbit/s",
         str(case.mtu_bytes),
-        f"{one.model.mean_ms:.0f}",
+        f"{one.model_ms:.0f}",
         f"{one.median_ms:.0f} ({min(one.lab_ms):.0f} to {max(one.lab_ms):.0f})",
         f"{one.ratio:.2f}",
     ]

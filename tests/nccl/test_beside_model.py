@@ -26,7 +26,10 @@ def test_the_simulator_takes_each_case(case: Case) -> None:
 @pytest.mark.nccl
 @pytest.mark.lab
 @pytest.mark.slow
-@pytest.mark.parametrize(("collective", "transport"), [("ring", TCP), ("alltoall", HARP), ("incast", TCP)])
+@pytest.mark.parametrize(
+    ("collective", "transport"),
+    [("ring", TCP), ("ring", HARP), ("tree", HARP), ("alltoall", HARP), ("incast", TCP)],
+)
 def test_the_model_is_right(collective: str, transport: str, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--beside-socket"):
         pytest.skip("asked for with --beside-socket")
