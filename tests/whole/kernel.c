@@ -7,6 +7,16 @@ uint32_t address_of(int process, unsigned eni) {
   return htonl(0x0a000001u + (eni << 8) + (unsigned)process);
 }
 
+socklen_t put_address(uint32_t ip, uint16_t port, struct sockaddr_storage *out) {
+  struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {ip}};
+  struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+  in6.sin6_addr.s6_addr[0] = ip ? 0xfd : 0;
+  in6.sin6_addr.s6_addr32[3] = ip;
+  memset(out, 0, sizeof *out);
+  return world.plan.is_v6 ? (memcpy(out, &in6, sizeof in6), (socklen_t)sizeof in6)
+                          : (memcpy(out, &in, sizeof in), (socklen_t)sizeof in);
+}
+
 const struct simnet_link *link_of(uint32_t from) {
   return &world.net.links[host_of(from)][eni_of(from)];
 }

@@ -25,7 +25,7 @@ enum {
 enum kind { UDP, TCP, LISTENER, EPOLL, EVENT, PIPE_OUT, PIPE_IN, NULL_FILE, RANDOM, MEMORY, NETLINK, NAME };
 
 struct name {
-  uint32_t ip;
+  uint32_t ip; /* with IPv6 the last four bytes of the address (put_address) */
   uint16_t port;
 };
 
@@ -159,14 +159,17 @@ static inline bool is_host(uint32_t ip) {
 
 static inline struct name name_of(const struct sockaddr *a) {
   const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)a;
-  return (struct name){in->sin_addr.s_addr, ntohs(in->sin_port)};
+  const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)a;
+  if (a->sa_family != AF_INET6) return (struct name){in->sin_addr.s_addr, ntohs(in->sin_port)};
+  return (struct name){in6->sin6_addr.s6_addr32[3], ntohs(in6->sin6_port)};
 }
 
 static inline void put_name(struct name n, struct sockaddr *a, socklen_t *bytes) {
-  struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(n.port), .sin_addr = {n.ip}};
+  struct sockaddr_storage full;
+  socklen_t size = put_address(n.ip, n.port, &full);
   if (!a) return;
-  memcpy(a, &in, HARP_MIN(sizeof in, *bytes));
-  *bytes = sizeof in;
+  memcpy(a, &full, HARP_MIN(size, *bytes));
+  *bytes = size;
 }
 
 static inline bool is_same(struct name a, struct name b) {

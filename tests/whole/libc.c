@@ -343,9 +343,8 @@ int getifaddrs(struct ifaddrs **out) {
                                .sll_hatype = ARPHRD_ETHER,
                                .sll_halen = 6,
                                .sll_addr = {2, 0, 0, 0, (uint8_t)eni, (uint8_t)world.current->process}};
-    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr = {address_of(world.current->process, eni)}};
     if (i % 2)
-      memcpy(&addresses[i], &in, sizeof in);
+      put_address(address_of(world.current->process, eni), 0, &addresses[i]);
     else
       memcpy(&addresses[i], &link, sizeof link);
     list[i] = (struct ifaddrs){.ifa_next = i + 1 < 2 * world.plan.enis ? &list[i + 1] : NULL,

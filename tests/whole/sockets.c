@@ -10,7 +10,8 @@
 
 long kernel_socket(int family, int type, int protocol) {
   (void)protocol;
-  if (family != AF_INET && family != AF_NETLINK && family != AF_UNIX) return -EAFNOSUPPORT;
+  bool is_ip = family == AF_INET || (family == AF_INET6 && world.plan.is_v6);
+  if (!is_ip && family != AF_NETLINK && family != AF_UNIX) return -EAFNOSUPPORT;
   bool is_stream = (type & 0xf) == SOCK_STREAM;
   return add(file_new(family == AF_NETLINK ? NETLINK : family == AF_UNIX ? NAME : is_stream ? TCP : UDP));
 }
@@ -168,7 +169,8 @@ static long ask_kernel(struct file *f, const struct nlmsghdr *request) {
   const struct rtattr *a = (const void *)(body + NLMSG_ALIGN(sizeof(struct rtmsg)));
   int left = (int)request->nlmsg_len - (int)NLMSG_SPACE(sizeof(struct rtmsg));
   for (; is_route && RTA_OK(a, left); a = RTA_NEXT(a, left))
-    if (a->rta_type == RTA_SRC) memcpy(&from, RTA_DATA(a), sizeof from);
+    if (a->rta_type == RTA_SRC) /* of IPv6, too, the last bytes */
+      memcpy(&from, (const uint8_t *)RTA_DATA(a) + RTA_PAYLOAD(a) - sizeof from, sizeof from);
   answer->head.nlmsg_type = is_route ? RTM_NEWROUTE : RTM_NEWLINK;
   answer->head.nlmsg_len = NLMSG_LENGTH(is_route ? sizeof(struct rtmsg) : sizeof(struct ifinfomsg));
   if (is_route) {

@@ -5,6 +5,8 @@
 enum {
   ADDRESS_BYTES = 12, /* before the datagram: from, to, and their ports */
   GRO_MAX_BYTES = 65536,
+  HEADERS_V4_BYTES = 28, /* of IP and UDP */
+  HEADERS_V6_BYTES = 48,
 };
 
 static struct file *find_udp(struct name to, struct name from) {
@@ -73,7 +75,8 @@ long send_udp(struct file *f, const struct msghdr *m) {
     memcpy(&segment, CMSG_DATA(c), sizeof segment);
     each = segment;
   }
-  if (HARP_MIN(bytes, (size_t)each) + 28 > world.plan.mtu) return -EMSGSIZE;
+  uint32_t headers = world.plan.is_v6 ? HEADERS_V6_BYTES : HEADERS_V4_BYTES;
+  if (HARP_MIN(bytes, (size_t)each) + headers > world.plan.mtu) return -EMSGSIZE;
   for (size_t at = 0; at < bytes;) {
     uint32_t n = (uint32_t)HARP_MIN(bytes - at, (size_t)each);
     memcpy(wire, &f->name.ip, 4);

@@ -6,7 +6,7 @@
  *
  * Words of a plan, all optional:
  *   seed=N draw           what kernels and network do; draw: the seed chooses the words below too
- *   mode=inline|thread driver=udp|tcp|udp+tcp enis=N messages=N streams=N window=N paths=N
+ *   v6 mode=inline|thread driver=udp|tcp|udp+tcp enis=N messages=N streams=N window=N paths=N
  *   loss=PPM break=MS uneven
  *   fail=FUNCTION:N:once|on:ERRNO   the N-th call of process 0 fails, with "on" all later ones
  *   kill=N pause=N:MS jump=N        at the N-th call of process 0 it ends, is stopped, its wall clock jumps
@@ -375,6 +375,7 @@ static void draw(struct plan *p) {
   default:
     break;
   }
+  p->is_v6 = !rng_below(&rng, 3);
 }
 
 static bool take_failure(struct plan *p, char *text) {
@@ -423,6 +424,8 @@ static bool parse(struct plan *p, const char *text, bool *counts) {
       p->loss_ppm = (unsigned)number;
     else if (!strcmp(word, "break"))
       p->break_ms = (unsigned)number;
+    else if (!strcmp(word, "v6"))
+      p->is_v6 = true;
     else if (!strcmp(word, "uneven"))
       p->is_uneven = true;
     else if (!strcmp(word, "kill"))
@@ -500,10 +503,10 @@ static int run_plan(const struct plan *plan, bool counts) {
 static void describe(const struct plan *p, const char *text) {
   printf("  of: %s (mode=%s driver=%s enis=%u messages=%u streams=%u window=%u paths=%u mtu=%u room=%u "
          "buffer=%u "
-         "loss=%u break=%u kill=%ld pause=%ld:%u jump=%ld stop=%u)\n",
+         "loss=%u break=%u kill=%ld pause=%ld:%u jump=%ld stop=%u%s)\n",
          text, p->is_threaded ? "thread" : "inline", p->driver, p->enis, p->messages, p->streams, p->window,
          p->paths, p->mtu, p->room_bytes, p->buffer_bytes, p->loss_ppm, p->break_ms, p->kill_at, p->pause_at,
-         p->pause_ms, p->jump_at, p->stop_at);
+         p->pause_ms, p->jump_at, p->stop_at, p->is_v6 ? " v6" : "");
 }
 
 static int fork_plan(const char *text) {

@@ -45,6 +45,7 @@ struct process {
 /* What happens to a process at one of its calls. A number that is 0 never comes. */
 struct plan {
   uint64_t seed;
+  bool is_v6;                             /* all addresses are IPv6 */
   bool is_threaded, is_traced, is_uneven; /* uneven: fibers lose their core for up to 3 ms now and then */
   unsigned enis, messages, streams, paths;
   char driver[16];
@@ -95,6 +96,8 @@ void kill_process(int process);
 /* ---- the kernel (kernel.c): 0 or more, or -errno ---- */
 
 uint32_t address_of(int process, unsigned eni);
+/* Writes an address in the plan's family; returns its length. */
+socklen_t put_address(uint32_t ip, uint16_t port, struct sockaddr_storage *out);
 long kernel_socket(int family, int type, int protocol);
 long kernel_event(void);
 long kernel_epoll(void);
