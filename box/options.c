@@ -30,7 +30,8 @@ static const char help_text[] =
     "  --ranks N           processes, each with a GPU of its own (default 2)\n"
     "  --netns LIST        network namespaces of the ranks, in turn (default: this one, over loopback)\n"
     "  --cores LIST        the core of each rank, in turn (default: not pinned)\n"
-    "  --nap US            NCCL's threads sleep so long where they poll in vain, so that ranks can share cores\n"
+    "  --nap US            NCCL's threads sleep so long where they poll in vain, so that ranks can share "
+    "cores\n"
     "\n"
     "Work\n"
     "  --op NAME           allreduce, allgather, reducescatter, broadcast, reduce, sendrecv or alltoall\n"
@@ -203,36 +204,17 @@ enum word {
   TIMEOUT,
   JSON
 };
-static const struct option words[] = {{"lib", 1, 0, LIB},
-                                      {"ranks", 1, 0, RANKS},
-                                      {"netns", 1, 0, NETNS},
-                                      {"cores", 1, 0, CORES},
-                                      {"nap", 1, 0, NAP},
-                                      {"op", 1, 0, OP},
-                                      {"type", 1, 0, TYPE},
-                                      {"redop", 1, 0, REDOP},
-                                      {"sizes", 1, 0, SIZES},
-                                      {"min", 1, 0, MIN},
-                                      {"max", 1, 0, MAX},
-                                      {"factor", 1, 0, FACTOR},
-                                      {"root", 1, 0, ROOT},
-                                      {"comms", 1, 0, COMMS},
-                                      {"cycles", 1, 0, CYCLES},
-                                      {"iters", 1, 0, ITERS},
-                                      {"time", 1, 0, TIME},
-                                      {"warmup", 1, 0, WARMUP},
-                                      {"settle", 1, 0, SETTLE},
-                                      {"check", 0, 0, CHECK},
-                                      {"rounds", 1, 0, ROUNDS},
-                                      {"kill", 1, 0, KILL},
-                                      {"patience", 1, 0, PATIENCE},
-                                      {"timeout", 1, 0, TIMEOUT},
-                                      {"json", 0, 0, JSON},
-                                      {"plan", 1, 0, PLAN},
-                                      {"step", 1, 0, STEP},
-                                      {"compute", 1, 0, COMPUTE},
-                                      {"help", 0, 0, HELP},
-                                      {0, 0, 0, 0}};
+static const struct option words[] = {
+    {"lib", 1, 0, LIB},         {"ranks", 1, 0, RANKS},       {"netns", 1, 0, NETNS},
+    {"cores", 1, 0, CORES},     {"nap", 1, 0, NAP},           {"op", 1, 0, OP},
+    {"type", 1, 0, TYPE},       {"redop", 1, 0, REDOP},       {"sizes", 1, 0, SIZES},
+    {"min", 1, 0, MIN},         {"max", 1, 0, MAX},           {"factor", 1, 0, FACTOR},
+    {"root", 1, 0, ROOT},       {"comms", 1, 0, COMMS},       {"cycles", 1, 0, CYCLES},
+    {"iters", 1, 0, ITERS},     {"time", 1, 0, TIME},         {"warmup", 1, 0, WARMUP},
+    {"settle", 1, 0, SETTLE},   {"check", 0, 0, CHECK},       {"rounds", 1, 0, ROUNDS},
+    {"kill", 1, 0, KILL},       {"patience", 1, 0, PATIENCE}, {"timeout", 1, 0, TIMEOUT},
+    {"json", 0, 0, JSON},       {"plan", 1, 0, PLAN},         {"step", 1, 0, STEP},
+    {"compute", 1, 0, COMPUTE}, {"help", 0, 0, HELP},         {0, 0, 0, 0}};
 
 /* From the smallest to the largest, each `factor` times the one before. */
 struct sweep {

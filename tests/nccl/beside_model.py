@@ -42,7 +42,7 @@ HOST_QUEUE_BYTES = 256 << 20  # a host's own queue, before its interface, holds 
 SKEW_US = 1000  # hosts that share two cores begin an operation so far apart
 MODEL_OPERATIONS = 6  # the first is not counted
 MODEL_SEEDS = 5  # the mean of so many runs: one differs from the next by up to 12 %
-NAP_US = 200  # of NCCL's threads where they poll in vain: less than a packet takes
+NAP_US = 200  # NCCL's threads sleep so long where they poll in vain: less than a packet takes
 BUFFER_STEPS = 8  # the steps of NCCL's buffer; a slice of a ring has two of them
 MIB = 1 << 20
 

@@ -169,7 +169,7 @@ static long ask_kernel(struct file *f, const struct nlmsghdr *request) {
   const struct rtattr *a = (const void *)(body + NLMSG_ALIGN(sizeof(struct rtmsg)));
   int left = (int)request->nlmsg_len - (int)NLMSG_SPACE(sizeof(struct rtmsg));
   for (; is_route && RTA_OK(a, left); a = RTA_NEXT(a, left))
-    if (a->rta_type == RTA_SRC) /* of IPv6, too, the last bytes */
+    if (a->rta_type == RTA_SRC) /* the last bytes, also of IPv6 */
       memcpy(&from, (const uint8_t *)RTA_DATA(a) + RTA_PAYLOAD(a) - sizeof from, sizeof from);
   answer->head.nlmsg_type = is_route ? RTM_NEWROUTE : RTM_NEWLINK;
   answer->head.nlmsg_len = NLMSG_LENGTH(is_route ? sizeof(struct rtmsg) : sizeof(struct ifinfomsg));

@@ -5,7 +5,7 @@
 enum {
   ADDRESS_BYTES = 12, /* before the datagram: from, to, and their ports */
   GRO_MAX_BYTES = 65536,
-  HEADERS_V4_BYTES = 28, /* of IP and UDP */
+  HEADERS_V4_BYTES = 28, /* headers of IP and UDP */
   HEADERS_V6_BYTES = 48,
 };
 
