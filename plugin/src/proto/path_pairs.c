@@ -15,7 +15,7 @@
  */
 #define STANDBY_PROBE_NS HARP_SEC(15)
 enum {
-  FEW_STANDBY = 2, /* the standby pairs that are tried at the same time: one of them may be dead as well */
+  FEW_STANDBY = 2, /* the standby pairs that are tried at first: one of them may be dead as well */
   ALL_STANDBY = HARP_PATHS_MAX,
 };
 
@@ -239,16 +239,13 @@ static bool try_standby(struct harp_sender *s, unsigned pair, harp_ns now) {
   return false;
 }
 
-/* Tries so many of these standby pairs; begins where the last checks and tries ended. Returns how many. */
-static unsigned try_few(struct harp_sender *s, uint64_t among, unsigned most, harp_ns now) {
-  unsigned tried = 0;
-  for (unsigned n = 0, first = s->pairs.next_standby; n < s->pairs.count && tried < most; n++) {
-    unsigned pair = (first + n) % s->pairs.count;
-    if (!(among >> pair & 1) || !try_standby(s, pair, now)) continue;
-    s->pairs.next_standby = pair + 1;
-    tried++;
+/* Tries so many of these standby pairs: first those that were checked last (rule 8), whose flows are known to
+ * what tracks them. */
+static void try_standbys(struct harp_sender *s, uint64_t among, unsigned most, harp_ns now) {
+  for (unsigned n = 1; n <= s->pairs.count && most; n++) {
+    unsigned pair = (s->pairs.next_standby + s->pairs.count - n) % s->pairs.count;
+    if (among >> pair & 1) most -= try_standby(s, pair, now);
   }
-  return tried;
 }
 
 /* Returns the standby pairs of which neither ENI has a primary path that is UP, a bit each. */
@@ -312,10 +309,8 @@ void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p
                          : p->probe.count >= HARP_PATH_LATE_PROBES;
   if (is_silent && is_every_eligible_silent(s)) wake_tcp(s, now);
   if (!is_up || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
-  unsigned tried = count_tried(s),
-           most = is_needed && p->probe.pto_count > HARP_PATH_DOUBTFUL_PTOS ? ALL_STANDBY : FEW_STANDBY;
-  if (tried >= most) return;
-  (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), most - tried, now);
+  unsigned tried = count_tried(s), most = is_silent ? ALL_STANDBY : FEW_STANDBY;
+  if (tried < most) try_standbys(s, standby_over(s, p, true) | standby_over(s, p, false), most - tried, now);
 }
 
 void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, harp_ns now) {
@@ -323,7 +318,8 @@ void harp_path_pairs_on_down(struct harp_sender *s, const struct harp_path *p, h
   if (!s->set.eligible) wake_tcp(s, now);
   wake_needed_standby(s, now);
   if (p->standby) return;
-  (void)try_few(s, standby_over(s, p, true) | standby_over(s, p, false), ALL_STANDBY, now);
+  try_standbys(s, standby_over(s, p, true), FEW_STANDBY, now);
+  try_standbys(s, standby_over(s, p, false), FEW_STANDBY, now);
 }
 
 /* Returns whether datagrams answer between the ENIs of a tcp path. */
@@ -372,12 +368,18 @@ static void set_standby_probe(struct harp_path_pairs *pairs, harp_ns now) {
       now + STANDBY_PROBE_NS / 2 + next_random(pairs) % (STANDBY_PROBE_NS / HARP_MS(1)) * HARP_MS(1);
 }
 
-static bool probe_next_standby(struct harp_sender *s, harp_ns now) {
+/* Checks the next standby pair in turn; returns whether there is one to check. */
+static bool check_next_standby(struct harp_sender *s, harp_ns now) {
   struct harp_path_pairs *pairs = &s->pairs;
   set_standby_probe(pairs, now);
-  uint64_t datagrams = 0;
-  HARP_EACH_BIT (i, pairs->standby) datagrams |= (uint64_t)!first_of_pair(s, i)->is_tcp << i;
-  return try_few(s, datagrams, 1, now);
+  for (unsigned n = 0, first = pairs->next_standby; n < pairs->count; n++) {
+    unsigned pair = (first + n) % pairs->count;
+    bool is_standby = pairs->standby >> pair & 1 && !first_of_pair(s, pair)->is_tcp;
+    if (!is_standby || !try_standby(s, pair, now)) continue;
+    pairs->next_standby = pair + 1;
+    return true;
+  }
+  return false;
 }
 
 bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
@@ -389,7 +391,7 @@ bool harp_path_pairs_rest(struct harp_sender *s, harp_ns now) {
   HARP_EACH_BIT (i, pairs->standby & ~pairs->asleep & ~needed_standby(s)) {
     if (is_of_no_use(s, i)) any |= put_pair_to_sleep(s, i, now);
   }
-  if (pairs->standby_probe_ns <= now) any |= probe_next_standby(s, now);
+  if (pairs->standby_probe_ns <= now) any |= check_next_standby(s, now);
   return any;
 }
 

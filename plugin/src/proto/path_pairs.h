@@ -19,9 +19,10 @@
  *      silence of these, from the beginning or while messages are under way, and for a moment a test of a
  *      connection.
  *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
- *      that is UP. Those over the ENIs of a path that goes DOWN are tried, which shows which of the two has
- *      failed; a few over those of a path that is doubtful, where none progresses, and all at its next
- *      timeout while messages are under way. One that does not answer sleeps again.
+ *      that is UP. A few over each ENI of a path that goes DOWN are tried, which shows which of the two has
+ *      failed; a few over those of a path that is doubtful; and all of these where messages are under way and
+ *      it is as silent as wakes tcp pairs, since a process that lacks a core for a while is silent, too. One
+ *      that does not answer sleeps again.
  *   8. Of the pairs of standby paths of datagrams one in STANDBY_PROBE_NS or so is woken, or probed, in turn:
  *      it is then known whether it works. The first one is drawn, so that the two sides probe different ones.
  */
@@ -41,7 +42,7 @@ struct harp_path_pairs {
   uint64_t asleep;          /* the pairs that are asleep, a bit each */
   harp_ns rest_ns;          /* the pairs for large messages stay awake until this time (rule 6) */
   harp_ns standby_probe_ns; /* the time when the next standby pair is checked (rule 8) */
-  unsigned next_standby;    /* the pair at which the search for the next one to probe begins */
+  unsigned next_standby;    /* the pair at which the search for the next one to check begins */
   uint32_t random;          /* the state of a generator, for the time between two checks */
 };
 
