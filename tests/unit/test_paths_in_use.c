@@ -280,35 +280,59 @@ static void test_they_are_woken_when_all_are_silent(void **state) {
   free(own);
 }
 
-/* All are silent and nothing is under way: a few at a time, or idle peers would have flows without number
- * while their hosts lack a core. */
-static void test_few_are_woken_while_nothing_is_under_way(void **state) {
-  (void)state;
-  enum { ENIS = 4, PATHS = ENIS * ENIS, FEW = 2 };
+enum { MESH_ENIS = 4, MESH_PATHS = MESH_ENIS * MESH_ENIS, MESH_STANDBY = MESH_PATHS - MESH_ENIS, FEW = 2 };
+
+/* Makes a sender between four ENIs and four, whose primary paths have worked. */
+static struct harp_sender *start_mesh(void) {
   struct harp_sender_config c = {
-      .stream_max = 1, .path_count = PATHS, .window_bytes = 4 << 20, .cc = &harp_cc_target};
-  for (uint8_t i = 0; i < PATHS; i++)
+      .stream_max = 1, .path_count = MESH_PATHS, .window_bytes = 4 << 20, .cc = &harp_cc_target};
+  for (uint8_t i = 0; i < MESH_PATHS; i++)
     c.paths[i] = (struct harp_path_config){.lines_max = PACKET_LINES,
-                                           .local_eni = i % ENIS,
-                                           .remote_eni = (i % ENIS + i / ENIS) % ENIS,
-                                           .standby = i >= ENIS};
+                                           .local_eni = i % MESH_ENIS,
+                                           .remote_eni = (i % MESH_ENIS + i / MESH_ENIS) % MESH_ENIS,
+                                           .standby = i >= MESH_ENIS};
   struct harp_sender *own = malloc(harp_sender_bytes(&c));
-  struct harp_tx_run run;
-  unsigned most = 0;
   assert_non_null(own);
   harp_sender_init(own, &c, NULL, &counters, 0);
   bring_up(own, 0);
-  harp_sender_keepalive(own, 0, HARP_MS(1));
-  for (harp_ns now = HARP_MS(1); now < HARP_SEC(2); now += HARP_US(100)) {
+  return own;
+}
+
+/* Nothing is answered from one time to another. Returns the most standby paths that were in use at once. */
+static unsigned count_woken(struct harp_sender *own, harp_ns from, harp_ns to) {
+  struct harp_tx_run run;
+  unsigned most = 0;
+  for (harp_ns now = from; now < to; now += HARP_US(100)) {
     unsigned woken = 0;
     harp_sender_on_timeout(own, now);
     while (send_next(own, 1, &run, now)) {
     }
-    for (unsigned i = ENIS; i < PATHS; i++) woken += own->paths[i].state != HARP_PATH_DORMANT;
+    for (unsigned i = MESH_ENIS; i < MESH_PATHS; i++) woken += own->paths[i].state != HARP_PATH_DORMANT;
     most = HARP_MAX(most, woken);
   }
-  assert_int_equal(most, FEW);
+  return most;
+}
+
+/* All are silent and nothing is under way: a few at a time, or idle peers would have flows without number
+ * while their hosts lack a core. */
+static void test_few_are_woken_while_nothing_is_under_way(void **state) {
+  (void)state;
+  struct harp_sender *own = start_mesh();
+  harp_sender_keepalive(own, 0, HARP_MS(1));
+  assert_int_equal(count_woken(own, HARP_MS(1), HARP_SEC(2)), FEW);
   harp_sender_check(own);
+  free(own);
+}
+
+/* A process that lacks a core for some milliseconds is silent, too. */
+static void test_all_are_woken_after_a_long_silence(void **state) {
+  (void)state;
+  struct harp_sender *own = start_mesh();
+  for (unsigned i = 0; i < MESH_PATHS; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50));
+  feed_to(own, make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 1), HARP_MS(1));
+  assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, HARP_MS(1)), 0);
+  assert_int_equal(count_woken(own, HARP_MS(1), HARP_MS(40)), FEW);
+  assert_int_equal(count_woken(own, HARP_MS(40), HARP_MS(80)), MESH_STANDBY);
   free(own);
 }
 
@@ -482,6 +506,7 @@ int main(void) {
       cmocka_unit_test(test_they_are_woken_when_a_path_goes_down),
       cmocka_unit_test(test_they_are_woken_when_all_are_silent),
       cmocka_unit_test(test_few_are_woken_while_nothing_is_under_way),
+      cmocka_unit_test(test_all_are_woken_after_a_long_silence),
       cmocka_unit_test(test_a_path_that_becomes_dormant_gives_up_an_overdue_probe),
       cmocka_unit_test(test_a_new_tcp_path_is_new_again_after_it_was_dormant),
       cmocka_unit_test(test_another_is_used_for_one_that_never_answers),
