@@ -2,11 +2,11 @@
 """`harpctl lab resources`: what a process takes to which many peers send.
 
 In a lab of two hosts rank 0 runs on the first and all others on the second; they send to rank 0, by the
-clock, or are idle after the first message. All sleep between two looks at their connections, so that
-hundreds of ranks share few cores as if each had its own. Rank 0 is measured STEADY_S after all have
-connected: until then HARP gives up the connections that it has tried and does not use.
-Its host tracks the flows, as a firewall would. The ranks meet at a local socket: one file of rank 0
-for each peer belongs to that.
+clock, or are idle after the first message. All sleep between two looks at their connections, from the
+beginning, so that hundreds of ranks share few cores as if each had its own. Rank 0 is measured STEADY_S
+after all have connected: until then HARP gives up the connections that it has tried and does not use.
+From then on its host tracks flows, as a firewall does, for TRACKED_S. The ranks meet at a local socket:
+one file of rank 0 for each peer belongs to that.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ from harplab.perf.measure import Step
 
 PEERS_MAX = 256
 ENIS = (1, 4, 8)
-BY_THE_CLOCK = ("--time", "3600", "--interval-ms", "1000", "--warmup", "1", "--pause-ms", "200")
+PAUSES = ("--warmup", "1", "--pause-ms", "200")
+BY_THE_CLOCK = ("--time", "3600", "--interval-ms", "1000", *PAUSES)
 # Datagrams alone carry the small ones.
 WORK = {
-    "none": ("--sizes", "1K", "--warmup", "1", "--hold", "3600"),
+    "none": ("--sizes", "1K", "--hold", "3600", *PAUSES),
     "small": ("--sizes", "1K", *BY_THE_CLOCK),
     "large": ("--sizes", "64K", *BY_THE_CLOCK),
 }
-STEADY_S = 60.0  # the time after which the files, flows and memory of a process no longer change
+STEADY_S = 60.0  # the time after which the files and memory of a process no longer change
+TRACKED_S = 120.0  # trackers forget a flow of datagrams without a packet for so long
 START_S = 300.0  # hundreds of processes share few cores
 POLL_S = 0.5
 TRACK = "table inet harp { chain out { type filter hook output priority 0; ct state new counter; }; }\n"
@@ -124,11 +126,12 @@ def _wait_until_there(ranks: Sequence[subprocess.Popen[bytes]], is_there: Callab
 def _measure_peers(program: Program, peers: int, enis: int, work: str) -> Taken:
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(Lab(LabSpec(enis=enis, subnets=Subnets.ONE)))
-        run_command(run_inside(lab.hosts[0], "nft", "-f", "-", stdin=TRACK))
         ranks = stack.enter_context(_run_ranks(LabHosts(lab), program, peers, work))
         pid = ranks[0].pid
         _wait_until_there(ranks, lambda: _count_sessions(pid) == peers)
         time.sleep(STEADY_S)
+        run_command(run_inside(lab.hosts[0], "nft", "-f", "-", stdin=TRACK))
+        time.sleep(TRACKED_S)
         _check_alive(ranks)
         files, flows, threads, memory_kib = _measure_process(lab, pid)
     return Taken(peers, enis, work, files - peers, flows, threads, memory_kib)

@@ -6,6 +6,7 @@
 #include "pattern.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,7 +214,7 @@ static int connect_all(struct harp_mesh *mesh) {
         return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: %u of %u connections not there within %g s",
                          mesh->net->name, mesh->net->abi, missing, mesh->flow_count, mesh->opt->timeout_s);
     }
-    if (!moved) sched_yield();
+    harp_mesh_wait(mesh, moved);
   }
   return 0;
 }
@@ -439,6 +440,13 @@ void harp_mesh_begin(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   for (unsigned i = 0; i < mesh->flow_count; i++) mesh->flows[i].target += count;
 }
 
+void harp_mesh_wait(const struct harp_mesh *mesh, bool moved) {
+  if (mesh->opt->pause_ms)
+    poll(NULL, 0, (int)mesh->opt->pause_ms);
+  else if (!moved)
+    sched_yield();
+}
+
 int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   harp_mesh_begin(mesh, bytes, count);
   harp_ns health_ns = harp_clock_ns(), moved_ns = health_ns;
@@ -447,7 +455,7 @@ int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   for (unsigned steps = 0; unfinished;) {
     int moved = harp_mesh_pass(mesh, &unfinished);
     if (moved < 0 || harp_interrupt_check()) return -1;
-    if (!moved && unfinished) sched_yield();
+    if (unfinished) harp_mesh_wait(mesh, moved);
     moved_lately |= moved;
     steps += unfinished;
     if (steps < HEALTH_STEPS) continue;

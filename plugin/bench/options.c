@@ -49,7 +49,8 @@ static const char help_text[] =
     "                         the bytes received in each N ms and on each connection; a plugin that fails or "
     "stalls\n"
     "                         meanwhile is reported too; SIGUSR1 to all ranks ends the run before --time\n"
-    "  --pause-ms N           with --interval-ms: sleep so long between two looks at the connections, so "
+    "  --pause-ms N           with --interval-ms or --hold: sleep so long between two looks at the "
+    "connections, so "
     "that "
     "many\n"
     "                         ranks share few cores; each look posts what --inflight allows\n"
@@ -305,7 +306,8 @@ static int complete_ranks(struct harp_options *opt) {
 /* The samples and counts of a timed run go over the rendezvous in one frame, which bounds what may be
  * requested. */
 static int check_timed_run(const struct harp_options *opt) {
-  if (opt->pause_ms && !opt->interval_ms) return harp_fail(HARP_EXIT_USAGE, "--pause-ms takes --interval-ms");
+  if (opt->pause_ms && !opt->interval_ms && !opt->hold_s)
+    return harp_fail(HARP_EXIT_USAGE, "--pause-ms takes --interval-ms or --hold");
   if (!opt->interval_ms) return 0;
   if (opt->iterations || opt->size_count != 1)
     return harp_fail(HARP_EXIT_USAGE, "--interval-ms takes --time and one size");

@@ -5,8 +5,6 @@
 #include "fail.h"
 
 #include <inttypes.h>
-#include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,10 +56,7 @@ static int stream(struct harp_timed_run *run, struct harp_mesh *mesh, size_t byt
       add_sample(run, harp_clock_ns(), mesh->tally.bytes - seen_bytes);
       seen_bytes = mesh->tally.bytes;
     }
-    if (mesh->opt->pause_ms)
-      poll(NULL, 0, (int)mesh->opt->pause_ms);
-    else if (!moved)
-      sched_yield();
+    harp_mesh_wait(mesh, moved);
   }
   return 0;
 }
@@ -125,7 +120,7 @@ static int finish_posted(struct harp_mesh *mesh) {
       if (now > moved_ns + HARP_SEC(FINISH_S)) break;
       any = false;
     }
-    if (!moved && unfinished) sched_yield();
+    if (unfinished) harp_mesh_wait(mesh, moved);
   }
   return 0;
 }

@@ -406,7 +406,7 @@ def test_unknown_host_at_the_rendezvous(perf: Perf) -> None:
             ["--mode", "alltoall", "--nranks", "32", "--connections", "4096"],
             "--mode alltoall with 32 ranks takes at most 528 connections, not 4096",
         ),
-        (["--mode", "ring", "--pause-ms", "5"], "--pause-ms takes --interval-ms"),
+        (["--mode", "ring", "--pause-ms", "5"], "--pause-ms takes --interval-ms or --hold"),
         (["--mode", "ring", "--rank", "0"], "--rank without --nranks"),
         (["--mode", "ring", "--rank", "2", "--nranks", "2"], "--rank 2: expected 0 to 1"),
         (["--mode", "ring", "--rank", "0", "--nranks", "2"], "where do the ranks meet?"),

@@ -26,7 +26,7 @@ struct measured {
 /* Builds the network, runs it and measures it. */
 struct measured measure_network(const struct scenario *s);
 
-enum { MEASURED_SEEDS_MAX = 5 };
+enum { MEASURED_SEEDS_MAX = 9 };
 
 /* Returns the median of each number of `count` measurements, MEASURED_SEEDS_MAX at most; of packets and CPU
  * time the sums. */
