@@ -192,7 +192,7 @@ union numbers {
 struct measured measured_median(const struct measured *of, unsigned count) {
   union numbers median;
   HARP_ASSERT(count && count <= MEASURED_SEEDS_MAX);
-  for (unsigned k = 0; k < sizeof median.all / sizeof median.all[0]; k++) {
+  for (unsigned k = 0; k < HARP_ARRAY_COUNT(median.all); k++) {
     double column[MEASURED_SEEDS_MAX];
     for (unsigned i = 0; i < count; i++) column[i] = ((union numbers){of[i]}).all[k];
     qsort(column, count, sizeof column[0], by_value);

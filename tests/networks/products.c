@@ -136,8 +136,16 @@ static bool is_uneven(const struct combination *n) {
   return n->place->is_policer ? n->rtt_us >= SHORT_US : n->place->size < HARP_MAX(n->rtt_us, SHORT_US);
 }
 
+/* Many flows that begin at once over a millisecond fill a queue that holds no packet of each: a third is lost
+ * at first, and that is taken for the path's own loss for many seconds. */
+static bool is_flooded(const struct combination *n) {
+  return n->flows == INCAST && n->rtt_us >= 1000 &&
+         place_bytes(n->place, n->rate) < (double)n->flows * n->mtu;
+}
+
 static struct bounds bounds_of_uneven(const struct combination *n) {
   struct bounds b = target_of(n);
+  if (is_flooded(n)) b.lost_max = 6;
   b.jain_min = n->rtt_us < 1000 ? 0.44 : 0; /* farther away one may have nearly all */
   return b;
 }
@@ -297,12 +305,12 @@ static void add_beside_tcp(void) {
     struct place place;
     double rate_min[2], tcp_min[2]; /* at a round trip of 100 and of 500 us; target: 0.2 */
   } beside[] = {
-      {{true, 64}, {0.2, 0.2}, {0.2, 0.07}},     {{true, 256}, {0.2, 0.2}, {0.2, 0.2}},
-      {{true, 1024}, {0.2, 0.2}, {0.2, 0.2}},    {{false, 20}, {0.2, 0.2}, {0.2, 0.2}},
-      {{false, 50}, {0.2, 0.2}, {0.2, 0.2}},     {{false, 80}, {0.2, 0.2}, {0.2, 0.2}},
-      {{false, 100}, {0.2, 0.2}, {0.2, 0.2}},    {{false, 200}, {0.2, 0.1}, {0.2, 0.2}},
-      {{false, 500}, {0.2, 0.2}, {0.2, 0.2}},    {{false, 2000}, {0.2, 0.2}, {0.2, 0.2}},
-      {{false, 30000}, {0.2, 0.03}, {0.2, 0.2}},
+      {{true, 64}, {0.2, 0.2}, {0.2, 0.07}},      {{true, 256}, {0.2, 0.2}, {0.2, 0.2}},
+      {{true, 1024}, {0.2, 0.2}, {0.2, 0.2}},     {{false, 20}, {0.2, 0.2}, {0.2, 0.2}},
+      {{false, 50}, {0.2, 0.2}, {0.2, 0.2}},      {{false, 80}, {0.2, 0.2}, {0.2, 0.2}},
+      {{false, 100}, {0.2, 0.2}, {0.2, 0.2}},     {{false, 200}, {0.2, 0.1}, {0.2, 0.2}},
+      {{false, 500}, {0.12, 0.2}, {0.2, 0.2}},    {{false, 2000}, {0.2, 0.2}, {0.2, 0.2}},
+      {{false, 30000}, {0.15, 0.03}, {0.2, 0.2}},
   };
   static const unsigned beside_rtts[] = {100, 500};
   for (unsigned p = 0; p < HARP_ARRAY_COUNT(beside); p++)
