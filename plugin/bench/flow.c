@@ -6,6 +6,7 @@
 #include "pattern.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -20,8 +21,9 @@ enum {
   TAIL_SAMPLE = 13,             /* each so many messages, the slot's end behind the message is watched */
   TAIL_BYTES_MAX = 4096,        /* just behind the message, and as much at the slot's end */
   TAIL_BYTE = 0x5C,
-  SPENT_BYTE = 0xC5,  /* in the buffer of a send that is done */
-  HEALTH_STEPS = 512, /* the steps of flows between two looks at the clock */
+  SPENT_BYTE = 0xC5,     /* in the buffer of a send that is done */
+  CONNECT_PAUSE_MS = 20, /* the longest pause while connections are opened: that takes a dozen looks */
+  HEALTH_STEPS = 512,    /* the steps of flows between two looks at the clock */
   HANDLE_GUARD_BYTE = 0x3C,
   WRONG_PRINTED_MAX = 8, /* wrong messages that are described */
   FILES_ELSE = 64,       /* open ones that are no connection's */
@@ -214,7 +216,7 @@ static int connect_all(struct harp_mesh *mesh) {
         return harp_fail(HARP_EXIT_PLUGIN, "%s v%d: %u of %u connections not there within %g s",
                          mesh->net->name, mesh->net->abi, missing, mesh->flow_count, mesh->opt->timeout_s);
     }
-    harp_mesh_wait(mesh, moved);
+    harp_mesh_wait(mesh, CONNECT_PAUSE_MS, moved);
   }
   return 0;
 }
@@ -440,9 +442,9 @@ void harp_mesh_begin(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   for (unsigned i = 0; i < mesh->flow_count; i++) mesh->flows[i].target += count;
 }
 
-void harp_mesh_wait(const struct harp_mesh *mesh, bool moved) {
+void harp_mesh_wait(const struct harp_mesh *mesh, unsigned most_ms, bool moved) {
   if (mesh->opt->pause_ms)
-    poll(NULL, 0, (int)mesh->opt->pause_ms);
+    poll(NULL, 0, (int)HARP_MIN(mesh->opt->pause_ms, most_ms));
   else if (!moved)
     sched_yield();
 }
@@ -455,7 +457,7 @@ int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) {
   for (unsigned steps = 0; unfinished;) {
     int moved = harp_mesh_pass(mesh, &unfinished);
     if (moved < 0 || harp_interrupt_check()) return -1;
-    if (unfinished) harp_mesh_wait(mesh, moved);
+    if (unfinished) harp_mesh_wait(mesh, UINT_MAX, moved);
     moved_lately |= moved;
     steps += unfinished;
     if (steps < HEALTH_STEPS) continue;

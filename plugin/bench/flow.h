@@ -72,8 +72,9 @@ int harp_mesh_receivers(enum harp_mode mode, int nranks);
 int harp_mesh_open(struct harp_mesh *mesh, const struct harp_options *opt, struct harp_plugin *net,
                    struct harp_rendezvous *rendezvous) HARP_MUST_CHECK;
 
-/* Waits until the next look at the connections: `pause_ms`, or not at all where something moved. */
-void harp_mesh_wait(const struct harp_mesh *mesh, bool moved);
+/* Waits until the next look at the connections: for `pause_ms`, `most_ms` at most; without it not at all
+ * where something moved. */
+void harp_mesh_wait(const struct harp_mesh *mesh, unsigned most_ms, bool moved);
 
 /* Moves `count` messages of `bytes` over every connection, adding to tally and latency. Returns 0 or -1. */
 int harp_mesh_run(struct harp_mesh *mesh, size_t bytes, uint64_t count) HARP_MUST_CHECK;

@@ -5,6 +5,7 @@
 #include "fail.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static int stream(struct harp_timed_run *run, struct harp_mesh *mesh, size_t byt
       add_sample(run, harp_clock_ns(), mesh->tally.bytes - seen_bytes);
       seen_bytes = mesh->tally.bytes;
     }
-    harp_mesh_wait(mesh, moved);
+    harp_mesh_wait(mesh, UINT_MAX, moved);
   }
   return 0;
 }
@@ -120,7 +121,7 @@ static int finish_posted(struct harp_mesh *mesh) {
       if (now > moved_ns + HARP_SEC(FINISH_S)) break;
       any = false;
     }
-    if (unfinished) harp_mesh_wait(mesh, moved);
+    if (unfinished) harp_mesh_wait(mesh, UINT_MAX, moved);
   }
   return 0;
 }
