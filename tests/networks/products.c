@@ -260,14 +260,15 @@ static double target_of_lossy(const struct lossy *l) {
   return l->percent < 3 ? (is_long ? 0.8 : 0.95) : is_long ? 0.6 : 0.8;
 }
 
-/* Most such networks contradict by chance what is so, and learn 10 s later: drains of 4 ms have 20 packets,
- * and the queue two. */
+/* The queue holds two packets: a window that grows on trial loses more, as in congestion, and the next trial
+ * is 10 s later. */
 static bool is_learned_late(const struct lossy *l) {
   return l->percent >= 1 && l->rate <= 1 && l->rtt_us >= 1000 && l->mtu > 1500;
 }
 
-/* Windows of megabytes grow for longer than 4 s. */
+/* Windows of megabytes grow for longer than 4 s, and a queue of two packets makes half of the seeds slow. */
 static double share_of_lossy(const struct lossy *l) {
+  if (l->rate <= 1 && l->percent >= 1 && l->mtu > 1500) return 0.75;
   if (l->rtt_us >= 1000 && l->rate >= 100 && l->percent >= 3) return l->mtu > 1500 ? 0.4 : 0.1;
   if (l->rtt_us >= 1000 && l->rate >= 25 && l->percent >= 3 && l->mtu <= 1500) return 0.15;
   if (l->rtt_us >= 1000 && l->rate >= 100) return 0.45;
