@@ -331,8 +331,8 @@ static void test_all_are_woken_after_a_long_silence(void **state) {
   for (unsigned i = 0; i < MESH_PATHS; i++) harp_rtt_on_sample(&own->paths[i].rtt, HARP_US(50));
   feed_to(own, make_ack(STREAM, 0, 0, 0, FIRST_MESSAGE + 1), HARP_MS(1));
   assert_int_equal(harp_sender_post(own, &own_stream, data, 8, NULL, true, HARP_MS(1)), 0);
-  assert_int_equal(count_woken(own, HARP_MS(1), HARP_MS(40)), FEW);
-  assert_int_equal(count_woken(own, HARP_MS(40), HARP_MS(80)), MESH_STANDBY);
+  assert_int_equal(count_woken(own, HARP_MS(1), HARP_MS(30)), FEW);
+  assert_int_equal(count_woken(own, HARP_MS(30), HARP_MS(60)), MESH_STANDBY);
   free(own);
 }
 

@@ -309,7 +309,8 @@ void harp_path_pairs_on_silence(struct harp_sender *s, const struct harp_path *p
                          : p->probe.count >= HARP_PATH_LATE_PROBES;
   if (is_silent && is_every_eligible_silent(s)) wake_tcp(s, now);
   if (!is_up || p->probe.pto_count < HARP_PATH_DOUBTFUL_PTOS) return;
-  unsigned tried = count_tried(s), most = is_silent ? ALL_STANDBY : FEW_STANDBY;
+  bool may_all_fail = is_needed && p->probe.pto_count >= HARP_PATH_STANDBY_PTOS;
+  unsigned tried = count_tried(s), most = may_all_fail ? ALL_STANDBY : FEW_STANDBY;
   if (tried < most) try_standbys(s, standby_over(s, p, true) | standby_over(s, p, false), most - tried, now);
 }
 

@@ -20,8 +20,8 @@
  *      connection.
  *   7. A pair of standby paths is asleep at first. It is woken when neither of its ENIs has a primary path
  *      that is UP. A few over each ENI of a path that goes DOWN are tried, which shows which of the two has
- *      failed; a few over those of a path that is doubtful; and all of these where messages are under way and
- *      it is as silent as wakes tcp pairs, since a process that lacks a core for a while is silent, too. One
+ *      failed; a few over those of a path that is doubtful, and all of these after STANDBY_PTOS while
+ *      messages are under way: not sooner, since a process that lacks a core for a while is silent, too. One
  *      that does not answer sleeps again.
  *   8. Of the pairs of standby paths of datagrams one in STANDBY_PROBE_NS or so is woken, or probed, in turn:
  *      it is then known whether it works. The first one is drawn, so that the two sides probe different ones.

@@ -25,6 +25,7 @@ enum { HARP_PROBE_DOUBLINGS_FIRST = 3, HARP_PROBE_STEADY = 16, HARP_PROBE_DOUBLI
 enum {
   HARP_PATH_DOUBTFUL_PTOS = 2, /* the path is doubtful; a new one after so many probes */
   HARP_PATH_SILENT_PTOS = 3,   /* the path is silent: only probes go out until something is acknowledged */
+  HARP_PATH_STANDBY_PTOS = 6,  /* all standby paths are tried, 34 ms: one of them may be all that is left */
   HARP_PATH_GIVE_UP_PTOS = 6, /* each timeout gives up the whole flight: its ring must not fill with probes */
   HARP_PATH_CONNECT_PTOS = 8, /* tcp paths are woken, 50 ms: a process that lacks a core is silent, too */
 };

@@ -230,10 +230,12 @@ def documented_metrics() -> dict[str, str]:
     """Return the metrics of docs/reference/statistics.md with their labels beside pid and rank."""
     doc = (ROOT / "docs" / "reference" / "statistics.md").read_text(encoding="utf-8").split("\n## Prometheus\n")[1]
     found: dict[str, str] = {}
-    for names, labels in re.findall(r"^\| (`.*?) \| (.*?) ?\|", doc.split("\n## ")[0], re.MULTILINE):
-        first, *others = re.findall(r"`([^`]+)`", names)
-        found |= {first.replace("NAME", name) if "NAME" in first else name: labels for name in others}
-        found[first] = labels
+    for entry in re.findall(r"^- ((?:.+\n)(?:  .+\n)*)", doc.split("\n## ")[0], re.MULTILINE):
+        labels = re.search(r"\((.*?)\)", entry)
+        words = re.findall(r"`([^`]+)`", entry)
+        for name in (word for word in words if word.startswith("harp_")):
+            fields = [word for word in words if not word.startswith("harp_")] if "NAME" in name else [""]
+            found |= {name.replace("NAME", field): labels[1] if labels else "" for field in fields}
     return found
 
 
